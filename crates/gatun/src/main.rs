@@ -1,0 +1,2 @@
+//! Gatun.
+fn main() {}

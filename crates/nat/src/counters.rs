@@ -1,0 +1,100 @@
+//! What the engine counts. At all times `rx == forwarded + passed + replied + dropped + held`.
+
+use gatun_wire::DropReason;
+
+/// Packets and their bytes (as received, from the IP header on).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Packets. A super-packet is one.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Count {
+    /// One more packet.
+    #[inline]
+    pub fn add(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Direction {
+    /// From IPv6 to IPv4.
+    SixToFour = 0,
+    /// From IPv4 to IPv6.
+    FourToSix = 1,
+}
+
+/// The counters of one engine.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// Packets given to the engine.
+    pub rx: Count,
+    /// Translated and sent on, hairpinned ones too. A packet that left as several fragments is one.
+    pub forwarded: Count,
+    /// Not for the translator.
+    pub passed: Count,
+    /// Answered: with an ICMP error (the reason is in `drops` too) or an echo reply.
+    pub replied: Count,
+    /// Dropped without an answer.
+    pub dropped: Count,
+    /// Kept at this moment: a gauge.
+    pub held: u64,
+    /// By direction and reason. Their sum is `dropped` and those of `replied` that are errors.
+    pub drops: [[Count; DropReason::COUNT]; 2],
+    /// By direction: `forwarded`, split.
+    pub translated: [Count; 2],
+    /// Of `forwarded`: turned round inside, from an inside host to an inside host.
+    pub hairpinned: Count,
+    /// Of `replied`: echo replies.
+    pub echo_replies: u64,
+    /// ICMP errors made and sent.
+    pub icmp_errors_sent: u64,
+    /// ICMP errors not made, because of the rate limit.
+    pub icmp_errors_limited: u64,
+    /// ICMP errors not made, because they are switched off or may not answer such a packet.
+    pub icmp_errors_suppressed: u64,
+    /// Further packets made by the engine: fragments of a packet that was cut.
+    pub fragments_made: u64,
+    /// Probes sent to established TCP connections whose time was up (RFC 6146 3.5.2.2).
+    pub probes_sent: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters {
+            rx: Count::default(),
+            forwarded: Count::default(),
+            passed: Count::default(),
+            replied: Count::default(),
+            dropped: Count::default(),
+            held: 0,
+            drops: [[Count::default(); DropReason::COUNT]; 2],
+            translated: [Count::default(); 2],
+            hairpinned: Count::default(),
+            echo_replies: 0,
+            icmp_errors_sent: 0,
+            icmp_errors_limited: 0,
+            icmp_errors_suppressed: 0,
+            fragments_made: 0,
+            probes_sent: 0,
+        }
+    }
+}
+
+impl Counters {
+    /// Whether every received packet has exactly one fate.
+    pub fn conserved(&self) -> bool {
+        self.rx.packets
+            == self.forwarded.packets
+                + self.passed.packets
+                + self.replied.packets
+                + self.dropped.packets
+                + self.held
+    }
+}

@@ -1,0 +1,23 @@
+//! The translator's state, and its one entry point.
+//!
+//! [`Nat::process`] is the entire data path: state x time x bytes -> verdict. It knows no clock, no I/O,
+//! no thread, and allocates nothing after construction. [`plan`] is what it is built from.
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod counters;
+pub mod engine;
+pub mod plan;
+pub mod time;
+pub mod verdict;
+
+pub use counters::Counters;
+pub use engine::Nat;
+pub use plan::Plan;
+pub use time::Instant;
+pub use verdict::{Reply, Verdict};

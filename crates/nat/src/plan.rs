@@ -1,0 +1,331 @@
+//! What an engine is built from: every value here is already checked. The configuration file becomes
+//! one of these; tests and benches make theirs directly.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::{DropReason, Prefix64, Settings};
+
+/// An IPv4 network: host bits are zero, `len` at most 32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Net4 {
+    /// First address.
+    pub addr: Ipv4Addr,
+    /// Prefix length.
+    pub len: u8,
+}
+
+/// An IPv6 network: host bits are zero, `len` at most 128.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Net6 {
+    /// First address.
+    pub addr: Ipv6Addr,
+    /// Prefix length.
+    pub len: u8,
+}
+
+impl Net4 {
+    /// A network, or `None` where `len` is too long or host bits are set.
+    pub fn new(addr: Ipv4Addr, len: u8) -> Option<Self> {
+        let host = u32::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+        (len <= 32 && u32::from(addr) & host == 0).then_some(Net4 { addr, len })
+    }
+
+    /// Whether an address lies in it.
+    #[inline]
+    pub fn contains(&self, a: Ipv4Addr) -> bool {
+        let diff = u32::from(a) ^ u32::from(self.addr);
+        diff.checked_shr(32 - u32::from(self.len)).unwrap_or(0) == 0
+    }
+}
+
+impl Net6 {
+    /// A network, or `None` where `len` is too long or host bits are set.
+    pub fn new(addr: Ipv6Addr, len: u8) -> Option<Self> {
+        let host = u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+        (len <= 128 && u128::from(addr) & host == 0).then_some(Net6 { addr, len })
+    }
+
+    /// Whether an address lies in it.
+    #[inline]
+    pub fn contains(&self, a: Ipv6Addr) -> bool {
+        let diff = u128::from(a) ^ u128::from(self.addr);
+        diff.checked_shr(128 - u32::from(self.len)).unwrap_or(0) == 0
+    }
+}
+
+/// Everything an engine does.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Source of ICMPv4 errors made here; answers pings.
+    pub own4: Option<Ipv4Addr>,
+    /// Source of ICMPv6 errors made here; answers pings.
+    pub own6: Option<Ipv6Addr>,
+    /// The pools that instances refer to by index.
+    pub pools: Vec<Pool4>,
+    /// Stateful instances.
+    pub nat64: Vec<Nat64>,
+    /// Stateless instances.
+    pub siit: Vec<Siit>,
+    /// Sizes of tables.
+    pub limits: Limits,
+    /// ICMP errors made here.
+    pub icmp: IcmpPolicy,
+}
+
+/// A stateful NAT64 instance (RFC 6146).
+#[derive(Clone, Debug)]
+pub struct Nat64 {
+    /// For operators.
+    pub name: String,
+    /// One or more translation prefixes; none overlaps another instance's.
+    pub pool6: Vec<Prefix64>,
+    /// Index into [`Plan::pools`].
+    pub pool: usize,
+    /// IPv6 sources served; empty means all.
+    pub sources: Vec<Net6>,
+    /// What from outside may pass through a binding (RFC 6146 3.5.1, 3.5.2).
+    pub filtering: Filtering,
+    /// Whether connections may be opened from outside to a binding.
+    pub external_tcp: bool,
+    /// Whether 64:ff9b::/96 may stand for private addresses, against RFC 6052 3.1.
+    pub wkp_non_global: bool,
+    /// Where a translated ICMPv4 error comes from.
+    pub icmp_error_source: IcmpErrorSource,
+    /// Whether an inbound packet extends a UDP or ICMP session's life (RFC 6146 says so; RFC 7857 7 does not).
+    pub inbound_refresh: bool,
+    /// Whether RST in a FIN_RCV state moves the session to TRANS (not in RFC 6146; shortens its life).
+    pub rst_during_fin: bool,
+    /// Whether echo messages are translated; off is RFC 6146 3.5.3's policy.
+    pub icmp_queries: bool,
+    /// The unit of pairing and quotas: 128, 64, 56 or 48.
+    pub subscriber_len: u8,
+    /// Bindings that always exist.
+    pub static_bindings: Vec<StaticBinding>,
+    /// Lifetimes.
+    pub timeouts: Timeouts,
+    /// Header translation.
+    pub settings: Settings,
+}
+
+/// RFC 4787 5.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filtering {
+    /// Anybody may send to a binding.
+    #[default]
+    EndpointIndependent,
+    /// Only addresses that the binding has a session with.
+    AddressDependent,
+}
+
+/// The outer source of an ICMP error translated from IPv4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IcmpErrorSource {
+    /// The router that sent it, embedded in the prefix: traceroute shows the path.
+    #[default]
+    Router,
+    /// The destination of the packet inside it (RFC 6146 3.6.1 to the letter).
+    InnerDestination,
+}
+
+/// A transport protocol with state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Transport {
+    /// TCP.
+    Tcp = 0,
+    /// UDP.
+    Udp = 1,
+    /// ICMP echo; ports are identifiers.
+    Icmp = 2,
+}
+
+/// A binding from the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticBinding {
+    /// Protocol.
+    pub transport: Transport,
+    /// Inside address and port.
+    pub inside: (Ipv6Addr, u16),
+    /// Outside address and port, both in the instance's pool's addresses.
+    pub outside: (Ipv4Addr, u16),
+}
+
+/// Lifetimes in milliseconds (RFC 6146 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// UDP_DEFAULT.
+    pub udp_ms: u32,
+    /// TCP_EST: an established connection without packets.
+    pub tcp_established_ms: u32,
+    /// TCP_TRANS: a connection that opens or closes.
+    pub tcp_transitory_ms: u32,
+    /// TCP_INCOMING_SYN: how long an unsolicited SYN is held.
+    pub tcp_incoming_syn_ms: u32,
+    /// ICMP_DEFAULT.
+    pub icmp_ms: u32,
+    /// FRAGMENT_MIN: how long fragments wait for their first one.
+    pub fragment_ms: u32,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            udp_ms: 300_000,
+            tcp_established_ms: 7_440_000,
+            tcp_transitory_ms: 240_000,
+            tcp_incoming_syn_ms: 6_000,
+            icmp_ms: 60_000,
+            fragment_ms: 2_000,
+        }
+    }
+}
+
+/// Public IPv4 addresses and their ports.
+#[derive(Clone, Debug)]
+pub struct Pool4 {
+    /// For operators.
+    pub name: String,
+    /// Addresses with ports; the same address may stand in several ranges, with ports or protocols that
+    /// do not overlap.
+    pub ranges: Vec<PoolRange>,
+    /// What happens when a subscriber's address has no port left.
+    pub pairing: Pairing,
+    /// Whether an even port gets an even one and an odd one an odd (RFC 4787 REQ-4).
+    pub port_parity: bool,
+}
+
+/// Some addresses and some of their ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolRange {
+    /// First address.
+    pub first: Ipv4Addr,
+    /// Last address, not below the first.
+    pub last: Ipv4Addr,
+    /// First and last port (or identifier).
+    pub ports: (u16, u16),
+    /// Whether for TCP, UDP and ICMP, in the order of [`Transport`].
+    pub transports: [bool; 3],
+}
+
+/// RFC 7857 4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pairing {
+    /// Another address of the pool serves, and it is counted.
+    #[default]
+    Soft,
+    /// The packet is dropped.
+    Hard,
+}
+
+/// A stateless instance (RFC 7915, RFC 7757).
+#[derive(Clone, Debug)]
+pub struct Siit {
+    /// For operators.
+    pub name: String,
+    /// Translation prefixes; may be empty where every address has a mapping. The first one is used for
+    /// IPv4 addresses without mapping.
+    pub pool6: Vec<Prefix64>,
+    /// Explicit address mappings.
+    pub eamt: Vec<Eam>,
+    /// RFC 7757 4.
+    pub hairpin: Hairpin,
+    /// IPv4 addresses that are never translated, in either direction.
+    pub denylist4: Vec<Net4>,
+    /// IPv6 addresses that are never translated.
+    pub denylist6: Vec<Net6>,
+    /// As [`Nat64::wkp_non_global`].
+    pub wkp_non_global: bool,
+    /// Sources for ICMPv4 errors whose IPv6 source has no translation (RFC 6791).
+    pub icmp_pool4: Vec<Net4>,
+    /// How one of them is chosen.
+    pub icmp_pool4_mode: IcmpPoolMode,
+    /// Sources for ICMPv6 errors whose IPv4 source has no translation.
+    pub icmp_pool6: Vec<Net6>,
+    /// Header translation.
+    pub settings: Settings,
+}
+
+/// An explicit address mapping; the IPv6 suffix is at least as long as the IPv4 one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Eam {
+    /// IPv4 side.
+    pub v4: Net4,
+    /// IPv6 side.
+    pub v6: Net6,
+}
+
+/// How stateless hairpins are made (RFC 7757 4.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hairpin {
+    /// Not at all.
+    Off,
+    /// 4.2.1: the router sends the packet back.
+    Simple,
+    /// 4.2.2: the translator turns it round itself.
+    #[default]
+    Intrinsic,
+}
+
+/// RFC 6791.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IcmpPoolMode {
+    /// By a hash of the IPv6 router's address: one router, one address.
+    #[default]
+    Hash,
+    /// By the hop limit: one distance, one address.
+    HopLimit,
+}
+
+/// Sizes of tables. Reaching one drops new state only, and is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions.
+    pub sessions_max: u32,
+    /// Inside hosts or prefixes with state.
+    pub subscribers_max: u32,
+    /// Sessions of one subscriber.
+    pub sessions_per_subscriber: u32,
+    /// Ports (bindings) of one subscriber, all protocols together.
+    pub ports_per_subscriber: u32,
+    /// Held unsolicited SYNs.
+    pub syn_store_max: u32,
+    /// Fragmented packets followed at a time.
+    pub fragment_entries_max: u32,
+    /// Bytes of held fragments, all together.
+    pub fragment_bytes_max: u32,
+    /// Fragments held for one source address.
+    pub fragments_per_source: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            sessions_max: 262_144,
+            subscribers_max: 65_536,
+            sessions_per_subscriber: 16_384,
+            ports_per_subscriber: 4_096,
+            syn_store_max: 1_024,
+            fragment_entries_max: 2_048,
+            fragment_bytes_max: 4 << 20,
+            fragments_per_source: 128,
+        }
+    }
+}
+
+/// Which ICMP errors are made, and how many.
+#[derive(Clone, Debug)]
+pub struct IcmpPolicy {
+    /// Errors a second.
+    pub rate: u32,
+    /// Errors at once.
+    pub burst: u32,
+    /// Reasons that are not answered though they could be.
+    pub suppressed: Vec<DropReason>,
+}
+
+impl Default for IcmpPolicy {
+    fn default() -> Self {
+        IcmpPolicy { rate: 1_000, burst: 200, suppressed: Vec::new() }
+    }
+}

@@ -1,0 +1,94 @@
+//! The Internet checksum (RFC 1071) and its update by difference (RFC 1624).
+//!
+//! Sums are kept folded to 16 bits and in network order's value: `0x1234` stands for the bytes 12 34.
+
+/// The difference that a change of covered bytes makes to a checksum: `~old + new`, folded.
+/// Deltas of independent changes add up ([`Delta::plus`]); the inverse change has [`Delta::inverse`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delta(pub u16);
+
+/// Folds a sum of 16-bit words to 16 bits, end-around carries included.
+#[inline]
+pub const fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+/// The folded sum of `bytes`, an odd last byte taken as the high half of a word.
+#[inline]
+pub fn sum(bytes: &[u8]) -> u16 {
+    let mut acc = 0u64;
+    let (words, rest) = bytes.as_chunks::<4>();
+    for w in words {
+        acc += u64::from(u32::from_be_bytes(*w));
+    }
+    let mut tail = [0u8; 4];
+    for (t, b) in tail.iter_mut().zip(rest) {
+        *t = *b;
+    }
+    acc += u64::from(u32::from_be_bytes(tail));
+    fold(acc)
+}
+
+/// The sum of two folded sums, folded.
+#[inline]
+pub const fn add(a: u16, b: u16) -> u16 {
+    let (s, carry) = a.overflowing_add(b);
+    s + carry as u16
+}
+
+impl Delta {
+    /// What replacing bytes whose sum is `old` by bytes whose sum is `new` does.
+    #[inline]
+    pub const fn of(old: u16, new: u16) -> Delta {
+        Delta(add(!old, new))
+    }
+
+    /// Both changes.
+    #[inline]
+    pub const fn plus(self, other: Delta) -> Delta {
+        Delta(add(self.0, other.0))
+    }
+
+    /// The change back.
+    #[inline]
+    pub const fn inverse(self) -> Delta {
+        Delta(!self.0)
+    }
+
+    /// A complete checksum field after the change (RFC 1624 equation 3). A wrong one stays equally wrong.
+    #[inline]
+    pub const fn apply(self, field: u16) -> u16 {
+        !add(!field, self.0)
+    }
+
+    /// A partial field (the uncomplemented pseudo-header sum) after a change of the pseudo-header.
+    #[inline]
+    pub const fn apply_partial(self, field: u16) -> u16 {
+        add(field, self.0)
+    }
+
+    /// As [`apply`](Self::apply), for UDP: a result of zero would mean "no checksum" and is sent as
+    /// all ones (RFC 768).
+    #[inline]
+    pub const fn apply_udp(self, field: u16) -> u16 {
+        match self.apply(field) {
+            0 => 0xffff,
+            c => c,
+        }
+    }
+}
+
+/// The sum over a pseudo-header of IPv4 or IPv6: addresses, length and protocol.
+#[inline]
+pub fn pseudo(addresses: &[u8], l4_len: u32, protocol: u8) -> u16 {
+    fold(
+        u64::from(sum(addresses))
+            + u64::from(l4_len >> 16)
+            + u64::from(l4_len & 0xffff)
+            + u64::from(protocol),
+    )
+}

@@ -1,0 +1,1 @@
+//! Field offsets and masks of the headers, one file each.

@@ -1,0 +1,50 @@
+//! Packets as bytes.
+//!
+//! Everything here is a pure function of bytes: no state, no clock, no allocation, no unsafe code.
+//! A packet is a [`Packet`]: a borrowed buffer with room in front, so that a header can grow without
+//! the payload moving. Parsing gives small `Copy` views ([`Ipv4View`], [`Ipv6View`], [`L4`]); the
+//! translator's state decides on a [`To4`] or a [`To6`], and [`rfc7915`] applies it.
+//!
+//! On `Err` the bytes of a packet are untouched, so that an ICMP error can quote them.
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod checksum;
+pub mod drop;
+pub mod hdr;
+pub mod icmp_error;
+pub mod packet;
+pub mod rfc6052;
+pub mod rfc7915;
+pub mod view;
+
+pub use core::net::{Ipv4Addr, Ipv6Addr};
+pub use drop::DropReason;
+pub use packet::{Checksum, HEADROOM, Offload, Packet, Segmentation};
+pub use rfc6052::Prefix64;
+pub use rfc7915::{Ports, Settings, To4, To6, Whole};
+pub use view::{FragmentInfo, Ipv4View, Ipv6View, L4};
+
+/// IP protocol numbers that the translator treats by name.
+pub mod proto {
+    #![allow(missing_docs)]
+    pub const HOP_BY_HOP: u8 = 0;
+    pub const ICMP: u8 = 1;
+    pub const IGMP: u8 = 2;
+    pub const TCP: u8 = 6;
+    pub const UDP: u8 = 17;
+    pub const ROUTING: u8 = 43;
+    pub const FRAGMENT: u8 = 44;
+    pub const ESP: u8 = 50;
+    pub const AH: u8 = 51;
+    pub const ICMPV6: u8 = 58;
+    pub const NO_NEXT: u8 = 59;
+    pub const DEST_OPTIONS: u8 = 60;
+}

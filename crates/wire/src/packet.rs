@@ -1,0 +1,160 @@
+//! A packet: a borrowed buffer with room in front, and what a device left undone about it.
+//!
+//! ```text
+//!   buf:  [ headroom ......... | IP header | transport | payload | tailroom ]
+//!                              ^ start                           ^ end
+//! ```
+//! Headers grow and shrink at `start`; the payload never moves.
+
+use crate::DropReason;
+
+/// Bytes of room in front that a backend leaves for a received packet: enough for IPv4 to IPv6 with a
+/// Fragment header (+28), an ICMP error's headers (+48), and what the device wants before the packet.
+pub const HEADROOM: usize = 128;
+
+/// The state of the transport checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// The field holds what the sender's stack, or the wire, gave.
+    #[default]
+    Complete,
+    /// The field holds only the folded, uncomplemented sum of the pseudo-header; whoever sends the
+    /// packet at last adds the bytes from `start` on and stores the complement at `start + offset`.
+    /// Both in bytes, `start` from the packet's first byte.
+    Partial {
+        /// Where the summed bytes begin: the transport header.
+        start: u16,
+        /// Where the checksum field stands in the transport header (TCP 16, UDP 6).
+        offset: u16,
+    },
+}
+
+/// Whether the packet stands for many packets of one flow, to be cut by the device (TSO, USO).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Segmentation {
+    /// One packet as it is.
+    #[default]
+    None,
+    /// TCP segments of `size` payload bytes each, but the last.
+    Tcp {
+        /// Payload bytes of a segment (the MSS).
+        size: u16,
+        /// The first segment alone keeps CWR (the device's ECN mode).
+        ecn: bool,
+    },
+    /// UDP datagrams of `size` payload bytes each, but the last.
+    Udp {
+        /// Payload bytes of a datagram.
+        size: u16,
+    },
+}
+
+/// What is left for a device to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The transport checksum's state.
+    pub checksum: Checksum,
+    /// Whether the device cuts the packet.
+    pub segmentation: Segmentation,
+}
+
+/// A packet that begins with its IP header, in a borrowed buffer.
+#[derive(Debug)]
+pub struct Packet<'b> {
+    buf: &'b mut [u8],
+    start: usize,
+    end: usize,
+    /// What is left for a device to do.
+    pub offload: Offload,
+}
+
+impl<'b> Packet<'b> {
+    /// A packet of `len` bytes at `start` in `buf`; `None` where they do not lie inside it.
+    #[inline]
+    pub fn new(buf: &'b mut [u8], start: usize, len: usize) -> Option<Self> {
+        let end = start.checked_add(len)?;
+        (end <= buf.len()).then_some(Packet { buf, start, end, offload: Offload::default() })
+    }
+
+    /// The same with a device's leftovers.
+    #[inline]
+    pub fn with_offload(buf: &'b mut [u8], start: usize, len: usize, offload: Offload) -> Option<Self> {
+        let mut packet = Self::new(buf, start, len)?;
+        packet.offload = offload;
+        Some(packet)
+    }
+
+    /// Length in bytes, from the IP header on.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Where the packet begins in its buffer.
+    #[inline]
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// The packet.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.buf.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// The packet, to be changed.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.buf.get_mut(self.start..self.end).unwrap_or_default()
+    }
+
+    /// The whole buffer: a backend writes its own header before [`start`](Self::start).
+    #[inline]
+    pub fn buffer_mut(&mut self) -> &mut [u8] {
+        self.buf
+    }
+
+    /// Moves the beginning by `delta` bytes: negative takes headroom, positive gives it back.
+    /// The bytes that come in are whatever the buffer held.
+    ///
+    /// # Errors
+    /// [`DropReason::NoHeadroom`] where the buffer ends; the packet is unchanged.
+    #[inline]
+    pub fn shift_start(&mut self, delta: isize) -> Result<(), DropReason> {
+        match self.start.checked_add_signed(delta) {
+            Some(start) if start <= self.end => {
+                self.start = start;
+                Ok(())
+            }
+            _ => Err(DropReason::NoHeadroom),
+        }
+    }
+
+    /// Bytes free in front.
+    #[inline]
+    pub fn headroom(&self) -> usize {
+        self.start
+    }
+
+    /// Cuts the packet to at most `len` bytes.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        self.end = self.end.min(self.start + len);
+    }
+
+    /// Lets the packet be `len` bytes long, taking tailroom where it grows.
+    ///
+    /// # Errors
+    /// [`DropReason::NoHeadroom`] where the buffer is too short; the packet is unchanged.
+    #[inline]
+    pub fn resize(&mut self, len: usize) -> Result<(), DropReason> {
+        match self.start.checked_add(len) {
+            Some(end) if end <= self.buf.len() => {
+                self.end = end;
+                Ok(())
+            }
+            _ => Err(DropReason::NoHeadroom),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! RFC 7915: the translation of headers. Which addresses and ports a packet gets is the caller's
+//! decision; everything else about the packet is decided here.
+
+pub mod four_to_six;
+pub mod fragment;
+pub mod icmp_4to6;
+pub mod icmp_6to4;
+pub mod mtu;
+pub mod six_to_four;
+
+use crate::checksum::Delta;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// What an instance lets an operator choose about translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `None` copies the traffic class to the TOS byte (RFC 7915 5.1), `Some` writes a constant.
+    pub tos_6to4: Option<u8>,
+    /// `None` copies the TOS byte to the traffic class (RFC 7915 4.1), `Some` writes a constant.
+    pub traffic_class_4to6: Option<u8>,
+    /// MTU of the next hop on the IPv4 side, bytes.
+    pub mtu4: u32,
+    /// MTU of the next hop on the IPv6 side, bytes; at least 1280.
+    pub mtu6: u32,
+    /// IPv4 packets without DF become IPv6 packets of at most this many bytes (RFC 7915 4), 1280 or more.
+    pub lowest_ipv6_mtu: u32,
+    /// IPv4 UDP packets whose checksum is zero.
+    pub udp_zero_checksum: ZeroChecksum,
+    /// Longest ICMPv4 error made by translation, bytes (RFC 1812 4.3.2.3: 576).
+    pub icmp4_error_max: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            tos_6to4: None,
+            traffic_class_4to6: None,
+            mtu4: 1500,
+            mtu6: 1500,
+            lowest_ipv6_mtu: 1280,
+            udp_zero_checksum: ZeroChecksum::Compute,
+            icmp4_error_max: 576,
+        }
+    }
+}
+
+/// What becomes of an IPv4 UDP packet without checksum (RFC 7915 4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ZeroChecksum {
+    /// Drop it, and count it.
+    Drop,
+    /// Compute the checksum over the payload.
+    #[default]
+    Compute,
+    /// Send it without (RFC 6935: only between tunnel ends that agreed on it).
+    Forward,
+}
+
+/// The ports (or the echo identifier) that a packet gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// As they are: stateless translation, later fragments, other protocols.
+    Keep,
+    /// TCP or UDP ports.
+    Set {
+        /// Source port.
+        src: u16,
+        /// Destination port.
+        dst: u16,
+    },
+    /// Identifier of an echo message.
+    EchoId(u16),
+}
+
+/// The addresses and ports of the IPv4 packet to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct To4 {
+    /// Source.
+    pub src: Ipv4Addr,
+    /// Destination.
+    pub dst: Ipv4Addr,
+    /// Ports.
+    pub ports: Ports,
+    /// What the change of the two addresses alone does to a transport checksum: see [`To4::new`].
+    /// A session keeps it, so that it is computed once.
+    pub addresses: Delta,
+}
+
+/// The addresses and ports of the IPv6 packet to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct To6 {
+    /// Source.
+    pub src: Ipv6Addr,
+    /// Destination.
+    pub dst: Ipv6Addr,
+    /// Ports.
+    pub ports: Ports,
+    /// As [`To4::addresses`].
+    pub addresses: Delta,
+}
+
+/// The delta of replacing one pair of addresses (source, destination) by another.
+#[inline]
+pub fn address_delta_6to4(from: (Ipv6Addr, Ipv6Addr), to: (Ipv4Addr, Ipv4Addr)) -> Delta {
+    use crate::checksum::{add, sum};
+    Delta::of(
+        add(sum(&from.0.octets()), sum(&from.1.octets())),
+        add(sum(&to.0.octets()), sum(&to.1.octets())),
+    )
+}
+
+impl To4 {
+    /// For a packet from `from.0` to `from.1`.
+    #[inline]
+    pub fn new(from: (Ipv6Addr, Ipv6Addr), to: (Ipv4Addr, Ipv4Addr), ports: Ports) -> Self {
+        To4 { src: to.0, dst: to.1, ports, addresses: address_delta_6to4(from, to) }
+    }
+}
+
+impl To6 {
+    /// For a packet from `from.0` to `from.1`.
+    #[inline]
+    pub fn new(from: (Ipv4Addr, Ipv4Addr), to: (Ipv6Addr, Ipv6Addr), ports: Ports) -> Self {
+        To6 { src: to.0, dst: to.1, ports, addresses: address_delta_6to4(to, from).inverse() }
+    }
+}
+
+/// Whether a translated packet can leave as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Whole {
+    /// It can.
+    Yes,
+    /// It has to be cut into fragments of at most so many bytes each, headers included, by
+    /// [`fragment::split4`] or [`fragment::split6`]. A packet to be cut has its checksum complete and,
+    /// for IPv6, a Fragment header already.
+    Split(u32),
+}

@@ -1,0 +1,75 @@
+//! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
+
+use crate::commands::{bench, check, completions, demo, init, man, run, translate};
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatun init --output gatun.toml       write a configuration by answering questions
+  gatun check gatun.toml               say everything that is wrong with it, and what to write instead
+  gatun run gatun.toml                 translate, until SIGTERM or Ctrl-C
+  gatun translate in.pcap out.pcap --config gatun.toml
+                                       translate a capture, offline
+";
+
+/// Translates between IPv6 and IPv4: stateful NAT64 and stateless SIIT with explicit address mappings.
+#[derive(Debug, Parser)]
+#[command(name = "gatun", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Translate packets, until told to stop
+    Run(run::Args),
+    /// Check a configuration file, and say what it asks for
+    Check(check::Args),
+    /// Write a small configuration file
+    Init(init::Args),
+    /// Translate a capture file, offline
+    Translate(translate::Args),
+    /// Show Gatun at work between network namespaces of this machine
+    Demo(demo::Args),
+    /// Measure this machine
+    Bench(bench::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Write the manual pages into a directory
+    #[command(hide = true)]
+    Man(man::Args),
+}
+
+impl Command {
+    /// Does it, and says what the process exits with.
+    ///
+    /// # Errors
+    /// Whatever kept the command from doing its work.
+    pub(crate) fn execute(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Command::Run(args) => run::execute(args),
+            Command::Check(args) => check::execute(args),
+            Command::Init(args) => init::execute(args),
+            Command::Translate(args) => translate::execute(args),
+            Command::Demo(args) => demo::execute(args),
+            Command::Bench(args) => bench::execute(args),
+            Command::Completions(args) => completions::execute(args),
+            Command::Man(args) => man::execute(args),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_grammar_contradicts_itself_nowhere() {
+        Cli::command().debug_assert();
+    }
+}

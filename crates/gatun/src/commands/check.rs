@@ -1,0 +1,13 @@
+//! `gatun check`: checks a configuration file.
+
+use std::process::ExitCode;
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+/// # Errors
+/// Always, so far.
+pub(crate) fn execute(_args: Args) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("`gatun check` is not in this version yet")
+}

@@ -1,0 +1,31 @@
+//! `gatun completions`: a completion script for a shell.
+
+use crate::cli::Cli;
+use clap::CommandFactory as _;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatun completions bash > /usr/share/bash-completion/completions/gatun
+  gatun completions zsh > /usr/share/zsh/vendor-completions/_gatun
+  gatun completions fish > ~/.config/fish/completions/gatun.fish
+";
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+/// Prints the script.
+///
+/// # Errors
+/// None: a closed pipe is not one.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "gatun", &mut script);
+    super::print_bytes(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

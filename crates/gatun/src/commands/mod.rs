@@ -1,0 +1,24 @@
+//! One file, one command: its arguments as `Args`, its work as `execute`.
+
+pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod init;
+pub(crate) mod man;
+pub(crate) mod run;
+pub(crate) mod translate;
+
+use std::io::{ErrorKind, Write as _};
+
+/// Writes to standard output; that nobody reads it any more (`| head`) is no error.
+///
+/// # Errors
+/// Where standard output cannot be written to for any other reason.
+pub(crate) fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}

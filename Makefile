@@ -1,0 +1,33 @@
+# Gatun's commands. `make help` lists them.
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+SECONDS ?= 60
+
+.PHONY: help setup demo test bench instructions fuzz rfc
+
+help: ## This list
+	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Install what demo and test need from Debian's packages, where it is missing
+	@scripts/setup
+
+demo: setup ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga and the kernel
+	$(CARGO) build --release --package gatun
+	target/release/gatun demo
+
+test: setup ## Everything that has to hold: format, lints, documents, tests, requirements, oracles
+	@scripts/test
+
+bench: ## The engine in RAM: one flow, ten thousand, two million
+	$(CARGO) build --release --package gatun
+	@scripts/bench
+
+instructions: ## Instructions per packet, counted by callgrind
+	@scripts/instructions
+
+fuzz: ## Each fuzz target for SECONDS=60 seconds
+	@scripts/fuzz $(SECONDS)
+
+rfc: ## Print the requirements and the tests that prove them, and write docs/rfc/matrix.md
+	@$(CARGO) xtask rfc --write
+	@$(CARGO) xtask rfc

@@ -1,0 +1,235 @@
+//! The matrix: every requirement with the tests that prove it, or the reason why none does.
+
+use crate::citations;
+use crate::requirements::{self, List, REASONS, Requirement, State};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+/// Where the matrix is published, relative to the project's folder.
+pub(crate) const PUBLISHED: &str = "docs/rfc/matrix.md";
+
+/// Folders whose tests may cite a requirement.
+const SEARCHED: [&str; 2] = ["crates", "tests"];
+
+/// The requirements, their tests and their reasons.
+pub(crate) struct Matrix {
+    list: List,
+    reasons: BTreeMap<String, String>,
+    /// By the id of a row.
+    tests: BTreeMap<String, BTreeSet<String>>,
+    /// Faults found while reading: cited ids that do not exist, comments above no test.
+    bad_citations: Vec<String>,
+}
+
+impl Matrix {
+    /// Reads list, reasons and every test's comments.
+    pub(crate) fn read(root: &Path) -> Result<Matrix, String> {
+        let list = List::read(root)?;
+        let reasons = requirements::reasons(root)?;
+        let (citations, mut bad_citations) = citations::collect(root, &SEARCHED)?;
+        let mut tests: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for citation in citations {
+            match list.resolve(&citation.id) {
+                Some(id) => {
+                    tests.entry(id.to_owned()).or_default().insert(citation.test);
+                }
+                None => bad_citations
+                    .push(format!("{} proves {}, which is not in the list", citation.test, citation.id)),
+            }
+        }
+        Ok(Matrix { list, reasons, tests, bad_citations })
+    }
+
+    /// Everything that is wrong with the matrix, one line each.
+    pub(crate) fn faults(&self, root: &Path) -> Vec<String> {
+        let mut faults = self.bad_citations.clone();
+        faults.extend(self.list.duplicates().iter().map(|id| format!("{id} stands twice in the list")));
+        for id in self.reasons.keys() {
+            if !self.list.requirements().any(|r| r.id == *id) {
+                faults.push(format!("{REASONS}: {id} is not in the list"));
+            }
+        }
+        faults.extend(self.list.requirements().filter_map(|r| self.fault_of(r)));
+        if std::fs::read_to_string(root.join(PUBLISHED)).ok() != Some(self.markdown()) {
+            faults.push(format!("{PUBLISHED} is out of date: run `cargo xtask rfc --write`"));
+        }
+        faults
+    }
+
+    /// A row's own fault: nothing proves it and nothing says why, or its state says otherwise.
+    fn fault_of(&self, r: &Requirement) -> Option<String> {
+        let (tested, reasoned) = (self.tests.contains_key(&r.id), self.reasons.contains_key(&r.id));
+        let fault = match (r.state, tested, reasoned) {
+            (_, false, false) => "has neither a test nor a reason",
+            (State::Later, true, _) => "is marked as later, yet a test proves it",
+            (State::Partly, false, true) => "is marked as partly, yet no test proves any of it",
+            (State::Partly, true, false) => "is marked as partly, yet no reason names the rest",
+            (State::Offered, true, true) => "has a test and a reason: mark it as partly, or drop the reason",
+            _ => return None,
+        };
+        Some(format!("{} {fault}: {}", r.id, r.text))
+    }
+
+    /// One line with the totals.
+    pub(crate) fn summary(&self) -> String {
+        let ids = self.list.requirements().count();
+        let tested = self.list.requirements().filter(|r| self.tests.contains_key(&r.id)).count();
+        let later = self.list.requirements().filter(|r| r.state == State::Later).count();
+        let tests: BTreeSet<&String> = self.tests.values().flatten().collect();
+        format!("{ids} requirements: {tested} proved by {} tests, {later} for a later version", tests.len())
+    }
+
+    /// The matrix for a terminal.
+    pub(crate) fn table(&self) -> String {
+        let mut out = String::new();
+        for group in &self.list.groups {
+            let _ = writeln!(out, "\n{}\n", group.title);
+            for r in &group.requirements {
+                let _ = writeln!(out, "{:<14} {:<20} {}", r.id, r.section, r.text);
+                for line in self.evidence(r) {
+                    let _ = writeln!(out, "{:<14} {line}", "");
+                }
+            }
+        }
+        let _ = writeln!(out, "\n{}", self.summary());
+        out
+    }
+
+    /// The matrix as published.
+    pub(crate) fn markdown(&self) -> String {
+        let mut out = String::from(
+            "# Requirements and their tests\n\n\
+             Made by `cargo xtask rfc --write` from `requirements.toml`, `reasons.toml` and the comments\n\
+             above the tests; `make test` fails where it is out of date or has a hole.\n\n",
+        );
+        let _ = writeln!(out, "{}.", self.summary());
+        for group in &self.list.groups {
+            let _ = writeln!(
+                out,
+                "\n## {}\n\n| id | section | requirement | proved by |\n|---|---|---|---|",
+                group.title
+            );
+            for r in &group.requirements {
+                let trap = r.trap.as_ref().map(|t| format!(" *{t}*")).unwrap_or_default();
+                let evidence = self.evidence(r).join("<br>");
+                let cells = [&r.id, &r.section, &format!("{}{trap}", r.text), &evidence]
+                    .map(|c| c.replace('|', "\\|"));
+                let _ = writeln!(out, "| {} |", cells.join(" | "));
+            }
+        }
+        out
+    }
+
+    fn evidence(&self, r: &Requirement) -> Vec<String> {
+        let mut lines: Vec<String> = self.tests.get(&r.id).into_iter().flatten().cloned().collect();
+        lines.extend(self.reasons.get(&r.id).map(|reason| match r.state {
+            State::Offered => format!("no test: {reason}"),
+            State::Partly => format!("in part: {reason}"),
+            State::Later => format!("later: {reason}"),
+        }));
+        if lines.is_empty() {
+            lines.push("NOTHING".into());
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// A tree with the given files, removed at the end.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str, list: &str, reasons: &str, source: &str) -> Tree {
+            let root = std::env::temp_dir().join(format!("gatun-xtask-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&root);
+            for folder in ["docs/rfc", "crates/a/src"] {
+                fs::create_dir_all(root.join(folder)).expect("a folder for the test");
+            }
+            let list = format!("[[group]]\ntitle = \"T\"\nrequirements = [{list}]\n");
+            for (path, text) in
+                [(requirements::LIST, list.as_str()), (REASONS, reasons), ("crates/a/src/lib.rs", source)]
+            {
+                fs::write(root.join(path), text).expect("a file for the test");
+            }
+            Tree(root)
+        }
+
+        /// The faults once the matrix has been published.
+        fn faults(&self) -> Vec<String> {
+            let matrix = Matrix::read(&self.0).expect("the tree can be read");
+            fs::write(self.0.join(PUBLISHED), matrix.markdown()).expect("the matrix can be written");
+            matrix.faults(&self.0)
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const TESTED: &str = "// proves: A1-1\n#[test]\nfn it_holds() {}\n";
+    const ROW_1: &str = r#"{ id = "A1-1", section = "RFC 1 1", text = "One." },"#;
+    const NO_REASONS: &str = "reason = []";
+
+    #[test]
+    fn a_whole_matrix_has_no_fault() {
+        let list =
+            format!(r#"{ROW_1} {{ id = "A1-2", section = "RFC 1 2", text = "Two.", state = "later" }}"#);
+        let tree = Tree::new("whole", &list, "[[reason]]\nids = [\"A1-2\"]\nreason = \"not in 0.1\"", TESTED);
+        assert_eq!(tree.faults(), [""; 0]);
+    }
+
+    #[test]
+    fn an_id_with_neither_test_nor_reason_is_a_hole() {
+        let list = format!(r#"{ROW_1} {{ id = "A1-2", section = "RFC 1 2", text = "Two." }}"#);
+        let tree = Tree::new("hole", &list, NO_REASONS, TESTED);
+        assert_eq!(tree.faults(), ["A1-2 has neither a test nor a reason: Two."]);
+    }
+
+    #[test]
+    fn a_cited_id_that_does_not_exist_is_a_fault() {
+        let tree =
+            Tree::new("cited", ROW_1, NO_REASONS, "// proves: A1-1, A9-9\n#[test]\nfn it_holds() {}\n");
+        assert_eq!(tree.faults(), ["crates/a/src/lib.rs::it_holds proves A9-9, which is not in the list"]);
+    }
+
+    #[test]
+    fn a_reason_beside_a_test_or_for_no_id_is_a_fault() {
+        let reasons = "[[reason]]\nids = [\"A1-1\", \"A9-9\"]\nreason = \"r\"";
+        let tree = Tree::new("reason", ROW_1, reasons, TESTED);
+        assert_eq!(
+            tree.faults(),
+            [
+                "docs/rfc/reasons.toml: A9-9 is not in the list",
+                "A1-1 has a test and a reason: mark it as partly, or drop the reason: One.",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_test_of_something_that_is_only_for_later_is_a_fault() {
+        let list = r#"{ id = "A1-1", section = "s", text = "One.", state = "later" }"#;
+        let tree = Tree::new("later", list, "[[reason]]\nids = [\"A1-1\"]\nreason = \"r\"", TESTED);
+        assert_eq!(tree.faults(), ["A1-1 is marked as later, yet a test proves it: One."]);
+    }
+
+    #[test]
+    fn a_stale_published_matrix_is_a_fault() {
+        let tree = Tree::new("stale", ROW_1, NO_REASONS, TESTED);
+        assert_eq!(tree.faults(), [""; 0]);
+        fs::write(tree.0.join("crates/a/src/lib.rs"), TESTED.replace("it_holds", "renamed"))
+            .expect("a write");
+        let matrix = Matrix::read(&tree.0).expect("the tree can be read");
+        assert_eq!(
+            matrix.faults(&tree.0),
+            ["docs/rfc/matrix.md is out of date: run `cargo xtask rfc --write`"]
+        );
+    }
+}

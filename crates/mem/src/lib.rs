@@ -1,5 +1,24 @@
-//! Memory for large tables.
+//! Memory for large tables, and the keyed hash that spreads over them.
 //!
-//! The one home of unsafe code outside the I/O backends. Public signatures are safe.
+//! The one home of unsafe code outside the I/O backends; every public signature is safe. What is here:
+//!
+//! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
+//!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it;
+//! - [`prefetch_read`]: ask for a cache line before it is needed;
+//! - [`hash::Hasher64`]: 32 bytes to 64 bits, under a key.
+//!
+//! The tests also run under AddressSanitizer:
+//!
+//! ```text
+//! RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p gatun-mem --target x86_64-unknown-linux-gnu --lib
+//! ```
 #![no_std]
-extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod hash;
+mod huge_vec;
+mod prefetch;
+
+pub use huge_vec::{HugeVec, OutOfMemory};
+pub use prefetch::prefetch_read;

@@ -12,7 +12,12 @@ extern crate std;
 
 pub mod counters;
 pub mod engine;
+pub mod icmp_limit;
+pub mod index;
 pub mod plan;
+pub mod rng;
+pub mod subscriber;
+pub mod tcp_fsm;
 pub mod time;
 pub mod verdict;
 

@@ -1,0 +1,187 @@
+//! A fixed-length array straight from the kernel.
+
+use core::ffi::c_void;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use zerocopy::FromZeros;
+
+/// What transparent huge pages are aligned to on the machines this runs on.
+const HUGE_PAGE: usize = 2 << 20;
+/// What any mapping is aligned to at least.
+const PAGE: usize = 4096;
+
+/// The kernel did not give the memory, or the size overflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// Bytes that were asked for; `usize::MAX` where that overflows.
+    pub bytes: usize,
+}
+
+impl core::fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "cannot get {} bytes of memory", self.bytes)
+    }
+}
+
+impl core::error::Error for OutOfMemory {}
+
+/// A fixed number of `T`, all bytes zero at first, in private anonymous memory of its own.
+///
+/// Pages are taken when they are first touched: a table may be larger than what is ever used of it.
+/// From 2 MB on it starts at a huge page's boundary and asks for huge pages, which halve the cost of a
+/// random access to a large table.
+pub struct HugeVec<T> {
+    start: NonNull<T>,
+    len: usize,
+    /// Bytes mapped at `start`; 0 where nothing is.
+    mapped: usize,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: the memory belongs to this value alone, as a Box<[T]>'s does; nothing is tied to a thread.
+unsafe impl<T: Send> Send for HugeVec<T> {}
+// SAFETY: as for Box<[T]>: `&HugeVec<T>` gives nothing but `&[T]`.
+unsafe impl<T: Sync> Sync for HugeVec<T> {}
+
+impl<T: Copy + FromZeros> HugeVec<T> {
+    /// `len` zeroes.
+    ///
+    /// # Errors
+    /// Where the kernel has not so much memory or address space.
+    pub fn new(len: usize) -> Result<Self, OutOfMemory> {
+        const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
+        if bytes == 0 {
+            return Ok(HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, owns: PhantomData });
+        }
+        let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory { bytes })?;
+        let start = if mapped < HUGE_PAGE { map(mapped)? } else { map_at_huge_page(mapped)? };
+        Ok(HugeVec { start: start.cast(), len, mapped, owns: PhantomData })
+    }
+}
+
+/// `bytes` of zeroes, at a page's boundary; `bytes` is a multiple of [`PAGE`] and not 0.
+fn map(bytes: usize) -> Result<NonNull<c_void>, OutOfMemory> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: without MAP_FIXED and with a null hint the kernel picks a place where nothing is mapped.
+    let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    at.ok().and_then(NonNull::new).ok_or(OutOfMemory { bytes })
+}
+
+/// As [`map`], at a huge page's boundary: maps one huge page more and gives the ends back.
+fn map_at_huge_page(bytes: usize) -> Result<NonNull<c_void>, OutOfMemory> {
+    let padded = bytes.checked_add(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
+    let base = map(padded)?;
+    let head = base.align_offset_bytes(HUGE_PAGE);
+    let tail = HUGE_PAGE - head;
+    // SAFETY: `head <= HUGE_PAGE`, so all three pieces lie inside the mapping made above; nobody else
+    // knows of it yet, and the ends are not used again. Unmapping and advice fail only for bad
+    // arguments; then the ends stay, or the pages are small, and the middle is good all the same.
+    unsafe {
+        let start = base.byte_add(head);
+        if head > 0 {
+            let _ = munmap(base.as_ptr(), head);
+        }
+        if tail > 0 {
+            let _ = munmap(start.byte_add(bytes).as_ptr(), tail);
+        }
+        let _ = madvise(start.as_ptr(), bytes, Advice::LinuxHugepage);
+        Ok(start)
+    }
+}
+
+/// Distance to the next multiple of a power of two.
+trait AlignOffsetBytes {
+    fn align_offset_bytes(self, align: usize) -> usize;
+}
+
+impl AlignOffsetBytes for NonNull<c_void> {
+    fn align_offset_bytes(self, align: usize) -> usize {
+        self.addr().get().wrapping_neg() & (align - 1)
+    }
+}
+
+impl<T> Drop for HugeVec<T> {
+    fn drop(&mut self) {
+        if self.mapped > 0 {
+            // SAFETY: `start` and `mapped` are what `new` mapped, and nothing borrows it any more. `T` is
+            // Copy, so no element needs dropping.
+            let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
+        }
+    }
+}
+
+impl<T> Deref for HugeVec<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        // SAFETY: `new` mapped room for `len` of `T` at `start` (dangling and 0 if none), aligned to a
+        // page; all bytes were zero, a valid `T` by FromZeros, and only `&mut [T]` has changed them.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for HugeVec<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `&mut self` is the only way to the memory.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> core::fmt::Debug for HugeVec<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("HugeVec").field("len", &self.len).field("mapped", &self.mapped).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_zero_writable_to_its_last_element_and_given_back() {
+        for len in [0, 1, 1023, 1024, 1025, (HUGE_PAGE / 8) - 1, HUGE_PAGE / 8, 3 * HUGE_PAGE / 8 + 1] {
+            let mut v = HugeVec::<u64>::new(len).unwrap();
+            assert_eq!(v.len(), len);
+            assert!(v.iter().all(|&x| x == 0));
+            v.iter_mut().enumerate().for_each(|(i, x)| *x = i as u64);
+            assert!(v.iter().enumerate().all(|(i, &x)| x == i as u64));
+        }
+    }
+
+    #[test]
+    fn large_tables_start_at_a_huge_page() {
+        let v = HugeVec::<[u8; 64]>::new(100_000).unwrap();
+        assert_eq!(v.as_ptr() as usize % HUGE_PAGE, 0);
+    }
+
+    #[test]
+    fn memory_goes_back_to_the_kernel_on_drop() {
+        // Were it kept, a thousand times a quarter of the address space would not be given.
+        for _ in 0..1000 {
+            HugeVec::<u8>::new(1 << 45).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_table_may_be_sent_to_another_thread() {
+        let mut v = HugeVec::<u32>::new(5000).unwrap();
+        v[4999] = 7;
+        let back = std::thread::spawn(move || {
+            v[0] = v[4999];
+            v
+        });
+        assert_eq!(back.join().unwrap()[0], 7);
+    }
+
+    #[test]
+    fn too_much_is_an_error() {
+        assert_eq!(HugeVec::<u64>::new(usize::MAX).unwrap_err(), OutOfMemory { bytes: usize::MAX });
+        assert!(HugeVec::<u8>::new(1 << 60).is_err());
+        assert!(HugeVec::<u8>::new(usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,34 @@
+//! Asking for a cache line before it is needed.
+
+/// Asks for the cache line of `table[index]`, to be read soon. Past the end it does nothing, as on
+/// machines without such an instruction.
+#[inline(always)]
+pub fn prefetch_read<T>(table: &[T], index: usize) {
+    let Some(at) = table.get(index) else { return };
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the address is that of a live reference; a prefetch reads nothing visible.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(at).cast()) };
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: the address is that of a live reference; a prefetch changes nothing but the cache.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{0}]", in(reg) core::ptr::from_ref(at),
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = at;
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn any_index_may_be_asked_for() {
+        let table = [1u64, 2, 3];
+        for index in [0, 2, 3, usize::MAX] {
+            super::prefetch_read(&table, index);
+        }
+        super::prefetch_read::<u8>(&[], 0);
+    }
+}

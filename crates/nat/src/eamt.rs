@@ -1,0 +1,627 @@
+//! The explicit address mapping table (RFC 7757 3).
+//!
+//! Each side is searched on its own, by longest prefix match, so overlapping entries may answer
+//! differently in the two directions (RFC 7757 3.2 permits them; [`overlaps`] finds them).
+//!
+//! ```text
+//!   by_v4: /32 -> buckets     one hash table per prefix length that occurs, tried longest first
+//!          /24 -> buckets
+//!   by_v6: /128 -> buckets
+//!          /72  -> buckets
+//!
+//!   bucket: tag tag tag tag tag tag tag tag | slot slot slot slot slot slot slot slot
+//!   tag:    seven bits of the key's hash, or empty                                      1 byte
+//!   slot:   v6 prefix 16 | v4 prefix 4 | shift 1 | v4 suffix bits 1 | padding 2        24 bytes
+//! ```
+//! Tags lie apart from slots: a million entries have 1.6 MB of them a side, which a core's cache holds, so
+//! that an address without entry (every host of the Internet behind pool6) hardly costs a line from
+//! memory, and one with an entry costs one. The slot holds the answer itself. Tables are 5/8 full: an
+//! entry costs [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB.
+//!
+//! The table is built once and never changes; a new configuration builds a new one.
+
+use crate::plan::Eam;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// Memory for an entry, both sides together.
+pub const BYTES_PER_ENTRY: usize = 2 * 8 * (1 + size_of::<Slot>()) / ENTRIES_PER_BUCKET;
+
+/// Of a bucket's eight slots, how many are filled on average.
+const ENTRIES_PER_BUCKET: usize = 5;
+
+/// Why entries are no table. Numbers are indices into the list given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EamtError {
+    /// Both entries have the same IPv4 prefix.
+    DuplicateV4 {
+        /// The earlier entry.
+        first: usize,
+        /// The later one.
+        second: usize,
+    },
+    /// Both entries have the same IPv6 prefix.
+    DuplicateV6 {
+        /// The earlier entry.
+        first: usize,
+        /// The later one.
+        second: usize,
+    },
+    /// The IPv6 suffix is shorter than the IPv4 suffix (RFC 7757 3.2), so it has no room for it.
+    SuffixTooShort {
+        /// The entry.
+        index: usize,
+    },
+}
+
+/// The mapping table.
+#[derive(Clone, Debug, Default)]
+pub struct Eamt {
+    by_v4: Vec<Table>,
+    by_v6: Vec<Table>,
+    len: usize,
+}
+
+impl Eamt {
+    /// The table of `entries`, in any order.
+    ///
+    /// # Errors
+    /// Of all that is wrong, one thing.
+    pub fn build(entries: &[Eam]) -> Result<Eamt, EamtError> {
+        if let Some(index) = entries.iter().position(|e| 128 - e.v6.len.min(128) < 32 - e.v4.len.min(32)) {
+            return Err(EamtError::SuffixTooShort { index });
+        }
+        let mut table = Eamt {
+            by_v4: tables(entries.iter().map(|e| e.v4.len)),
+            by_v6: tables(entries.iter().map(|e| e.v6.len)),
+            len: entries.len(),
+        };
+        for (second, e) in entries.iter().enumerate() {
+            let slot = Slot::of(e);
+            if !insert4(&mut table.by_v4, e.v4.len, slot) {
+                let first = entries.iter().position(|o| o.v4 == e.v4).unwrap_or(second);
+                return Err(EamtError::DuplicateV4 { first, second });
+            }
+            if !insert6(&mut table.by_v6, e.v6.len, slot) {
+                let first = entries.iter().position(|o| o.v6 == e.v6).unwrap_or(second);
+                return Err(EamtError::DuplicateV6 { first, second });
+            }
+        }
+        Ok(table)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes allocated.
+    pub fn memory_bytes(&self) -> usize {
+        self.by_v4.iter().chain(&self.by_v6).map(|t| t.tags.len() * (8 + 8 * size_of::<Slot>())).sum()
+    }
+
+    /// The IPv6 address for an IPv4 address: the entry's IPv6 prefix, the IPv4 suffix, zeroes (RFC 7757 3.3.1).
+    #[inline]
+    pub fn v4_to_v6(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
+        let bits = u32::from(a);
+        for t in &self.by_v4 {
+            let key = bits & mask4(t.prefix_len);
+            if let Some(slot) = t.find(hash4(key), |s| s.v4 == key) {
+                let suffix = u128::from(bits & !mask4(t.prefix_len));
+                return Some(Ipv6Addr::from(slot.v6() | shl(suffix, slot.shift)));
+            }
+        }
+        None
+    }
+
+    /// The IPv4 address for an IPv6 address: the entry's IPv4 prefix and as many bits of the IPv6 suffix
+    /// as it wants; the rest of them is ignored (RFC 7757 3.3.2).
+    #[inline]
+    pub fn v6_to_v4(&self, a: Ipv6Addr) -> Option<Ipv4Addr> {
+        let bits = u128::from(a);
+        for t in &self.by_v6 {
+            let key = halves(bits & mask6(t.prefix_len));
+            if let Some(slot) = t.find(hash6(key), |s| s.v6 == key) {
+                let suffix = shr(bits, slot.shift) as u32 & !mask4(32 - slot.v4_suffix_bits);
+                return Some(Ipv4Addr::from(slot.v4 | suffix));
+            }
+        }
+        None
+    }
+
+    /// Whether an entry covers an IPv4 address.
+    #[inline]
+    pub fn covers_v4(&self, a: Ipv4Addr) -> bool {
+        let bits = u32::from(a);
+        self.by_v4.iter().any(|t| {
+            let key = bits & mask4(t.prefix_len);
+            t.find(hash4(key), |s| s.v4 == key).is_some()
+        })
+    }
+}
+
+/// One entry. `shift` is by how much the IPv4 suffix stands left of the IPv6 address's end.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    v6: [u64; 2],
+    v4: u32,
+    shift: u8,
+    v4_suffix_bits: u8,
+}
+
+impl Slot {
+    const EMPTY: Slot = Slot { v6: [0; 2], v4: 0, shift: 0, v4_suffix_bits: 0 };
+
+    fn of(e: &Eam) -> Slot {
+        let v4_suffix_bits = 32 - e.v4.len.min(32);
+        Slot {
+            v6: halves(u128::from(e.v6.addr) & mask6(e.v6.len)),
+            v4: u32::from(e.v4.addr) & mask4(e.v4.len),
+            shift: 128 - e.v6.len.min(128) - v4_suffix_bits,
+            v4_suffix_bits,
+        }
+    }
+
+    fn v6(&self) -> u128 {
+        let [high, low] = self.v6;
+        u128::from(high) << 64 | u128::from(low)
+    }
+}
+
+/// The entries of one prefix length, hashed to buckets of eight.
+#[derive(Clone, Debug)]
+struct Table {
+    prefix_len: u8,
+    /// One byte a slot: zero where it is empty, else [`tag`] of its key.
+    tags: Box<[u64]>,
+    /// Eight for each element of `tags`.
+    slots: Box<[[Slot; 8]]>,
+}
+
+impl Table {
+    /// An empty table with room for `n` entries, at most 5/8 full.
+    fn new(prefix_len: u8, n: usize) -> Table {
+        let buckets = n / ENTRIES_PER_BUCKET + 1;
+        Table { prefix_len, tags: vec![0; buckets].into(), slots: vec![[Slot::EMPTY; 8]; buckets].into() }
+    }
+
+    /// The slot that `is` accepts. A bucket that is not full ends the search: there always is one.
+    #[inline]
+    fn find(&self, hash: u64, is: impl Fn(&Slot) -> bool) -> Option<&Slot> {
+        let home = self.home(hash);
+        for bucket in (home..self.tags.len()).chain(0..home) {
+            let tags = *self.tags.get(bucket)?;
+            let mut candidates = zero_bytes(tags ^ tag(hash));
+            while candidates != 0 {
+                let slot = self.slots.get(bucket)?.get(candidates.trailing_zeros() as usize / 8)?;
+                if is(slot) {
+                    return Some(slot);
+                }
+                candidates &= candidates - 1;
+            }
+            if zero_bytes(tags) != 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Puts an entry in that is not there yet, at the first free place on its way.
+    fn insert(&mut self, hash: u64, slot: Slot) {
+        let home = self.home(hash);
+        for bucket in (home..self.tags.len()).chain(0..home) {
+            let (Some(tags), Some(slots)) = (self.tags.get_mut(bucket), self.slots.get_mut(bucket)) else {
+                return;
+            };
+            let free = zero_bytes(*tags);
+            if free != 0 {
+                let at = free.trailing_zeros() & !7;
+                *tags |= (tag(hash) & 0xff) << at;
+                if let Some(place) = slots.get_mut(at as usize / 8) {
+                    *place = slot;
+                }
+                return;
+            }
+        }
+    }
+
+    /// The bucket where the search for a hash begins: always inside the table.
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.tags.len() as u128) >> 64) as usize
+    }
+}
+
+/// The tag of a hash, never zero, in each byte of a word. It takes other bits than [`Table::home`].
+#[inline]
+fn tag(hash: u64) -> u64 {
+    (hash & 0x7f | 0x80) * LOW_BITS
+}
+
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+
+/// The high bit of each byte that is zero. Bytes above a zero one may be reported too, so that the lowest
+/// is exact and the others are candidates.
+#[inline]
+fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(LOW_BITS) & !word & (LOW_BITS << 7)
+}
+
+/// Empty tables for prefixes of these lengths, longest first.
+fn tables(lengths: impl Iterator<Item = u8>) -> Vec<Table> {
+    let mut count = [0usize; 129];
+    for len in lengths {
+        if let Some(c) = count.get_mut(usize::from(len)) {
+            *c += 1;
+        }
+    }
+    let present = count.iter().enumerate().rev().filter(|&(_, &n)| n > 0);
+    present.map(|(len, &n)| Table::new(len as u8, n)).collect()
+}
+
+/// Puts an entry into the table of its prefix length; `false` where the key is there already.
+fn insert4(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
+    let hash = hash4(slot.v4);
+    let table = tables.iter_mut().find(|t| t.prefix_len == prefix_len);
+    table.is_some_and(|t| {
+        t.find(hash, |s| s.v4 == slot.v4).is_none() && {
+            t.insert(hash, slot);
+            true
+        }
+    })
+}
+
+/// As [`insert4`], for the other side.
+fn insert6(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
+    let hash = hash6(slot.v6);
+    let table = tables.iter_mut().find(|t| t.prefix_len == prefix_len);
+    table.is_some_and(|t| {
+        t.find(hash, |s| s.v6 == slot.v6).is_none() && {
+            t.insert(hash, slot);
+            true
+        }
+    })
+}
+
+/// Keys come from the configuration, not from packets, so the hash needs no secret: whoever sends packets
+/// can look up the longest probe sequence, but cannot make one.
+#[inline]
+fn hash4(key: u32) -> u64 {
+    fold_multiply(u64::from(key) ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93)
+}
+
+#[inline]
+fn hash6([high, low]: [u64; 2]) -> u64 {
+    let mixed = fold_multiply(high ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93);
+    fold_multiply(mixed ^ low, 0xa076_1d64_78bd_642f)
+}
+
+/// The two halves of the 128-bit product, together.
+#[inline]
+fn fold_multiply(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[inline]
+fn halves(v6: u128) -> [u64; 2] {
+    [(v6 >> 64) as u64, v6 as u64]
+}
+
+#[inline]
+fn mask4(len: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)
+}
+
+#[inline]
+fn mask6(len: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
+}
+
+#[inline]
+fn shl(v: u128, by: u8) -> u128 {
+    v.checked_shl(u32::from(by)).unwrap_or(0)
+}
+
+#[inline]
+fn shr(v: u128, by: u8) -> u128 {
+    v.checked_shr(u32::from(by)).unwrap_or(0)
+}
+
+/// An entry inside another one, on one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Overlap {
+    /// Whether on the IPv6 side.
+    pub v6: bool,
+    /// Index of the entry with the longer prefix: for its addresses it wins.
+    pub inner: usize,
+    /// Index of the entry with the next shorter prefix around it.
+    pub outer: usize,
+}
+
+/// The entries that lie inside another one, each with the closest around it, IPv4 side first, in the
+/// order of their addresses; at most `max` of them. Takes the time of sorting twice.
+pub fn overlaps(entries: &[Eam], max: usize) -> Vec<Overlap> {
+    let v4 = entries.iter().map(|e| (u128::from(u32::from(e.v4.addr)) << 96, e.v4.len));
+    let v6 = entries.iter().map(|e| (u128::from(e.v6.addr), e.v6.len));
+    let mut found = Vec::new();
+    nested(v4.collect(), false, max, &mut found);
+    nested(v6.collect(), true, max, &mut found);
+    found
+}
+
+/// In the order of (address, length), what contains a prefix stands before it, and the prefixes still
+/// open form a stack.
+fn nested(prefixes: Vec<(u128, u8)>, v6: bool, max: usize, found: &mut Vec<Overlap>) {
+    let mut order: Vec<(u128, u8, usize)> =
+        prefixes.into_iter().enumerate().map(|(i, (bits, len))| (bits, len, i)).collect();
+    order.sort_unstable();
+    let mut open: Vec<(u128, u8, usize)> = Vec::new();
+    for &(bits, len, inner) in &order {
+        while open.pop_if(|&mut (o, olen, _)| (o ^ bits) & mask6(olen) != 0).is_some() {}
+        if let Some(&(_, _, outer)) = open.last() {
+            if found.len() >= max {
+                return;
+            }
+            found.push(Overlap { v6, inner, outer });
+        }
+        open.push((bits, len, inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Net4, Net6};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn eam(v4: &str, v6: &str) -> Eam {
+        let split = |s: &str| -> (std::string::String, u8) {
+            let (a, l) = s.split_once('/').unwrap();
+            (a.into(), l.parse().unwrap())
+        };
+        let ((a4, l4), (a6, l6)) = (split(v4), split(v6));
+        Eam {
+            v4: Net4::new(a4.parse().unwrap(), l4).unwrap(),
+            v6: Net6::new(a6.parse().unwrap(), l6).unwrap(),
+        }
+    }
+
+    fn v4(s: &str) -> Ipv4Addr {
+        s.parse().unwrap()
+    }
+
+    fn v6(s: &str) -> Ipv6Addr {
+        s.parse().unwrap()
+    }
+
+    /// The example table of RFC 7757 3.2: hosts, networks, unequal suffixes.
+    fn sample() -> Eamt {
+        Eamt::build(&[
+            eam("192.0.2.1/32", "2001:db8:aaaa::/128"),
+            eam("192.0.2.2/32", "2001:db8:bbbb::b/128"),
+            eam("192.0.2.16/28", "2001:db8:cccc::/124"),
+            eam("192.0.2.128/26", "2001:db8:dddd::/64"),
+            eam("192.0.2.192/29", "2001:db8:eeee:8::/62"),
+            eam("192.0.2.224/31", "64:ff9b::/127"),
+        ])
+        .unwrap()
+    }
+
+    // proves: A77-1
+    #[test]
+    fn an_ipv4_suffix_stands_right_behind_the_ipv6_prefix_and_zeroes_behind_it() {
+        let t = sample();
+        for (a, expected) in [
+            ("192.0.2.1", "2001:db8:aaaa::"),
+            ("192.0.2.2", "2001:db8:bbbb::b"),
+            ("192.0.2.16", "2001:db8:cccc::"),
+            ("192.0.2.24", "2001:db8:cccc::8"),
+            ("192.0.2.31", "2001:db8:cccc::f"),
+            ("192.0.2.128", "2001:db8:dddd::"),
+            ("192.0.2.152", "2001:db8:dddd:0:6000::"),
+            ("192.0.2.183", "2001:db8:dddd:0:dc00::"),
+            ("192.0.2.191", "2001:db8:dddd:0:fc00::"),
+            ("192.0.2.193", "2001:db8:eeee:8:8000::"),
+            ("192.0.2.199", "2001:db8:eeee:b:8000::"),
+            ("192.0.2.225", "64:ff9b::1"),
+        ] {
+            assert_eq!(t.v4_to_v6(v4(a)), Some(v6(expected)), "{a}");
+            assert_eq!(t.v6_to_v4(v6(expected)), Some(v4(a)), "{expected}");
+        }
+        for unmapped in ["192.0.2.0", "192.0.2.32", "192.0.2.127", "192.0.2.200", "192.0.3.1"] {
+            assert_eq!(t.v4_to_v6(v4(unmapped)), None, "{unmapped}");
+            assert!(!t.covers_v4(v4(unmapped)));
+        }
+    }
+
+    // proves: A77-2
+    #[test]
+    fn bits_behind_the_mapped_ipv6_suffix_are_ignored() {
+        let t = sample();
+        assert_eq!(t.v6_to_v4(v6("2001:db8:dddd:0:dfff:ffff:ffff:ffff")), Some(v4("192.0.2.183")));
+        assert_eq!(t.v6_to_v4(v6("2001:db8:eeee:9:1::1")), Some(v4("192.0.2.194")));
+        assert_eq!(t.v6_to_v4(v6("2001:db8:dddd:1::")), None);
+    }
+
+    // proves: A77-3
+    #[test]
+    fn an_ipv6_suffix_shorter_than_the_ipv4_suffix_is_refused() {
+        let good = eam("192.0.2.0/26", "2001:db8::/64");
+        let equal = eam("198.51.100.0/24", "2001:db8:1::/120");
+        let short = eam("203.0.113.0/24", "2001:db8:2::/121");
+        assert!(Eamt::build(&[good, equal]).is_ok());
+        let error = Eamt::build(&[good, equal, short]).unwrap_err();
+        assert_eq!(error, EamtError::SuffixTooShort { index: 2 });
+    }
+
+    #[test]
+    fn a_prefix_given_twice_is_refused_with_both_places() {
+        let list = [
+            eam("192.0.2.1/32", "2001:db8::1/128"),
+            eam("192.0.2.2/32", "2001:db8::2/128"),
+            eam("192.0.2.1/32", "2001:db8::3/128"),
+        ];
+        assert_eq!(Eamt::build(&list).unwrap_err(), EamtError::DuplicateV4 { first: 0, second: 2 });
+        let list = [
+            eam("192.0.2.1/32", "2001:db8::1/128"),
+            eam("192.0.2.2/32", "2001:db8::2/128"),
+            eam("192.0.2.3/32", "2001:db8::2/128"),
+        ];
+        assert_eq!(Eamt::build(&list).unwrap_err(), EamtError::DuplicateV6 { first: 1, second: 2 });
+    }
+
+    // proves: A77-5
+    #[test]
+    fn each_side_resolves_overlaps_by_its_own_longest_prefix() {
+        let list = [
+            eam("192.0.2.0/24", "2001:db8:0:1::/64"),
+            eam("192.0.2.7/32", "2001:db8:ffff::7/128"),
+            eam("198.51.100.0/24", "2001:db8:0:1:7::/80"),
+        ];
+        let t = Eamt::build(&list).unwrap();
+        assert_eq!(t.v4_to_v6(v4("192.0.2.7")), Some(v6("2001:db8:ffff::7")));
+        assert_eq!(t.v4_to_v6(v4("192.0.2.8")), Some(v6("2001:db8:0:1:800::")));
+        // The way back of 192.0.2.0 is the /64's, of all under 2001:db8:0:1:7::/80 the other entry's.
+        assert_eq!(t.v6_to_v4(v6("2001:db8:0:1::")), Some(v4("192.0.2.0")));
+        assert_eq!(t.v6_to_v4(v6("2001:db8:0:1:7:900::")), Some(v4("198.51.100.9")));
+        // Asymmetric, and meant to be: the /32 has taken 192.0.2.7 from the /24 on one side only.
+        assert_eq!(t.v6_to_v4(v6("2001:db8:0:1:700::")), Some(v4("192.0.2.7")));
+        assert_eq!(
+            overlaps(&list, usize::MAX),
+            [Overlap { v6: false, inner: 1, outer: 0 }, Overlap { v6: true, inner: 2, outer: 0 }]
+        );
+    }
+
+    #[test]
+    fn the_whole_of_ipv4_can_be_one_entry() {
+        let t = Eamt::build(&[eam("0.0.0.0/0", "2001:db8::/32")]).unwrap();
+        assert_eq!(t.v4_to_v6(v4("192.0.2.33")), Some(v6("2001:db8:c000:221::")));
+        assert_eq!(t.v6_to_v4(v6("2001:db8:c000:221:ffff::")), Some(v4("192.0.2.33")));
+        let t = Eamt::build(&[eam("192.0.2.1/32", "::/0")]).unwrap();
+        assert_eq!(t.v6_to_v4(v6("2001:db8::1")), Some(v4("192.0.2.1")));
+        assert_eq!(t.v4_to_v6(v4("192.0.2.1")), Some(v6("::")));
+        let empty = Eamt::build(&[]).unwrap();
+        assert!(empty.is_empty() && empty.v4_to_v6(v4("192.0.2.1")).is_none());
+    }
+
+    // proves: A77-1, A77-2
+    #[test]
+    fn a_million_hosts_are_all_found_in_the_memory_promised() {
+        const N: u32 = 1_000_000;
+        let host = |i: u32| Eam {
+            v4: Net4 { addr: Ipv4Addr::from(0x0b00_0000 + i), len: 32 },
+            v6: Net6 { addr: Ipv6Addr::from(0x2001_0db8_u128 << 96 | u128::from(i) << 64 | 1), len: 128 },
+        };
+        let list: Vec<Eam> = (0..N).map(host).collect();
+        let t = Eamt::build(&list).unwrap();
+        assert_eq!(t.len(), N as usize);
+        assert!(t.memory_bytes() <= (N as usize + 100) * BYTES_PER_ENTRY);
+        assert!(overlaps(&list, 10).is_empty());
+        for e in &list {
+            assert_eq!(t.v4_to_v6(e.v4.addr), Some(e.v6.addr));
+            assert_eq!(t.v6_to_v4(e.v6.addr), Some(e.v4.addr));
+        }
+        assert_eq!(t.v4_to_v6(Ipv4Addr::from(0x0b00_0000 + N)), None);
+        // Searches stay short however the keys are patterned: few buckets are full.
+        for table in t.by_v4.iter().chain(&t.by_v6) {
+            let full = table.tags.iter().filter(|&&w| zero_bytes(w) == 0).count();
+            assert!(full * 4 < table.tags.len(), "{full} of {}", table.tags.len());
+        }
+    }
+
+    /// Longest match by looking at every entry.
+    fn naive_v4_to_v6(list: &[Eam], a: Ipv4Addr) -> Option<Ipv6Addr> {
+        let e = list.iter().filter(|e| e.v4.contains(a)).max_by_key(|e| e.v4.len)?;
+        let mut bits = u128::from(e.v6.addr);
+        for i in 0..32 - e.v4.len {
+            let from_left = e.v4.len + i;
+            let bit = u32::from(a) >> (31 - from_left) & 1;
+            bits |= u128::from(bit) << (127 - (e.v6.len + i));
+        }
+        Some(Ipv6Addr::from(bits))
+    }
+
+    fn naive_v6_to_v4(list: &[Eam], a: Ipv6Addr) -> Option<Ipv4Addr> {
+        let e = list.iter().filter(|e| e.v6.contains(a)).max_by_key(|e| e.v6.len)?;
+        let mut bits = u32::from(e.v4.addr);
+        for i in 0..32 - e.v4.len {
+            let bit = (u128::from(a) >> (127 - (e.v6.len + i)) & 1) as u32;
+            bits |= bit << (31 - (e.v4.len + i));
+        }
+        Some(Ipv4Addr::from(bits))
+    }
+
+    /// Entries in a small corner of the address spaces, so that they overlap.
+    fn entries() -> impl Strategy<Value = Vec<Eam>> {
+        let one = (0u32..=32, any::<u32>(), 0u32..=96, any::<u128>()).prop_map(|(len4, a4, slack, a6)| {
+            let len6 = (len4 + slack.min(96)).min(128) as u8;
+            let a4 = 0xc000_0200 | a4 & 0x0300_00ff;
+            let a6 = 0x2001_0db8_u128 << 96 | a6 & (0x3_u128 << 64 | 0xff_u128 << 56 | 0xf);
+            Eam {
+                v4: Net4 { addr: Ipv4Addr::from(a4 & mask4(len4 as u8)), len: len4 as u8 },
+                v6: Net6 { addr: Ipv6Addr::from(a6 & mask6(len6)), len: len6 },
+            }
+        });
+        proptest::collection::vec(one, 0..60).prop_map(|list| {
+            let mut v4 = BTreeMap::new();
+            let mut v6 = BTreeMap::new();
+            list.into_iter()
+                .filter(|e| v4.insert(e.v4, ()).is_none() && v6.insert(e.v6, ()).is_none())
+                .collect()
+        })
+    }
+
+    proptest! {
+        // proves: A77-1, A77-2, A77-3, A77-5
+        #[test]
+        fn every_look_up_is_what_looking_at_every_entry_finds(
+            list in entries(),
+            picks in proptest::collection::vec((any::<prop::sample::Index>(), any::<u32>(), any::<u128>()), 1..50),
+        ) {
+            // An entry that the filter dropped because of one side only leaves its other side behind;
+            // what is left has no duplicates.
+            let t = Eamt::build(&list).unwrap();
+            for (i, noise4, noise6) in picks {
+                let (a4, a6) = match list.get(i.index(list.len().max(1))) {
+                    Some(e) => (
+                        u32::from(e.v4.addr) ^ noise4 & (!mask4(e.v4.len) | 1 << (noise4 % 32)),
+                        u128::from(e.v6.addr) ^ noise6 & (!mask6(e.v6.len) | 1 << (noise6 % 128)),
+                    ),
+                    None => (noise4, noise6),
+                };
+                let (a4, a6) = (Ipv4Addr::from(a4), Ipv6Addr::from(a6));
+                prop_assert_eq!(t.v4_to_v6(a4), naive_v4_to_v6(&list, a4));
+                prop_assert_eq!(t.v6_to_v4(a6), naive_v6_to_v4(&list, a6));
+                prop_assert_eq!(t.covers_v4(a4), naive_v4_to_v6(&list, a4).is_some());
+            }
+        }
+
+        // proves: A77-5
+        #[test]
+        fn overlaps_are_exactly_the_entries_inside_another(list in entries()) {
+            let found = overlaps(&list, usize::MAX);
+            for (inner, e) in list.iter().enumerate() {
+                let closest4 = list.iter().enumerate()
+                    .filter(|(i, o)| *i != inner && o.v4.contains(e.v4.addr) && o.v4.len < e.v4.len)
+                    .max_by_key(|(_, o)| o.v4.len).map(|(i, _)| i);
+                let closest6 = list.iter().enumerate()
+                    .filter(|(i, o)| *i != inner && o.v6.contains(e.v6.addr) && o.v6.len < e.v6.len)
+                    .max_by_key(|(_, o)| o.v6.len).map(|(i, _)| i);
+                for (v6, closest) in [(false, closest4), (true, closest6)] {
+                    let told = found.iter().find(|o| o.v6 == v6 && o.inner == inner).map(|o| o.outer);
+                    prop_assert_eq!(told, closest);
+                }
+            }
+            prop_assert!(overlaps(&list, 2).len() <= 2);
+        }
+    }
+}

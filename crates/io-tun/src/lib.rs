@@ -1,1 +1,19 @@
-//! io-tun
+//! Packets from and to a Linux TUN device.
+//!
+//! The kernel hands over what its own stacks make: TCP super-packets of up to 64 KB with an unfinished
+//! checksum, described by a virtio-net header ([`vnet`]). They are translated as one packet and go back
+//! the same way; that is nearly all of this backend's speed.
+//!
+//! [`Tun::open`] creates or attaches, [`netlink`] sets up what the operator asked for, [`TunQueue`] is the
+//! [`gatun_io::Backend`] of one worker. Unsafe code: four ioctls, in [`mod@ioctl`].
+
+pub mod error;
+mod ioctl;
+pub mod netlink;
+pub mod open;
+pub mod queue;
+pub mod vnet;
+
+pub use error::TunError;
+pub use open::{Tun, TunConfig};
+pub use queue::TunQueue;

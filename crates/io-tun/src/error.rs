@@ -1,0 +1,96 @@
+//! Why a device cannot be used, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// Why a device cannot be used. The text says what to do.
+#[derive(Debug)]
+pub enum TunError {
+    /// The name is empty, too long, or has characters that no device may have.
+    Name(String),
+    /// `/dev/net/tun` cannot be opened.
+    Open(io::Error),
+    /// The kernel's TUN driver lacks virtio-net headers or queues.
+    Features(&'static str),
+    /// Another process has the device.
+    Busy(String),
+    /// A Gatun already runs on it.
+    SecondInstance(String),
+    /// No right to create or attach.
+    Permission(String),
+    /// The name belongs to a device that is not a TUN device.
+    NotTun(String),
+    /// The existing device has one queue, and several are asked for.
+    SingleQueue(String),
+    /// An ioctl failed otherwise.
+    Ioctl(&'static str, String, io::Error),
+    /// A netlink request failed.
+    Netlink {
+        /// The device.
+        device: String,
+        /// What was to be done, in the words of the `ip` command.
+        action: String,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for TunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TunError::Name(name) => {
+                write!(f, "'{name}' cannot be a device's name: 1 to 15 characters, no '/' and no space")
+            }
+            TunError::Open(e) if e.kind() == io::ErrorKind::NotFound => write!(
+                f,
+                "/dev/net/tun does not exist: load the driver (modprobe tun), or give the container the device (--device /dev/net/tun)"
+            ),
+            TunError::Open(e) => write!(
+                f,
+                "/dev/net/tun cannot be opened ({e}): run as root, or give the program CAP_NET_ADMIN and the file's group"
+            ),
+            TunError::Features(what) => {
+                write!(f, "this kernel's TUN driver has no {what}; Linux 3.8 or later has it")
+            }
+            TunError::Busy(name) => write!(
+                f,
+                "device '{name}' is in use by another process: stop it, or choose another name for the port"
+            ),
+            TunError::SecondInstance(name) => write!(
+                f,
+                "another gatun already runs on device '{name}': stop it first, or choose another name for the port"
+            ),
+            TunError::Permission(name) => write!(
+                f,
+                "no right to use device '{name}': run with CAP_NET_ADMIN, or create it for this user (ip tuntap add dev {name} mode tun user NAME)"
+            ),
+            TunError::NotTun(name) => {
+                write!(f, "'{name}' exists and is not a TUN device: choose another name for the port")
+            }
+            TunError::SingleQueue(name) => write!(
+                f,
+                "device '{name}' exists with one queue, and several workers need several: create it with `ip tuntap add dev {name} mode tun multi_queue`, or set workers = 1"
+            ),
+            TunError::Ioctl(what, name, e) => write!(f, "device '{name}': {what} failed: {e}"),
+            TunError::Netlink { device, action, error } => {
+                write!(f, "device '{device}': `ip {action}` failed: {error}")?;
+                match error.kind() {
+                    io::ErrorKind::PermissionDenied => write!(f, "; it needs CAP_NET_ADMIN"),
+                    _ if error.raw_os_error() == Some(rustix::io::Errno::ACCESS.raw_os_error()) => {
+                        write!(f, "; IPv6 may be switched off (sysctl net.ipv6.conf.all.disable_ipv6)")
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for TunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TunError::Open(e) | TunError::Ioctl(_, _, e) | TunError::Netlink { error: e, .. } => Some(e),
+            _ => None,
+        }
+    }
+}

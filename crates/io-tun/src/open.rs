@@ -1,0 +1,198 @@
+//! Creating a TUN device, or attaching to an existing one.
+
+use crate::netlink::{Netlink, Prefix};
+use crate::{TunError, TunQueue, ioctl, vnet};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// What a device shall be like.
+#[derive(Clone, Debug)]
+pub struct TunConfig {
+    /// Its name. A device that exists is attached to, otherwise it is created and goes with the process.
+    pub name: String,
+    /// Queues: one per worker.
+    pub queues: usize,
+    /// Whether the kernel may leave checksums and segmentation to the far end: switch it off only to
+    /// find out whether it is at fault.
+    pub offload: bool,
+    /// Set the link up.
+    pub up: bool,
+    /// Set its MTU, bytes.
+    pub mtu: Option<u32>,
+    /// Give it these addresses.
+    pub addresses: Vec<Prefix>,
+    /// Route these networks to it.
+    pub routes: Vec<Prefix>,
+}
+
+impl Default for TunConfig {
+    fn default() -> Self {
+        TunConfig {
+            name: "gatun".into(),
+            queues: 1,
+            offload: true,
+            up: false,
+            mtu: None,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+        }
+    }
+}
+
+/// An open device.
+pub struct Tun {
+    /// Its name; the kernel may have completed it (`nat%d`).
+    pub name: String,
+    /// Its queues, to be given one to each worker.
+    pub queues: Vec<TunQueue>,
+    /// The offloads that the kernel agreed to.
+    pub offloads: Offloads,
+    /// Whether the device was there before.
+    pub attached: bool,
+    /// Tells a second instance that the device is taken; the kernel alone would let it share the queues
+    /// of a multi-queue device.
+    _lock: UnixDatagram,
+}
+
+/// Offloads that the kernel agreed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offloads {
+    /// Checksums, TCP with ECN, UDP.
+    All,
+    /// Checksums and TCP with ECN: a kernel before 6.2.
+    Tcp,
+    /// Checksums and TCP.
+    TcpWithoutEcn,
+    /// None: every packet comes alone and complete.
+    None,
+}
+
+impl Offloads {
+    /// From the best on.
+    const LADDER: [Offloads; 4] = [Offloads::All, Offloads::Tcp, Offloads::TcpWithoutEcn, Offloads::None];
+
+    fn flags(self) -> u32 {
+        use ioctl::*;
+        let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
+        match self {
+            Offloads::All => tcp | TUN_F_TSO_ECN | TUN_F_USO4 | TUN_F_USO6,
+            Offloads::Tcp => tcp | TUN_F_TSO_ECN,
+            Offloads::TcpWithoutEcn => tcp,
+            Offloads::None => 0,
+        }
+    }
+
+    /// For an operator.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Offloads::All => "checksum, TSO, TSO with ECN, USO",
+            Offloads::Tcp => "checksum, TSO, TSO with ECN",
+            Offloads::TcpWithoutEcn => "checksum, TSO",
+            Offloads::None => "none",
+        }
+    }
+}
+
+impl Tun {
+    /// Opens the device, and sets up what `config` asks for and nothing else.
+    ///
+    /// # Errors
+    /// Each says what to do about it.
+    pub fn open(config: &TunConfig) -> Result<Tun, TunError> {
+        let name = &config.name;
+        let legal = |b: u8| b.is_ascii_graphic() && b != b'/';
+        if name.is_empty() || name.len() > ioctl::NAME_MAX || !name.bytes().all(legal) {
+            return Err(TunError::Name(name.clone()));
+        }
+        let lock = lock(name)?;
+        let mut netlink = Netlink::new(name)?;
+        let attached = netlink.exists();
+        let first = open_device()?;
+        check_features(&first, config.queues)?;
+        let (name, flags) = attach_first(&first, name, config.queues)?;
+        netlink.rename(&name);
+        let offloads = set_up_framing(&first, &name, config.offload)?;
+        let mut queues = vec![TunQueue::new(name.clone(), first)];
+        while queues.len() < config.queues {
+            let next = open_device()?;
+            ioctl::set_iff(&next, &name, flags).map_err(|e| attach_error(&name, e))?;
+            queues.push(TunQueue::new(name.clone(), next));
+        }
+        netlink.configure(config)?;
+        Ok(Tun { name, queues, offloads, attached, _lock: lock })
+    }
+}
+
+/// An abstract socket's name is unique in its network namespace, as a device's is, and goes with the process.
+fn lock(name: &str) -> Result<UnixDatagram, TunError> {
+    SocketAddr::from_abstract_name(format!("gatun/tun/{name}"))
+        .and_then(|address| UnixDatagram::bind_addr(&address))
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::AddrInUse => TunError::SecondInstance(name.to_owned()),
+            _ => TunError::Ioctl("locking", name.to_owned(), e),
+        })
+}
+
+fn open_device() -> Result<OwnedFd, TunError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|e| TunError::Open(e.into()))
+}
+
+fn check_features(fd: &OwnedFd, queues: usize) -> Result<(), TunError> {
+    let known = ioctl::features(fd).map_err(TunError::Open)?;
+    if known & u32::from(ioctl::IFF_VNET_HDR) == 0 {
+        return Err(TunError::Features("virtio-net headers"));
+    }
+    if queues > 1 && known & u32::from(ioctl::IFF_MULTI_QUEUE) == 0 {
+        return Err(TunError::Features("multiple queues"));
+    }
+    Ok(())
+}
+
+/// Makes `fd` the device's first queue; returns its name and the flags for further ones. The kernel
+/// answers EINVAL where an existing device's multi-queue flag is not the one asked for, so the other
+/// one is tried: a multi-queue device serves one worker as well.
+fn attach_first(fd: &OwnedFd, name: &str, queues: usize) -> Result<(String, u16), TunError> {
+    let base = ioctl::IFF_TUN | ioctl::IFF_NO_PI | ioctl::IFF_VNET_HDR;
+    let multi = base | ioctl::IFF_MULTI_QUEUE;
+    let (wanted, other) = if queues > 1 { (multi, base) } else { (base, multi) };
+    match ioctl::set_iff(fd, name, wanted) {
+        Ok(name) => return Ok((name, wanted)),
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
+        Err(e) => return Err(attach_error(name, e)),
+    }
+    match ioctl::set_iff(fd, name, other) {
+        Ok(name) if queues > 1 => Err(TunError::SingleQueue(name)),
+        Ok(name) => Ok((name, other)),
+        Err(e) => Err(attach_error(name, e)),
+    }
+}
+
+fn attach_error(name: &str, e: io::Error) -> TunError {
+    let name = name.to_owned();
+    match e.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::BUSY) => TunError::Busy(name),
+        Some(Errno::PERM | Errno::ACCESS) => TunError::Permission(name),
+        Some(Errno::INVAL) => TunError::NotTun(name),
+        _ => TunError::Ioctl("TUNSETIFF", name, e),
+    }
+}
+
+fn set_up_framing(fd: &OwnedFd, name: &str, offload: bool) -> Result<Offloads, TunError> {
+    // 10 bytes, not 12: the two more would be a count of merged buffers, which TUN never has.
+    ioctl::set_vnet_hdr_len(fd, vnet::LEN as i32)
+        .map_err(|e| TunError::Ioctl("TUNSETVNETHDRSZ", name.to_owned(), e))?;
+    let ladder = if offload { &Offloads::LADDER[..] } else { &[Offloads::None] };
+    let mut refused = io::Error::from(io::ErrorKind::Unsupported);
+    for &offloads in ladder {
+        match ioctl::set_offload(fd, offloads.flags()) {
+            Ok(()) => return Ok(offloads),
+            Err(e) => refused = e,
+        }
+    }
+    Err(TunError::Ioctl("TUNSETOFFLOAD", name.to_owned(), refused))
+}

@@ -1,0 +1,97 @@
+//! What a backend counts.
+
+use std::ops::AddAssign;
+
+macro_rules! reasons {
+    ($(#[$doc:meta])* $kind:ident { $($variant:ident, $name:literal, $help:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $kind { $(#[doc = $help] $variant,)* }
+
+        impl $kind {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [$kind] = &[$($kind::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name used in metrics and logs.
+            pub const fn name(self) -> &'static str {
+                match self { $($kind::$variant => $name,)* }
+            }
+
+            /// One sentence for an operator.
+            pub const fn help(self) -> &'static str {
+                match self { $($kind::$variant => $help,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a device did not take a packet.
+    TxError {
+        Full, "tx_full", "The device's queue was full (EAGAIN, ENOBUFS).";
+        Invalid, "tx_invalid", "The kernel refused the packet as malformed (EINVAL).";
+        Down, "tx_down", "The device is down (EIO, ENETDOWN): set its link up.";
+        TooLong, "tx_too_long", "Longer than the device takes (EMSGSIZE).";
+        NoMemory, "tx_no_memory", "The kernel had no memory for the packet (ENOMEM).";
+        NoHeadroom, "tx_no_headroom", "No room in front for the device's header.";
+        Gone, "tx_gone", "The device was removed (EBADFD, ENODEV).";
+        Other, "tx_other", "Another error; the last one is named beside the counters.";
+    }
+}
+
+reasons! {
+    /// Why something that a device gave could not be handed on.
+    RxError {
+        ShortHeader, "rx_short_header", "Shorter than the device's own header.";
+        BadHeader, "rx_bad_header", "The device's header contradicts itself or the packet.";
+        UnknownSegmentation, "rx_unknown_gso", "A kind of segmentation offload that was not asked for.";
+        Truncated, "rx_truncated", "Longer than the receive buffer.";
+    }
+}
+
+/// Packets and bytes of one backend. Bytes count from the IP header on; a super-packet is one packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Packets handed to the worker.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Of these, packets that stand for several (TSO, USO).
+    pub rx_super_packets: u64,
+    /// What was received and not handed on, by [`RxError`].
+    pub rx_errors: [u64; RxError::COUNT],
+    /// Packets that the device took.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Of these, packets that stand for several.
+    pub tx_super_packets: u64,
+    /// Packets that the device did not take, by [`TxError`].
+    pub tx_errors: [u64; TxError::COUNT],
+    /// The last system error behind [`TxError::Other`].
+    pub tx_last_os_error: Option<i32>,
+}
+
+impl Stats {
+    /// Packets given to the device: taken or refused.
+    pub fn tx_attempts(&self) -> u64 {
+        self.tx_packets + self.tx_errors.iter().sum::<u64>()
+    }
+}
+
+impl AddAssign<&Stats> for Stats {
+    fn add_assign(&mut self, other: &Stats) {
+        self.rx_packets += other.rx_packets;
+        self.rx_bytes += other.rx_bytes;
+        self.rx_super_packets += other.rx_super_packets;
+        self.tx_packets += other.tx_packets;
+        self.tx_bytes += other.tx_bytes;
+        self.tx_super_packets += other.tx_super_packets;
+        self.rx_errors.iter_mut().zip(other.rx_errors).for_each(|(a, b)| *a += b);
+        self.tx_errors.iter_mut().zip(other.tx_errors).for_each(|(a, b)| *a += b);
+        self.tx_last_os_error = other.tx_last_os_error.or(self.tx_last_os_error);
+    }
+}

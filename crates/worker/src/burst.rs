@@ -1,0 +1,228 @@
+//! One burst through an engine that tells the worker what to send.
+
+use crate::WorkerStats;
+use gatun_io::Transmit;
+use gatun_nat::engine::{BURST, Emitted};
+use gatun_nat::{Instant, Nat, Verdict};
+use gatun_wire::Packet;
+
+const _: () = assert!(gatun_io::BURST_MAX <= BURST);
+
+/// What of an engine a worker uses; a test puts a script in its place.
+pub(crate) trait Engine {
+    fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize;
+    fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>));
+}
+
+impl Engine for Nat {
+    fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
+        Nat::process(self, now, burst, verdicts)
+    }
+
+    fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>)) {
+        Nat::drain_emitted(self, send);
+    }
+}
+
+/// Takes bursts through an engine and counts what became of them.
+#[derive(Default)]
+pub(crate) struct Bursts {
+    pub(crate) stats: WorkerStats,
+}
+
+impl Bursts {
+    /// Translates and sends one burst. The engine may take it in several parts, when it runs out of
+    /// buffers for packets of its own: those are sent in between.
+    pub(crate) fn handle(
+        &mut self,
+        engine: &mut impl Engine,
+        now: Instant,
+        burst: &mut [Packet<'_>],
+        tx: &mut dyn Transmit,
+    ) {
+        self.stats.bursts += 1;
+        let mut verdicts = [Verdict::Pass; BURST];
+        let (mut base, mut refusals) = (0, 0);
+        while base < burst.len() {
+            let rest = &mut burst[base..];
+            let taken = engine.process(now, rest, &mut verdicts).min(rest.len());
+            let emitted = self.send(engine, &mut rest[..taken], &verdicts[..taken], base, tx);
+            base += taken;
+            // Nothing taken and nothing freed: a second try would end the same way, for ever.
+            refusals = if taken == 0 && emitted == 0 { refusals + 1 } else { 0 };
+            if refusals > 1 {
+                self.stats.stalled += (burst.len() - base) as u64;
+                return;
+            }
+        }
+    }
+
+    /// Sends what [`Nat::expire`] made.
+    pub(crate) fn send_emitted(&mut self, engine: &mut impl Engine, tx: &mut dyn Transmit) {
+        self.send(engine, &mut [], &[], 0, tx);
+    }
+
+    /// Sends the packets of a burst, each followed by those that the engine made because of it. Returns
+    /// how many those were.
+    fn send(
+        &mut self,
+        engine: &mut impl Engine,
+        burst: &mut [Packet<'_>],
+        verdicts: &[Verdict],
+        base: usize,
+        tx: &mut dyn Transmit,
+    ) -> u64 {
+        let stats = &mut self.stats;
+        let mut packets = burst.iter_mut().zip(verdicts).enumerate().peekable();
+        let before = stats.emitted;
+        engine.drain_emitted(|mut emitted| {
+            while let Some((i, (packet, verdict))) = packets.next_if(|(i, _)| *i <= emitted.after) {
+                send_one(stats, base + i, packet, *verdict, tx);
+            }
+            stats.emitted += 1;
+            tx.send(&mut emitted.packet);
+        });
+        for (i, (packet, verdict)) in packets {
+            send_one(stats, base + i, packet, *verdict, tx);
+        }
+        stats.emitted - before
+    }
+}
+
+fn send_one(
+    stats: &mut WorkerStats,
+    index: usize,
+    packet: &mut Packet<'_>,
+    verdict: Verdict,
+    tx: &mut dyn Transmit,
+) {
+    match verdict {
+        Verdict::Forward => {
+            stats.forward += 1;
+            tx.forward(index, packet);
+        }
+        Verdict::Reply(_) => {
+            stats.reply += 1;
+            tx.forward(index, packet);
+        }
+        // A layer-3 device has no other way for it: sent back, it would come again.
+        Verdict::Pass => stats.pass += 1,
+        Verdict::Drop(_) => stats.drop += 1,
+        Verdict::Held => stats.held += 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_nat::Reply;
+    use gatun_wire::{DropReason, HEADROOM};
+
+    /// Reads its orders from the packets: byte 0 is the verdict, byte 1 how many packets to emit after it.
+    #[derive(Default)]
+    struct Script {
+        emitted: Vec<(usize, u8)>,
+        emit_max: usize,
+    }
+
+    impl Engine for Script {
+        fn process(&mut self, _: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
+            for (i, packet) in burst.iter().enumerate() {
+                let [kind, emit, id] = packet.bytes()[..3] else { unreachable!() };
+                if self.emitted.len() + usize::from(emit) > self.emit_max {
+                    return i;
+                }
+                verdicts[i] = match kind {
+                    0 => Verdict::Forward,
+                    1 => Verdict::Drop(DropReason::NoBib),
+                    2 => Verdict::Reply(Reply::Echo),
+                    3 => Verdict::Held,
+                    _ => Verdict::Pass,
+                };
+                self.emitted.extend((0..emit).map(|n| (i, 100 * n + id)));
+            }
+            burst.len()
+        }
+
+        fn drain_emitted(&mut self, mut send: impl FnMut(Emitted<'_>)) {
+            for (after, id) in self.emitted.drain(..) {
+                let mut buf = [0xa5; HEADROOM + 3];
+                buf[HEADROOM + 2] = id;
+                send(Emitted { after, packet: Packet::new(&mut buf, HEADROOM, 3).unwrap() });
+            }
+        }
+    }
+
+    /// Writes down what is sent: index in the burst (none for the engine's own) and the third byte.
+    #[derive(Default)]
+    struct Tape(Vec<(Option<usize>, u8)>);
+
+    impl Transmit for Tape {
+        fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
+            self.0.push((Some(index), packet.bytes()[2]));
+        }
+
+        fn send(&mut self, packet: &mut Packet<'_>) {
+            self.0.push((None, packet.bytes()[2]));
+        }
+    }
+
+    fn run(script: &mut Script, orders: &[[u8; 3]]) -> (Tape, WorkerStats) {
+        let mut buffers: Vec<Vec<u8>> = orders.iter().map(|o| o.to_vec()).collect();
+        let mut burst: Vec<Packet<'_>> = buffers.iter_mut().map(|b| Packet::new(b, 0, 3).unwrap()).collect();
+        let (mut bursts, mut tape) = (Bursts::default(), Tape::default());
+        bursts.handle(script, Instant(0), &mut burst, &mut tape);
+        (tape, bursts.stats)
+    }
+
+    #[test]
+    fn packets_the_engine_made_follow_the_packet_that_caused_them() {
+        let orders = [[0, 0, 1], [0, 2, 2], [1, 1, 3], [2, 0, 4], [3, 0, 5], [4, 0, 6], [0, 1, 7], [0, 0, 8]];
+        let (tape, stats) = run(&mut Script { emit_max: 8, ..Default::default() }, &orders);
+        let own = |index, id| (Some(index), id);
+        assert_eq!(
+            tape.0,
+            [
+                own(0, 1),
+                own(1, 2),
+                (None, 2),
+                (None, 102),
+                (None, 3),
+                own(3, 4),
+                own(6, 7),
+                (None, 7),
+                own(7, 8)
+            ]
+        );
+        let expected = WorkerStats {
+            bursts: 1,
+            forward: 4,
+            drop: 1,
+            reply: 1,
+            held: 1,
+            pass: 1,
+            emitted: 4,
+            ..Default::default()
+        };
+        assert_eq!(stats, expected);
+    }
+
+    #[test]
+    fn a_burst_that_the_engine_takes_in_parts_keeps_its_order_and_its_indices() {
+        let orders = [[0, 2, 1], [0, 2, 2], [0, 0, 3], [0, 2, 4]];
+        let (tape, stats) = run(&mut Script { emit_max: 2, ..Default::default() }, &orders);
+        let ids: Vec<_> = tape.0.iter().map(|(_, id)| *id).collect();
+        assert_eq!(ids, [1, 1, 101, 2, 2, 102, 3, 4, 4, 104]);
+        let indices: Vec<_> = tape.0.iter().filter_map(|(i, _)| *i).collect();
+        assert_eq!(indices, [0, 1, 2, 3]);
+        assert_eq!((stats.forward, stats.emitted, stats.stalled), (4, 6, 0));
+    }
+
+    #[test]
+    fn an_engine_that_takes_nothing_ends_the_burst_and_is_counted() {
+        let orders = [[0, 0, 1], [0, 1, 2], [0, 0, 3]];
+        let (tape, stats) = run(&mut Script::default(), &orders);
+        assert_eq!(tape.0, [(Some(0), 1)]);
+        assert_eq!((stats.forward, stats.stalled), (1, 2));
+    }
+}

@@ -1,0 +1,96 @@
+//! What a worker counts by itself: a check on the engine and the backend, which count the same packets
+//! independently.
+
+use gatun_nat::Counters;
+use std::ops::AddAssign;
+
+/// A worker's own counters. Packets; a super-packet is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerStats {
+    /// Bursts received.
+    pub bursts: u64,
+    /// Times that it went to sleep for want of packets.
+    pub idle_waits: u64,
+    /// Packets by their verdict: forwarded.
+    pub forward: u64,
+    /// Not for the translator, and not sent.
+    pub pass: u64,
+    /// Answered in place.
+    pub reply: u64,
+    /// Dropped.
+    pub drop: u64,
+    /// Kept by the engine.
+    pub held: u64,
+    /// Packets that the engine made and the worker sent.
+    pub emitted: u64,
+    /// Packets that the engine did not take though it had room again: its defect.
+    pub stalled: u64,
+}
+
+/// All counters of one worker at one moment between two bursts, or the sum of several workers'.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The device.
+    pub backend_name: String,
+    /// The engine's counters.
+    pub engine: Counters,
+    /// The worker's.
+    pub worker: WorkerStats,
+    /// The backend's.
+    pub backend: gatun_io::Stats,
+}
+
+impl Snapshot {
+    /// Whether no packet was lost between backend, worker and engine: each received one has one fate, and
+    /// each one to be sent was taken by the device or refused for a named reason.
+    pub fn conserved(&self) -> bool {
+        let w = &self.worker;
+        let fates = w.forward + w.pass + w.reply + w.drop + w.held;
+        self.engine.conserved()
+            && self.engine.rx.packets == fates
+            && self.backend.rx_packets == fates + w.stalled
+            && self.backend.tx_attempts() == w.forward + w.reply + w.emitted
+    }
+}
+
+impl AddAssign<&Snapshot> for Snapshot {
+    fn add_assign(&mut self, other: &Snapshot) {
+        if self.backend_name.is_empty() {
+            self.backend_name.clone_from(&other.backend_name);
+        }
+        add_counters(&mut self.engine, &other.engine);
+        self.backend += &other.backend;
+        let (a, b) = (&mut self.worker, &other.worker);
+        a.bursts += b.bursts;
+        a.idle_waits += b.idle_waits;
+        a.forward += b.forward;
+        a.pass += b.pass;
+        a.reply += b.reply;
+        a.drop += b.drop;
+        a.held += b.held;
+        a.emitted += b.emitted;
+        a.stalled += b.stalled;
+    }
+}
+
+fn add_counters(a: &mut Counters, b: &Counters) {
+    let add = |x: &mut gatun_nat::counters::Count, y: &gatun_nat::counters::Count| {
+        x.packets += y.packets;
+        x.bytes += y.bytes;
+    };
+    add(&mut a.rx, &b.rx);
+    add(&mut a.forwarded, &b.forwarded);
+    add(&mut a.passed, &b.passed);
+    add(&mut a.replied, &b.replied);
+    add(&mut a.dropped, &b.dropped);
+    add(&mut a.hairpinned, &b.hairpinned);
+    a.translated.iter_mut().zip(&b.translated).for_each(|(x, y)| add(x, y));
+    a.drops.iter_mut().flatten().zip(b.drops.iter().flatten()).for_each(|(x, y)| add(x, y));
+    a.held += b.held;
+    a.echo_replies += b.echo_replies;
+    a.icmp_errors_sent += b.icmp_errors_sent;
+    a.icmp_errors_limited += b.icmp_errors_limited;
+    a.icmp_errors_suppressed += b.icmp_errors_suppressed;
+    a.fragments_made += b.fragments_made;
+    a.probes_sent += b.probes_sent;
+}

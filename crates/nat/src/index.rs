@@ -130,8 +130,8 @@ impl Index {
     }
 
     #[cold]
-    fn find_further(&self, hash: u64, mut eq: impl FnMut(u32) -> bool) -> Option<u32> {
-        let at = self.locate(hash, |id| eq(id), 1)?;
+    fn find_further(&self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
+        let at = self.locate(hash, eq, 1)?;
         self.buckets.get(at.bucket).map(|b| b.id(at.slot))
     }
 

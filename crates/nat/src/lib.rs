@@ -10,16 +10,20 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod bit_tree;
 pub mod counters;
 pub mod eamt;
 pub mod engine;
 pub mod icmp_limit;
 pub mod index;
 pub mod plan;
+pub mod pool4;
+mod ports;
 pub mod rng;
 pub mod special;
 pub mod step;
 pub mod subscriber;
+pub mod syn_store;
 pub mod tcp_fsm;
 pub mod time;
 pub mod verdict;

@@ -1,0 +1,76 @@
+//! A set of numbers that finds its next member in a few steps, however few there are.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Numbers below a fixed bound. Level 0 has a bit for each; every further level has a bit for each word of
+/// the one below that is not empty.
+#[derive(Clone, Debug)]
+pub(crate) struct BitTree {
+    levels: Vec<Vec<u64>>,
+}
+
+impl BitTree {
+    /// None of the numbers below `bound`.
+    pub(crate) fn new(bound: usize) -> Self {
+        let mut levels = Vec::new();
+        let mut words = bound.div_ceil(64).max(1);
+        loop {
+            levels.push(vec![0; words]);
+            if words == 1 {
+                return BitTree { levels };
+            }
+            words = words.div_ceil(64);
+        }
+    }
+
+    /// Puts a number in; one past the bound is ignored.
+    pub(crate) fn insert(&mut self, mut i: usize) {
+        for level in &mut self.levels {
+            let Some(word) = level.get_mut(i / 64) else { return };
+            let was_empty = *word == 0;
+            *word |= 1 << (i % 64);
+            if !was_empty {
+                return;
+            }
+            i /= 64;
+        }
+    }
+
+    /// Takes a number out.
+    pub(crate) fn remove(&mut self, mut i: usize) {
+        for level in &mut self.levels {
+            let Some(word) = level.get_mut(i / 64) else { return };
+            *word &= !(1 << (i % 64));
+            if *word != 0 {
+                return;
+            }
+            i /= 64;
+        }
+    }
+
+    /// The least member from `from` on; after the last one, the least of all.
+    pub(crate) fn next_cyclic(&self, from: usize) -> Option<usize> {
+        self.next(from).or_else(|| self.next(0))
+    }
+
+    fn next(&self, from: usize) -> Option<usize> {
+        let mut i = from;
+        for (level, words) in self.levels.iter().enumerate() {
+            let rest = words.get(i / 64)? >> (i % 64);
+            if rest != 0 {
+                return self.least_below(level, i + rest.trailing_zeros() as usize);
+            }
+            i = i / 64 + 1;
+        }
+        None
+    }
+
+    /// The least member under bit `i` of a level.
+    fn least_below(&self, level: usize, i: usize) -> Option<usize> {
+        self.levels.get(..level)?.iter().rev().try_fold(i, |i, words| {
+            let word = words.get(i)?;
+            Some(i * 64 + word.trailing_zeros() as usize)
+        })
+    }
+}

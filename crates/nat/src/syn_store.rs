@@ -1,0 +1,256 @@
+//! Unsolicited SYNs from IPv4, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+//!
+//! Answering at once would reset a simultaneous open whose other SYN is still on its way. If the inside host
+//! opens to the same remote in time, the held SYN is dropped silently and its outside address is used
+//! ([`SynStore::take`]); else the sender gets an ICMP error that quotes it ([`SynStore::pop_expired`]).
+//!
+//! All memory is taken at construction. Entries are chained by a keyed hash of the remote address, whose
+//! chain also tells how many one source has: no source may hold more than a sixteenth of the store.
+
+use crate::Instant;
+use crate::time::Steady;
+use core::net::Ipv4Addr;
+use gatun_mem::hash::Hasher64;
+use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_wire::DropReason;
+
+/// Bytes kept of a SYN: two headers with all their options are 120.
+const KEPT_BYTES: usize = 192;
+
+/// Number of no entry; entries are numbered from 1.
+const NONE: u32 = 0;
+
+/// An IPv4 address and a port.
+type Endpoint = (Ipv4Addr, u16);
+
+/// A SYN whose time is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredSyn<'a> {
+    /// What it was sent to.
+    pub outside: Endpoint,
+    /// Who sent it.
+    pub remote: Endpoint,
+    /// Its first bytes, from the IPv4 header on, as received.
+    pub bytes: &'a [u8],
+    /// Its length as received, in bytes.
+    pub original_len: usize,
+}
+
+#[derive(Clone, Copy, zerocopy::FromZeros)]
+#[repr(C, align(64))]
+struct Entry {
+    deadline_ms: u64,
+    original_len: u64,
+    outside_addr: u32,
+    remote_addr: u32,
+    outside_port: u16,
+    remote_port: u16,
+    kept: u16,
+    /// In order of arrival; of a free entry, `newer` is the next free one.
+    older: u32,
+    newer: u32,
+    /// The next one of the same hash.
+    chain: u32,
+    bytes: [u8; KEPT_BYTES],
+}
+
+impl Entry {
+    fn outside(&self) -> Endpoint {
+        (self.outside_addr.into(), self.outside_port)
+    }
+
+    fn remote(&self) -> Endpoint {
+        (self.remote_addr.into(), self.remote_port)
+    }
+}
+
+/// The store.
+pub struct SynStore {
+    /// Entry 0 is nobody.
+    entries: HugeVec<Entry>,
+    /// First entries of the chains; a power of two of them.
+    heads: HugeVec<u32>,
+    hasher: Hasher64,
+    oldest: u32,
+    newest: u32,
+    free: u32,
+    len: usize,
+    per_source_max: usize,
+    clock: Steady,
+}
+
+impl SynStore {
+    /// Room for `max` SYNs.
+    ///
+    /// # Errors
+    /// Where memory is short.
+    pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
+        let max = max.min(u32::MAX / 2);
+        let mut entries = HugeVec::<Entry>::new(max as usize + 1)?;
+        for (number, entry) in entries.iter_mut().enumerate().skip(1) {
+            entry.newer = if number < max as usize { number as u32 + 1 } else { NONE };
+        }
+        Ok(SynStore {
+            entries,
+            heads: HugeVec::new((max as usize * 2).next_power_of_two())?,
+            hasher,
+            oldest: NONE,
+            newest: NONE,
+            free: if max > 0 { 1 } else { NONE },
+            len: 0,
+            per_source_max: (max as usize / 16).max(4),
+            clock: Steady::default(),
+        })
+    }
+
+    /// SYNs held at this moment.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Holds a SYN from `remote` to `outside` until `until`. Returns `false` where one is held already: a
+    /// retransmission changes nothing, its first copy's time goes on.
+    ///
+    /// # Errors
+    /// [`DropReason::SynStoreFull`], also where only this source has too many.
+    pub fn store(
+        &mut self,
+        now: Instant,
+        until: Instant,
+        packet: &[u8],
+        outside: Endpoint,
+        remote: Endpoint,
+    ) -> Result<bool, DropReason> {
+        let mut from_source = 0;
+        for number in self.chain(remote.0) {
+            let Some(e) = self.entry(number) else { break };
+            if e.remote() == remote && e.outside() == outside {
+                return Ok(false);
+            }
+            from_source += usize::from(e.remote().0 == remote.0);
+        }
+        if from_source >= self.per_source_max || self.free == NONE {
+            return Err(DropReason::SynStoreFull);
+        }
+        let deadline = self.clock.at(now).plus_ms(until.since_ms(now));
+        self.append(deadline, packet, outside, remote);
+        Ok(true)
+    }
+
+    /// The inside host opens to `remote`: forgets the oldest SYN from there whose outside address and port
+    /// `pick` accepts, and returns that and its length in bytes.
+    pub fn take(
+        &mut self,
+        remote: Endpoint,
+        mut pick: impl FnMut(Endpoint) -> bool,
+    ) -> Option<(Endpoint, usize)> {
+        // Newest first in the chain: the last match is the oldest.
+        let mut chain = self.chain(remote.0);
+        let number = core::iter::from_fn(|| chain.next())
+            .filter(|&n| self.entry(n).is_some_and(|e| e.remote() == remote && pick(e.outside())))
+            .last()?;
+        drop(chain);
+        let entry = self.entry(number)?;
+        let found = (entry.outside(), entry.original_len as usize);
+        self.remove(number);
+        Some(found)
+    }
+
+    /// Forgets the oldest SYN if its time is up, and returns it. SYNs leave in the order in which they
+    /// came: behind one with a longer time, one with a shorter waits for it.
+    pub fn pop_expired(&mut self, now: Instant) -> Option<StoredSyn<'_>> {
+        let now = self.clock.at(now);
+        let number = self.oldest;
+        if self.entry(number)?.deadline_ms > now.0 {
+            return None;
+        }
+        self.remove(number);
+        // Its bytes stay in place until it is used again.
+        let e = self.entries.get(number as usize)?;
+        Some(StoredSyn {
+            outside: e.outside(),
+            remote: e.remote(),
+            bytes: e.bytes.get(..usize::from(e.kept))?,
+            original_len: e.original_len as usize,
+        })
+    }
+
+    fn entry(&self, number: u32) -> Option<&Entry> {
+        self.entries.get(number as usize).filter(|_| number != NONE)
+    }
+
+    fn entry_mut(&mut self, number: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(number as usize).filter(|_| number != NONE)
+    }
+
+    fn bucket(&self, address: Ipv4Addr) -> usize {
+        let hash = self.hasher.hash4([u32::from(address).into(), 0, 0, 5 << 32]);
+        hash as usize & (self.heads.len() - 1)
+    }
+
+    /// The entries that share a hash with `address`, the newest first.
+    fn chain(&self, address: Ipv4Addr) -> impl Iterator<Item = u32> {
+        let mut number = self.heads.get(self.bucket(address)).copied().unwrap_or(NONE);
+        core::iter::from_fn(move || {
+            let this = number;
+            number = self.entry(this)?.chain;
+            Some(this)
+        })
+    }
+
+    /// Fills the first free entry; there is one.
+    fn append(&mut self, deadline: Instant, packet: &[u8], outside: Endpoint, remote: Endpoint) {
+        let (number, bucket, newest) = (self.free, self.bucket(remote.0), self.newest);
+        let chain = self.heads.get(bucket).copied().unwrap_or(NONE);
+        let Some(e) = self.entry_mut(number) else { return };
+        let next_free = e.newer;
+        e.deadline_ms = deadline.0;
+        e.original_len = packet.len() as u64;
+        (e.outside_addr, e.outside_port) = (outside.0.into(), outside.1);
+        (e.remote_addr, e.remote_port) = (remote.0.into(), remote.1);
+        (e.older, e.newer, e.chain) = (newest, NONE, chain);
+        let kept = packet.len().min(KEPT_BYTES);
+        e.kept = kept as u16;
+        e.bytes.iter_mut().zip(packet).for_each(|(to, from)| *to = *from);
+        match self.entry_mut(newest) {
+            Some(before) => before.newer = number,
+            None => self.oldest = number,
+        }
+        self.newest = number;
+        self.free = next_free;
+        if let Some(head) = self.heads.get_mut(bucket) {
+            *head = number;
+        }
+        self.len += 1;
+    }
+
+    /// Frees an entry that is in use.
+    fn remove(&mut self, number: u32) {
+        let Some(&Entry { older, newer, chain, remote_addr, .. }) = self.entry(number) else { return };
+        match self.entry_mut(older) {
+            Some(e) => e.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.entry_mut(newer) {
+            Some(e) => e.older = older,
+            None => self.newest = older,
+        }
+        let before = self.chain(remote_addr.into()).take_while(|&n| n != number).last();
+        let bucket = self.bucket(remote_addr.into());
+        match before {
+            Some(n) => self.entry_mut(n).map(|e| e.chain = chain),
+            None => self.heads.get_mut(bucket).map(|head| *head = chain),
+        };
+        let free = self.free;
+        if let Some(e) = self.entry_mut(number) {
+            e.newer = free;
+        }
+        self.free = number;
+        self.len -= 1;
+    }
+}

@@ -6,7 +6,8 @@
 //! ```
 //! Headers grow and shrink at `start`; the payload never moves.
 
-use crate::DropReason;
+use crate::hdr::put16;
+use crate::{DropReason, checksum};
 
 /// Bytes of room in front that a backend leaves for a received packet: enough for IPv4 to IPv6 with a
 /// Fragment header (+28), an ICMP error's headers (+48), and what the device wants before the packet.
@@ -155,6 +156,39 @@ impl<'b> Packet<'b> {
                 Ok(())
             }
             _ => Err(DropReason::NoHeadroom),
+        }
+    }
+
+    /// Replaces the whole packet by `new`, whatever is left for a device to do included. Where it is
+    /// longer, headroom is taken first, then tailroom.
+    ///
+    /// # Errors
+    /// [`DropReason::NoHeadroom`] where the buffer is too short; the packet is unchanged.
+    pub fn replace(&mut self, new: &[u8]) -> Result<(), DropReason> {
+        let start = self.end.saturating_sub(new.len());
+        let end = start + new.len();
+        let place = self.buf.get_mut(start..end).ok_or(DropReason::NoHeadroom)?;
+        place.copy_from_slice(new);
+        (self.start, self.end) = (start, end);
+        self.offload = Offload::default();
+        Ok(())
+    }
+
+    /// Finishes a partial checksum, as a device would; nothing where it is complete.
+    /// A result of zero is stored as all ones, which UDP demands (RFC 768) and TCP cannot tell apart.
+    pub fn complete_checksum(&mut self) {
+        let Checksum::Partial { start, offset } = self.offload.checksum else { return };
+        let Some(covered) = self.bytes_mut().get_mut(usize::from(start)..) else { return };
+        let sum = !checksum::sum(covered);
+        put16(covered, usize::from(offset), if sum == 0 { 0xffff } else { sum });
+        self.offload.checksum = Checksum::Complete;
+    }
+
+    /// Adds `delta` to where a partial checksum's bytes begin: the header before them changed its length.
+    #[inline]
+    pub(crate) fn shift_checksum_start(&mut self, delta: isize) {
+        if let Checksum::Partial { start, .. } = &mut self.offload.checksum {
+            *start = start.saturating_add_signed(delta as i16);
         }
     }
 }

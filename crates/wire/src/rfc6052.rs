@@ -60,6 +60,7 @@ impl Prefix64 {
     }
 
     /// The prefix's length in bits.
+    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u8 {
         self.len
     }

@@ -3,8 +3,15 @@
 //! Offsets are in bytes from the packet's first byte. A view says nothing about addresses being legal;
 //! it says that the headers are consistent and inside the packet.
 
-use crate::DropReason;
+use crate::hdr::{fragment, icmpv4, icmpv6, ipv4, ipv6, tcp};
+use crate::{DropReason, checksum, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// Extension headers that a packet may have before its transport header; more end the walk.
+pub const EXTENSION_HEADERS_MAX: usize = 16;
+
+/// Bytes of transport header that an ICMP error must quote after the IP header (RFC 792).
+const QUOTED_MIN: u32 = 8;
 
 /// A packet's place in its datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,8 +140,19 @@ impl Ipv4View {
     ///
     /// # Errors
     /// `short_l3`, `bad_version`, `bad_hlen`, `bad_len`, `bad_l3csum`.
-    pub fn parse(_packet: &[u8]) -> Result<Self, DropReason> {
-        Err(DropReason::ShortL3)
+    #[inline]
+    pub fn parse(packet: &[u8]) -> Result<Self, DropReason> {
+        let view = Self::read(packet)?;
+        if view.total_len as usize > packet.len() {
+            return Err(DropReason::BadLength);
+        }
+        if !view.header_sum_is_right(packet) {
+            return Err(DropReason::BadL3Checksum); // RFC 7915 4.1: dropped without an answer
+        }
+        if let Some(f) = view.fragment {
+            check_fragment(f, view.total_len - u32::from(view.l4_offset))?;
+        }
+        Ok(view)
     }
 
     /// Reads the header of a packet inside an ICMP error: it may be cut off after the IP header and
@@ -142,17 +160,105 @@ impl Ipv4View {
     /// by RFC 7915 but by RFC 5508 REQ-3 (`check`).
     ///
     /// # Errors
-    /// `icmp_inner_short` where not even IP header + 8 bytes are there, and those of [`parse`](Self::parse).
-    pub fn parse_inner(_packet: &[u8], _check: bool) -> Result<Self, DropReason> {
-        Err(DropReason::ShortL3)
+    /// `icmp_inner_short` where not even IP header + 8 bytes are there (or the whole packet, where it
+    /// was shorter), and those of [`parse`](Self::parse).
+    pub fn parse_inner(packet: &[u8], check: bool) -> Result<Self, DropReason> {
+        let view = Self::read(packet).map_err(short_is_inner_short)?;
+        let payload = view.total_len - u32::from(view.l4_offset);
+        inner_is_long_enough(packet, view.l4_offset, payload)?;
+        if check && !view.header_sum_is_right(packet) {
+            return Err(DropReason::BadL3Checksum);
+        }
+        Ok(view)
     }
 
     /// Reads the transport header.
     ///
     /// # Errors
     /// `l4_truncated`, or `frag_tiny` for a first fragment.
-    pub fn l4(&self, _packet: &[u8]) -> Result<L4, DropReason> {
-        Err(DropReason::L4Truncated)
+    #[inline]
+    pub fn l4(&self, packet: &[u8]) -> Result<L4, DropReason> {
+        if self.fragment.is_some_and(|f| !f.is_first()) {
+            return Ok(L4::LaterFragment);
+        }
+        let l4 = packet.get(usize::from(self.l4_offset)..self.total_len as usize).unwrap_or_default();
+        transport(l4, self.proto, proto::ICMP, icmp4).ok_or(too_short(self.fragment))
+    }
+
+    /// Reads the transport header of a packet inside an ICMP error, of which eight bytes are enough.
+    /// TCP flags that were cut off are zero.
+    ///
+    /// # Errors
+    /// `icmp_inner_short`.
+    pub fn l4_inner(&self, packet: &[u8]) -> Result<L4, DropReason> {
+        let l4 = packet.get(usize::from(self.l4_offset)..).unwrap_or_default();
+        transport_inner(l4, self.fragment, self.proto, proto::ICMP, icmp4)
+    }
+
+    /// Whether a strict or loose source route option has hops left (RFC 7915 4.1).
+    pub fn has_source_route(&self, packet: &[u8]) -> bool {
+        const END: u8 = 0;
+        const NOP: u8 = 1;
+        const LSRR: u8 = 131;
+        const SSRR: u8 = 137;
+        let mut rest = packet.get(ipv4::LEN..usize::from(self.l4_offset)).unwrap_or_default();
+        // At most 40 bytes; each turn takes one or more. What is malformed hides nothing: a router
+        // would not follow it either.
+        while let [kind, tail @ ..] = rest {
+            match (*kind, tail) {
+                (END, _) => return false,
+                (NOP, _) => rest = tail,
+                (LSRR | SSRR, [len, pointer, ..]) if pointer <= len => return true,
+                (_, [len, ..]) if *len >= 2 => rest = rest.get(usize::from(*len)..).unwrap_or_default(),
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The fields, consistent in themselves; nothing is said about the packet's end.
+    #[inline]
+    fn read(packet: &[u8]) -> Result<Self, DropReason> {
+        let h = packet.first_chunk::<{ ipv4::LEN }>().ok_or(DropReason::ShortL3)?;
+        if h[0] >> 4 != 4 {
+            return Err(DropReason::BadVersion);
+        }
+        let l4_offset = u16::from(h[0] & 0xf) * 4;
+        if l4_offset < 20 || usize::from(l4_offset) > packet.len() {
+            return Err(DropReason::BadHeaderLength);
+        }
+        let total_len = u32::from(u16::from_be_bytes([h[2], h[3]]));
+        if total_len < u32::from(l4_offset) {
+            return Err(DropReason::BadLength);
+        }
+        let id = u16::from_be_bytes([h[4], h[5]]);
+        let flags = u16::from_be_bytes([h[6], h[7]]);
+        let fragment = (flags & (ipv4::MF | ipv4::OFFSET_MASK) != 0).then_some(FragmentInfo {
+            offset: flags << 3,
+            more: flags & ipv4::MF != 0,
+            id: u32::from(id),
+        });
+        Ok(Ipv4View {
+            src: Ipv4Addr::from([h[12], h[13], h[14], h[15]]),
+            dst: Ipv4Addr::from([h[16], h[17], h[18], h[19]]),
+            tos: h[1],
+            ttl: h[8],
+            proto: h[9],
+            dont_fragment: flags & ipv4::DF != 0,
+            id,
+            total_len,
+            l4_offset,
+            fragment,
+        })
+    }
+
+    #[inline]
+    fn header_sum_is_right(&self, packet: &[u8]) -> bool {
+        let sum = match (self.l4_offset, packet.first_chunk::<{ ipv4::LEN }>()) {
+            (20, Some(header)) => checksum::sum(header),
+            (len, _) => checksum::sum(packet.get(..usize::from(len)).unwrap_or_default()),
+        };
+        sum == 0xffff
     }
 }
 
@@ -161,23 +267,257 @@ impl Ipv6View {
     ///
     /// # Errors
     /// `short_l3`, `bad_version`, `bad_len`, `v6_ext_chain_too_long`, `v6_rh_segleft`, `v6_ext_after_frag`, `v6_ah`.
-    pub fn parse(_packet: &[u8]) -> Result<Self, DropReason> {
-        Err(DropReason::ShortL3)
+    #[inline]
+    pub fn parse(packet: &[u8]) -> Result<Self, DropReason> {
+        let mut view = Self::parse_fixed(packet)?;
+        if matches!(view.proto, proto::TCP | proto::UDP | proto::ICMPV6) {
+            return Ok(view);
+        }
+        let whole = packet.get(..view.total_len as usize).unwrap_or_default();
+        view.walk(whole).map_err(|stop| stop.reason)?;
+        if let Some(f) = view.fragment {
+            check_fragment(f, view.total_len - u32::from(view.l4_offset))?;
+        }
+        Ok(view)
+    }
+
+    /// Reads the fixed header alone: `proto` is its Next Header, extension header or not. With it an
+    /// ICMP error can answer a packet whose extension headers [`parse`](Self::parse) refused.
+    ///
+    /// # Errors
+    /// `short_l3`, `bad_version`, `bad_len`.
+    #[inline]
+    pub fn parse_fixed(packet: &[u8]) -> Result<Self, DropReason> {
+        let view = Self::read(packet)?;
+        if view.total_len as usize > packet.len() {
+            return Err(DropReason::BadLength);
+        }
+        Ok(view)
+    }
+
+    /// Where the Segments Left byte stands that made [`parse`](Self::parse) refuse a packet with
+    /// `v6_rh_segleft`: the pointer of the ICMPv6 4/0 that answers it (RFC 7915 5.1).
+    pub fn segments_left_at(packet: &[u8]) -> Option<u32> {
+        let mut view = Self::parse_fixed(packet).ok()?;
+        match view.walk(packet) {
+            Err(Stop { reason: DropReason::RoutingSegmentsLeft, at }) => Some(u32::from(at) + 3),
+            _ => None,
+        }
     }
 
     /// As [`Ipv4View::parse_inner`].
     ///
     /// # Errors
     /// `icmp_inner_short`, and those of [`parse`](Self::parse).
-    pub fn parse_inner(_packet: &[u8]) -> Result<Self, DropReason> {
-        Err(DropReason::ShortL3)
+    pub fn parse_inner(packet: &[u8]) -> Result<Self, DropReason> {
+        let mut view = Self::read(packet).map_err(short_is_inner_short)?;
+        let original_len = view.total_len;
+        view.walk(packet).map_err(|stop| match stop.reason {
+            DropReason::BadLength => DropReason::IcmpInnerShort, // the chain was cut off
+            reason => reason,
+        })?;
+        let payload = original_len.checked_sub(u32::from(view.l4_offset)).ok_or(DropReason::BadLength)?;
+        inner_is_long_enough(packet, view.l4_offset, payload)?;
+        Ok(view)
     }
 
     /// Reads the transport header.
     ///
     /// # Errors
     /// `l4_truncated`, or `frag_tiny` for a first fragment.
-    pub fn l4(&self, _packet: &[u8]) -> Result<L4, DropReason> {
-        Err(DropReason::L4Truncated)
+    #[inline]
+    pub fn l4(&self, packet: &[u8]) -> Result<L4, DropReason> {
+        if self.fragment.is_some_and(|f| !f.is_first()) {
+            return Ok(L4::LaterFragment);
+        }
+        let l4 = packet.get(usize::from(self.l4_offset)..self.total_len as usize).unwrap_or_default();
+        transport(l4, self.proto, proto::ICMPV6, icmp6).ok_or(too_short(self.fragment))
+    }
+
+    /// As [`Ipv4View::l4_inner`].
+    ///
+    /// # Errors
+    /// `icmp_inner_short`.
+    pub fn l4_inner(&self, packet: &[u8]) -> Result<L4, DropReason> {
+        let l4 = packet.get(usize::from(self.l4_offset)..).unwrap_or_default();
+        transport_inner(l4, self.fragment, self.proto, proto::ICMPV6, icmp6)
+    }
+
+    #[inline]
+    fn read(packet: &[u8]) -> Result<Self, DropReason> {
+        let h = packet.first_chunk::<{ ipv6::LEN }>().ok_or(DropReason::ShortL3)?;
+        let word = u32::from_be_bytes([h[0], h[1], h[2], h[3]]);
+        if word >> 28 != 6 {
+            return Err(DropReason::BadVersion);
+        }
+        let [_, _, _, _, _, _, _, _, addresses @ ..] = h;
+        let (src, dst) = (addresses.first_chunk::<16>(), addresses.last_chunk::<16>());
+        Ok(Ipv6View {
+            src: Ipv6Addr::from(*src.unwrap_or(&[0; 16])),
+            dst: Ipv6Addr::from(*dst.unwrap_or(&[0; 16])),
+            traffic_class: (word >> 20) as u8,
+            flow_label: word & 0xf_ffff,
+            hop_limit: h[7],
+            proto: h[6],
+            total_len: 40 + u32::from(u16::from_be_bytes([h[4], h[5]])),
+            l4_offset: ipv6::LEN as u16,
+            next_header_at: ipv6::NEXT_HEADER as u16,
+            fragment: None,
+        })
+    }
+
+    /// Steps over the extension headers that RFC 7915 5.1 steps over, inside `packet`.
+    fn walk(&mut self, packet: &[u8]) -> Result<(), Stop> {
+        let mut at = ipv6::LEN as u16; // 40 + 16 * 2048 + 8 at most
+        let stop = |reason, at| Err(Stop { reason, at });
+        for _ in 0..=EXTENSION_HEADERS_MAX {
+            let header = packet.get(usize::from(at)..).and_then(|b| b.first_chunk::<8>());
+            match (self.proto, header) {
+                (proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING, Some(h)) => {
+                    if self.proto == proto::ROUTING && h[3] != 0 {
+                        return stop(DropReason::RoutingSegmentsLeft, at); // RFC 7915 5.1
+                    }
+                    self.step(h[0], &mut at, 8 * (u16::from(h[1]) + 1));
+                }
+                (proto::FRAGMENT, Some(h)) => {
+                    if is_extension(h[0]) {
+                        return stop(DropReason::ExtensionAfterFragment, at); // RFC 7915 5.1.1
+                    }
+                    self.fragment = Some(fragment::read(h));
+                    self.step(h[0], &mut at, fragment::LEN as u16);
+                }
+                (proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING | proto::FRAGMENT, None) => {
+                    return stop(DropReason::BadLength, at);
+                }
+                (proto::AH, _) => return stop(DropReason::AuthenticationHeader, at),
+                _ if usize::from(at) > packet.len() => return stop(DropReason::BadLength, at),
+                _ => return Ok(()),
+            }
+        }
+        stop(DropReason::ExtensionChainTooLong, at)
+    }
+
+    fn step(&mut self, next: u8, at: &mut u16, len: u16) {
+        self.next_header_at = *at;
+        self.proto = next;
+        *at += len;
+        self.l4_offset = *at;
+    }
+}
+
+/// Why and where the walk over the extension headers ended early.
+struct Stop {
+    reason: DropReason,
+    at: u16,
+}
+
+/// Extension headers that may not follow a Fragment header: all but ESP (RFC 7915 5.1.1).
+fn is_extension(next_header: u8) -> bool {
+    const MOBILITY: u8 = 135;
+    const HIP: u8 = 139;
+    const SHIM6: u8 = 140;
+    matches!(
+        next_header,
+        proto::HOP_BY_HOP
+            | proto::ROUTING
+            | proto::FRAGMENT
+            | proto::AH
+            | proto::DEST_OPTIONS
+            | MOBILITY
+            | HIP
+            | SHIM6
+    )
+}
+
+/// A fragment with more to come is a multiple of eight bytes long, and none reaches past 65,535
+/// (RFC 791 3.2, RFC 8200 4.5).
+fn check_fragment(f: FragmentInfo, payload: u32) -> Result<(), DropReason> {
+    let cut_badly = f.more && !payload.is_multiple_of(8);
+    let too_far = u32::from(f.offset) + payload > 65_535;
+    if cut_badly || too_far { Err(DropReason::BadLength) } else { Ok(()) }
+}
+
+fn inner_is_long_enough(packet: &[u8], l4_offset: u16, payload: u32) -> Result<(), DropReason> {
+    let need = usize::from(l4_offset) + payload.min(QUOTED_MIN) as usize;
+    if packet.len() < need { Err(DropReason::IcmpInnerShort) } else { Ok(()) }
+}
+
+fn short_is_inner_short(reason: DropReason) -> DropReason {
+    match reason {
+        DropReason::ShortL3 | DropReason::BadHeaderLength => DropReason::IcmpInnerShort,
+        reason => reason,
+    }
+}
+
+fn too_short(fragment: Option<FragmentInfo>) -> DropReason {
+    match fragment {
+        Some(f) if !f.is_atomic() => DropReason::FragmentTiny, // RFC 1858 3
+        _ => DropReason::L4Truncated,
+    }
+}
+
+#[inline]
+fn transport(l4: &[u8], proto: u8, own_icmp: u8, icmp: fn(&[u8; 8]) -> L4) -> Option<L4> {
+    match proto {
+        proto::TCP => {
+            let h = l4.first_chunk::<{ tcp::LEN }>()?;
+            Some(L4::Tcp {
+                src_port: u16::from_be_bytes([h[0], h[1]]),
+                dst_port: u16::from_be_bytes([h[2], h[3]]),
+                flags: h[tcp::FLAGS],
+            })
+        }
+        proto::UDP => {
+            let h = l4.first_chunk::<8>()?;
+            Some(L4::Udp {
+                src_port: u16::from_be_bytes([h[0], h[1]]),
+                dst_port: u16::from_be_bytes([h[2], h[3]]),
+                no_checksum: h[6] | h[7] == 0,
+            })
+        }
+        p if p == own_icmp => l4.first_chunk::<8>().map(icmp),
+        _ => Some(L4::Other),
+    }
+}
+
+fn transport_inner(
+    l4: &[u8],
+    fragment: Option<FragmentInfo>,
+    proto: u8,
+    own_icmp: u8,
+    icmp: fn(&[u8; 8]) -> L4,
+) -> Result<L4, DropReason> {
+    if fragment.is_some_and(|f| !f.is_first()) {
+        return Ok(L4::LaterFragment);
+    }
+    if let (proto::TCP, Some(h)) = (proto, l4.first_chunk::<8>()) {
+        return Ok(L4::Tcp {
+            src_port: u16::from_be_bytes([h[0], h[1]]),
+            dst_port: u16::from_be_bytes([h[2], h[3]]),
+            flags: l4.get(tcp::FLAGS).copied().unwrap_or(0),
+        });
+    }
+    transport(l4, proto, own_icmp, icmp).ok_or(DropReason::IcmpInnerShort)
+}
+
+#[inline]
+fn icmp4(h: &[u8; 8]) -> L4 {
+    let id = u16::from_be_bytes([h[4], h[5]]);
+    match (h[0], h[1]) {
+        (icmpv4::ECHO_REQUEST, 0) => L4::Echo { request: true, id },
+        (icmpv4::ECHO_REPLY, 0) => L4::Echo { request: false, id },
+        (kind, code) if icmpv4::is_error(kind) => L4::IcmpError { kind, code },
+        (kind, _) => L4::IcmpOther { kind },
+    }
+}
+
+#[inline]
+fn icmp6(h: &[u8; 8]) -> L4 {
+    let id = u16::from_be_bytes([h[4], h[5]]);
+    match (h[0], h[1]) {
+        (icmpv6::ECHO_REQUEST, 0) => L4::Echo { request: true, id },
+        (icmpv6::ECHO_REPLY, 0) => L4::Echo { request: false, id },
+        (kind, code) if icmpv6::is_error(kind) => L4::IcmpError { kind, code },
+        (kind, _) => L4::IcmpOther { kind },
     }
 }

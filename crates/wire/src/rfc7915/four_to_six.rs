@@ -1,18 +1,173 @@
 //! IPv4 to IPv6 (RFC 7915 4.1), everything but ICMP errors.
 
-use super::{Settings, To6, Whole};
-use crate::{DropReason, Ipv4View, L4, Packet};
+use super::{Settings, To6, Whole, ZeroChecksum, mtu, transport};
+use crate::checksum::{self, Delta};
+use crate::hdr::{fragment, icmpv4, icmpv6, ipv6};
+use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, proto};
 
 /// Makes the IPv4 packet an IPv6 packet, in place: the payload stays where it is.
 ///
 /// # Errors
-/// `ttl`, `fragneeded_sent`, `udp_zero_csum`, `frag_icmp`, ...; the packet is unchanged then.
+/// `ttl`, `v4_opt_srcroute`, `fragneeded_sent` (answered with [`mtu::fragmentation_needed`]),
+/// `udp_zero_csum`, `frag_zero_csum_stateless`, `frag_icmp`, `icmp_unknown_type`, `icmp_single_hop`,
+/// `unsupported_proto`, `v6_ah`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
+/// [`super::segment`] first. The packet is unchanged then.
+#[inline]
 pub fn translate(
-    _packet: &mut Packet<'_>,
-    _view: &Ipv4View,
-    _l4: L4,
-    _to: &To6,
-    _settings: &Settings,
+    packet: &mut Packet<'_>,
+    view: &Ipv4View,
+    l4: L4,
+    to: &To6,
+    settings: &Settings,
 ) -> Result<Whole, DropReason> {
-    Err(DropReason::UnsupportedProtocol)
+    let next_header = protocol(view, l4)?;
+    if view.l4_offset > 20 && view.has_source_route(packet.bytes()) {
+        return Err(DropReason::SourceRoute);
+    }
+    if view.ttl <= 1 {
+        return Err(DropReason::TtlExceeded);
+    }
+    let l4_at = usize::from(view.l4_offset);
+    let l4_bytes = packet.bytes().get(l4_at..view.total_len as usize).ok_or(DropReason::BadLength)?;
+    let fit = mtu::fit_4to6(view, l4, l4_bytes, packet.offload.segmentation, settings)?;
+    let partial = transport::partial_field(&packet.offload, l4_at);
+    let compute = match l4 {
+        L4::Udp { no_checksum: true, .. } if partial.is_none() => {
+            must_compute(view, l4_bytes, packet.offload.segmentation, settings)?
+        }
+        _ => false,
+    };
+    // RFC 7915 4: a Fragment header only where there are fragments (RFC 8021: no atomic ones).
+    let fragment = match (view.fragment, fit.whole) {
+        (Some(f), _) => Some(f),
+        (None, Whole::Split(_)) => Some(FragmentInfo { offset: 0, more: false, id: u32::from(view.id) }),
+        (None, Whole::Yes) => None,
+    };
+    let l4_len = l4_bytes.len();
+    let header = header(view, to, next_header, fragment.is_some(), l4_len, settings)?;
+
+    let new_at = ipv6::LEN + if fragment.is_some() { fragment::LEN } else { 0 };
+    let growth = new_at as isize - l4_at as isize;
+    packet.shift_start(-growth)?;
+    packet.truncate(new_at + l4_len);
+    packet.shift_checksum_start(growth);
+    packet.offload.segmentation = fit.segmentation;
+
+    if let Some((ip, rest)) = packet.bytes_mut().split_first_chunk_mut::<{ ipv6::LEN }>() {
+        header.write(ip);
+        if fragment.is_none() && !compute && next_header != proto::ICMPV6 {
+            transport::rewrite(rest, l4, to.ports, to.addresses, partial);
+            return Ok(fit.whole);
+        }
+        if let (Some(f), Some(place)) = (fragment, rest.first_chunk_mut()) {
+            *place = fragment::to_bytes(next_header, f);
+        }
+    }
+    finish_slow(packet, l4, to, new_at, partial, compute, fit.whole);
+    Ok(fit.whole)
+}
+
+/// The transport part of echo messages, of fragments and what will be cut, and of UDP without checksum.
+fn finish_slow(
+    packet: &mut Packet<'_>,
+    l4: L4,
+    to: &To6,
+    l4_at: usize,
+    partial: Option<usize>,
+    compute: bool,
+    whole: Whole,
+) {
+    let is_echo = matches!(l4, L4::Echo { .. });
+    if is_echo || (compute && partial.is_none()) {
+        packet.complete_checksum(); // of the message itself, or of a packet inside the datagram
+    }
+    let l4_bytes = packet.bytes_mut().get_mut(l4_at..).unwrap_or_default();
+    match l4 {
+        L4::Echo { request, id } => {
+            let kind = if request { icmpv6::ECHO_REQUEST } else { icmpv6::ECHO_REPLY };
+            transport::rewrite_echo(l4_bytes, kind, id, to.ports, icmpv6_pseudo(to, l4_bytes.len() as u32));
+        }
+        _ => transport::rewrite(l4_bytes, l4, to.ports, to.addresses, partial),
+    }
+    if compute {
+        transport::compute_udp(l4_bytes, pseudo_addresses(to));
+    }
+    if whole != Whole::Yes {
+        packet.complete_checksum();
+    }
+}
+
+#[inline]
+fn header(
+    view: &Ipv4View,
+    to: &To6,
+    next_header: u8,
+    has_fragment_header: bool,
+    l4_len: usize,
+    settings: &Settings,
+) -> Result<ipv6::Header, DropReason> {
+    let extra = if has_fragment_header { fragment::LEN } else { 0 };
+    Ok(ipv6::Header {
+        traffic_class: settings.traffic_class_4to6.unwrap_or(view.tos),
+        payload_len: u16::try_from(l4_len + extra).map_err(|_| DropReason::BadLength)?,
+        next_header: if has_fragment_header { proto::FRAGMENT } else { next_header },
+        hop_limit: view.ttl - 1,
+        src: to.src,
+        dst: to.dst,
+    })
+}
+
+fn pseudo_addresses(to: &To6) -> u16 {
+    checksum::add(checksum::sum(&to.src.octets()), checksum::sum(&to.dst.octets()))
+}
+
+/// What the pseudo-header of ICMPv6 adds to a checksum (RFC 4443 2.3).
+pub(super) fn icmpv6_pseudo(to: &To6, l4_len: u32) -> Delta {
+    Delta(checksum::add(pseudo_addresses(to), checksum::pseudo(&[], l4_len, proto::ICMPV6)))
+}
+
+/// The Next Header of the transport, or why the packet has none.
+#[inline]
+fn protocol(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
+    match view.proto {
+        proto::TCP | proto::UDP => Ok(view.proto),
+        proto::ICMP => icmp(view, l4),
+        proto::IGMP => Err(DropReason::IcmpSingleHop),
+        proto::AH => Err(DropReason::AuthenticationHeader),
+        // As Next Header these would be ICMPv6 without a pseudo-header in its checksum, or extension
+        // headers that nobody has checked.
+        proto::ICMPV6 | proto::HOP_BY_HOP | proto::ROUTING | proto::FRAGMENT | proto::DEST_OPTIONS => {
+            Err(DropReason::UnsupportedProtocol)
+        }
+        other => Ok(other),
+    }
+}
+
+fn icmp(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
+    if view.fragment.is_some() {
+        return Err(DropReason::FragmentIcmp); // RFC 7915 1.2
+    }
+    match l4 {
+        L4::Echo { .. } => Ok(proto::ICMPV6),
+        L4::IcmpOther { kind } if icmpv4::is_single_hop(kind) => Err(DropReason::IcmpSingleHop),
+        _ => Err(DropReason::IcmpUnknownType),
+    }
+}
+
+/// Whether the checksum of a datagram without one is to be computed (RFC 7915 4.5).
+#[cold]
+fn must_compute(
+    view: &Ipv4View,
+    l4_bytes: &[u8],
+    segmentation: Segmentation,
+    settings: &Settings,
+) -> Result<bool, DropReason> {
+    match settings.udp_zero_checksum {
+        ZeroChecksum::Drop => Err(DropReason::ZeroUdpChecksum),
+        ZeroChecksum::Forward => Ok(false),
+        // The rest of the datagram would be needed.
+        ZeroChecksum::Compute if view.fragment.is_some() => Err(DropReason::FragmentZeroChecksum),
+        ZeroChecksum::Compute if segmentation != Segmentation::None => Err(DropReason::Unfragmentable),
+        ZeroChecksum::Compute => transport::udp_len(l4_bytes).map(|_| true),
+    }
 }

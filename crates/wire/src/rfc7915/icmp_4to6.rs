@@ -23,7 +23,8 @@ pub fn embedded(_packet: &[u8], _view: &Ipv4View) -> Result<Embedded4, DropReaso
     Err(DropReason::IcmpInnerShort)
 }
 
-/// Makes the ICMPv4 error an ICMPv6 error from `src` to `dst`, the packet inside it by `inner`.
+/// Makes the ICMPv4 error an ICMPv6 error from `outer.0` to `outer.1`, the packet inside it by
+/// `inner`.
 ///
 /// # Errors
 /// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ...; the packet is unchanged then.
@@ -31,8 +32,7 @@ pub fn translate(
     _packet: &mut Packet<'_>,
     _view: &Ipv4View,
     _embedded: &Embedded4,
-    _src: Ipv6Addr,
-    _dst: Ipv6Addr,
+    _outer: (Ipv6Addr, Ipv6Addr),
     _inner: &To6,
     _settings: &Settings,
 ) -> Result<(), DropReason> {

@@ -23,7 +23,8 @@ pub fn embedded(_packet: &[u8], _view: &Ipv6View) -> Result<Embedded6, DropReaso
     Err(DropReason::IcmpInnerShort)
 }
 
-/// Makes the ICMPv6 error an ICMPv4 error from `src` to `dst`, the packet inside it by `inner`.
+/// Makes the ICMPv6 error an ICMPv4 error from `outer.0` to `outer.1`, the packet inside it by
+/// `inner`. `id` is the identification to use.
 ///
 /// # Errors
 /// `ttl`, `icmp_unknown_type`, `icmp_ptr_untranslatable`, `icmp_inner_untranslatable`, ...; the packet is unchanged then.
@@ -31,9 +32,9 @@ pub fn translate(
     _packet: &mut Packet<'_>,
     _view: &Ipv6View,
     _embedded: &Embedded6,
-    _src: Ipv4Addr,
-    _dst: Ipv4Addr,
+    _outer: (Ipv4Addr, Ipv4Addr),
     _inner: &To4,
+    _id: u16,
     _settings: &Settings,
 ) -> Result<(), DropReason> {
     Err(DropReason::IcmpUnknownType)

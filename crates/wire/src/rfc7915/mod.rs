@@ -6,7 +6,9 @@ pub mod fragment;
 pub mod icmp_4to6;
 pub mod icmp_6to4;
 pub mod mtu;
+pub mod segment;
 pub mod six_to_four;
+mod transport;
 
 use crate::checksum::Delta;
 use core::net::{Ipv4Addr, Ipv6Addr};

@@ -1,2 +1,158 @@
 //! The MTU fields of Packet Too Big and Fragmentation Needed (RFC 7915 4.2, 5.2), and what a packet,
 //! or each segment of a super-packet, measures on the wire.
+
+use super::{Settings, Whole};
+use crate::hdr::{fragment, ipv4, ipv6, tcp, udp};
+use crate::{DropReason, Ipv4View, Ipv6View, L4, Segmentation};
+
+/// What an IPv6 header is longer than an IPv4 header.
+const GROWTH: u32 = 20;
+
+/// The plateaus of RFC 1191 7.1: what path MTUs are likely.
+const PLATEAUS: [u16; 11] = [65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
+
+/// The MTU that answers an IPv6 packet dropped with `ptb_sent`, in bytes: never less than 1280.
+pub fn packet_too_big(settings: &Settings) -> u32 {
+    settings.mtu4.saturating_add(GROWTH).max(ipv6::MTU_MIN)
+}
+
+/// The MTU that answers an IPv4 packet dropped with `fragneeded_sent`, in bytes. A fragment gets a
+/// Fragment header, which its sender must leave room for too.
+pub fn fragmentation_needed(view: &Ipv4View, settings: &Settings) -> u16 {
+    let mtu = settings.mtu6.saturating_sub(overhead(view.fragment.is_some()));
+    u16::try_from(mtu).unwrap_or(u16::MAX)
+}
+
+/// The MTU of the ICMPv6 Packet Too Big made from an ICMPv4 Fragmentation Needed that said
+/// `advertised` about a packet whose Total Length was `total_len` (RFC 7915 4.2).
+pub fn advertised_4to6(advertised: u16, total_len: u32, settings: &Settings) -> u32 {
+    // A router that does not implement RFC 1191 says zero; less than 68 cannot be an IPv4 link's MTU.
+    let path = if advertised < 68 { plateau_below(total_len) } else { u32::from(advertised) };
+    path.saturating_add(GROWTH)
+        .min(settings.mtu6)
+        .min(settings.mtu4.saturating_add(GROWTH))
+        .max(ipv6::MTU_MIN)
+}
+
+/// The MTU of the ICMPv4 Fragmentation Needed made from an ICMPv6 Packet Too Big that said
+/// `advertised` about a packet with or without Fragment header (RFC 7915 5.2).
+pub fn advertised_6to4(advertised: u32, has_fragment_header: bool, settings: &Settings) -> u16 {
+    let mtu = advertised.min(settings.mtu6).saturating_sub(overhead(has_fragment_header)).min(settings.mtu4);
+    // Zero would mean "unknown" (RFC 1191 4); no IPv4 link has less than 68.
+    u16::try_from(mtu.max(68)).unwrap_or(u16::MAX)
+}
+
+fn overhead(has_fragment_header: bool) -> u32 {
+    GROWTH + if has_fragment_header { fragment::LEN as u32 } else { 0 }
+}
+
+/// The greatest plateau below a length.
+fn plateau_below(total_len: u32) -> u32 {
+    PLATEAUS.into_iter().map(u32::from).find(|p| *p < total_len).unwrap_or(68)
+}
+
+/// How a translated packet leaves.
+#[derive(Clone, Copy)]
+pub(super) struct Fit {
+    /// What one packet measures on the wire, the new IP header included.
+    pub(super) wire_len: u32,
+    pub(super) whole: Whole,
+    pub(super) segmentation: Segmentation,
+}
+
+/// Measures an IPv6 packet as IPv4 packet. `l4_bytes` begins at the transport header.
+#[inline]
+pub(super) fn fit_6to4(
+    view: &Ipv6View,
+    l4: L4,
+    l4_bytes: &[u8],
+    segmentation: Segmentation,
+    settings: &Settings,
+) -> Result<Fit, DropReason> {
+    let payload = wire_payload(view.fragment.is_some(), l4, l4_bytes, segmentation)?;
+    let wire_len = ipv4::LEN as u32 + payload;
+    if wire_len <= settings.mtu4 {
+        return Ok(Fit { wire_len, whole: Whole::Yes, segmentation });
+    }
+    // The sender can act on Packet Too Big only if its packet is larger than what that would say. With
+    // an IPv4 link below 1260 bytes it may not be: then the packet has no DF and is cut here.
+    if u32::from(view.l4_offset) + payload > packet_too_big(settings) {
+        return Err(DropReason::TooBig6);
+    }
+    cut(wire_len, ipv4::LEN as u32, settings.mtu4, l4_bytes, segmentation)
+}
+
+/// Measures an IPv4 packet as IPv6 packet. `wire_len` is without a Fragment header that cutting adds.
+#[inline]
+pub(super) fn fit_4to6(
+    view: &Ipv4View,
+    l4: L4,
+    l4_bytes: &[u8],
+    segmentation: Segmentation,
+    settings: &Settings,
+) -> Result<Fit, DropReason> {
+    let payload = wire_payload(view.fragment.is_some(), l4, l4_bytes, segmentation)?;
+    let header = ipv4::LEN as u32 + overhead(view.fragment.is_some());
+    let wire_len = header + payload;
+    if view.dont_fragment {
+        // RFC 7915 4: Total Length plus 20 against the MTU, so options count though they go.
+        let options = u32::from(view.l4_offset) - ipv4::LEN as u32;
+        if wire_len + options > settings.mtu6 {
+            return Err(DropReason::TooBig4);
+        }
+        return Ok(Fit { wire_len, whole: Whole::Yes, segmentation });
+    }
+    let limit = settings.lowest_ipv6_mtu.min(settings.mtu6).max(ipv6::MTU_MIN);
+    if wire_len <= limit {
+        return Ok(Fit { wire_len, whole: Whole::Yes, segmentation });
+    }
+    cut(wire_len, header, limit, l4_bytes, segmentation)
+}
+
+/// Bytes after the IP header of what goes on the wire: of a super-packet, those of one segment.
+#[inline]
+fn wire_payload(
+    is_fragment: bool,
+    l4: L4,
+    l4_bytes: &[u8],
+    segmentation: Segmentation,
+) -> Result<u32, DropReason> {
+    let whole = l4_bytes.len() as u32;
+    let (header, size) = match (segmentation, l4) {
+        (Segmentation::None, _) => return Ok(whole),
+        (Segmentation::Tcp { size, .. }, L4::Tcp { .. }) if !is_fragment => {
+            (tcp::header_len(l4_bytes).ok_or(DropReason::L4Truncated)? as u32, size)
+        }
+        (Segmentation::Udp { size }, L4::Udp { .. }) if !is_fragment => (udp::LEN as u32, size),
+        _ => return Err(DropReason::Unfragmentable),
+    };
+    Ok(whole.min(header + u32::from(size)))
+}
+
+/// A packet too large for `limit` is cut into fragments. A TCP super-packet needs none: a device cuts it
+/// anyway, so it is told to cut smaller segments, each of which fits; no receiver can tell them from
+/// segments that its peer made. Datagrams have bounds that must be kept: a super-packet of them has to
+/// be cut into datagrams first ([`super::segment`]).
+#[cold]
+fn cut(
+    wire_len: u32,
+    ip_header: u32,
+    limit: u32,
+    l4_bytes: &[u8],
+    segmentation: Segmentation,
+) -> Result<Fit, DropReason> {
+    match segmentation {
+        Segmentation::None => Ok(Fit { wire_len, whole: Whole::Split(limit), segmentation }),
+        Segmentation::Tcp { ecn, .. } => {
+            let header = tcp::header_len(l4_bytes).ok_or(DropReason::L4Truncated)? as u32;
+            let room = limit.saturating_sub(ip_header + header);
+            let size = u16::try_from(room).unwrap_or(u16::MAX);
+            if size == 0 {
+                return Err(DropReason::Unfragmentable);
+            }
+            let segmentation = Segmentation::Tcp { size, ecn };
+            Ok(Fit { wire_len: ip_header + header + u32::from(size), whole: Whole::Yes, segmentation })
+        }
+        Segmentation::Udp { .. } => Err(DropReason::Unfragmentable),
+    }
+}

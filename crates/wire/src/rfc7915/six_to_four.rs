@@ -1,22 +1,138 @@
 //! IPv6 to IPv4 (RFC 7915 5.1), everything but ICMP errors.
 
-use super::{Settings, To4, Whole};
-use crate::{DropReason, Ipv6View, L4, Packet};
+use super::{Settings, To4, Whole, mtu, transport};
+use crate::checksum::{self, Delta};
+use crate::hdr::{icmpv4, icmpv6, ipv4};
+use crate::{DropReason, Ipv6View, L4, Packet, Segmentation, proto};
+
+/// IPv4 packets up to this size leave without DF (RFC 7915 5.1): they fit a 1280-byte path on the other
+/// side, so a smaller IPv4 link may cut them and nobody needs Packet Too Big.
+const DF_CLEAR_MAX: u32 = 1260;
 
 /// Makes the IPv6 packet an IPv4 packet, in place: the payload stays where it is.
 ///
-/// `id` is the identification to use where the packet has no Fragment header and leaves without DF.
+/// `id` is the identification to use where the packet has no Fragment header.
 /// Echo messages become ICMPv4 echo messages; ICMP errors are [`super::icmp_6to4`]'s.
 ///
+/// A UDP datagram without checksum (RFC 6935) stays without: IPv4 allows it, and it is not ours to vouch
+/// for. Every other checksum is adjusted, never zeroed.
+///
 /// # Errors
-/// `ttl`, `ptb_sent`, `icmp_unknown_type`, `icmp_single_hop`, `frag_icmp`, `l4_truncated`, ...; the packet is unchanged then.
+/// `ttl`, `ptb_sent` (answered with [`mtu::packet_too_big`]), `icmp_unknown_type`, `icmp_single_hop`,
+/// `frag_icmp`, `unsupported_proto`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
+/// [`super::segment`] first. The packet is unchanged then.
+#[inline]
 pub fn translate(
-    _packet: &mut Packet<'_>,
-    _view: &Ipv6View,
-    _l4: L4,
-    _to: &To4,
-    _id: u16,
-    _settings: &Settings,
+    packet: &mut Packet<'_>,
+    view: &Ipv6View,
+    l4: L4,
+    to: &To4,
+    id: u16,
+    settings: &Settings,
 ) -> Result<Whole, DropReason> {
-    Err(DropReason::UnsupportedProtocol)
+    let proto = protocol(view, l4)?;
+    if view.hop_limit <= 1 {
+        return Err(DropReason::TtlExceeded);
+    }
+    let l4_at = usize::from(view.l4_offset);
+    let l4_bytes = packet.bytes().get(l4_at..view.total_len as usize).ok_or(DropReason::BadLength)?;
+    let len = ipv4::LEN + l4_bytes.len();
+    let fit = mtu::fit_6to4(view, l4, l4_bytes, packet.offload.segmentation, settings)?;
+    let header = ipv4::Header {
+        tos: settings.tos_6to4.unwrap_or(view.traffic_class),
+        total_len: u16::try_from(len).map_err(|_| too_long(packet))?,
+        id: view.fragment.map_or(id, |f| f.id as u16), // RFC 7915 5.1.1: the low 16 bits
+        flags: flags(view, fit.wire_len),
+        ttl: view.hop_limit - 1,
+        proto,
+        src: to.src,
+        dst: to.dst,
+    };
+
+    let partial = transport::partial_field(&packet.offload, l4_at);
+    let shrink = l4_at as isize - ipv4::LEN as isize;
+    packet.shift_start(shrink)?;
+    packet.truncate(len);
+    packet.shift_checksum_start(-shrink);
+    packet.offload.segmentation = fit.segmentation;
+    let must_complete = fit.whole != Whole::Yes || proto == proto::ICMP;
+
+    let bytes = packet.bytes_mut();
+    if let Some((ip, l4_bytes)) = bytes.split_first_chunk_mut::<{ ipv4::LEN }>() {
+        *ip = header.to_bytes();
+        if !must_complete {
+            transport::rewrite(l4_bytes, l4, to.ports, to.addresses, partial);
+            return Ok(fit.whole);
+        }
+    }
+    finish_slow(packet, view, l4, to, partial);
+    Ok(fit.whole)
+}
+
+/// The transport part of packets whose checksum must be complete: echo messages, and what will be cut.
+fn finish_slow(packet: &mut Packet<'_>, view: &Ipv6View, l4: L4, to: &To4, partial: Option<usize>) {
+    if let L4::Echo { request, id } = l4 {
+        packet.complete_checksum();
+        let l4_bytes = packet.bytes_mut().get_mut(ipv4::LEN..).unwrap_or_default();
+        let kind = if request { icmpv4::ECHO_REQUEST } else { icmpv4::ECHO_REPLY };
+        transport::rewrite_echo(
+            l4_bytes,
+            kind,
+            id,
+            to.ports,
+            icmpv6_pseudo(view, l4_bytes.len() as u32).inverse(),
+        );
+    } else {
+        let l4_bytes = packet.bytes_mut().get_mut(ipv4::LEN..).unwrap_or_default();
+        transport::rewrite(l4_bytes, l4, to.ports, to.addresses, partial);
+        packet.complete_checksum();
+    }
+}
+
+/// What the pseudo-header of ICMPv6 adds to a checksum (RFC 4443 2.3).
+pub(super) fn icmpv6_pseudo(view: &Ipv6View, l4_len: u32) -> Delta {
+    let addresses = checksum::add(checksum::sum(&view.src.octets()), checksum::sum(&view.dst.octets()));
+    Delta(checksum::add(addresses, checksum::pseudo(&[], l4_len, proto::ICMPV6)))
+}
+
+/// The IPv4 protocol, or why the packet has none.
+#[inline]
+fn protocol(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
+    match view.proto {
+        proto::ICMPV6 => icmp(view, l4),
+        proto::IGMP => Err(DropReason::IcmpSingleHop),
+        // ICMPv4 under an IPv6 header would come out as a message that nobody has looked at.
+        proto::ICMP => Err(DropReason::UnsupportedProtocol),
+        other => Ok(other),
+    }
+}
+
+fn icmp(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
+    if view.fragment.is_some_and(|f| !f.is_atomic()) {
+        return Err(DropReason::FragmentIcmp); // RFC 7915 1.2
+    }
+    match l4 {
+        L4::Echo { .. } => Ok(proto::ICMP),
+        L4::IcmpOther { kind } if icmpv6::is_single_hop(kind) => Err(DropReason::IcmpSingleHop),
+        _ => Err(DropReason::IcmpUnknownType),
+    }
+}
+
+/// DF, MF and the offset (RFC 7915 5.1, 5.1.1). Of a super-packet each full segment counts.
+#[inline]
+fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
+    match view.fragment {
+        Some(f) => f.offset >> 3 | if f.more { ipv4::MF } else { 0 },
+        None if wire_len > DF_CLEAR_MAX => ipv4::DF,
+        None => 0,
+    }
+}
+
+/// IPv6 can be 20 bytes longer than Total Length can say.
+#[cold]
+fn too_long(packet: &Packet<'_>) -> DropReason {
+    match packet.offload.segmentation {
+        Segmentation::None => DropReason::TooBig6,
+        _ => DropReason::Unfragmentable,
+    }
 }

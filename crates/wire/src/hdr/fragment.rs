@@ -1,0 +1,34 @@
+//! The IPv6 Fragment header (RFC 8200 4.5).
+//!
+//! ```text
+//!  0 next header | 1 reserved | 2 offset (13 bits), reserved (2), M | 4 identification | 8
+//! ```
+
+use crate::FragmentInfo;
+
+/// Bytes of the header.
+pub const LEN: usize = 8;
+/// The bits of the offset field that are the offset: in place they are bytes.
+pub const OFFSET_MASK: u16 = 0xfff8;
+/// More fragments follow.
+pub const MORE: u16 = 1;
+
+/// Reads what the header says of the fragment.
+#[inline]
+pub fn read(header: &[u8; LEN]) -> FragmentInfo {
+    let field = u16::from_be_bytes([header[2], header[3]]);
+    FragmentInfo {
+        offset: field & OFFSET_MASK,
+        more: field & MORE != 0,
+        id: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+    }
+}
+
+/// The header's bytes; its reserved fields are zero.
+#[inline]
+pub fn to_bytes(next_header: u8, info: FragmentInfo) -> [u8; LEN] {
+    let field = (info.offset & OFFSET_MASK) | if info.more { MORE } else { 0 };
+    let [f0, f1] = field.to_be_bytes();
+    let [i0, i1, i2, i3] = info.id.to_be_bytes();
+    [next_header, 0, f0, f1, i0, i1, i2, i3]
+}

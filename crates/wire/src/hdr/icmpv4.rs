@@ -1,0 +1,41 @@
+//! ICMPv4 (RFC 792): types, codes and fields by name.
+#![allow(missing_docs)]
+
+pub const LEN: usize = 8;
+pub const CHECKSUM: usize = 2;
+pub const ECHO_ID: usize = 4;
+/// The length of the original datagram in 32-bit words (RFC 4884 4.1).
+pub const EXT_LENGTH: usize = 5;
+
+pub const ECHO_REPLY: u8 = 0;
+pub const UNREACHABLE: u8 = 3;
+pub const SOURCE_QUENCH: u8 = 4;
+pub const REDIRECT: u8 = 5;
+pub const ECHO_REQUEST: u8 = 8;
+pub const ROUTER_ADVERTISEMENT: u8 = 9;
+pub const ROUTER_SOLICITATION: u8 = 10;
+pub const TIME_EXCEEDED: u8 = 11;
+pub const PARAMETER_PROBLEM: u8 = 12;
+
+/// Codes of Destination Unreachable.
+pub mod unreachable {
+    pub const HOST: u8 = 1;
+    pub const PROTOCOL: u8 = 2;
+    pub const PORT: u8 = 3;
+    pub const FRAGMENTATION_NEEDED: u8 = 4;
+    pub const SOURCE_ROUTE_FAILED: u8 = 5;
+    pub const HOST_PROHIBITED: u8 = 10;
+    pub const ADMIN_PROHIBITED: u8 = 13;
+}
+
+/// Whether a message of this type quotes a packet: nobody may answer it with another error.
+#[inline]
+pub const fn is_error(kind: u8) -> bool {
+    matches!(kind, UNREACHABLE | SOURCE_QUENCH | REDIRECT | TIME_EXCEEDED | PARAMETER_PROBLEM)
+}
+
+/// Whether a message of this type is for one link only (RFC 7915 4.2).
+#[inline]
+pub const fn is_single_hop(kind: u8) -> bool {
+    matches!(kind, REDIRECT | ROUTER_ADVERTISEMENT | ROUTER_SOLICITATION)
+}

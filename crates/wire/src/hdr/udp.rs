@@ -1,0 +1,8 @@
+//! UDP (RFC 768).
+
+/// Bytes of the header.
+pub const LEN: usize = 8;
+/// Offset of Length.
+pub const LENGTH: usize = 4;
+/// Offset of the checksum.
+pub const CHECKSUM: usize = 6;

@@ -1,0 +1,1 @@
+//! Cutting super-packets in software.

@@ -1,0 +1,105 @@
+//! Ports, identifiers and checksums of transport headers: what both directions, and the packets inside
+//! ICMP errors, have in common.
+//!
+//! Checksums change by difference only, so that a wrong one leaves equally wrong. A header that a
+//! quotation cut off is changed as far as it is there.
+
+use super::Ports;
+use crate::checksum::{self, Delta};
+use crate::hdr::{get16, icmpv4, put16, tcp, udp};
+use crate::{Checksum, DropReason, L4, Offload};
+
+/// Where in the transport header a partial checksum's field stands; `None` for a complete one, also where
+/// the partial one belongs to a packet further inside (a tunnel's).
+#[inline]
+pub(super) fn partial_field(offload: &Offload, l4_offset: usize) -> Option<usize> {
+    match offload.checksum {
+        Checksum::Partial { start, offset } if usize::from(start) == l4_offset => Some(usize::from(offset)),
+        _ => None,
+    }
+}
+
+/// Rewrites the transport header at the beginning of `bytes` for new addresses and ports; not echo
+/// messages, see [`rewrite_echo`].
+#[inline]
+pub(super) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, partial: Option<usize>) {
+    match l4 {
+        L4::Tcp { src_port, dst_port, .. } => {
+            let ports = set_ports(bytes, src_port, dst_port, ports);
+            update(bytes, tcp::CHECKSUM, |field| match partial {
+                None => addresses.plus(ports).apply(field),
+                Some(_) => addresses.apply_partial(field),
+            });
+        }
+        L4::Udp { src_port, dst_port, no_checksum } => {
+            let ports = set_ports(bytes, src_port, dst_port, ports);
+            match partial {
+                None if no_checksum => {} // RFC 768: there is none to adjust
+                None => update(bytes, udp::CHECKSUM, |field| addresses.plus(ports).apply_udp(field)),
+                Some(_) => update(bytes, udp::CHECKSUM, |field| addresses.apply_partial(field)),
+            }
+        }
+        // The device will sum this protocol's pseudo-header too, whatever it is.
+        L4::Other => {
+            if let Some(at) = partial {
+                update(bytes, at, |field| addresses.apply_partial(field));
+            }
+        }
+        L4::Echo { .. } | L4::IcmpError { .. } | L4::IcmpOther { .. } | L4::LaterFragment => {}
+    }
+}
+
+/// Makes an echo message one of type `kind`. `pseudo` is what the pseudo-header, which only ICMPv6 has,
+/// does to the checksum: its sum where it comes in, the inverse where it goes.
+#[inline]
+pub(super) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, pseudo: Delta) {
+    let Some(head) = bytes.first_chunk_mut::<8>() else { return };
+    let new_id = match ports {
+        Ports::EchoId(new) => new,
+        _ => id,
+    };
+    let types = Delta::of(u16::from(head[0]) << 8, u16::from(kind) << 8);
+    let delta = pseudo.plus(types).plus(Delta::of(id, new_id));
+    head[0] = kind;
+    put16(head, icmpv4::ECHO_ID, new_id);
+    update(head, icmpv4::CHECKSUM, |field| delta.apply(field));
+}
+
+/// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum
+/// of both addresses.
+pub(super) fn compute_udp(bytes: &mut [u8], pseudo_addresses: u16) {
+    let Ok(len) = udp_len(bytes) else { return };
+    let Some(datagram) = bytes.get_mut(..usize::from(len)) else { return };
+    put16(datagram, udp::CHECKSUM, 0);
+    let pseudo = checksum::pseudo(&[], u32::from(len), crate::proto::UDP);
+    let sum = !checksum::add(checksum::add(pseudo_addresses, pseudo), checksum::sum(datagram));
+    put16(datagram, udp::CHECKSUM, if sum == 0 { 0xffff } else { sum });
+}
+
+/// The Length of a UDP datagram.
+///
+/// # Errors
+/// `bad_len` where it is shorter than its header or longer than `bytes`.
+pub(super) fn udp_len(bytes: &[u8]) -> Result<u16, DropReason> {
+    let len = get16(bytes, udp::LENGTH).ok_or(DropReason::L4Truncated)?;
+    if usize::from(len) < udp::LEN || usize::from(len) > bytes.len() {
+        return Err(DropReason::BadLength);
+    }
+    Ok(len)
+}
+
+#[inline]
+fn set_ports(bytes: &mut [u8], old_src: u16, old_dst: u16, ports: Ports) -> Delta {
+    let Ports::Set { src, dst } = ports else { return Delta::default() };
+    if let Some(field) = bytes.first_chunk_mut::<4>() {
+        *field = (u32::from(src) << 16 | u32::from(dst)).to_be_bytes();
+    }
+    Delta::of(checksum::add(old_src, old_dst), checksum::add(src, dst))
+}
+
+#[inline]
+fn update(bytes: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
+    if let Some(field) = bytes.get_mut(at..).and_then(|b| b.first_chunk_mut::<2>()) {
+        *field = change(u16::from_be_bytes(*field)).to_be_bytes();
+    }
+}

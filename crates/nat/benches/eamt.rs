@@ -50,15 +50,31 @@ fn main() {
         let v4: Vec<Ipv4Addr> = picks.iter().map(|&i| list[i].v4.addr).collect();
         let v6: Vec<Ipv6Addr> = picks.iter().map(|&i| list[i].v6.addr).collect();
         let other4: Vec<Ipv4Addr> = picks.iter().map(|&i| Ipv4Addr::from(0x6000_0000 + i as u32)).collect();
-        let other6: Vec<Ipv6Addr> =
-            picks.iter().map(|&i| Ipv6Addr::from(0x64_ff9b_u128 << 96 | i as u128 * 2_654_435_761)).collect();
+        let other6: Vec<Ipv6Addr> = picks
+            .iter()
+            .map(|&i| Ipv6Addr::from((0x64_ff9b_u128 << 96) | (i as u128 * 2_654_435_761)))
+            .collect();
 
         let hit4 = per_lookup(|i| assert!(black_box(table.v4_to_v6(v4[i])).is_some()));
         let hit6 = per_lookup(|i| assert!(black_box(table.v6_to_v4(v6[i])).is_some()));
         let miss4 = per_lookup(|i| assert!(black_box(table.v4_to_v6(other4[i])).is_none()));
         let miss6 = per_lookup(|i| assert!(black_box(table.v6_to_v4(other6[i])).is_none()));
+        // As the engine does it: a burst is prefetched, then looked up.
+        let burst4 = per_lookup(|i| {
+            if i % 64 == 0 {
+                v4[i..LOOKUPS.min(i + 64)].iter().for_each(|a| table.prefetch_v4(*a));
+            }
+            assert!(black_box(table.v4_to_v6(v4[i])).is_some());
+        });
+        let burst6 = per_lookup(|i| {
+            if i % 64 == 0 {
+                v6[i..LOOKUPS.min(i + 64)].iter().for_each(|a| table.prefetch_v6(*a));
+            }
+            assert!(black_box(table.v6_to_v4(v6[i])).is_some());
+        });
         println!(
             "{n:>8} entries: build {build_ms:6.1} ms, found 4->6 {hit4:5.1} ns, 6->4 {hit6:5.1} ns, \
+             in bursts {burst4:5.1} and {burst6:5.1} ns, \
              not found 4->6 {miss4:5.1} ns, 6->4 {miss6:5.1} ns"
         );
     }

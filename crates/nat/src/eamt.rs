@@ -21,10 +21,10 @@
 //! The table is built once and never changes; a new configuration builds a new one.
 
 use crate::plan::Eam;
-use alloc::boxed::Box;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
+use zerocopy::FromZeros;
 
 /// Memory for an entry, both sides together.
 pub const BYTES_PER_ENTRY: usize = 2 * 8 * (1 + size_of::<Slot>()) / ENTRIES_PER_BUCKET;
@@ -54,10 +54,38 @@ pub enum EamtError {
         /// The entry.
         index: usize,
     },
+    /// The tables do not fit into memory.
+    OutOfMemory(OutOfMemory),
 }
 
+impl From<OutOfMemory> for EamtError {
+    fn from(e: OutOfMemory) -> Self {
+        EamtError::OutOfMemory(e)
+    }
+}
+
+impl core::fmt::Display for EamtError {
+    /// Entries are counted from 1 here.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            EamtError::DuplicateV4 { first, second } => {
+                write!(f, "mappings {} and {} have the same IPv4 prefix", first + 1, second + 1)
+            }
+            EamtError::DuplicateV6 { first, second } => {
+                write!(f, "mappings {} and {} have the same IPv6 prefix", first + 1, second + 1)
+            }
+            EamtError::SuffixTooShort { index } => {
+                write!(f, "mapping {}: the IPv6 suffix is shorter than the IPv4 suffix", index + 1)
+            }
+            EamtError::OutOfMemory(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for EamtError {}
+
 /// The mapping table.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Eamt {
     by_v4: Vec<Table>,
     by_v6: Vec<Table>,
@@ -74,8 +102,8 @@ impl Eamt {
             return Err(EamtError::SuffixTooShort { index });
         }
         let mut table = Eamt {
-            by_v4: tables(entries.iter().map(|e| e.v4.len)),
-            by_v6: tables(entries.iter().map(|e| e.v6.len)),
+            by_v4: tables(entries.iter().map(|e| e.v4.len))?,
+            by_v6: tables(entries.iter().map(|e| e.v6.len))?,
             len: entries.len(),
         };
         for (second, e) in entries.iter().enumerate() {
@@ -136,6 +164,22 @@ impl Eamt {
         None
     }
 
+    /// Asks for the memory that a look-up of this address will most likely read.
+    #[inline]
+    pub fn prefetch_v4(&self, a: Ipv4Addr) {
+        for t in &self.by_v4 {
+            t.prefetch(hash4(u32::from(a) & mask4(t.prefix_len)));
+        }
+    }
+
+    /// As [`prefetch_v4`](Self::prefetch_v4).
+    #[inline]
+    pub fn prefetch_v6(&self, a: Ipv6Addr) {
+        for t in &self.by_v6 {
+            t.prefetch(hash6(halves(u128::from(a) & mask6(t.prefix_len))));
+        }
+    }
+
     /// Whether an entry covers an IPv4 address.
     #[inline]
     pub fn covers_v4(&self, a: Ipv4Addr) -> bool {
@@ -148,7 +192,8 @@ impl Eamt {
 }
 
 /// One entry. `shift` is by how much the IPv4 suffix stands left of the IPv6 address's end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromZeros)]
+#[repr(C)]
 struct Slot {
     v6: [u64; 2],
     v4: u32,
@@ -157,8 +202,6 @@ struct Slot {
 }
 
 impl Slot {
-    const EMPTY: Slot = Slot { v6: [0; 2], v4: 0, shift: 0, v4_suffix_bits: 0 };
-
     fn of(e: &Eam) -> Slot {
         let v4_suffix_bits = 32 - e.v4.len.min(32);
         Slot {
@@ -176,20 +219,30 @@ impl Slot {
 }
 
 /// The entries of one prefix length, hashed to buckets of eight.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Table {
     prefix_len: u8,
     /// One byte a slot: zero where it is empty, else [`tag`] of its key.
-    tags: Box<[u64]>,
+    tags: HugeVec<u64>,
     /// Eight for each element of `tags`.
-    slots: Box<[[Slot; 8]]>,
+    slots: HugeVec<[Slot; 8]>,
 }
 
 impl Table {
     /// An empty table with room for `n` entries, at most 5/8 full.
-    fn new(prefix_len: u8, n: usize) -> Table {
+    fn new(prefix_len: u8, n: usize) -> Result<Table, OutOfMemory> {
         let buckets = n / ENTRIES_PER_BUCKET + 1;
-        Table { prefix_len, tags: vec![0; buckets].into(), slots: vec![[Slot::EMPTY; 8]; buckets].into() }
+        Ok(Table { prefix_len, tags: HugeVec::new(buckets)?, slots: HugeVec::new(buckets)? })
+    }
+
+    /// Asks for the first slot that may be the one of `hash`. Its tags are read at once.
+    #[inline]
+    fn prefetch(&self, hash: u64) {
+        let home = self.home(hash);
+        let candidates = self.tags.get(home).map_or(0, |tags| zero_bytes(tags ^ tag(hash)));
+        if candidates != 0 {
+            prefetch_read(self.slots.as_flattened(), home * 8 + candidates.trailing_zeros() as usize / 8);
+        }
     }
 
     /// The slot that `is` accepts. A bucket that is not full ends the search: there always is one.
@@ -255,7 +308,7 @@ fn zero_bytes(word: u64) -> u64 {
 }
 
 /// Empty tables for prefixes of these lengths, longest first.
-fn tables(lengths: impl Iterator<Item = u8>) -> Vec<Table> {
+fn tables(lengths: impl Iterator<Item = u8>) -> Result<Vec<Table>, OutOfMemory> {
     let mut count = [0usize; 129];
     for len in lengths {
         if let Some(c) = count.get_mut(usize::from(len)) {

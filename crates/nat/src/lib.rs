@@ -20,6 +20,7 @@ pub mod plan;
 pub mod pool4;
 mod ports;
 pub mod rng;
+pub mod siit;
 pub mod special;
 pub mod step;
 pub mod subscriber;

@@ -1,0 +1,210 @@
+//! Addresses of one instance: explicit mappings first, then the translation prefixes (RFC 7757 3.3).
+
+use crate::eamt::Eamt;
+use crate::plan::{Net4, Net6, Siit};
+use crate::special::well_known_non_global;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::{DropReason, Prefix64};
+
+/// What led from one address to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    /// An explicit mapping.
+    Eam,
+    /// RFC 6052, with this prefix.
+    Prefix(Prefix64),
+}
+
+/// A translated address and its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mapped<A> {
+    pub(super) address: A,
+    pub(super) via: Via,
+}
+
+/// The mappings, the prefixes and what must not be translated.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    pub(super) eamt: Eamt,
+    /// Longest first.
+    prefixes: Vec<Prefix64>,
+    /// The one for IPv4 addresses without mapping.
+    first: Option<Prefix64>,
+    wkp_non_global: bool,
+    denied4: Ranges<u32>,
+    denied6: Ranges<u128>,
+}
+
+impl Addresses {
+    pub(super) fn new(plan: &Siit, eamt: Eamt) -> Self {
+        let mut prefixes = plan.pool6.clone();
+        prefixes.sort_by_key(|p| core::cmp::Reverse(p.len()));
+        Addresses {
+            eamt,
+            prefixes,
+            first: plan.pool6.first().copied(),
+            wkp_non_global: plan.wkp_non_global,
+            denied4: Ranges::new(plan.denylist4.iter().map(range4)),
+            denied6: Ranges::new(plan.denylist6.iter().map(range6)),
+        }
+    }
+
+    /// Whether an IPv6 address has an IPv4 address, leaving aside what forbids its use.
+    #[inline]
+    pub(super) fn covers6(&self, a: Ipv6Addr) -> bool {
+        self.prefix_of(a).is_some() || self.eamt.v6_to_v4(a).is_some()
+    }
+
+    /// Whether an IPv4 address has an IPv6 address, leaving aside what forbids its use.
+    #[inline]
+    pub(super) fn covers4(&self, a: Ipv4Addr) -> bool {
+        self.first.is_some() || self.eamt.covers_v4(a)
+    }
+
+    /// The IPv4 address for an IPv6 address.
+    ///
+    /// # Errors
+    /// `missing` where there is none; `wkp_nonglobal`, `denylist`.
+    #[inline]
+    pub(super) fn to4(&self, a: Ipv6Addr, missing: DropReason) -> Result<Mapped<Ipv4Addr>, DropReason> {
+        let mapped = match self.eamt.v6_to_v4(a) {
+            Some(address) => Mapped { address, via: Via::Eam },
+            None => {
+                let prefix = self.prefix_of(a).ok_or(missing)?;
+                let address = prefix.extract_unchecked(a);
+                self.check_well_known(&prefix, address)?;
+                Mapped { address, via: Via::Prefix(prefix) }
+            }
+        };
+        self.check_denied(mapped.address, a)?;
+        Ok(mapped)
+    }
+
+    /// The IPv6 address for an IPv4 address.
+    ///
+    /// # Errors
+    /// As of [`to4`](Self::to4).
+    #[inline]
+    pub(super) fn to6(&self, a: Ipv4Addr, missing: DropReason) -> Result<Mapped<Ipv6Addr>, DropReason> {
+        let Some(address) = self.eamt.v4_to_v6(a) else {
+            return self.embed(self.first.ok_or(missing)?, a);
+        };
+        self.check_denied(a, address)?;
+        Ok(Mapped { address, via: Via::Eam })
+    }
+
+    /// The IPv6 address for an IPv4 address by the first prefix, whatever the table says; by the table
+    /// where there is no prefix.
+    #[inline]
+    pub(super) fn to6_by_prefix(
+        &self,
+        a: Ipv4Addr,
+        missing: DropReason,
+    ) -> Result<Mapped<Ipv6Addr>, DropReason> {
+        match self.first {
+            Some(prefix) => self.embed(prefix, a),
+            None => self.to6(a, missing),
+        }
+    }
+
+    /// The IPv6 address for an IPv4 address by a certain prefix.
+    #[inline]
+    pub(super) fn embed(&self, prefix: Prefix64, a: Ipv4Addr) -> Result<Mapped<Ipv6Addr>, DropReason> {
+        self.check_well_known(&prefix, a)?;
+        let address = prefix.embed(a);
+        self.check_denied(a, address)?;
+        Ok(Mapped { address, via: Via::Prefix(prefix) })
+    }
+
+    /// The longest prefix that an address lies in.
+    #[inline]
+    fn prefix_of(&self, a: Ipv6Addr) -> Option<Prefix64> {
+        self.prefixes.iter().find(|p| p.contains(a)).copied()
+    }
+
+    /// RFC 6052 3.1: 64:ff9b::/96 does not stand for addresses that are not global.
+    #[inline]
+    fn check_well_known(&self, prefix: &Prefix64, a: Ipv4Addr) -> Result<(), DropReason> {
+        if !self.wkp_non_global && well_known_non_global(prefix, a) {
+            return Err(DropReason::WellKnownNonGlobal);
+        }
+        Ok(())
+    }
+
+    /// The denylist beats mappings and prefixes.
+    #[inline]
+    fn check_denied(&self, v4: Ipv4Addr, v6: Ipv6Addr) -> Result<(), DropReason> {
+        if self.denied4.contain(v4.into()) || self.denied6.contain(v6.into()) {
+            return Err(DropReason::Denylist);
+        }
+        Ok(())
+    }
+}
+
+fn range4(net: &Net4) -> (u32, u32) {
+    let host = u32::MAX.checked_shr(u32::from(net.len)).unwrap_or(0);
+    (u32::from(net.addr) & !host, u32::from(net.addr) | host)
+}
+
+fn range6(net: &Net6) -> (u128, u128) {
+    let host = u128::MAX.checked_shr(u32::from(net.len)).unwrap_or(0);
+    (u128::from(net.addr) & !host, u128::from(net.addr) | host)
+}
+
+/// Ranges of addresses, in order, none beginning inside another: a look-up halves.
+#[derive(Debug)]
+struct Ranges<T>(Vec<(T, T)>);
+
+impl<T: Copy + Ord> Ranges<T> {
+    /// Networks are disjoint or one inside the other; the inner ones are left out.
+    fn new(networks: impl Iterator<Item = (T, T)>) -> Self {
+        let mut all: Vec<(T, T)> = networks.collect();
+        all.sort_unstable_by_key(|&(first, last)| (first, core::cmp::Reverse(last)));
+        let mut kept: Vec<(T, T)> = Vec::new();
+        for range in all {
+            if kept.last().is_none_or(|before| before.1 < range.0) {
+                kept.push(range);
+            }
+        }
+        Ranges(kept)
+    }
+
+    #[inline]
+    fn contain(&self, a: T) -> bool {
+        let after = self.0.partition_point(|r| r.0 <= a);
+        self.0.get(..after).and_then(<[_]>::last).is_some_and(|r| a <= r.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ranges_contain_what_one_of_the_networks_contains(
+            nets in proptest::collection::vec((any::<u16>(), 16u8..=32), 0..20),
+            picks in proptest::collection::vec(any::<u16>(), 1..40),
+        ) {
+            let at = |low: u16| 0xc000_0000 | u32::from(low);
+            let nets: Vec<Net4> = nets.into_iter().map(|(low, len)| {
+                let host = u32::MAX.checked_shr(len.into()).unwrap_or(0);
+                Net4 { addr: Ipv4Addr::from(at(low) & !host), len }
+            }).collect();
+            let ranges = Ranges::new(nets.iter().map(range4));
+            for a in picks.into_iter().map(at) {
+                prop_assert_eq!(ranges.contain(a), nets.iter().any(|n| n.contains(a.into())));
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_know_the_ends_of_the_address_space() {
+        let ranges = Ranges::new([(0u128, 1), (u128::MAX - 1, u128::MAX)].into_iter());
+        assert!(ranges.contain(0) && ranges.contain(1) && ranges.contain(u128::MAX));
+        assert!(!ranges.contain(2) && !ranges.contain(u128::MAX - 2));
+        assert!(!Ranges::new(core::iter::empty::<(u32, u32)>()).contain(0));
+    }
+}

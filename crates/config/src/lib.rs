@@ -1,1 +1,102 @@
-//! config
+//! The configuration file, from text to a plan that cannot be wrong.
+//!
+//! [`load_str`] reads one TOML text into a [`Config`]: a [`gatun_nat::Plan`] for the engine and the
+//! daemon's own settings. Everything that is wrong is found in one go and reported with its place and
+//! what to write instead ([`Report`]). `keys` lists every key once; the reader, the JSON schema
+//! and the reference page are made from that list.
+//!
+//! ```text
+//!   text --toml--> tables with spans --reader, value--> sections --cross--> Config
+//! ```
+//! serde's derive is not used: it stops at the first error, and these reports name all.
+#![forbid(unsafe_code)]
+
+mod cross;
+mod keys;
+mod memory;
+mod problem;
+mod reader;
+mod reference;
+mod schema;
+mod sections;
+mod value;
+
+pub use memory::{Bytes, Memory};
+pub use problem::{Located, Report, Severity, Warnings};
+pub use reference::reference_page;
+pub use schema::json_schema;
+pub use sections::port::{DeviceMode, Network, Port, Routes};
+
+use gatun_nat::Plan;
+use problem::Problems;
+use std::path::Path;
+use toml::de::DeTable;
+
+/// A configuration that holds together.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For the engine.
+    pub plan: Plan,
+    /// Where packets come from and go to; at least one.
+    pub ports: Vec<Port>,
+}
+
+impl Config {
+    /// The networks whose packets have to reach a port with `routes = "auto"`: translation prefixes,
+    /// pools, and the IPv4 side of mappings, each once.
+    pub fn routes(&self) -> Vec<Network> {
+        sections::port::auto_routes(&self.plan)
+    }
+
+    /// What the tables will take, as an estimate.
+    pub fn memory(&self) -> Memory {
+        Memory::of(&self.plan)
+    }
+}
+
+/// Reads a configuration; `file_name` is for messages, and the directory that `eam_file` starts from.
+///
+/// # Errors
+/// Everything that is wrong, not only the first.
+pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Report> {
+    let mut problems = Problems::new(file_name, text);
+    let (root, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        let span = error.span().unwrap_or(0..0);
+        problems.error(span, error.message().trim_end(), "");
+    }
+    if !syntax_errors.is_empty() {
+        // What was recovered may be missing keys that were written: their absence is no error.
+        return Err(problems.into_report());
+    }
+    let directory = Path::new(file_name).parent().unwrap_or(Path::new(""));
+    let read = sections::read(root.get_ref(), directory, &mut problems);
+    let config = cross::assemble(read, &mut problems);
+    problems.finish().map(|warnings| (config, warnings))
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// Everything that is wrong, or that the file cannot be read.
+pub fn load_file(path: &Path) -> Result<(Config, Warnings), Report> {
+    let name = path.display().to_string();
+    match std::fs::read(path).map(String::from_utf8) {
+        Ok(Ok(text)) => load_str(&text, &name),
+        Ok(Err(error)) => {
+            let valid = error.utf8_error().valid_up_to();
+            let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            Err(Report::single(
+                &name,
+                &text,
+                valid..valid,
+                "this byte is not UTF-8",
+                "save the file as UTF-8",
+            ))
+        }
+        Err(error) => {
+            let what = format!("the file cannot be read: {error}");
+            Err(Report::single(&name, "", 0..0, &what, "`gatun init` writes a configuration file"))
+        }
+    }
+}

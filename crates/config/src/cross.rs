@@ -1,0 +1,170 @@
+//! What holds between sections: names, references, and addresses that must not be claimed twice.
+
+mod addresses;
+mod pools;
+
+use crate::problem::Problems;
+use crate::sections::Sections;
+use crate::sections::eam::RawEam;
+use crate::sections::nat64::RawNat64;
+use crate::sections::port::{DeviceMode, RawPort, Routes};
+use crate::sections::siit::RawSiit;
+use crate::{Config, Port};
+use gatun_nat::Plan;
+use gatun_nat::plan::{Nat64, Siit};
+use std::collections::HashMap;
+use std::ops::Range;
+use toml::Spanned;
+
+/// Checks the sections against each other and puts them together. What comes out counts only where
+/// `problems` has no errors.
+pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
+    if read.nat64.is_empty() && read.siit.is_empty() && problems.errors() == 0 {
+        let instead = "add a section [[nat64]] or [[siit]]; `gatun init` writes a whole file";
+        problems.error(0..0, "the file has no instance: nothing would be translated", instead);
+    }
+    addresses::check_pool6(&read, problems);
+    addresses::check_mappings(&mut read, problems);
+    pools::check_ranges(&read.pools, problems);
+    let pool_names = names("pool", read.pools.iter().map(|p| (&p.name, p.span.clone())), problems);
+    let pool_of = pools::resolve(&read, &pool_names, problems);
+    let pools = pools::build(&read, &pool_names, &pool_of, problems);
+    addresses::check_pools_against_mappings(&read, problems);
+    let instance_names = instance_names(&read, problems);
+    let (own4, own6) = addresses::own_addresses(&read, problems);
+    addresses::check_ports(&read, own4, own6, problems);
+    addresses::check_well_known_prefix(&read, problems);
+    check_routes(&read, problems);
+    let ports = build_ports(&read, problems);
+
+    let mut instance_names = instance_names.into_iter();
+    let mut name = || instance_names.next().unwrap_or_default();
+    let plan = Plan {
+        own4,
+        own6,
+        pools,
+        nat64: read.nat64.into_iter().zip(pool_of).map(|(raw, pool)| nat64(raw, name(), pool)).collect(),
+        siit: read.siit.into_iter().map(|raw| siit(raw, name())).collect(),
+        limits: read.limits,
+        icmp: read.icmp,
+    };
+    Config { plan, ports }
+}
+
+fn nat64(raw: RawNat64, name: String, pool: Option<usize>) -> Nat64 {
+    Nat64 {
+        name,
+        pool6: raw.pool6.into_iter().map(Spanned::into_inner).collect(),
+        pool: pool.unwrap_or_default(),
+        sources: raw.sources,
+        filtering: raw.filtering,
+        external_tcp: raw.external_tcp,
+        wkp_non_global: *raw.wkp_non_global.get_ref(),
+        icmp_error_source: raw.icmp_error_source,
+        inbound_refresh: raw.inbound_refresh,
+        rst_during_fin: raw.rst_during_fin,
+        icmp_queries: raw.icmp_queries,
+        subscriber_len: raw.subscriber_len,
+        static_bindings: raw.static_bindings.into_iter().map(|s| s.binding).collect(),
+        timeouts: raw.timeouts,
+        settings: raw.settings,
+    }
+}
+
+fn siit(raw: RawSiit, name: String) -> Siit {
+    Siit {
+        name,
+        pool6: raw.pool6.into_iter().map(Spanned::into_inner).collect(),
+        eamt: raw.eamt.into_iter().map(|e: RawEam| e.eam).collect(),
+        hairpin: raw.hairpin,
+        denylist4: raw.denylist4,
+        denylist6: raw.denylist6,
+        wkp_non_global: *raw.wkp_non_global.get_ref(),
+        icmp_pool4: raw.icmp_pool4,
+        icmp_pool4_mode: raw.icmp_pool4_mode,
+        icmp_pool6: raw.icmp_pool6,
+        settings: raw.settings,
+    }
+}
+
+/// The names of sections of one kind, those not written filled in as `pool1`, `pool2`, ...; one name
+/// twice is an error.
+fn names<'a>(
+    prefix: &str,
+    sections: impl Iterator<Item = (&'a Option<Spanned<String>>, Range<usize>)>,
+    problems: &mut Problems,
+) -> Vec<String> {
+    let mut seen = HashMap::new();
+    let mut names = Vec::new();
+    for (at, (written, span)) in sections.enumerate() {
+        let name =
+            written.as_ref().map_or_else(|| format!("{prefix}{}", at + 1), |name| name.get_ref().clone());
+        let span = written.as_ref().map_or(span, Spanned::span);
+        if seen.insert(name.clone(), at).is_some() {
+            let what = format!("the name \"{name}\" is taken already");
+            problems.error(span, what, "give each section a `name` of its own");
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// Names of all instances, the stateful ones first: they share one namespace, as counters name them.
+fn instance_names(read: &Sections, problems: &mut Problems) -> Vec<String> {
+    let spanned = |kind: &str, at: usize, name: &Option<Spanned<String>>, span: &Range<usize>| match name {
+        Some(name) => Some(name.clone()),
+        None => Some(Spanned::new(span.clone(), format!("{kind}-{}", at + 1))),
+    };
+    let nat64 = read.nat64.iter().enumerate().map(|(at, i)| spanned("nat64", at, &i.name, &i.span));
+    let siit = read.siit.iter().enumerate().map(|(at, i)| spanned("siit", at, &i.name, &i.span));
+    let all: Vec<_> = nat64.chain(siit).collect();
+    names("", all.iter().map(|name| (name, 0..0)), problems)
+}
+
+/// The ports, with names and devices filled in; without any, one TUN device.
+fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
+    let unwritten = [RawPort::unwritten()];
+    let raw = if read.ports.is_empty() { &unwritten[..] } else { &read.ports };
+    let instances = read.nat64.iter().map(|i| i.settings).chain(read.siit.iter().map(|i| i.settings));
+    let mtu = instances.map(|s| s.mtu4.max(s.mtu6)).max().unwrap_or(1500);
+    let devices: Vec<Option<Spanned<String>>> = (raw.iter().enumerate())
+        .map(|(at, port)| {
+            let default = || Spanned::new(port.span.clone(), format!("gatun{at}"));
+            Some(port.device.clone().unwrap_or_else(default))
+        })
+        .collect();
+    let devices = names("", devices.iter().map(|device| (device, 0..0)), problems);
+    let port_names: Vec<_> = raw.iter().zip(&devices).map(|(port, device)| port_name(port, device)).collect();
+    let port_names = names("", port_names.iter().map(|name| (name, 0..0)), problems);
+    let build = |((port, device), name): ((&RawPort, String), String)| Port {
+        name,
+        device,
+        mode: port.mode,
+        queues: port.queues,
+        addresses: port.addresses.clone(),
+        routes: port.routes.clone(),
+        mtu: port.mtu.unwrap_or(mtu),
+        offload: port.offload,
+    };
+    raw.iter().zip(devices).zip(port_names).map(build).collect()
+}
+
+fn port_name(port: &RawPort, device: &str) -> Option<Spanned<String>> {
+    Some(port.name.clone().unwrap_or_else(|| Spanned::new(port.span.clone(), device.to_owned())))
+}
+
+/// Packets come from where routes lead.
+fn check_routes(read: &Sections, problems: &mut Problems) {
+    let automatic = read.ports.is_empty() || read.ports.iter().any(|port| port.routes == Routes::Auto);
+    for instance in read.siit.iter().filter(|i| automatic && i.eamt.is_empty() && !i.pool6.is_empty()) {
+        let what = "no IPv4 route is known for this instance: it has no mappings, \
+                    so which IPv4 addresses lie behind it is not written anywhere";
+        let instead = "write the routes in `[[port]]`, for example \
+                       `routes = [\"2001:db8:46::/96\", \"198.51.100.0/24\"]`";
+        problems.warn(instance.span.clone(), what, instead);
+    }
+    for port in read.ports.iter().filter(|p| p.mode == DeviceMode::Attach && p.device.is_none()) {
+        let instead = "write, for example, `device = \"gatun0\"`";
+        problems.error(port.span.clone(), "`mode = \"attach\"` needs the `device` to attach to", instead);
+    }
+}

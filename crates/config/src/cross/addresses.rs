@@ -1,0 +1,165 @@
+//! Addresses that two parts of the configuration must not claim, and the translator's own.
+
+use crate::problem::Problems;
+use crate::sections::Sections;
+use crate::sections::eam::{RawEam, check_overlaps};
+use gatun_nat::plan::Net4;
+use gatun_wire::Prefix64;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use toml::Spanned;
+
+/// No two translation prefixes may overlap.
+pub(super) fn check_pool6(read: &Sections, problems: &mut Problems) {
+    let stateful = read.nat64.iter().flat_map(|i| &i.pool6);
+    let mut all: Vec<_> = stateful.chain(read.siit.iter().flat_map(|i| &i.pool6)).collect();
+    all.sort_by_key(|prefix| prefix.span().start);
+    all.sort_by_key(|prefix| (prefix.get_ref().address(), prefix.get_ref().len()));
+    let mut outer: Option<&Spanned<Prefix64>> = None;
+    for prefix in all {
+        match outer {
+            Some(outer) if outer.get_ref().contains(prefix.get_ref().address()) => {
+                let (at, other) = in_file_order(outer, prefix);
+                let what = format!("the translation prefix {} overlaps {}", at.get_ref(), other.get_ref());
+                problems.error(at.span(), what, "give each instance a prefix of its own");
+            }
+            _ => outer = Some(prefix),
+        }
+    }
+}
+
+/// The later one, then the earlier one.
+fn in_file_order<'a, T>(a: &'a Spanned<T>, b: &'a Spanned<T>) -> (&'a Spanned<T>, &'a Spanned<T>) {
+    if a.span().start >= b.span().start { (a, b) } else { (b, a) }
+}
+
+/// Mappings within each instance, and the IPv4 sides of different instances.
+pub(super) fn check_mappings(read: &mut Sections, problems: &mut Problems) {
+    for instance in &mut read.siit {
+        check_overlaps(&mut instance.eamt, instance.allow_overlap, problems);
+    }
+    if read.siit.len() < 2 {
+        return;
+    }
+    let mut all: Vec<_> =
+        read.siit.iter().enumerate().flat_map(|(at, i)| i.eamt.iter().map(move |e| (e, at))).collect();
+    all.sort_by_key(|(entry, _)| entry.eam.v4);
+    let mut outer: Option<(Net4, usize)> = None;
+    for (entry, at) in all {
+        let v4 = entry.eam.v4;
+        match outer {
+            Some((net, other)) if net.contains(v4.addr) => {
+                if other != at {
+                    let what = format!("{}/{} is mapped in another instance already", v4.addr, v4.len);
+                    problems.error_in(
+                        entry.file as usize,
+                        entry.span(),
+                        what,
+                        "map an IPv4 address in one instance",
+                    );
+                }
+            }
+            _ => outer = Some((v4, at)),
+        }
+    }
+}
+
+/// A packet from outside is either for a pool or for a mapping. Mappings are sorted by now.
+pub(super) fn check_pools_against_mappings(read: &Sections, problems: &mut Problems) {
+    for range in read.pools.iter().flat_map(|pool| &pool.ranges) {
+        let (first, last) = (range.get_ref().first, range.get_ref().last);
+        for instance in &read.siit {
+            let after = instance.eamt.partition_point(|e| e.eam.v4.addr <= last);
+            let candidates = instance.eamt[..after].iter().rev();
+            // A mapping that begins inside the range is the last one before `after`; one that begins
+            // before it contains `first`.
+            let mut hits = candidates.take_while(|e| e.eam.v4.addr >= first);
+            let within = |e: &&RawEam| e.eam.v4.contains(first);
+            if let Some(hit) = hits.next().or_else(|| instance.eamt[..after].iter().find(within)) {
+                let v4 = hit.eam.v4;
+                let what =
+                    format!("{first}-{last} of this pool overlaps the mapping of {}/{}", v4.addr, v4.len);
+                problems.error(range.span(), what, "take the address out of the pool, or the mapping out");
+            }
+        }
+    }
+}
+
+/// The translator's addresses: as written, or else the second address of the first pool, and this one
+/// inside the first translation prefix.
+pub(super) fn own_addresses(
+    read: &Sections,
+    problems: &mut Problems,
+) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+    let from_pool = || {
+        let range = read.pools.first()?.ranges.first()?.get_ref();
+        Some(if range.first < range.last { Ipv4Addr::from(u32::from(range.first) + 1) } else { range.first })
+    };
+    let own4 = read.translator.own4.as_ref().map(|own| *own.get_ref()).or_else(from_pool);
+    let prefixes = read.nat64.iter().flat_map(|i| &i.pool6).chain(read.siit.iter().flat_map(|i| &i.pool6));
+    let embedded = || Some(prefixes.map(Spanned::get_ref).next()?.embed(own4?));
+    let own6 = read.translator.own6.as_ref().map(|own| *own.get_ref()).or_else(embedded);
+    if let Some(instance) = read.siit.first() {
+        for (key, family, example, missing) in [
+            ("own4", "ICMPv4", "192.0.2.1", own4.is_none()),
+            ("own6", "ICMPv6", "2001:db8::1", own6.is_none()),
+        ] {
+            if missing {
+                let what =
+                    format!("`{key}` is not set: {family} errors made here would have no source address");
+                let instead = format!("write `[translator]` with `{key} = \"{example}\"`");
+                problems.warn(instance.span.clone(), what, instead);
+            }
+        }
+    }
+    if let Some(own) = &read.translator.own4 {
+        let mapped = read.siit.iter().flat_map(|i| &i.eamt).find(|e| e.eam.v4.contains(*own.get_ref()));
+        if let Some(entry) = mapped {
+            let what = format!("`own4` lies in the mapping of {}/{}", entry.eam.v4.addr, entry.eam.v4.len);
+            problems.warn(own.span(), what, "pings to it are answered here and do not reach the mapped host");
+        }
+    }
+    (own4, own6)
+}
+
+/// What the kernel has as an address never reaches the translator.
+pub(super) fn check_ports(
+    read: &Sections,
+    own4: Option<Ipv4Addr>,
+    own6: Option<Ipv6Addr>,
+    problems: &mut Problems,
+) {
+    let ranges = || read.pools.iter().flat_map(|pool| &pool.ranges).map(Spanned::get_ref);
+    for port in &read.ports {
+        for (address, _) in &port.addresses {
+            let own = own4.map(IpAddr::V4) == Some(*address) || own6.map(IpAddr::V6) == Some(*address);
+            let pooled = matches!(address, IpAddr::V4(a) if ranges().any(|r| r.first <= *a && *a <= r.last));
+            if own || pooled {
+                let whose = if own { "the translator's own address" } else { "in a pool" };
+                let what = format!(
+                    "{address} is {whose}, and as an address of the device the kernel takes its packets"
+                );
+                problems.warn(port.span.clone(), what, "take it out of `addresses`");
+            }
+        }
+    }
+}
+
+/// RFC 6052 3.1: 64:ff9b::/96 stands for global IPv4 addresses only.
+pub(super) fn check_well_known_prefix(read: &Sections, problems: &mut Problems) {
+    let flags = read.nat64.iter().map(|i| (&i.wkp_non_global, &i.pool6));
+    for (flag, pool6) in flags.chain(read.siit.iter().map(|i| (&i.wkp_non_global, &i.pool6))) {
+        if !*flag.get_ref() {
+            continue;
+        }
+        let well_known = pool6.iter().any(|prefix| *prefix.get_ref() == Prefix64::WELL_KNOWN);
+        if well_known {
+            let what = "64:ff9b::/96 stands for private IPv4 addresses here, against RFC 6052 3.1";
+            let instead =
+                "use a prefix of your own, or 64:ff9b:1::/48 (RFC 8215), where other networks may see it";
+            problems.warn(flag.span(), what, instead);
+        } else {
+            let what = "`wkp_non_global` has no effect: the instance does not use 64:ff9b::/96";
+            problems.warn(flag.span(), what, "take it out");
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Every section and key of the configuration file, once: the reader refuses what is not listed here, and
+//! the schema and the reference page are made from it.
+
+use gatun_nat::plan::{Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport};
+use gatun_wire::rfc7915::ZeroChecksum;
+
+/// A key of a table.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) required: bool,
+    /// What holds where the key is not written, in TOML or in words.
+    pub(crate) default: &'static str,
+    /// A right value, in TOML.
+    pub(crate) example: &'static str,
+    /// Markdown.
+    pub(crate) doc: &'static str,
+}
+
+/// What a key holds.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// true or false.
+    Flag,
+    /// A string in a form that the documentation and a regular expression describe.
+    Text { form: &'static str, pattern: &'static str },
+    /// A whole number.
+    Integer { min: u32, max: u32 },
+    /// A whole number of bytes, or a string with a unit.
+    Bytes { min: u32, max: u32 },
+    /// A time span.
+    Duration,
+    /// One of some words.
+    Words(fn() -> Vec<&'static str>),
+    /// "copy", or a whole number.
+    CopyOr { min: u32, max: u32 },
+    /// A list of such values, or one of them.
+    List(&'static Kind),
+    /// "auto", false, or a list of such values.
+    AutoOr(&'static Kind),
+    /// A port, or a range of ports.
+    Ports,
+    /// A table.
+    Table(&'static [Key]),
+    /// A list of tables.
+    Tables(&'static [Key]),
+    /// A word, or a table with that word as its `kind`.
+    Allocation,
+}
+
+impl Key {
+    /// `key = example`, or a header where the key is a table.
+    pub(crate) fn example_line(&self) -> String {
+        format!("{} = {}", self.name, self.example)
+    }
+}
+
+/// The key of that name.
+pub(crate) fn find<'k>(keys: &'k [Key], name: &str) -> Option<&'k Key> {
+    keys.iter().find(|key| key.name == name)
+}
+
+/// Keys of the design that this version does not read yet, and what to do meanwhile.
+pub(crate) const LATER: &[(&str, &str)] = &[
+    ("nat44", "this version translates between IPv6 and IPv4 only: take the section out"),
+    ("api", "take the section out; `kill -USR1` makes the daemon print its counters"),
+    ("metrics", "take the section out; `kill -USR1` makes the daemon print its counters"),
+    ("pcp", "take the section out; `static` bindings open ports"),
+    ("log", "take the section out"),
+];
+
+// The words of the keys that have words, beside what they mean.
+pub(crate) const BACKEND: &[(&str, Backend)] =
+    &[("tun", Backend::Tun), ("xdp", Backend::Xdp), ("dpdk", Backend::Dpdk), ("pcap", Backend::Pcap)];
+pub(crate) const MODE: &[(&str, crate::DeviceMode)] =
+    &[("create", crate::DeviceMode::Create), ("attach", crate::DeviceMode::Attach)];
+pub(crate) const PROTOCOL: &[(&str, Transport)] =
+    &[("tcp", Transport::Tcp), ("udp", Transport::Udp), ("icmp", Transport::Icmp)];
+pub(crate) const PAIRING: &[(&str, Pairing)] = &[("soft", Pairing::Soft), ("hard", Pairing::Hard)];
+pub(crate) const ALLOCATION: &[(&str, Allocation)] = &[
+    ("random", Allocation::Random),
+    ("blocks", Allocation::Blocks),
+    ("deterministic", Allocation::Deterministic),
+];
+pub(crate) const SUBSCRIBER: &[(&str, u8)] = &[("/128", 128), ("/64", 64), ("/56", 56), ("/48", 48)];
+pub(crate) const FILTERING: &[(&str, Filtering)] = &[
+    ("endpoint-independent", Filtering::EndpointIndependent),
+    ("address-dependent", Filtering::AddressDependent),
+];
+pub(crate) const ERROR_SOURCE: &[(&str, IcmpErrorSource)] =
+    &[("router", IcmpErrorSource::Router), ("inner-destination", IcmpErrorSource::InnerDestination)];
+pub(crate) const HAIRPIN: &[(&str, Hairpin)] =
+    &[("intrinsic", Hairpin::Intrinsic), ("simple", Hairpin::Simple), ("off", Hairpin::Off)];
+pub(crate) const POOL_MODE: &[(&str, IcmpPoolMode)] =
+    &[("hash", IcmpPoolMode::Hash), ("hop-limit", IcmpPoolMode::HopLimit)];
+pub(crate) const ZERO_CHECKSUM: &[(&str, ZeroChecksum)] =
+    &[("compute", ZeroChecksum::Compute), ("drop", ZeroChecksum::Drop), ("forward", ZeroChecksum::Forward)];
+
+/// What a port's packets come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Tun,
+    Xdp,
+    Dpdk,
+    Pcap,
+}
+
+/// How ports are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allocation {
+    Random,
+    Blocks,
+    Deterministic,
+}
+
+fn words<T>(list: &[(&'static str, T)]) -> Vec<&'static str> {
+    list.iter().map(|(word, _)| *word).collect()
+}
+
+const fn key(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, required: false, default: "", example, doc }
+}
+
+impl Key {
+    const fn default(mut self, default: &'static str) -> Key {
+        self.default = default;
+        self
+    }
+
+    const fn required(mut self) -> Key {
+        self.required = true;
+        self
+    }
+}
+
+const NAME: Kind = Kind::Text { form: "name", pattern: "^[A-Za-z0-9._-]{1,63}$" };
+const DEVICE: Kind = Kind::Text { form: "device name", pattern: "^[^/:\\s%]{1,15}$" };
+const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
+const ADDRESS4: Kind = Kind::Text { form: "IPv4 address", pattern: "^[0-9.]+$" };
+const ADDRESS6: Kind = Kind::Text { form: "IPv6 address", pattern: "^[0-9A-Fa-f:.]+$" };
+const ADDRESS: Kind = Kind::Text { form: "address/length", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
+const NET4: Kind = Kind::Text { form: "IPv4 prefix", pattern: "^[0-9.]+(/[0-9]+)?$" };
+const NET6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
+const RANGE4: Kind = Kind::Text { form: "IPv4 prefix or range", pattern: "^[0-9.]+(/[0-9]+| *- *[0-9.]+)?$" };
+const POOL6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$" };
+const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+$" };
+const ENDPOINT6: Kind = Kind::Text { form: "[IPv6 address]:port", pattern: "^\\[[0-9A-Fa-f:.]+\\]:[0-9]+$" };
+const PROTOCOL_KIND: Kind = Kind::Words(|| words(PROTOCOL));
+const REASON: Kind = Kind::Words(|| gatun_wire::DropReason::ALL.iter().map(|r| r.name()).collect());
+
+/// The sections of the file.
+pub(crate) const FILE_KEYS: &[Key] = &[
+    key(
+        "port",
+        Kind::Tables(PORT),
+        "[{ backend = \"tun\" }]",
+        "Where packets come from and go to. Without any, one TUN device `gatun0` with the defaults below is made.",
+    ),
+    key(
+        "pool",
+        Kind::Tables(POOL),
+        "[{ prefixes = [\"192.0.2.0/28\"] }]",
+        "Public IPv4 addresses and ports for stateful translation (pool4).",
+    ),
+    key(
+        "nat64",
+        Kind::Tables(NAT64),
+        "[{ pool6 = \"64:ff9b::/96\" }]",
+        "Stateful NAT64 (RFC 6146): many IPv6 hosts share the addresses of a pool. One section an instance.",
+    ),
+    key(
+        "siit",
+        Kind::Tables(SIIT),
+        "[{ pool6 = \"2001:db8:46::/96\" }]",
+        "Stateless translation (RFC 7915), with explicit address mappings (RFC 7757) where wanted. One section an instance.",
+    ),
+    key(
+        "translator",
+        Kind::Table(TRANSLATOR),
+        "{ mtu4 = 1500 }",
+        "Own addresses, and how headers are translated. What is set here holds for every instance; `mtu4` and the keys after it can also stand in a `[[nat64]]` or `[[siit]]` section, for that instance alone.",
+    ),
+    key(
+        "limits",
+        Kind::Table(LIMITS),
+        "{ sessions_max = 1_000_000 }",
+        "Sizes of tables. All memory is taken at start; reaching a limit drops what is new, is counted, and harms nobody who has a session already.",
+    ),
+    key(
+        "timeouts",
+        Kind::Table(TIMEOUTS),
+        "{ udp = \"5m\" }",
+        "Lifetimes without traffic. What is set here holds for every `[[nat64]]` instance; its own `timeouts` come before it.",
+    ),
+    key("icmp", Kind::Table(ICMP), "{ rate = 1000 }", "ICMP errors that Gatun itself makes."),
+];
+
+/// `[[port]]`
+pub(crate) const PORT: &[Key] = &[
+    key("name", NAME, "\"wan\"", "For operators.").default("the device's name"),
+    key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel; the others are not yet in this version.").default("\"tun\""),
+    key("device", DEVICE, "\"gatun0\"", "The device's name in the system, at most 15 bytes.").default("\"gatun0\", \"gatun1\", ..."),
+    key("mode", Kind::Words(|| words(MODE)), "\"create\"", "`create` makes the device and takes it away again at the end; `attach` uses a persistent one that exists (`ip tuntap add mode tun ...`), which then needs no privilege where it belongs to the user.").default("\"create\""),
+    key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker.").default("one a processor"),
+    key("addresses", Kind::List(&ADDRESS), "[\"192.0.2.1/24\", \"2001:db8::1/64\"]", "Addresses that the kernel gets on the device. They are the kernel's, not the translator's: see `own4` and `own6`.").default("[]"),
+    key("routes", Kind::AutoOr(&ADDRESS), "\"auto\"", "Routes to the device. `\"auto\"` adds one for each `pool6`, each prefix of a `pool` and the IPv4 side of each mapping; a list adds those in the list; `false` adds none.").default("\"auto\""),
+    key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "MTU of the device in bytes.").default("the larger of `mtu4` and `mtu6`"),
+    key("offload", Kind::Flag, "true", "Whether segments of up to 64 KB pass as one packet (TSO, USO). Off is many times slower, and for finding faults only.").default("true"),
+];
+
+/// `[[pool]]`
+pub(crate) const POOL: &[Key] = &[
+    key("name", NAME, "\"res\"", "For operators, and for `pool` in `[[nat64]]`.").default("\"pool1\", \"pool2\", ..."),
+    key("prefixes", Kind::List(&RANGE4), "[\"192.0.2.0/28\", \"198.51.100.7-198.51.100.9\"]", "Its addresses: prefixes, single addresses, or ranges. All of them are used, the first and the last of a prefix too."),
+    key("ports", Kind::List(&Kind::Ports), "\"1024-65535\"", "Ports (for ICMP: identifiers) of these addresses. Two pools may have the same addresses where their ports differ.").default("\"1024-65535\""),
+    key("protocols", Kind::List(&PROTOCOL_KIND), "[\"tcp\", \"udp\", \"icmp\"]", "Protocols that these ports are for.").default("all three"),
+    key("ranges", Kind::Tables(RANGE), "[{ prefixes = \"192.0.2.7\", ports = \"80-443\", protocols = \"tcp\" }]", "More addresses with ports and protocols of their own, where one set does not fit all."),
+    key("pairing", Kind::Words(|| words(PAIRING)), "\"soft\"", "A subscriber keeps one public address. Where it has no port left: `soft` takes another address and counts it, `hard` drops (RFC 7857 4).").default("\"soft\""),
+    key("port_parity", Kind::Flag, "true", "Whether an even port is given for an even one and an odd for an odd, where one is free (RFC 4787 REQ-4; RFC 7857 8 allows `false`).").default("true"),
+    key("allocation", Kind::Allocation, "\"random\"", "How ports are given out. Only `random` is in this version.").default("\"random\""),
+];
+
+/// `ranges` in `[[pool]]`
+pub(crate) const RANGE: &[Key] = &[
+    key("prefixes", Kind::List(&RANGE4), "\"192.0.2.7\"", "As in `[[pool]]`.").required(),
+    key("ports", Kind::List(&Kind::Ports), "\"80-443\"", "As in `[[pool]]`.").default("\"1024-65535\""),
+    key("protocols", Kind::List(&PROTOCOL_KIND), "\"tcp\"", "As in `[[pool]]`.").default("all three"),
+];
+
+/// `[[nat64]]`
+pub(crate) const NAT64: &[Key] = &[
+    key("name", NAME, "\"default\"", "For operators.").default("\"nat64-1\", \"nat64-2\", ..."),
+    key("pool6", Kind::List(&POOL6), "\"64:ff9b::/96\"", "Translation prefixes (RFC 6052), of length 32, 40, 48, 56, 64 or 96: IPv6 hosts reach IPv4 addresses inside them.").required(),
+    key("pool", NAME, "\"res\"", "The `[[pool]]` that gives public addresses.").default("the pool, where there is only one"),
+    key("sources", Kind::List(&NET6), "[\"2001:db8::/32\"]", "IPv6 prefixes that are served; packets from others are dropped.").default("all"),
+    key("subscriber", Kind::Words(|| words(SUBSCRIBER)), "\"/64\"", "What one subscriber is: the unit of pairing and of the limits per subscriber.").default("\"/64\""),
+    key("filtering", Kind::Words(|| words(FILTERING)), "\"endpoint-independent\"", "Who may send to a binding from outside: anybody, or only addresses that the inside host has sent to (RFC 4787 5).").default("\"endpoint-independent\""),
+    key("external_tcp", Kind::Flag, "true", "Whether TCP connections may be opened from outside to a binding.").default("true"),
+    key("static", Kind::Tables(STATIC), "[{ protocol = \"tcp\", inside = \"[2001:db8::1]:80\", outside = \"192.0.2.1:80\" }]", "Bindings that always exist. Their outside ports need not be among the pool's `ports`."),
+    key("icmp_error_source", Kind::Words(|| words(ERROR_SOURCE)), "\"router\"", "Source of a translated ICMPv4 error: the `router` that sent it, so that traceroute shows the path, or the `inner-destination` (RFC 6146 3.6.1 to the letter).").default("\"router\""),
+    key("inbound_refresh", Kind::Flag, "true", "Whether packets from outside keep a UDP or ICMP session alive (RFC 6146 3.5.1; RFC 7857 7 would have `false`).").default("true"),
+    key("rst_during_fin", Kind::Flag, "false", "Whether a reset after one side's FIN shortens the session's life (not in RFC 6146).").default("false"),
+    key("icmp_queries", Kind::Flag, "true", "Whether ping is translated.").default("true"),
+    key("wkp_non_global", Kind::Flag, "false", "Whether `64:ff9b::/96` may stand for private IPv4 addresses, against RFC 6052 3.1.").default("false"),
+    key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "As `[timeouts]`, for this instance.").default("those of `[timeouts]`"),
+    MTU4, MTU6, LOWEST_MTU6, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
+];
+
+/// `static` in `[[nat64]]`
+pub(crate) const STATIC: &[Key] = &[
+    key("protocol", PROTOCOL_KIND, "\"tcp\"", "Its protocol.").required(),
+    key("inside", ENDPOINT6, "\"[2001:db8::1]:80\"", "Inside address and port (for icmp: identifier).")
+        .required(),
+    key(
+        "outside",
+        ENDPOINT4,
+        "\"192.0.2.1:80\"",
+        "Outside address and port; the address is one of the pool's.",
+    )
+    .required(),
+];
+
+/// `[[siit]]`
+pub(crate) const SIIT: &[Key] = &[
+    key("name", NAME, "\"servers\"", "For operators.").default("\"siit-1\", \"siit-2\", ..."),
+    key("pool6", Kind::List(&POOL6), "\"2001:db8:46::/96\"", "Translation prefixes (RFC 6052). IPv4 addresses without mapping get an IPv6 address in the first one.").default("none: only mapped addresses are translated"),
+    key("eam", Kind::Tables(EAM), "[{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }]", "Explicit address mappings (RFC 7757). The longest match wins, on each side by itself."),
+    key("eam_file", Kind::List(&FILE), "\"mappings.txt\"", "Files with more mappings: an IPv4 and an IPv6 prefix a line, `#` begins a comment. A path that does not begin with `/` starts at the configuration file's directory."),
+    key("allow_overlap", Kind::Flag, "false", "Whether a mapping may lie inside another one (RFC 7757 3.1). A packet and its answer can then be translated by different mappings.").default("false"),
+    key("hairpin", Kind::Words(|| words(HAIRPIN)), "\"intrinsic\"", "How mapped hosts reach each other by their IPv4 addresses (RFC 7757 4): inside Gatun, by a router behind it (`simple`), or not at all.").default("\"intrinsic\""),
+    key("denylist4", Kind::List(&NET4), "[\"192.0.2.0/24\"]", "IPv4 addresses that are never translated, unless they are mapped.").default("[]"),
+    key("denylist6", Kind::List(&NET6), "[\"2001:db8:1::/48\"]", "IPv6 addresses that are never translated, unless they are mapped.").default("[]"),
+    key("icmp_pool4", Kind::List(&NET4), "[\"198.51.100.0/28\"]", "Sources for ICMPv4 errors whose IPv6 source has no IPv4 address (RFC 6791).").default("`own4`"),
+    key("icmp_pool4_mode", Kind::Words(|| words(POOL_MODE)), "\"hash\"", "How one of them is chosen: by a hash of the router's address, or by its distance.").default("\"hash\""),
+    key("icmp_pool6", Kind::List(&NET6), "[\"2001:db8:6791::/64\"]", "Sources for ICMPv6 errors whose IPv4 source has no IPv6 address.").default("`own6`"),
+    key("wkp_non_global", Kind::Flag, "false", "Whether `64:ff9b::/96` may stand for private IPv4 addresses, against RFC 6052 3.1.").default("false"),
+    MTU4, MTU6, LOWEST_MTU6, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
+];
+
+/// `eam` in `[[siit]]`
+pub(crate) const EAM: &[Key] = &[
+    key("v4", NET4, "\"203.0.113.5\"", "IPv4 side: a prefix or an address.").required(),
+    key(
+        "v6",
+        NET6,
+        "\"2001:db8::5\"",
+        "IPv6 side: a prefix that leaves at least as many bits free as the IPv4 one.",
+    )
+    .required(),
+];
+
+const MTU4: Key = key(
+    "mtu4",
+    Kind::Integer { min: 68, max: 65_535 },
+    "1500",
+    "MTU of the next hop on the IPv4 side, bytes.",
+)
+.default("1500");
+const MTU6: Key = key(
+    "mtu6",
+    Kind::Integer { min: 1280, max: 65_535 },
+    "1500",
+    "MTU of the next hop on the IPv6 side, bytes.",
+)
+.default("1500");
+const LOWEST_MTU6: Key = key("lowest_ipv6_mtu", Kind::Integer { min: 1280, max: 65_535 }, "1280", "The smallest MTU on the IPv6 side: IPv4 packets that may be fragmented become IPv6 packets of at most so many bytes (RFC 7915 4).").default("1280");
+const TOS: Key = key(
+    "tos",
+    Kind::CopyOr { min: 0, max: 255 },
+    "\"copy\"",
+    "The TOS byte of IPv4 packets: a copy of the traffic class (RFC 7915 5.1), or a constant.",
+)
+.default("\"copy\"");
+const TRAFFIC_CLASS: Key = key(
+    "traffic_class",
+    Kind::CopyOr { min: 0, max: 255 },
+    "\"copy\"",
+    "The traffic class of IPv6 packets: a copy of the TOS byte (RFC 7915 4.1), or a constant.",
+)
+.default("\"copy\"");
+const ZERO_UDP: Key = key("udp_zero_checksum", Kind::Words(|| words(ZERO_CHECKSUM)), "\"compute\"", "IPv4 UDP packets without checksum: `compute` one, `drop` them, or `forward` them without (RFC 6935: only between tunnel ends that agreed on it).").default("\"compute\"");
+const ERROR4_MAX: Key = key(
+    "icmp4_error_max",
+    Kind::Integer { min: 68, max: 1500 },
+    "576",
+    "Longest ICMPv4 error made, bytes (RFC 1812 4.3.2.3).",
+)
+.default("576");
+
+/// `[translator]`
+pub(crate) const TRANSLATOR: &[Key] = &[
+    key("own4", ADDRESS4, "\"192.0.2.1\"", "The translator's IPv4 address: source of the ICMPv4 errors it makes, and it answers pings. It may lie in a pool.").default("the second address of the first pool"),
+    key("own6", ADDRESS6, "\"64:ff9b::192.0.2.1\"", "The translator's IPv6 address: source of the ICMPv6 errors it makes, and it answers pings. It may lie in a `pool6`.").default("`own4` inside the first `pool6`"),
+    MTU4, MTU6, LOWEST_MTU6, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
+];
+
+/// `[limits]`
+pub(crate) const LIMITS: &[Key] = &[
+    key("sessions_max", Kind::Integer { min: 1, max: 268_435_456 }, "1_000_000", "Sessions.")
+        .default("262_144"),
+    key("subscribers_max", Kind::Integer { min: 1, max: 268_435_456 }, "65_536", "Subscribers with state.")
+        .default("65_536"),
+    key(
+        "sessions_per_subscriber",
+        Kind::Integer { min: 1, max: 268_435_456 },
+        "4000",
+        "Sessions of one subscriber.",
+    )
+    .default("16_384"),
+    key(
+        "ports_per_subscriber",
+        Kind::Integer { min: 1, max: 196_608 },
+        "1024",
+        "Ports of one subscriber, all protocols together (RFC 6888 REQ-4).",
+    )
+    .default("4_096"),
+    key(
+        "syn_store_max",
+        Kind::Integer { min: 1, max: 1_048_576 },
+        "1024",
+        "Connection attempts from outside that are held for six seconds (RFC 5382 REQ-4).",
+    )
+    .default("1_024"),
+    key(
+        "fragment_entries_max",
+        Kind::Integer { min: 1, max: 1_048_576 },
+        "2048",
+        "Fragmented packets followed at a time.",
+    )
+    .default("2_048"),
+    key(
+        "fragment_bytes_max",
+        Kind::Bytes { min: 65_536, max: 1 << 30 },
+        "\"4MiB\"",
+        "Memory for fragments that wait for their first one: bytes, or with a unit (KiB, MiB, GiB).",
+    )
+    .default("\"4MiB\""),
+    key(
+        "fragments_per_source",
+        Kind::Integer { min: 1, max: 65_536 },
+        "128",
+        "Fragments that wait, of one source address.",
+    )
+    .default("128"),
+];
+
+/// `[timeouts]`
+pub(crate) const TIMEOUTS: &[Key] = &[
+    key("udp", Kind::Duration, "\"5m\"", "UDP sessions; RFC 4787 REQ-5 wants at least `2m`.").default("\"5m\""),
+    key("tcp_established", Kind::Duration, "\"2h4m\"", "Open TCP connections; RFC 5382 REQ-5 wants at least `2h4m`.").default("\"2h4m\""),
+    key("tcp_transitory", Kind::Duration, "\"4m\"", "TCP connections that open or close; RFC 5382 REQ-5 wants at least `4m`.").default("\"4m\""),
+    key("tcp_incoming_syn", Kind::Duration, "\"6s\"", "How long an unsolicited connection attempt from outside waits for the inside host's own; RFC 5382 REQ-4 wants at least `6s`.").default("\"6s\""),
+    key("icmp", Kind::Duration, "\"60s\"", "Ping sessions; RFC 5508 REQ-2 wants at least `60s`.").default("\"60s\""),
+    key("fragment", Kind::Duration, "\"2s\"", "How long fragments wait for their first one; RFC 6146 3.4 wants at least `2s`.").default("\"2s\""),
+];
+
+/// `[icmp]`
+pub(crate) const ICMP: &[Key] = &[
+    key("rate", Kind::Integer { min: 0, max: 1_000_000 }, "1000", "Errors a second; 0 sends none.")
+        .default("1000"),
+    key("burst", Kind::Integer { min: 1, max: 1_000_000 }, "200", "Errors at once.").default("200"),
+    key(
+        "suppress",
+        Kind::List(&REASON),
+        "[\"no_bib\"]",
+        "Reasons for a drop, by name, that are not answered with an error.",
+    )
+    .default("[]"),
+];

@@ -1,0 +1,315 @@
+//! What is wrong with a configuration, where, and what to write instead.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// At most so many problems are kept; a file of a million wrong lines is wrong in one way.
+const PROBLEMS_MAX: usize = 100;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The configuration is accepted.
+    Warning,
+    /// The configuration is refused.
+    Error,
+}
+
+/// A file that a configuration was read from.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: Arc<str>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) severity: Severity,
+    /// Index into the list of sources.
+    pub(crate) file: usize,
+    /// Bytes of the file that are wrong.
+    pub(crate) span: Range<usize>,
+    pub(crate) what: String,
+    /// What to write instead.
+    pub(crate) instead: Option<String>,
+}
+
+/// Collects what is wrong while a configuration is read.
+#[derive(Debug)]
+pub(crate) struct Problems {
+    sources: Vec<Source>,
+    list: Vec<Problem>,
+    left_out: usize,
+}
+
+impl Problems {
+    /// Nothing is wrong with `text` so far.
+    pub(crate) fn new(name: &str, text: &str) -> Self {
+        let source = Source { name: name.to_owned(), text: text.into() };
+        Problems { sources: vec![source], list: Vec::new(), left_out: 0 }
+    }
+
+    /// A further file; the answer is for [`Problems::error_in`].
+    pub(crate) fn add_source(&mut self, name: &str, text: Arc<str>) -> usize {
+        self.sources.push(Source { name: name.to_owned(), text });
+        self.sources.len() - 1
+    }
+
+    /// An error in the configuration file.
+    pub(crate) fn error(&mut self, span: Range<usize>, what: impl Into<String>, instead: impl Into<String>) {
+        self.error_in(0, span, what, instead);
+    }
+
+    /// An error in one of the sources.
+    pub(crate) fn error_in(
+        &mut self,
+        file: usize,
+        span: Range<usize>,
+        what: impl Into<String>,
+        instead: impl Into<String>,
+    ) {
+        self.push(Problem {
+            severity: Severity::Error,
+            file,
+            span,
+            what: what.into(),
+            instead: Some(instead.into()).filter(|s| !s.is_empty()),
+        });
+    }
+
+    /// A warning about the configuration file.
+    pub(crate) fn warn(&mut self, span: Range<usize>, what: impl Into<String>, instead: impl Into<String>) {
+        self.push(Problem {
+            severity: Severity::Warning,
+            file: 0,
+            span,
+            what: what.into(),
+            instead: Some(instead.into()).filter(|s| !s.is_empty()),
+        });
+    }
+
+    fn push(&mut self, problem: Problem) {
+        if self.list.len() < PROBLEMS_MAX {
+            self.list.push(problem);
+        } else if problem.severity == Severity::Error {
+            self.left_out += 1;
+        }
+    }
+
+    /// How many there are: to see whether a step added any.
+    pub(crate) fn errors(&self) -> usize {
+        self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
+    }
+
+    /// The warnings, or everything where there are errors.
+    pub(crate) fn finish(self) -> Result<Warnings, Report> {
+        let refused = self.errors() > 0;
+        let report = self.into_report();
+        if refused { Err(report) } else { Ok(Warnings(report)) }
+    }
+
+    /// Everything so far, in the order of the files.
+    pub(crate) fn into_report(mut self) -> Report {
+        self.list.sort_by_key(|p| (p.file, p.span.start));
+        Report { sources: self.sources, list: self.list, left_out: self.left_out }
+    }
+}
+
+/// Where a problem is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located<'a> {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file's name, as given.
+    pub file: &'a str,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub what: &'a str,
+    /// What to write instead.
+    pub instead: Option<&'a str>,
+}
+
+/// Everything that is wrong with a configuration: at least one error, and the warnings.
+#[derive(Clone, Debug)]
+pub struct Report {
+    sources: Vec<Source>,
+    list: Vec<Problem>,
+    left_out: usize,
+}
+
+/// What is doubtful about a configuration that was accepted.
+#[derive(Clone, Debug)]
+pub struct Warnings(Report);
+
+impl Warnings {
+    /// In the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = Located<'_>> {
+        self.0.iter()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.list.is_empty()
+    }
+
+    /// See [`Report::pretty`].
+    pub fn pretty(&self, colour: bool) -> String {
+        self.0.pretty(colour)
+    }
+}
+
+impl fmt::Display for Warnings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Report {
+    /// One error.
+    pub(crate) fn single(name: &str, text: &str, span: Range<usize>, what: &str, instead: &str) -> Self {
+        let mut problems = Problems::new(name, text);
+        problems.error(span, what, instead);
+        problems.into_report()
+    }
+
+    /// In the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = Located<'_>> {
+        self.list.iter().filter_map(|p| {
+            let source = self.sources.get(p.file)?;
+            let (line, column) = line_and_column(&source.text, p.span.start);
+            Some(Located {
+                severity: p.severity,
+                file: &source.name,
+                line,
+                column,
+                what: &p.what,
+                instead: p.instead.as_deref(),
+            })
+        })
+    }
+
+    /// How many errors there are, also those that are not listed.
+    pub fn errors(&self) -> usize {
+        self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
+    }
+
+    /// With the lines of the file, for a terminal.
+    pub fn pretty(&self, colour: bool) -> String {
+        let theme = match colour {
+            true => miette::GraphicalTheme::unicode(),
+            false => miette::GraphicalTheme::unicode_nocolor(),
+        };
+        let handler = miette::GraphicalReportHandler::new_themed(theme).with_width(110).with_links(false);
+        let mut out = String::new();
+        for problem in &self.list {
+            let Some(source) = self.sources.get(problem.file) else { continue };
+            let diagnostic = Diagnostic { problem, source };
+            // Writing to a String fails only where the source cannot be read; the short form needs none.
+            if handler.render_report(&mut out, &diagnostic).is_err() {
+                out.push_str(&problem.what);
+                out.push('\n');
+            }
+        }
+        out.push_str(&self.tail());
+        out
+    }
+
+    fn tail(&self) -> String {
+        match self.left_out {
+            0 => String::new(),
+            n => format!("... and {n} more errors\n"),
+        }
+    }
+}
+
+/// One line a problem, `file:line:column: error: what is wrong`, and a line of help.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for p in self.iter() {
+            let kind = match p.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            };
+            writeln!(f, "{}:{}:{}: {kind}: {}", p.file, p.line, p.column, p.what)?;
+            if let Some(instead) = p.instead {
+                writeln!(f, "    help: {instead}")?;
+            }
+        }
+        f.write_str(&self.tail())
+    }
+}
+
+impl std::error::Error for Report {}
+
+/// Line and column (in characters) of a byte, both from 1.
+fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    let before = &text[..offset];
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// One problem as miette wants it.
+#[derive(Debug)]
+struct Diagnostic<'a> {
+    problem: &'a Problem,
+    source: &'a Source,
+}
+
+impl fmt::Display for Diagnostic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem.what)
+    }
+}
+
+impl std::error::Error for Diagnostic<'_> {}
+
+impl miette::Diagnostic for Diagnostic<'_> {
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(match self.problem.severity {
+            Severity::Warning => miette::Severity::Warning,
+            Severity::Error => miette::Severity::Error,
+        })
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.problem.instead.as_ref().map(|s| Box::new(s) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
+        Some(self)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = miette::LabeledSpan> + '_>> {
+        let span = self.problem.span.clone();
+        Some(Box::new(std::iter::once(miette::LabeledSpan::underline(span))))
+    }
+}
+
+/// The text with its name.
+impl miette::SourceCode for Diagnostic<'_> {
+    fn read_span<'a>(
+        &'a self,
+        span: &miette::SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn miette::SpanContents<'a> + 'a>, miette::MietteError> {
+        let inner = self.source.text.read_span(span, before, after)?;
+        Ok(Box::new(miette::MietteSpanContents::new_named(
+            self.source.name.clone(),
+            inner.data(),
+            *inner.span(),
+            inner.line(),
+            inner.column(),
+            inner.line_count(),
+        )))
+    }
+}

@@ -1,0 +1,113 @@
+//! One file a section: from its tables to typed settings, without regard to other sections.
+
+pub(crate) mod eam;
+pub(crate) mod nat64;
+pub(crate) mod pool;
+pub(crate) mod port;
+pub(crate) mod siit;
+pub(crate) mod translator;
+
+use crate::keys::FILE_KEYS;
+use crate::problem::Problems;
+use crate::reader::Table;
+use crate::value;
+use gatun_nat::plan::{IcmpPolicy, Limits, Timeouts};
+use gatun_wire::DropReason;
+use std::path::Path;
+use toml::de::{DeTable, DeValue};
+
+/// Everything that was read, each section by itself.
+pub(crate) struct Sections {
+    pub(crate) ports: Vec<port::RawPort>,
+    pub(crate) pools: Vec<pool::RawPool>,
+    pub(crate) nat64: Vec<nat64::RawNat64>,
+    pub(crate) siit: Vec<siit::RawSiit>,
+    pub(crate) translator: translator::Translator,
+    pub(crate) limits: Limits,
+    pub(crate) icmp: IcmpPolicy,
+}
+
+/// Reads all sections.
+pub(crate) fn read(root: &DeTable<'_>, directory: &Path, problems: &mut Problems) -> Sections {
+    let file = Table::of(root, 0..0, "the file", FILE_KEYS, problems);
+    let translator = match file.table("translator", problems) {
+        Some(table) => translator::read(&table, problems),
+        None => translator::Translator::default(),
+    };
+    let timeouts = match file.table("timeouts", problems) {
+        Some(table) => read_timeouts(&table, Timeouts::default(), problems),
+        None => Timeouts::default(),
+    };
+    let each = |name, label, problems: &mut Problems| file.tables(name, label, problems);
+    let ports = each("port", "[[port]]", problems).iter().map(|t| port::read(t, problems)).collect();
+    let pools = each("pool", "[[pool]]", problems).iter().map(|t| pool::read(t, problems)).collect();
+    let nat64 = each("nat64", "[[nat64]]", problems)
+        .iter()
+        .map(|t| nat64::read(t, translator.settings, timeouts, problems))
+        .collect();
+    let siit = each("siit", "[[siit]]", problems)
+        .iter()
+        .map(|t| siit::read(t, translator.settings, directory, problems))
+        .collect();
+    let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
+    let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));
+    Sections { ports, pools, nat64, siit, translator, limits, icmp }
+}
+
+fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
+    let d = Limits::default();
+    let mut or = |name, default| table.integer(name, problems).unwrap_or(default);
+    let mut limits = Limits {
+        sessions_max: or("sessions_max", d.sessions_max),
+        subscribers_max: or("subscribers_max", d.subscribers_max),
+        sessions_per_subscriber: or("sessions_per_subscriber", d.sessions_per_subscriber),
+        ports_per_subscriber: or("ports_per_subscriber", d.ports_per_subscriber),
+        syn_store_max: or("syn_store_max", d.syn_store_max),
+        fragment_entries_max: or("fragment_entries_max", d.fragment_entries_max),
+        fragment_bytes_max: d.fragment_bytes_max,
+        fragments_per_source: or("fragments_per_source", d.fragments_per_source),
+    };
+    if let Some(bytes) = table.bytes("fragment_bytes_max", problems) {
+        limits.fragment_bytes_max = bytes;
+    }
+    limits
+}
+
+/// Lifetimes; what is not written keeps `defaults`. One below its RFC's minimum is accepted.
+pub(crate) fn read_timeouts(table: &Table<'_>, defaults: Timeouts, problems: &mut Problems) -> Timeouts {
+    let mut or = |name, default, minimum, rfc| {
+        let Some(ms) = table.get(name, problems, value::duration_ms) else { return default };
+        let span = table.span_of(name);
+        if ms == 0 {
+            problems.error(span, format!("`{name}` cannot be zero"), table.example(name));
+        } else if ms < minimum {
+            let wanted = value::show_duration(minimum);
+            let what = format!("`{name}` is below the minimum of {wanted} ({rfc})");
+            problems.warn(span, what, format!("write `{name} = \"{wanted}\"` or more"));
+        }
+        ms
+    };
+    Timeouts {
+        udp_ms: or("udp", defaults.udp_ms, 120_000, "RFC 4787 REQ-5"),
+        tcp_established_ms: or("tcp_established", defaults.tcp_established_ms, 7_440_000, "RFC 5382 REQ-5"),
+        tcp_transitory_ms: or("tcp_transitory", defaults.tcp_transitory_ms, 240_000, "RFC 5382 REQ-5"),
+        tcp_incoming_syn_ms: or("tcp_incoming_syn", defaults.tcp_incoming_syn_ms, 6_000, "RFC 5382 REQ-4"),
+        icmp_ms: or("icmp", defaults.icmp_ms, 60_000, "RFC 5508 REQ-2"),
+        fragment_ms: or("fragment", defaults.fragment_ms, 2_000, "RFC 6146 3.4"),
+    }
+}
+
+fn read_icmp(table: &Table<'_>, problems: &mut Problems) -> IcmpPolicy {
+    let d = IcmpPolicy::default();
+    let reasons: Vec<_> = DropReason::ALL.iter().map(|reason| (reason.name(), *reason)).collect();
+    let read = |value: &DeValue<'_>| value::choice(value, &reasons);
+    let mut suppressed: Vec<_> =
+        table.list("suppress", problems, read).into_iter().map(toml::Spanned::into_inner).collect();
+    suppressed.sort_unstable();
+    suppressed.dedup();
+    IcmpPolicy {
+        rate: table.integer("rate", problems).unwrap_or(d.rate),
+        burst: table.integer("burst", problems).unwrap_or(d.burst),
+        suppressed,
+    }
+}

@@ -1,0 +1,118 @@
+//! `[[pool]]`: public IPv4 addresses and their ports.
+
+use crate::keys::{self, Allocation};
+use crate::problem::Problems;
+use crate::reader::{Read, Table, Wrong, type_name};
+use crate::value;
+use gatun_nat::plan::{Pairing, PoolRange};
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use toml::Spanned;
+use toml::de::DeValue;
+
+/// The ports of a pool that names none: those that a host's own services do not have.
+const DEFAULT_PORTS: (u16, u16) = (1024, 65_535);
+
+/// Ranges of addresses times ranges of ports, at most.
+const RANGES_MAX: usize = 65_536;
+
+/// A pool as written.
+pub(crate) struct RawPool {
+    pub(crate) name: Option<Spanned<String>>,
+    /// Each with the place of its addresses.
+    pub(crate) ranges: Vec<Spanned<PoolRange>>,
+    pub(crate) pairing: Pairing,
+    pub(crate) port_parity: bool,
+    /// Whether an error was found in it: then its ranges are not all there.
+    pub(crate) broken: bool,
+    pub(crate) span: Range<usize>,
+}
+
+pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPool {
+    let errors_before = problems.errors();
+    let mut ranges = read_ranges(table, problems);
+    for finer in table.tables("ranges", "`ranges`", problems) {
+        if finer.node("prefixes").is_none() {
+            problems.error(finer.span.clone(), "`prefixes` is missing", finer.example("prefixes"));
+        }
+        ranges.extend(read_ranges(&finer, problems));
+    }
+    table.get("allocation", problems, allocation);
+    if ranges.is_empty() && problems.errors() == errors_before {
+        let at = table.span_of("prefixes");
+        problems.error(at, "the pool has no addresses", table.example("prefixes"));
+    }
+    RawPool {
+        name: table.get("name", problems, value::name).map(|s| Spanned::new(table.span_of("name"), s)),
+        ranges,
+        pairing: table.get("pairing", problems, |v| value::choice(v, keys::PAIRING)).unwrap_or_default(),
+        port_parity: table.flag("port_parity", problems).unwrap_or(true),
+        broken: problems.errors() > errors_before,
+        span: table.span.clone(),
+    }
+}
+
+/// The `prefixes`, `ports` and `protocols` of a table, multiplied out.
+fn read_ranges(table: &Table<'_>, problems: &mut Problems) -> Vec<Spanned<PoolRange>> {
+    let addresses = table.list("prefixes", problems, pool_addresses);
+    let mut ports = table.list("ports", problems, value::ports);
+    for range in &ports {
+        if range.get_ref().0 < 1024 {
+            problems.warn(
+                range.span(),
+                "ports below 1024 are given to inside hosts that use such ports themselves",
+                "write \"1024-65535\", unless that is wanted (RFC 4787 REQ-3a asks for it)",
+            );
+        }
+    }
+    if table.node("ports").is_none() {
+        ports.push(Spanned::new(table.span.clone(), DEFAULT_PORTS));
+    }
+    let mut transports = [table.node("protocols").is_none(); 3];
+    for transport in table.list("protocols", problems, |v| value::choice(v, keys::PROTOCOL)) {
+        transports[*transport.get_ref() as usize] = true;
+    }
+    if addresses.len().saturating_mul(ports.len()) > RANGES_MAX {
+        let what =
+            format!("{} addresses and ranges with {} ranges of ports each", addresses.len(), ports.len());
+        problems.error(table.span.clone(), what, format!("write at most {RANGES_MAX} combinations"));
+        return Vec::new();
+    }
+    let one_port = |at: &Spanned<(Ipv4Addr, Ipv4Addr)>, ports: (u16, u16)| {
+        let (first, last) = *at.get_ref();
+        Spanned::new(at.span(), PoolRange { first, last, ports, transports })
+    };
+    addresses.iter().flat_map(|at| ports.iter().map(move |p| one_port(at, *p.get_ref()))).collect()
+}
+
+fn pool_addresses(value: &DeValue<'_>) -> Read<(Ipv4Addr, Ipv4Addr)> {
+    let (first, last) = value::range4(value)?;
+    let host = |a: Ipv4Addr| a.octets()[0] != 0 && a.octets()[0] < 224 && !a.is_loopback();
+    let crosses_loopback = first.octets()[0] < 127 && last.octets()[0] > 127;
+    if !host(first) || !host(last) || crosses_loopback {
+        return Err(Wrong::new(format!("no host can have an address of {first}-{last}")));
+    }
+    Ok((first, last))
+}
+
+/// A word, or a table with the word as its `kind`.
+fn allocation(value: &DeValue<'_>) -> Read<()> {
+    let kind = match value {
+        DeValue::Table(table) => match table.get("kind") {
+            Some(kind) => kind.get_ref(),
+            None => return Err(Wrong::new("`kind` is missing")),
+        },
+        DeValue::String(_) => value,
+        other => return Err(Wrong::new(format!("a word is wanted here, not {}", type_name(other)))),
+    };
+    match (value::choice(kind, keys::ALLOCATION)?, value) {
+        (Allocation::Random, DeValue::Table(table)) if table.len() > 1 => {
+            Err(Wrong::with("\"random\" has no settings", "write `allocation = \"random\"`"))
+        }
+        (Allocation::Random, _) => Ok(()),
+        (Allocation::Blocks | Allocation::Deterministic, _) => Err(Wrong::with(
+            "only \"random\" is in this version: \"blocks\" and \"deterministic\" are not yet",
+            "write `allocation = \"random\"`",
+        )),
+    }
+}

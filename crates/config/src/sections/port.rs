@@ -1,0 +1,208 @@
+//! `[[port]]`: where packets come from and go to.
+
+use crate::keys::{self, Backend};
+use crate::problem::Problems;
+use crate::reader::{Read, Table, Wrong, type_name};
+use crate::value;
+use gatun_nat::Plan;
+use gatun_nat::plan::{Net4, Net6};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use toml::Spanned;
+use toml::de::DeValue;
+
+/// A port: in this version always a TUN device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// For operators.
+    pub name: String,
+    /// The device's name in the system, at most 15 bytes.
+    pub device: String,
+    /// Whether it is made or exists.
+    pub mode: DeviceMode,
+    /// Queues, each served by one worker; `None`: one a processor.
+    pub queues: Option<u16>,
+    /// Addresses for the kernel's side of the device, with prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Routes to the device.
+    pub routes: Routes,
+    /// MTU of the device in bytes.
+    pub mtu: u32,
+    /// Whether segments of up to 64 KB pass as one packet.
+    pub offload: bool,
+}
+
+/// Whether a device is made or exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceMode {
+    /// Made at start, gone at the end.
+    #[default]
+    Create,
+    /// A persistent one that exists.
+    Attach,
+}
+
+/// Routes to a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Routes {
+    /// Those of [`crate::Config::routes`].
+    #[default]
+    Auto,
+    /// These; may be none.
+    List(Vec<Network>),
+}
+
+/// A network of either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Network {
+    /// IPv4.
+    V4(Net4),
+    /// IPv6.
+    V6(Net6),
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Network::V4(net) => write!(f, "{}/{}", net.addr, net.len),
+            Network::V6(net) => write!(f, "{}/{}", net.addr, net.len),
+        }
+    }
+}
+
+/// A port as written: names are filled in when all are known.
+pub(crate) struct RawPort {
+    pub(crate) name: Option<Spanned<String>>,
+    pub(crate) device: Option<Spanned<String>>,
+    pub(crate) mode: DeviceMode,
+    pub(crate) queues: Option<u16>,
+    pub(crate) addresses: Vec<(IpAddr, u8)>,
+    pub(crate) routes: Routes,
+    pub(crate) mtu: Option<u32>,
+    pub(crate) offload: bool,
+    pub(crate) span: std::ops::Range<usize>,
+}
+
+impl RawPort {
+    /// The port of a file without `[[port]]`.
+    pub(crate) fn unwritten() -> Self {
+        RawPort {
+            name: None,
+            device: None,
+            mode: DeviceMode::Create,
+            queues: None,
+            addresses: Vec::new(),
+            routes: Routes::Auto,
+            mtu: None,
+            offload: true,
+            span: 0..0,
+        }
+    }
+}
+
+pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
+    table.get("backend", problems, |v| match value::choice(v, keys::BACKEND)? {
+        Backend::Tun => Ok(()),
+        Backend::Xdp | Backend::Dpdk => {
+            Err(Wrong::with("this backend is not yet in this version", "write `backend = \"tun\"`"))
+        }
+        Backend::Pcap => Err(Wrong::with(
+            "capture files are not read by the daemon",
+            "write `backend = \"tun\"`; `gatun translate` reads capture files",
+        )),
+    });
+    let spanned = |name: &str, text: String| Spanned::new(table.span_of(name), text);
+    RawPort {
+        name: table.get("name", problems, value::name).map(|s| spanned("name", s)),
+        device: table.get("device", problems, device_name).map(|s| spanned("device", s)),
+        mode: table.get("mode", problems, |v| value::choice(v, keys::MODE)).unwrap_or_default(),
+        queues: table.integer("queues", problems).map(|n| n as u16),
+        addresses: table.list("addresses", problems, address).into_iter().map(Spanned::into_inner).collect(),
+        routes: read_routes(table, problems),
+        mtu: table.integer("mtu", problems),
+        offload: table.flag("offload", problems).unwrap_or(true),
+        span: table.span.clone(),
+    }
+}
+
+fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Routes {
+    match table.node("routes").map(Spanned::get_ref) {
+        None => Routes::Auto,
+        Some(DeValue::Boolean(false)) => Routes::List(Vec::new()),
+        Some(DeValue::String(s)) if s == "auto" => Routes::Auto,
+        Some(DeValue::Array(_)) => Routes::List(
+            table.list("routes", problems, network).into_iter().map(Spanned::into_inner).collect(),
+        ),
+        Some(other) => {
+            let what =
+                format!("`routes`: \"auto\", false or a list is wanted here, not {}", type_name(other));
+            problems.error(
+                table.span_of("routes"),
+                what,
+                "write `routes = \"auto\"`, `routes = false`, or `routes = [\"2001:db8:64::/96\", \"192.0.2.0/28\"]`",
+            );
+            Routes::Auto
+        }
+    }
+}
+
+/// A name that the kernel takes (dev_valid_name), and that is no template.
+fn device_name(value: &DeValue<'_>) -> Read<String> {
+    let s = value::text(value)?;
+    let fits = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '/' | ':' | '%');
+    if s.is_empty() || s.len() > 15 || s == "." || s == ".." || !s.chars().all(fits) {
+        let what = format!("\"{}\" cannot be the name of a device", value::shorten(s));
+        return Err(Wrong::with(what, "write 1 to 15 letters or digits, for example \"gatun0\""));
+    }
+    Ok(s.to_owned())
+}
+
+/// An address with its prefix length; host bits may be set.
+fn address(value: &DeValue<'_>) -> Read<(IpAddr, u8)> {
+    let s = value::text(value)?;
+    let wrong = || Wrong::new(format!("\"{}\" is not an address with a prefix length", value::shorten(s)));
+    let (address, len) = s.split_once('/').map_or((s, None), |(a, l)| (a, Some(l)));
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let max = if address.is_ipv4() { 32 } else { 128 };
+    let len = len.map_or(Some(max), |l| l.parse().ok().filter(|l| *l <= max)).ok_or_else(wrong)?;
+    Ok((address, len))
+}
+
+/// A network of either family.
+fn network(value: &DeValue<'_>) -> Read<Network> {
+    let s = value::text(value)?;
+    match s.contains(':') {
+        true => value::parse_net6(s).map(Network::V6),
+        false => value::parse_net4(s).map(Network::V4),
+    }
+}
+
+/// See [`crate::Config::routes`]. Networks inside others are left out.
+pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
+    let prefixes = plan.nat64.iter().flat_map(|i| &i.pool6).chain(plan.siit.iter().flat_map(|i| &i.pool6));
+    let mut six: Vec<Net6> = prefixes.map(|p| Net6 { addr: p.address(), len: p.len() }).collect();
+    let mut four: Vec<Net4> = plan.siit.iter().flat_map(|i| i.eamt.iter().map(|eam| eam.v4)).collect();
+    for range in plan.pools.iter().flat_map(|pool| &pool.ranges) {
+        four.extend(nets_of_range(range.first, range.last));
+    }
+    six.sort_unstable();
+    four.sort_unstable();
+    // In this order a network follows the one that contains it.
+    six.dedup_by(|next, kept| kept.contains(next.addr));
+    four.dedup_by(|next, kept| kept.contains(next.addr));
+    six.into_iter().map(Network::V6).chain(four.into_iter().map(Network::V4)).collect()
+}
+
+/// The fewest networks that make up a range of addresses: at most 62.
+fn nets_of_range(first: Ipv4Addr, last: Ipv4Addr) -> Vec<Net4> {
+    let (mut at, last) = (u64::from(u32::from(first)), u64::from(u32::from(last)));
+    let mut nets = Vec::new();
+    while at <= last {
+        let aligned = at.trailing_zeros().min(32);
+        let fits = (last - at + 1).ilog2();
+        let bits = aligned.min(fits);
+        nets.push(Net4 { addr: Ipv4Addr::from(at as u32), len: (32 - bits) as u8 });
+        at += 1 << bits;
+    }
+    nets
+}

@@ -1,0 +1,96 @@
+//! `[translator]`, and the keys of it that an instance may set for itself.
+
+use crate::problem::Problems;
+use crate::reader::{Read, Table, Wrong};
+use crate::{keys, value};
+use gatun_wire::Settings;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use toml::Spanned;
+use toml::de::DeValue;
+
+/// The section.
+#[derive(Default)]
+pub(crate) struct Translator {
+    pub(crate) own4: Option<Spanned<Ipv4Addr>>,
+    pub(crate) own6: Option<Spanned<Ipv6Addr>>,
+    pub(crate) settings: Settings,
+}
+
+pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Translator {
+    let own4 = table.get("own4", problems, own_address4);
+    let own6 = table.get("own6", problems, own_address6);
+    Translator {
+        own4: own4.map(|address| Spanned::new(table.span_of("own4"), address)),
+        own6: own6.map(|address| Spanned::new(table.span_of("own6"), address)),
+        settings: settings(table, Settings::default(), problems),
+    }
+}
+
+/// What `table` sets of the header translation; the rest stays as in `defaults`.
+pub(crate) fn settings(table: &Table<'_>, defaults: Settings, problems: &mut Problems) -> Settings {
+    let mut s = defaults;
+    set(&mut s.mtu4, table.integer("mtu4", problems));
+    set(&mut s.mtu6, table.integer("mtu6", problems));
+    set(&mut s.lowest_ipv6_mtu, table.integer("lowest_ipv6_mtu", problems));
+    set(&mut s.tos_6to4, table.get("tos", problems, copy_or_byte));
+    set(&mut s.traffic_class_4to6, table.get("traffic_class", problems, copy_or_byte));
+    let zero = table.get("udp_zero_checksum", problems, |v| value::choice(v, keys::ZERO_CHECKSUM));
+    set(&mut s.udp_zero_checksum, zero);
+    set(&mut s.icmp4_error_max, table.integer("icmp4_error_max", problems).map(|n| n as u16));
+    doubtful_sizes(table, &s, problems);
+    s
+}
+
+/// Sizes that are allowed and rarely meant; each is said where one of its keys is written.
+fn doubtful_sizes(table: &Table<'_>, s: &Settings, problems: &mut Problems) {
+    if table.node("mtu4").is_some() && s.mtu4 < 1260 {
+        // RFC 8200 5: a link below 1280 has to fragment by itself; IPv6 hosts will not send less.
+        let what = format!("`mtu4` = {} is less than an IPv6 packet of 1280 bytes needs (1260)", s.mtu4);
+        problems.warn(table.span_of("mtu4"), what, "write `mtu4 = 1260` or more, if the link carries it");
+    }
+    let written = ["lowest_ipv6_mtu", "mtu6"].into_iter().find(|key| table.node(key).is_some());
+    if let Some(key) = written
+        && s.lowest_ipv6_mtu > s.mtu6
+    {
+        let what = format!("`lowest_ipv6_mtu` = {} is larger than `mtu6` = {}", s.lowest_ipv6_mtu, s.mtu6);
+        problems.warn(table.span_of(key), what, format!("write `lowest_ipv6_mtu = {}` or less", s.mtu6));
+    }
+    if table.node("icmp4_error_max").is_some() && s.icmp4_error_max < 576 {
+        let what = format!("`icmp4_error_max` = {} is below 576 (RFC 1812 4.3.2.3)", s.icmp4_error_max);
+        problems.warn(table.span_of("icmp4_error_max"), what, "write `icmp4_error_max = 576`");
+    }
+}
+
+fn set<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
+
+/// "copy", or a byte.
+fn copy_or_byte(value: &DeValue<'_>) -> Read<Option<u8>> {
+    match value {
+        DeValue::String(s) if s == "copy" => Ok(None),
+        DeValue::Integer(_) => value::integer(value, 0, 255).map(|n| Some(n as u8)),
+        _ => Err(Wrong::with(
+            "neither \"copy\" nor a whole number",
+            "write \"copy\", or a number from 0 to 255",
+        )),
+    }
+}
+
+fn own_address4(value: &DeValue<'_>) -> Read<Ipv4Addr> {
+    let a = value::address4(value)?;
+    if a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_broadcast() || a.octets()[0] == 0 {
+        return Err(Wrong::new(format!("no packet can come from {a}")));
+    }
+    Ok(a)
+}
+
+fn own_address6(value: &DeValue<'_>) -> Read<Ipv6Addr> {
+    let a = value::address6(value)?;
+    if a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_unicast_link_local() {
+        return Err(Wrong::new(format!("{a} cannot be the source of an error that crosses a router")));
+    }
+    Ok(a)
+}

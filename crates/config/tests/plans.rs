@@ -1,0 +1,270 @@
+//! Good files, and the exact plans that come of them.
+
+use gatun_config::{Config, DeviceMode, Network, Routes, load_str};
+use gatun_nat::plan::*;
+use gatun_wire::{DropReason, Prefix64, rfc7915::ZeroChecksum};
+
+fn load(text: &str) -> (Config, String) {
+    match load_str(text, "test.toml") {
+        Ok((config, warnings)) => (config, warnings.to_string()),
+        Err(report) => panic!("refused:\n{report}"),
+    }
+}
+
+#[test]
+fn four_lines_are_a_nat64() {
+    let (config, warnings) = load(
+        r#"
+[[pool]]
+prefixes = ["192.0.2.0/28"]
+[[nat64]]
+pool6 = "64:ff9b::/96"
+"#,
+    );
+    assert_eq!(warnings, "");
+    let plan = config.plan;
+    assert_eq!(plan.pools.len(), 1);
+    let range = PoolRange {
+        first: "192.0.2.0".parse().unwrap(),
+        last: "192.0.2.15".parse().unwrap(),
+        ports: (1024, 65_535),
+        transports: [true; 3],
+    };
+    assert_eq!(plan.pools[0].ranges, [range]);
+    assert_eq!(plan.pools[0].pairing, Pairing::Soft);
+    assert_eq!(plan.nat64[0].pool6, [Prefix64::WELL_KNOWN]);
+    assert_eq!(plan.nat64[0].pool, 0);
+    assert_eq!(plan.nat64[0].timeouts, Timeouts::default());
+    assert_eq!(plan.nat64[0].subscriber_len, 64);
+    assert_eq!(plan.own4, Some("192.0.2.1".parse().unwrap()));
+    assert_eq!(plan.own6, Some("64:ff9b::192.0.2.1".parse().unwrap()));
+    assert_eq!(plan.limits, Limits::default());
+    assert_eq!(config.ports.len(), 1);
+    let port = &config.ports[0];
+    assert_eq!((port.device.as_str(), port.name.as_str(), port.mtu), ("gatun0", "gatun0", 1500));
+    assert_eq!((port.mode, &port.routes, port.offload), (DeviceMode::Create, &Routes::Auto, true));
+}
+
+#[test]
+fn the_routes_of_a_plan_are_its_prefixes_pools_and_mappings_each_once() {
+    let (config, _) = load(
+        r#"
+[[pool]]
+prefixes = ["192.0.2.7-192.0.2.9"]
+ports = ["2000-2999", "4000-4999"]
+[[nat64]]
+pool6 = ["2001:db8:64::/96", "64:ff9b::/96"]
+[[siit]]
+pool6 = "2001:db8:46::/64"
+allow_overlap = true
+eam = [
+    { v4 = "203.0.113.0/24", v6 = "2001:db8:1::/64" },
+    { v4 = "203.0.113.5", v6 = "2001:db8::5" },
+]
+"#,
+    );
+    let routes: Vec<String> = config.routes().iter().map(Network::to_string).collect();
+    let expected = [
+        "64:ff9b::/96",
+        "2001:db8:46::/64",
+        "2001:db8:64::/96",
+        "192.0.2.7/32",
+        "192.0.2.8/31",
+        "203.0.113.0/24",
+    ];
+    assert_eq!(routes, expected);
+}
+
+const EVERY_KEY: &str = r#"
+[[port]]
+name = "wan"
+backend = "tun"
+device = "tun64"
+mode = "attach"
+queues = 2
+addresses = ["198.18.0.1/24", "2001:db8:ff::1/64"]
+routes = ["192.0.2.0/28", "2001:db8:64::/96"]
+mtu = 9000
+offload = false
+
+[[pool]]
+name = "res"
+prefixes = ["192.0.2.0/28", "192.0.2.32-192.0.2.33"]
+ports = "1024-65535"
+protocols = ["tcp", "udp"]
+ranges = [{ prefixes = "192.0.2.0", ports = ["1-99"], protocols = "icmp" }]
+pairing = "hard"
+port_parity = false
+allocation = { kind = "random" }
+
+[[nat64]]
+name = "default"
+pool6 = ["2001:db8:64::/96"]
+pool = "res"
+sources = ["2001:db8::/32"]
+subscriber = "/56"
+filtering = "address-dependent"
+external_tcp = false
+static = [{ protocol = "tcp", inside = "[2001:db8::1]:80", outside = "192.0.2.1:80" }]
+icmp_error_source = "inner-destination"
+inbound_refresh = false
+rst_during_fin = true
+icmp_queries = false
+timeouts = { udp = "3m", icmp = "1m 1s 1ms" }
+mtu4 = 1400
+
+[[siit]]
+name = "servers"
+pool6 = "64:ff9b::/96"
+eam = [{ v4 = "203.0.113.0/24", v6 = "2001:db8:5::/72" }]
+hairpin = "simple"
+denylist4 = ["10.0.0.0/8"]
+denylist6 = ["2001:db8:9::/48"]
+icmp_pool4 = ["198.51.100.0/28"]
+icmp_pool4_mode = "hop-limit"
+icmp_pool6 = ["2001:db8:6791::/64"]
+wkp_non_global = true
+udp_zero_checksum = "drop"
+
+[translator]
+own4 = "192.0.2.2"
+own6 = "2001:db8:64::2"
+mtu4 = 1480
+mtu6 = 1600
+lowest_ipv6_mtu = 1300
+tos = 0
+traffic_class = 8
+udp_zero_checksum = "forward"
+icmp4_error_max = 1000
+
+[limits]
+sessions_max = 1_000
+subscribers_max = 100
+sessions_per_subscriber = 50
+ports_per_subscriber = 40
+syn_store_max = 30
+fragment_entries_max = 20
+fragment_bytes_max = "1MiB"
+fragments_per_source = 10
+
+[timeouts]
+udp = "5m"
+tcp_established = "3h"
+tcp_transitory = "5m"
+tcp_incoming_syn = "7s"
+icmp = "70s"
+fragment = "2500ms"
+
+[icmp]
+rate = 10
+burst = 5
+suppress = ["no_bib", "ttl", "no_bib"]
+"#;
+
+// proves: A79-16, R68-3, R78-9
+#[test]
+fn every_key_reaches_the_plan() {
+    let (config, _) = load(EVERY_KEY);
+    let port = &config.ports[0];
+    assert_eq!((port.name.as_str(), port.device.as_str(), port.mode), ("wan", "tun64", DeviceMode::Attach));
+    assert_eq!((port.queues, port.mtu, port.offload), (Some(2), 9000, false));
+    assert_eq!(
+        port.addresses,
+        [("198.18.0.1".parse().unwrap(), 24), ("2001:db8:ff::1".parse().unwrap(), 64)]
+    );
+    let Routes::List(routes) = &port.routes else { panic!("a list was written") };
+    let routes: Vec<String> = routes.iter().map(Network::to_string).collect();
+    assert_eq!(routes, ["192.0.2.0/28", "2001:db8:64::/96"]);
+
+    let plan = &config.plan;
+    assert_eq!((plan.own4, plan.own6), ("192.0.2.2".parse().ok(), "2001:db8:64::2".parse().ok()));
+    let range = |first: &str, last: &str, ports, transports| PoolRange {
+        first: first.parse().unwrap(),
+        last: last.parse().unwrap(),
+        ports,
+        transports,
+    };
+    let pool = &plan.pools[0];
+    assert_eq!((pool.name.as_str(), pool.pairing, pool.port_parity), ("res", Pairing::Hard, false));
+    let expected = [
+        range("192.0.2.0", "192.0.2.15", (1024, 65_535), [true, true, false]),
+        range("192.0.2.32", "192.0.2.33", (1024, 65_535), [true, true, false]),
+        range("192.0.2.0", "192.0.2.0", (1, 99), [false, false, true]),
+        range("192.0.2.1", "192.0.2.1", (80, 80), [true, false, false]), // of the static binding
+    ];
+    assert_eq!(pool.ranges, expected);
+    assert_eq!(
+        plan.limits,
+        Limits {
+            sessions_max: 1_000,
+            subscribers_max: 100,
+            sessions_per_subscriber: 50,
+            ports_per_subscriber: 40,
+            syn_store_max: 30,
+            fragment_entries_max: 20,
+            fragment_bytes_max: 1 << 20,
+            fragments_per_source: 10,
+        }
+    );
+    assert_eq!((plan.icmp.rate, plan.icmp.burst), (10, 5));
+    assert_eq!(plan.icmp.suppressed, [DropReason::NoBib, DropReason::TtlExceeded]);
+}
+
+#[test]
+fn every_key_reaches_the_instances() {
+    let (config, _) = load(EVERY_KEY);
+    let n = &config.plan.nat64[0];
+    assert_eq!((n.name.as_str(), n.pool, n.subscriber_len), ("default", 0, 56));
+    assert_eq!(n.pool6[0].to_string(), "2001:db8:64::/96");
+    assert_eq!(n.sources, [Net6::new("2001:db8::".parse().unwrap(), 32).unwrap()]);
+    assert_eq!(n.filtering, Filtering::AddressDependent);
+    assert_eq!(
+        (n.external_tcp, n.inbound_refresh, n.rst_during_fin, n.icmp_queries),
+        (false, false, true, false)
+    );
+    assert_eq!((n.icmp_error_source, n.wkp_non_global), (IcmpErrorSource::InnerDestination, false));
+    let binding = StaticBinding {
+        transport: Transport::Tcp,
+        inside: ("2001:db8::1".parse().unwrap(), 80),
+        outside: ("192.0.2.1".parse().unwrap(), 80),
+    };
+    assert_eq!(n.static_bindings, [binding]);
+    let timeouts = Timeouts {
+        udp_ms: 180_000,
+        tcp_established_ms: 10_800_000,
+        tcp_transitory_ms: 300_000,
+        tcp_incoming_syn_ms: 7_000,
+        icmp_ms: 61_001,
+        fragment_ms: 2_500,
+    };
+    assert_eq!(n.timeouts, timeouts);
+    let settings = gatun_wire::Settings {
+        tos_6to4: Some(0),
+        traffic_class_4to6: Some(8),
+        mtu4: 1400,
+        mtu6: 1600,
+        lowest_ipv6_mtu: 1300,
+        udp_zero_checksum: ZeroChecksum::Forward,
+        icmp4_error_max: 1000,
+    };
+    assert_eq!(n.settings, settings);
+
+    let s = &config.plan.siit[0];
+    assert_eq!((s.name.as_str(), s.hairpin, s.wkp_non_global), ("servers", Hairpin::Simple, true));
+    let net4 = |a: &str, len| Net4::new(a.parse().unwrap(), len).unwrap();
+    let net6 = |a: &str, len| Net6::new(a.parse().unwrap(), len).unwrap();
+    assert_eq!(s.eamt, [Eam { v4: net4("203.0.113.0", 24), v6: net6("2001:db8:5::", 72) }]);
+    assert_eq!(
+        (&s.denylist4[..], &s.denylist6[..]),
+        (&[net4("10.0.0.0", 8)][..], &[net6("2001:db8:9::", 48)][..])
+    );
+    assert_eq!(
+        (&s.icmp_pool4[..], s.icmp_pool4_mode),
+        (&[net4("198.51.100.0", 28)][..], IcmpPoolMode::HopLimit)
+    );
+    assert_eq!(s.icmp_pool6, [net6("2001:db8:6791::", 64)]);
+    assert_eq!(
+        s.settings,
+        gatun_wire::Settings { mtu4: 1480, udp_zero_checksum: ZeroChecksum::Drop, ..settings }
+    );
+}

@@ -7,6 +7,10 @@ mod commands;
 use clap::Parser as _;
 use std::process::ExitCode;
 
+/// `gatun bench` counts allocations; everything else leaves the count off.
+#[global_allocator]
+static ALLOCATOR: gatun_mem::Counting<std::alloc::System> = gatun_mem::Counting(std::alloc::System);
+
 fn main() -> ExitCode {
     let result = cli::Cli::parse().command.execute();
     result.unwrap_or_else(|error| {

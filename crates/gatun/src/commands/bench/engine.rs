@@ -1,0 +1,366 @@
+//! The engine alone: packets in RAM, in bursts, no I/O.
+//!
+//! A worker opens all its sessions, then translates rounds of packets of randomly chosen ones in both
+//! directions, then lets them all expire. The packets lie in buffers as a backend's would; making and
+//! checking them is outside the measured time, and every packet that comes out is checked in full.
+
+use super::packets::{self, Flow, Flows, Ring};
+use super::plans;
+use gatun_nat::engine::BURST;
+use gatun_nat::{Instant, Nat, Plan, Verdict};
+use gatun_wire::Packet;
+use serde::Serialize;
+use std::net::Ipv4Addr;
+use std::sync::Barrier;
+use std::time::Duration;
+
+/// What is translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// Stateless, hosts by explicit mappings, servers by the prefix
+    Siit,
+    /// Stateful, UDP, one binding a session
+    Nat64,
+}
+
+/// `gatun bench engine`.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    /// Stateless or stateful
+    #[arg(long, value_enum, default_value = "nat64")]
+    kind: Kind,
+    /// Flows, of all workers together
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    sessions: u64,
+    /// Inside hosts that the flows belong to, each with a /64 (siit: with a mapping)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    subscribers: u64,
+    /// Threads, each with an engine of its own and its share of the flows
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    workers: u64,
+    /// Bytes of the frame on the wire: 18 of Ethernet and VLAN, which the engine does not see, and the
+    /// IPv6 packet (the IPv4 one is 20 smaller)
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(66..=1518))]
+    frame: u64,
+    /// Packet buffers of a worker: the packets of a round
+    #[arg(long, default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(64..))]
+    buffers: u64,
+    /// Rounds in each direction; the figures are medians over them
+    #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The result. Times are nanoseconds of one worker's time for one packet or session.
+#[derive(Debug, Serialize)]
+struct Report {
+    kind: Kind,
+    sessions: u64,
+    subscribers: u64,
+    workers: u64,
+    frame_bytes: u64,
+    /// 6to4, the median round.
+    ns_outbound: f64,
+    /// 4to6, the median round.
+    ns_inbound: f64,
+    /// The first packet of a session, translated; the mean over all. None where there is no state.
+    ns_new_session: Option<f64>,
+    /// A session's end; the mean over all.
+    ns_delete: Option<f64>,
+    /// Memory that the engines came to use, over sessions: with few of them, their fixed parts count most.
+    bytes_per_session: Option<f64>,
+    /// By the counting allocator, over all measured packets.
+    allocations_per_packet: f64,
+    verified_packets: u64,
+    cpu: String,
+}
+
+/// # Errors
+/// Where the engine cannot be built, or a packet does not come out as it must.
+pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
+    anyhow::ensure!(args.sessions >= args.workers, "fewer sessions than workers");
+    let report = measure(args)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print_table(&report);
+    }
+    Ok(())
+}
+
+fn print_table(r: &Report) {
+    let optional = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:.1}"));
+    println!(
+        "engine, {:?}, {} sessions of {} subscribers, {} workers",
+        r.kind, r.sessions, r.subscribers, r.workers
+    );
+    println!("frames of {} bytes on {}, {} packets verified", r.frame_bytes, r.cpu, r.verified_packets);
+    println!("  6to4                   {:>10.1} ns/packet", r.ns_outbound);
+    println!("  4to6                   {:>10.1} ns/packet", r.ns_inbound);
+    println!("  new session            {:>10} ns", optional(r.ns_new_session));
+    println!("  session's end          {:>10} ns", optional(r.ns_delete));
+    println!("  memory                 {:>10} bytes/session", optional(r.bytes_per_session));
+    println!("  allocations            {:>10.3} a packet", r.allocations_per_packet);
+}
+
+/// What one worker measured.
+#[derive(Default)]
+struct Measured {
+    outbound_ns: Vec<f64>,
+    inbound_ns: Vec<f64>,
+    opening: Duration,
+    closing: Duration,
+    packets: u64,
+    allocations: u64,
+    verified: u64,
+    resident_bytes: u64,
+}
+
+fn measure(args: &Args) -> anyhow::Result<Report> {
+    let barrier = Barrier::new(usize::try_from(args.workers)?);
+    let results: Vec<anyhow::Result<Measured>> = std::thread::scope(|scope| {
+        let spawn = |w| {
+            let barrier = &barrier;
+            scope.spawn(move || Worker::new(args, w).and_then(|worker| worker.run(barrier)))
+        };
+        let threads: Vec<_> = (0..args.workers).map(spawn).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let results = results.into_iter().collect::<anyhow::Result<Vec<Measured>>>()?;
+    let total = |of: fn(&Measured) -> u64| results.iter().map(of).sum::<u64>();
+    let per_session = |of: fn(&Measured) -> f64| {
+        (args.kind == Kind::Nat64).then(|| round(results.iter().map(of).sum::<f64>() / args.sessions as f64))
+    };
+    Ok(Report {
+        kind: args.kind,
+        sessions: args.sessions,
+        subscribers: args.subscribers,
+        workers: args.workers,
+        frame_bytes: args.frame,
+        ns_outbound: median(results.iter().flat_map(|m| m.outbound_ns.clone()).collect()),
+        ns_inbound: median(results.iter().flat_map(|m| m.inbound_ns.clone()).collect()),
+        ns_new_session: per_session(|m| m.opening.as_nanos() as f64),
+        ns_delete: per_session(|m| m.closing.as_nanos() as f64),
+        bytes_per_session: per_session(|m| m.resident_bytes as f64),
+        allocations_per_packet: total(|m| m.allocations) as f64 / total(|m| m.packets).max(1) as f64,
+        verified_packets: total(|m| m.verified),
+        cpu: cpu_model(),
+    })
+}
+
+/// One thread's engine, flows and packet buffers.
+struct Worker<'a> {
+    args: &'a Args,
+    plan: Plan,
+    seed: u64,
+    flows: Flows,
+    ring: Ring,
+    /// The public address and port of each flow, as seen on its first packet.
+    outside: Vec<(Ipv4Addr, u16)>,
+    now: Instant,
+    random: u64,
+    measured: Measured,
+}
+
+impl<'a> Worker<'a> {
+    fn new(args: &'a Args, number: u64) -> anyhow::Result<Self> {
+        let share = |of: u64| of / args.workers + u64::from(number < of % args.workers);
+        let count = share(args.sessions);
+        let flows = Flows { count, subscribers: share(args.subscribers).clamp(1, count) };
+        let plan = match args.kind {
+            Kind::Nat64 => plans::nat64(flows)?,
+            Kind::Siit => plans::siit(flows.subscribers)?,
+        };
+        Ok(Worker {
+            args,
+            plan,
+            seed: number + 1,
+            flows,
+            ring: Ring::new(usize::try_from(args.buffers)?),
+            outside: vec![(Ipv4Addr::BROADCAST, 0); usize::try_from(count)?],
+            now: Instant(1_000),
+            random: number,
+            measured: Measured::default(),
+        })
+    }
+
+    fn run(mut self, barrier: &Barrier) -> anyhow::Result<Measured> {
+        let before = resident_bytes();
+        let seed = std::array::from_fn(|i| packets::mix(self.seed * 4 + i as u64));
+        let mut nat = Nat::new(&self.plan, seed).map_err(|error| anyhow::anyhow!("{}", error.0))?;
+        barrier.wait();
+        self.open(&mut nat)?;
+        barrier.wait();
+        // All threads grow at the same time: each counts its share of the process.
+        self.measured.resident_bytes = resident_bytes().saturating_sub(before) / self.args.workers;
+        for _ in 0..self.args.rounds {
+            self.now = self.now.plus_ms(1);
+            self.outbound(&mut nat)?;
+            self.inbound(&mut nat)?;
+        }
+        if self.args.kind == Kind::Nat64 {
+            self.close(&mut nat)?;
+        }
+        anyhow::ensure!(nat.counters().conserved(), "the counters do not add up: {:?}", nat.counters());
+        Ok(self.measured)
+    }
+
+    /// Every flow's first packet, in a shuffled order.
+    fn open(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
+        let mut first = 0;
+        while first < self.flows.count {
+            let n = self.args.buffers.min(self.flows.count - first);
+            let chosen: Vec<u64> = (first..first + n).map(|k| self.flows.shuffled(k)).collect();
+            let time = self.translate6(nat, &chosen)?;
+            self.measured.opening += time;
+            first += n;
+        }
+        Ok(())
+    }
+
+    fn outbound(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
+        let chosen = self.choose();
+        let time = self.translate6(nat, &chosen)?;
+        self.measured.outbound_ns.push(time.as_nanos() as f64 / chosen.len() as f64);
+        Ok(())
+    }
+
+    fn inbound(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
+        let chosen = self.choose();
+        let frame = self.args.frame as usize;
+        let (flows, outside) = (self.flows, &self.outside);
+        let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
+            Some(&flow) => packets::write4(&flows.get(flow), outside[flow as usize], frame, out),
+            None => 0,
+        });
+        packets.truncate(chosen.len());
+        let time = timed(nat, self.now, &mut packets, &mut self.measured)?;
+        for (packet, &flow) in packets.iter().zip(&chosen) {
+            let flow = flows.get(flow);
+            packets::check6(packet.bytes(), &flow, frame)
+                .map_err(|e| anyhow::anyhow!("4to6, {flow:?}: {e}"))?;
+            self.measured.verified += 1;
+        }
+        self.measured.inbound_ns.push(time.as_nanos() as f64 / chosen.len() as f64);
+        Ok(())
+    }
+
+    /// One packet of each chosen flow from inside, checked, and the address and port it got noted.
+    fn translate6(&mut self, nat: &mut Nat, chosen: &[u64]) -> anyhow::Result<Duration> {
+        let frame = self.args.frame as usize;
+        let flows = self.flows;
+        let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
+            Some(&flow) => packets::write6(&flows.get(flow), frame, out),
+            None => 0,
+        });
+        packets.truncate(chosen.len());
+        let time = timed(nat, self.now, &mut packets, &mut self.measured)?;
+        for (packet, &i) in packets.iter().zip(chosen) {
+            let flow = flows.get(i);
+            let got = packets::check4(packet.bytes(), &flow, frame)
+                .map_err(|e| anyhow::anyhow!("6to4, {flow:?}: {e}"))?;
+            let known = &mut self.outside[i as usize];
+            anyhow::ensure!(known.1 == 0 || *known == got, "{flow:?} had {known:?}, now {got:?}");
+            *known = got;
+            self.measured.verified += 1;
+        }
+        Ok(time)
+    }
+
+    /// Lets every session's time run out, and makes sure that none is left.
+    fn close(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
+        const BUDGET: u64 = 256;
+        self.now = self.now.plus_ms(10 * 60 * 1000);
+        let start = std::time::Instant::now();
+        for _ in 0..self.flows.count.div_ceil(BUDGET) + 1 {
+            nat.expire(self.now, BUDGET as usize);
+        }
+        self.measured.closing += start.elapsed();
+        // Whatever is still there would let an answer through.
+        let chosen = self.choose();
+        let (flows, outside, frame) = (self.flows, &self.outside, self.args.frame as usize);
+        let mut packets = self.ring.fill(|i, out| {
+            let flow = chosen[i];
+            packets::write4(&flows.get(flow), outside[flow as usize], frame, out)
+        });
+        let verdicts = process(nat, self.now, &mut packets)?;
+        let left = verdicts.iter().filter(|v| matches!(v, Verdict::Forward)).count();
+        anyhow::ensure!(left == 0, "{left} of {} sessions outlived their time", verdicts.len());
+        Ok(())
+    }
+
+    /// A buffer's worth of flows, at random.
+    fn choose(&mut self) -> Vec<u64> {
+        let mut next = || {
+            self.random = self.random.wrapping_add(1);
+            (u128::from(packets::mix(self.random)) * u128::from(self.flows.count) >> 64) as u64
+        };
+        (0..self.args.buffers).map(|_| next()).collect()
+    }
+}
+
+/// Translates the packets in bursts: how long it took. Each must be forwarded.
+fn timed(
+    nat: &mut Nat,
+    now: Instant,
+    packets: &mut [Packet<'_>],
+    m: &mut Measured,
+) -> anyhow::Result<Duration> {
+    let mut verdicts = [Verdict::Pass; BURST];
+    let mut refused = None;
+    let before = gatun_mem::count_allocations(true);
+    let start = std::time::Instant::now();
+    for burst in packets.chunks_mut(BURST) {
+        let done = nat.process(now, burst, &mut verdicts);
+        let wrong = verdicts[..burst.len()].iter().find(|v| !matches!(v, Verdict::Forward));
+        if done != burst.len() || wrong.is_some() {
+            refused = refused.or(Some((done, wrong.copied())));
+        }
+    }
+    let time = start.elapsed();
+    m.allocations += gatun_mem::count_allocations(false).saturating_sub(before);
+    m.packets += packets.len() as u64;
+    match refused {
+        None => Ok(time),
+        Some((done, verdict)) => anyhow::bail!("{done} of a burst were taken; not forwarded: {verdict:?}"),
+    }
+}
+
+/// Translates the packets in bursts and gives every verdict.
+fn process(nat: &mut Nat, now: Instant, packets: &mut [Packet<'_>]) -> anyhow::Result<Vec<Verdict>> {
+    let mut verdicts = vec![Verdict::Pass; packets.len()];
+    for (burst, verdicts) in packets.chunks_mut(BURST).zip(verdicts.chunks_mut(BURST)) {
+        let done = nat.process(now, burst, verdicts);
+        anyhow::ensure!(done == burst.len(), "{done} of {} packets were taken", burst.len());
+    }
+    Ok(verdicts)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    round(values.get(values.len() / 2).copied().unwrap_or_default())
+}
+
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+/// Memory of this process that is in RAM.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or_default() * 4096
+}
+
+fn cpu_model() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or("unknown".into(), |(_, name)| name.to_owned())
+}

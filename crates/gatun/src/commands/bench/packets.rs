@@ -1,0 +1,265 @@
+//! The bench's flows, their packets, and the check of what comes out: written without the engine's own
+//! header code, so that a fault in it cannot hide itself.
+
+use gatun_wire::{HEADROOM, Packet};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Bytes from one packet buffer to the next: no power of two, so that headers spread over the cache's sets.
+pub(super) const STRIDE: usize = 2304;
+/// Ethernet header and VLAN tag: part of the frame's size, not of what the engine gets.
+pub(super) const LAYER_2: usize = 18;
+
+/// The translation prefix, a network's own: 2001:db8:64::/96.
+pub(super) const POOL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0);
+const UDP: u8 = 17;
+const SERVER_PORT: u16 = 4433;
+const TTL: u8 = 64;
+
+/// An inside host's endpoint and a server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub(super) inside: (Ipv6Addr, u16),
+    pub(super) server: (Ipv4Addr, u16),
+}
+
+/// All flows of a run, computed from their number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flows {
+    pub(super) count: u64,
+    pub(super) subscribers: u64,
+}
+
+impl Flows {
+    /// Flow `i`: the subscribers take turns; each has a /64, and gets a further port with each turn.
+    pub(super) fn get(&self, i: u64) -> Flow {
+        const PORTS: u64 = 60_000;
+        let (subscriber, turn) = (i % self.subscribers, i / self.subscribers);
+        let inside = subscriber_address(subscriber, 1 + turn / PORTS);
+        let server = 0xc613_0000 | (mix(i) as u32 & 0xffff); // 198.19.0.0/16
+        Flow { inside: (inside, 1024 + (turn % PORTS) as u16), server: (Ipv4Addr::from(server), SERVER_PORT) }
+    }
+
+    /// Number `k` of an order of all flows that jumps about: each flow once.
+    pub(super) fn shuffled(&self, k: u64) -> u64 {
+        let mut step = (self.count as f64 * 0.618) as u64 | 1;
+        while gcd(step, self.count) != 1 {
+            step += 2;
+        }
+        (u128::from(k) * u128::from(step) % u128::from(self.count)) as u64
+    }
+}
+
+/// Host `host` of a subscriber's /64.
+pub(super) fn subscriber_address(subscriber: u64, host: u64) -> Ipv6Addr {
+    let network = 0x2001_0db8_8000_0000_u64 | subscriber;
+    Ipv6Addr::from((u128::from(network) << 64) | u128::from(host))
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A well-mixed 64-bit number.
+pub(super) fn mix(i: u64) -> u64 {
+    let x = i.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Packet buffers in one piece of memory.
+pub(super) struct Ring {
+    memory: Vec<u8>,
+}
+
+impl Ring {
+    /// `count` buffers, touched.
+    pub(super) fn new(count: usize) -> Ring {
+        Ring { memory: vec![0xa5; count * STRIDE] }
+    }
+
+    /// A packet in each buffer, made by `make` from its number and the buffer's bytes behind the
+    /// headroom, which returns its length.
+    pub(super) fn fill(&mut self, mut make: impl FnMut(usize, &mut [u8]) -> usize) -> Vec<Packet<'_>> {
+        let mut packets = Vec::with_capacity(self.memory.len() / STRIDE);
+        for (i, buffer) in self.memory.chunks_exact_mut(STRIDE).enumerate() {
+            let len = make(i, &mut buffer[HEADROOM..]);
+            packets.extend(Packet::new(buffer, HEADROOM, len));
+        }
+        packets
+    }
+}
+
+/// Writes an IPv6 UDP packet of `flow` whose frame is `frame` bytes; returns its length.
+pub(super) fn write6(flow: &Flow, frame: usize, out: &mut [u8]) -> usize {
+    let len = frame - LAYER_2;
+    let packet = &mut out[..len];
+    packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, UDP, TTL]);
+    packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
+    packet[8..24].copy_from_slice(&flow.inside.0.octets());
+    packet[24..40].copy_from_slice(&embed(flow.server.0).octets());
+    write_udp(packet, 40, flow.inside.1, flow.server.1);
+    len
+}
+
+/// Writes the IPv4 answer to `outside` of the flow's server, 20 bytes shorter than [`write6`]'s packet.
+pub(super) fn write4(flow: &Flow, outside: (Ipv4Addr, u16), frame: usize, out: &mut [u8]) -> usize {
+    let len = frame - LAYER_2 - 20;
+    let packet = &mut out[..len];
+    packet[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, TTL, UDP, 0, 0]);
+    packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    packet[12..16].copy_from_slice(&flow.server.0.octets());
+    packet[16..20].copy_from_slice(&outside.0.octets());
+    let header = !sum(&packet[..20], 0);
+    packet[10..12].copy_from_slice(&header.to_be_bytes());
+    write_udp(packet, 20, flow.server.1, outside.1);
+    len
+}
+
+fn write_udp(packet: &mut [u8], at: usize, src: u16, dst: u16) {
+    let len = packet.len() - at;
+    for (i, byte) in packet[at + 8..].iter_mut().enumerate() {
+        *byte = i as u8;
+    }
+    for (word, value) in [src, dst, len as u16, 0].into_iter().enumerate() {
+        packet[at + 2 * word..at + 2 * word + 2].copy_from_slice(&value.to_be_bytes());
+    }
+    let checksum = match !udp_sum(packet, at) {
+        0 => 0xffff,
+        c => c,
+    };
+    packet[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Checks every field of a translated 6to4 packet; returns the address and port it was given.
+pub(super) fn check4(packet: &[u8], flow: &Flow, frame: usize) -> Result<(Ipv4Addr, u16), String> {
+    let outside = (Ipv4Addr::from(array(packet, 12)?), port(packet, 20)?);
+    let mut expected = [0; STRIDE];
+    // What the flow would send as IPv4: the answer's packet with both ends exchanged.
+    let there = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: outside };
+    let len = write4(&there, flow.server, frame, &mut expected);
+    expected[8] = TTL - 1;
+    // The identification is the translator's own; it and the header's checksum are checked as a sum.
+    let id_and_sum = [4..6, 10..12];
+    let blank = |packet: &[u8]| {
+        let mut copy = packet.to_vec();
+        for range in id_and_sum.clone() {
+            copy.get_mut(range).into_iter().flatten().for_each(|byte| *byte = 0);
+        }
+        copy
+    };
+    expected_is(&blank(packet), &blank(&expected[..len]))?;
+    match sum(&packet[..20], 0) {
+        0xffff => Ok(outside),
+        wrong => Err(format!("IPv4 header sums to {wrong:#06x}")),
+    }
+}
+
+/// Checks every byte of a translated 4to6 packet.
+pub(super) fn check6(packet: &[u8], flow: &Flow, frame: usize) -> Result<(), String> {
+    let mut expected = [0; STRIDE];
+    let back = Flow { inside: (embed(flow.server.0), flow.server.1), server: (Ipv4Addr::UNSPECIFIED, 0) };
+    let len = write6(&back, frame, &mut expected);
+    expected[7] = TTL - 1;
+    expected[24..40].copy_from_slice(&flow.inside.0.octets());
+    write_udp(&mut expected[..len], 40, flow.server.1, flow.inside.1);
+    expected_is(packet, &expected[..len])
+}
+
+fn expected_is(packet: &[u8], expected: &[u8]) -> Result<(), String> {
+    if packet == expected {
+        return Ok(());
+    }
+    let at = packet.iter().zip(expected).position(|(a, b)| a != b);
+    Err(format!("length {} for {}, first difference at {at:?}", packet.len(), expected.len()))
+}
+
+fn embed(v4: Ipv4Addr) -> Ipv6Addr {
+    Ipv6Addr::from(u128::from(POOL6) | u128::from(u32::from(v4)))
+}
+
+fn array<const N: usize>(packet: &[u8], at: usize) -> Result<[u8; N], String> {
+    packet.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or_else(|| "too short".into())
+}
+
+fn port(packet: &[u8], at: usize) -> Result<u16, String> {
+    array(packet, at).map(u16::from_be_bytes)
+}
+
+/// The ones' complement sum of `bytes` on top of `start`, folded.
+fn sum(bytes: &[u8], start: u32) -> u16 {
+    let mut total = start;
+    for pair in bytes.chunks(2) {
+        total += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    }
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total as u16
+}
+
+/// The sum over a UDP datagram at `at` and its pseudo-header; 0xffff where its checksum is right.
+fn udp_sum(packet: &[u8], at: usize) -> u16 {
+    let addresses = if at == 40 { &packet[8..40] } else { &packet[12..20] };
+    let pseudo = sum(addresses, u32::from(UDP) + (packet.len() - at) as u32);
+    sum(&packet[at..], u32::from(pseudo))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const FLOWS: Flows = Flows { count: 1000, subscribers: 7 };
+
+    #[test]
+    fn every_flow_is_another_one_and_the_shuffle_reaches_each() {
+        let flows: BTreeSet<_> = (0..1000).map(|i| FLOWS.get(i).inside).collect();
+        assert_eq!(flows.len(), 1000);
+        let order: BTreeSet<_> = (0..1000).map(|k| FLOWS.shuffled(k)).collect();
+        assert_eq!(order.len(), 1000);
+    }
+
+    #[test]
+    fn packets_have_the_frame_s_size_less_layer_2_and_right_checksums() {
+        let mut out = [0; STRIDE];
+        let flow = FLOWS.get(5);
+        let len = write6(&flow, 128, &mut out);
+        assert_eq!((len, udp_sum(&out[..len], 40)), (110, 0xffff));
+        let len = write4(&flow, (Ipv4Addr::new(198, 18, 0, 1), 9), 128, &mut out);
+        assert_eq!((len, udp_sum(&out[..len], 20), sum(&out[..20], 0)), (90, 0xffff, 0xffff));
+    }
+
+    #[test]
+    fn one_wrong_bit_anywhere_is_noticed() {
+        let flow = FLOWS.get(5);
+        let outside = (Ipv4Addr::new(198, 18, 0, 1), 9);
+        let mut six = [0; STRIDE];
+        let back = Flow { inside: (embed(flow.server.0), flow.server.1), server: (Ipv4Addr::UNSPECIFIED, 0) };
+        let len = write6(&back, 128, &mut six);
+        six[7] -= 1;
+        six[24..40].copy_from_slice(&flow.inside.0.octets());
+        write_udp(&mut six[..len], 40, flow.server.1, flow.inside.1);
+        assert_eq!(check6(&six[..len], &flow, 128), Ok(()));
+        for bit in 0..len * 8 {
+            six[bit / 8] ^= 1 << (bit % 8);
+            assert!(check6(&six[..len], &flow, 128).is_err(), "bit {bit}");
+            six[bit / 8] ^= 1 << (bit % 8);
+        }
+
+        let mut four = [0; STRIDE];
+        let there = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: outside };
+        let len = write4(&there, flow.server, 128, &mut four);
+        four[8] -= 1;
+        four[10] = 0;
+        four[11] = 0;
+        let header = !sum(&four[..20], 0);
+        four[10..12].copy_from_slice(&header.to_be_bytes());
+        assert_eq!(check4(&four[..len], &flow, 128), Ok(outside));
+        for bit in 0..len * 8 {
+            four[bit / 8] ^= 1 << (bit % 8);
+            assert!(check4(&four[..len], &flow, 128).is_err(), "bit {bit}");
+            four[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}

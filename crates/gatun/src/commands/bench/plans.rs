@@ -1,0 +1,92 @@
+//! The plans that the bench measures: as an operator's would be, as large as the flows need.
+
+use super::packets::{Flows, POOL6, subscriber_address};
+use gatun_nat::Plan;
+use gatun_nat::plan::{
+    Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat64, Net4, Net6, Pairing, Pool4,
+    PoolRange, Siit, Timeouts,
+};
+use gatun_wire::{Prefix64, Settings};
+use std::net::Ipv4Addr;
+
+/// First address of the pool: 198.18.0.0/16.
+const POOL_FIRST: u32 = 0xc612_0000;
+/// Flows for which the pool has one address: half of its ports.
+const FLOWS_PER_ADDRESS: u64 = 32_256;
+/// First mapped address: 10.0.0.0/8.
+const EAM_FIRST: u32 = 0x0a00_0000;
+
+fn pool6() -> anyhow::Result<Prefix64> {
+    Prefix64::new(POOL6, 96).map_err(|error| anyhow::anyhow!("{error:?}"))
+}
+
+/// A stateful translator for `flows`, half of its pool's ports free at the end.
+pub(super) fn nat64(flows: Flows) -> anyhow::Result<Plan> {
+    let addresses = u32::try_from(flows.count.div_ceil(FLOWS_PER_ADDRESS))?;
+    anyhow::ensure!(addresses <= 1 << 16, "so many sessions need more than 65,536 public addresses");
+    let range = PoolRange {
+        first: Ipv4Addr::from(POOL_FIRST),
+        last: Ipv4Addr::from(POOL_FIRST + addresses - 1),
+        ports: (1024, 65_535),
+        transports: [true; 3],
+    };
+    let each = u32::try_from(flows.count.div_ceil(flows.subscribers))?;
+    Ok(Plan {
+        pools: vec![Pool4 {
+            name: "bench".into(),
+            ranges: vec![range],
+            pairing: Pairing::Soft,
+            port_parity: false,
+        }],
+        nat64: vec![Nat64 {
+            name: "bench".into(),
+            pool6: vec![pool6()?],
+            pool: 0,
+            sources: Vec::new(),
+            filtering: Filtering::EndpointIndependent,
+            external_tcp: true,
+            wkp_non_global: false,
+            icmp_error_source: IcmpErrorSource::Router,
+            inbound_refresh: true,
+            rst_during_fin: false,
+            icmp_queries: true,
+            subscriber_len: 64,
+            static_bindings: Vec::new(),
+            timeouts: Timeouts::default(),
+            settings: Settings::default(),
+        }],
+        limits: Limits {
+            sessions_max: u32::try_from(flows.count)?,
+            subscribers_max: u32::try_from(flows.subscribers)?,
+            sessions_per_subscriber: each,
+            ports_per_subscriber: each,
+            ..Limits::default()
+        },
+        ..Plan::default()
+    })
+}
+
+/// A stateless translator: each subscriber's first host has a mapping, servers are under the prefix.
+pub(super) fn siit(subscribers: u64) -> anyhow::Result<Plan> {
+    anyhow::ensure!(subscribers <= 1 << 24, "at most 16,777,216 mappings");
+    let eamt = (0..subscribers).map(|s| {
+        let v4 = Ipv4Addr::from(EAM_FIRST + s as u32);
+        Eam { v4: Net4 { addr: v4, len: 32 }, v6: Net6 { addr: subscriber_address(s, 1), len: 128 } }
+    });
+    Ok(Plan {
+        siit: vec![Siit {
+            name: "bench".into(),
+            pool6: vec![pool6()?],
+            eamt: eamt.collect(),
+            hairpin: Hairpin::Intrinsic,
+            denylist4: Vec::new(),
+            denylist6: Vec::new(),
+            wkp_non_global: false,
+            icmp_pool4: Vec::new(),
+            icmp_pool4_mode: IcmpPoolMode::Hash,
+            icmp_pool6: Vec::new(),
+            settings: Settings::default(),
+        }],
+        ..Plan::default()
+    })
+}

@@ -4,7 +4,7 @@
 //! directions, then lets them all expire. The packets lie in buffers as a backend's would; making and
 //! checking them is outside the measured time, and every packet that comes out is checked in full.
 
-use super::packets::{self, Flow, Flows, Ring};
+use super::packets::{self, Flows, Ring};
 use super::plans;
 use gatun_nat::engine::BURST;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
@@ -299,7 +299,8 @@ impl<'a> Worker<'a> {
     fn choose(&mut self) -> Vec<u64> {
         let mut next = || {
             self.random = self.random.wrapping_add(1);
-            (u128::from(packets::mix(self.random)) * u128::from(self.flows.count) >> 64) as u64
+            let random = u128::from(packets::mix(self.random));
+            ((random * u128::from(self.flows.count)) >> 64) as u64
         };
         (0..self.args.buffers).map(|_| next()).collect()
     }

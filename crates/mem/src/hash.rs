@@ -143,3 +143,116 @@ fn sip_round(v: &mut [u64; 4]) {
     v[1] = v[1].rotate_left(17) ^ v[2];
     v[2] = v[2].rotate_left(32);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::vec;
+    use std::vec::Vec;
+
+    const SEED: [u64; 4] = [1, 2, 3, 4];
+
+    /// Both kinds, where this machine has both.
+    fn hashers() -> Vec<Hasher64> {
+        vec![Hasher64::new(SEED), Hasher64::portable(SEED)]
+    }
+
+    #[test]
+    fn siphash_is_the_standard_librarys_default_hash() {
+        // The default hasher's algorithm is SipHash-1-3 under the key 0 (an implementation detail of the
+        // standard library that has not changed since 2016).
+        use std::hash::Hasher;
+        for words in [[0; 4], SEED, [u64::MAX, 5, 0xdead_beef, 1 << 63]] {
+            let mut std = std::hash::DefaultHasher::new();
+            words.iter().for_each(|w| std.write(&w.to_le_bytes()));
+            assert_eq!(siphash13([0, 0], words), std.finish());
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_rounds_are_those_of_aes() {
+        if !has_aes() {
+            return;
+        }
+        // FIPS 197 appendix B: cipher example, state at the start of round 1, its round key, and at the
+        // start of round 2.
+        let words = |bytes: u128| {
+            let b = bytes.to_be_bytes();
+            let at = |i: usize| u64::from_le_bytes(b[i..i + 8].try_into().unwrap());
+            [at(0), at(8)]
+        };
+        let start = words(0x193de3bea0f4e22b9ac68d2ae9f84808);
+        let key1 = words(0xa0fafe1788542cb123a339392a6c7605);
+        let round2 = words(0xa49c7ff2689f352b6b5bea43026a5049);
+        // Equal halves cancel out under equal keys; key 8 then brings the start of the example into the last
+        // round, whose key is the example's less what that round adds itself.
+        let mut keys = [[0u64; 2]; ROUND_KEYS];
+        // One round of zero gives 0x63 everywhere.
+        keys[8] = start.map(|w| w ^ 0x6363_6363_6363_6363);
+        keys[9] = key1;
+        // SAFETY: the processor has the instructions, as was asked above.
+        assert_eq!(unsafe { x86::hash(&keys, [7, 8, 7, 8]) }, round2[0]);
+    }
+
+    #[test]
+    fn every_input_bit_flips_half_of_the_output_bits() {
+        for hasher in hashers() {
+            for bit in 0..256usize {
+                let mut flips = [0u32; 64];
+                for n in 0..1000u64 {
+                    let base = [n, n << 32, n.wrapping_mul(0x9e37_79b9), 7];
+                    let mut other = base;
+                    other[bit / 64] ^= 1 << (bit % 64);
+                    let diff = hasher.hash4(base) ^ hasher.hash4(other);
+                    flips.iter_mut().enumerate().for_each(|(i, f)| *f += (diff >> i & 1) as u32);
+                }
+                // Half of 1000, more than six standard deviations either way.
+                assert!(flips.iter().all(|f| (400..600).contains(f)), "{hasher:?} bit {bit}: {flips:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_and_ports_that_count_up_spread_like_chance() {
+        for hasher in hashers() {
+            let mut buckets = vec![0u32; 4096];
+            for i in 0..65_536u64 {
+                let hash = hasher.hash4([0x2001_0db8, i >> 4, 0xc000_0201, (i & 15) << 16 | 443]);
+                buckets[(hash >> 52) as usize] += 1;
+            }
+            let chi2: f64 = buckets.iter().map(|&b| (f64::from(b) - 16.0).powi(2) / 16.0).sum();
+            // 4095 degrees of freedom, standard deviation 90.
+            assert!((3600.0..4600.0).contains(&chi2), "{hasher:?}: {chi2}");
+        }
+    }
+
+    #[test]
+    fn inputs_that_fall_together_under_one_key_do_not_under_another() {
+        let make = [Hasher64::new, Hasher64::portable];
+        for new in make {
+            let (one, other) = (new(SEED), new([1, 2, 3, 5]));
+            let top = |h: &Hasher64, n: u64| h.hash4([n, 0, 0, 0]) >> 54;
+            let together: Vec<u64> = (0..200_000).filter(|&n| top(&one, n) == 0).collect();
+            assert!(together.len() > 100);
+            let spread: BTreeSet<u64> = together.iter().map(|&n| top(&other, n)).collect();
+            assert!(spread.len() > together.len() * 3 / 4, "{} of {}", spread.len(), together.len());
+        }
+    }
+
+    #[test]
+    fn every_word_of_the_seed_counts() {
+        for new in [Hasher64::new, Hasher64::portable] {
+            let mut seen = BTreeSet::new();
+            for word in 0..4 {
+                for bit in [0, 17, 63] {
+                    let mut seed = SEED;
+                    seed[word] ^= 1 << bit;
+                    assert!(seen.insert(new(seed).hash4([9; 4])));
+                }
+            }
+            assert!(seen.insert(new(SEED).hash4([9; 4])));
+        }
+    }
+}

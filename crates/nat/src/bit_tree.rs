@@ -74,3 +74,44 @@ impl BitTree {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_set(
+            bound in prop_oneof![1..70usize, 4000..4200usize, 300_000..300_001usize],
+            steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..200),
+        ) {
+            let mut tree = BitTree::new(bound);
+            let mut model = BTreeSet::new();
+            for (insert, i, from) in steps {
+                let (i, from) = (i.index(bound), from.index(bound + 1));
+                if insert {
+                    tree.insert(i);
+                    model.insert(i);
+                } else {
+                    // Members more often than others.
+                    let i = model.range(i..).next().copied().unwrap_or(i);
+                    tree.remove(i);
+                    model.remove(&i);
+                }
+                let next = model.range(from..).next().or(model.first()).copied();
+                prop_assert_eq!(tree.next_cyclic(from), next);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_past_the_bound_are_ignored() {
+        let mut tree = BitTree::new(10);
+        tree.insert(64);
+        tree.remove(1000);
+        assert_eq!(tree.next_cyclic(usize::MAX), None);
+        assert_eq!(BitTree::new(0).next_cyclic(0), None);
+    }
+}

@@ -153,3 +153,92 @@ impl Subscribers {
         self.hasher.hash4([(key.prefix >> 64) as u64, key.prefix as u64, u64::from(key.instance), 4 << 32])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    fn table(max: u32) -> Subscribers {
+        Subscribers::new(max, Hasher64::new([1, 2, 3, 4])).unwrap()
+    }
+
+    fn key(n: u32) -> SubscriberKey {
+        // Neighbours differ in their lowest or highest bits, or in the instance alone.
+        let prefix = u128::from(n / 6) << 64 | u128::from(n / 2 % 3);
+        SubscriberKey { prefix, instance: (n % 2) as u8 }
+    }
+
+    #[test]
+    fn a_new_subscriber_has_nothing_and_keeps_what_it_gets() {
+        let mut table = table(10);
+        let id = table.find_or_insert(key(1)).unwrap();
+        let new = table.get_mut(id).unwrap();
+        assert_eq!((new.sessions, new.ports, new.paired(), new.key()), (0, 0, None, key(1)));
+        new.pair(0);
+        new.sessions = 3;
+        assert_eq!(table.find_or_insert(key(1)), Ok(id));
+        assert_eq!(table.find(key(1)), Some(id));
+        assert_eq!(table.get(id).unwrap().paired(), Some(0));
+        assert_ne!(table.find_or_insert(key(0)), Ok(id), "another instance's is another subscriber");
+        table.prefetch(id);
+        table.prefetch(u32::MAX);
+    }
+
+    #[test]
+    fn a_full_table_refuses_new_subscribers_until_one_is_idle() {
+        let mut table = table(1000);
+        let ids: Vec<u32> = (0..1000).map(|n| table.find_or_insert(key(n)).unwrap()).collect();
+        assert_eq!(table.find_or_insert(key(1000)), Err(DropReason::SubscriberTableFull));
+        assert_eq!(table.find_or_insert(key(5)), Ok(ids[5]), "those who are in stay");
+        table.get_mut(ids[7]).unwrap().sessions = 1;
+        table.get_mut(ids[8]).unwrap().ports = 1;
+        assert!(!table.release_if_idle(ids[7]) && !table.release_if_idle(ids[8]));
+        assert!(table.release_if_idle(ids[9]));
+        assert!(!table.release_if_idle(ids[9]) && table.get(ids[9]).is_none());
+        assert_eq!(table.find_or_insert(key(1000)), Ok(ids[9]));
+        assert_eq!(table.get(ids[9]).unwrap().key(), key(1000));
+        assert_eq!(table.len(), 1000);
+    }
+
+    #[test]
+    fn numbers_of_nobody_are_harmless() {
+        let mut none = table(0);
+        assert_eq!(none.find_or_insert(key(0)), Err(DropReason::SubscriberTableFull));
+        assert!(none.get(0).is_none() && none.get_mut(u32::MAX).is_none() && !none.release_if_idle(u32::MAX));
+        assert!(table(5).get(0).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map(ops in prop::collection::vec((0..3u8, 0..40u32), 0..400)) {
+            let mut table = table(24);
+            let mut model: BTreeMap<SubscriberKey, u32> = BTreeMap::new();
+            for (op, n) in ops {
+                match (op, model.get(&key(n)).copied()) {
+                    (0, known) => match table.find_or_insert(key(n)) {
+                        Ok(id) => {
+                            prop_assert!(known.is_none_or(|k| k == id));
+                            prop_assert!(known.is_some() || model.values().all(|&other| other != id));
+                            model.insert(key(n), id);
+                        }
+                        Err(_) => prop_assert!(known.is_none() && model.len() == 24),
+                    },
+                    (1, Some(id)) => table.get_mut(id).unwrap().sessions ^= 1,
+                    (2, Some(id)) => {
+                        let idle = table.get(id).unwrap().sessions == 0;
+                        prop_assert_eq!(table.release_if_idle(id), idle);
+                        if idle {
+                            model.remove(&key(n));
+                        }
+                    }
+                    _ => prop_assert_eq!(table.find(key(n)), None),
+                }
+                prop_assert_eq!(table.len(), model.len());
+                prop_assert!(model.iter().all(|(&k, &id)| table.find(k) == Some(id)));
+            }
+        }
+    }
+}

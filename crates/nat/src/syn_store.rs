@@ -254,3 +254,163 @@ impl SynStore {
         self.len -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::vec;
+    use std::vec::Vec;
+
+    const SIX_SECONDS: u64 = 6_000;
+
+    fn store_of(max: u32) -> SynStore {
+        SynStore::new(max, Hasher64::new([1, 2, 3, 4])).unwrap()
+    }
+
+    fn remote(host: u32, port: u16) -> Endpoint {
+        (Ipv4Addr::from(0xc633_6400 + host), port)
+    }
+
+    fn outside(port: u16) -> Endpoint {
+        ("192.0.2.1".parse().unwrap(), port)
+    }
+
+    fn hold(s: &mut SynStore, at: u64, to: Endpoint, from: Endpoint) -> Result<bool, DropReason> {
+        s.store(Instant(at), Instant(at).plus_ms(SIX_SECONDS), &[0x45; 60], to, from)
+    }
+
+    // proves: A61-40, R53-4
+    #[test]
+    fn a_held_syn_comes_out_after_six_seconds_and_not_before() {
+        let mut s = store_of(10);
+        let packet: Vec<u8> = (0..=255).collect();
+        assert_eq!(s.store(Instant(1000), Instant(7000), &packet, outside(80), remote(1, 5)), Ok(true));
+        assert_eq!(s.pop_expired(Instant(6999)), None);
+        let expected = StoredSyn {
+            outside: outside(80),
+            remote: remote(1, 5),
+            bytes: &packet[..KEPT_BYTES],
+            original_len: 256,
+        };
+        assert_eq!(s.pop_expired(Instant(7000)), Some(expected));
+        assert_eq!(s.pop_expired(Instant(7000)), None);
+        assert!(s.is_empty());
+    }
+
+    #[test]
+    fn bytes_of_a_longer_packet_do_not_show_behind_a_shorter_one() {
+        let mut s = store_of(1);
+        for packet in [vec![0xa5; 100], vec![0x5a; 40], vec![]] {
+            s.store(Instant(0), Instant(0), &packet, outside(80), remote(1, 5)).unwrap();
+            assert_eq!(s.pop_expired(Instant(0)).unwrap().bytes, packet);
+        }
+    }
+
+    // proves: A61-40
+    #[test]
+    fn a_retransmission_is_not_held_twice_and_does_not_prolong() {
+        let mut s = store_of(10);
+        assert_eq!(hold(&mut s, 0, outside(80), remote(1, 5)), Ok(true));
+        assert_eq!(hold(&mut s, 1000, outside(80), remote(1, 5)), Ok(false));
+        assert_eq!(hold(&mut s, 1000, outside(81), remote(1, 5)), Ok(true));
+        assert_eq!(hold(&mut s, 1000, outside(80), remote(1, 6)), Ok(true));
+        assert_eq!(s.len(), 3);
+        assert!(s.pop_expired(Instant(6000)).is_some());
+        assert!(s.pop_expired(Instant(6000)).is_none());
+    }
+
+    // proves: A61-40, A61-41
+    #[test]
+    fn an_opening_from_inside_takes_the_oldest_matching_syn_silently() {
+        let mut s = store_of(10);
+        for port in [80, 81, 82] {
+            hold(&mut s, u64::from(port), outside(port), remote(1, 5)).unwrap();
+        }
+        hold(&mut s, 90, outside(83), remote(1, 6)).unwrap();
+        assert_eq!(s.take(remote(2, 5), |_| true), None);
+        assert_eq!(s.take(remote(1, 5), |to| to.1 == 83), None, "that one is from another port");
+        assert_eq!(s.take(remote(1, 5), |to| to.1 > 80), Some((outside(81), 60)));
+        assert_eq!(s.take(remote(1, 5), |_| true), Some((outside(80), 60)));
+        assert_eq!(s.take(remote(1, 5), |_| true), Some((outside(82), 60)));
+        assert_eq!(s.take(remote(1, 5), |_| true), None);
+        assert_eq!(s.len(), 1);
+    }
+
+    // proves: A61-40
+    #[test]
+    fn a_flood_is_bounded_and_one_source_cannot_fill_the_store() {
+        let mut s = store_of(160);
+        let held = |s: &mut SynStore, host| {
+            (0..500).filter(|&p| hold(s, 0, outside(p), remote(host, p)) == Ok(true)).count()
+        };
+        assert_eq!(held(&mut s, 0), 10);
+        assert_eq!(hold(&mut s, 0, outside(80), remote(1, 80)), Ok(true), "others still find room");
+        let more: usize = (1..100).map(|host| held(&mut s, host)).sum();
+        assert_eq!(more, 149);
+        assert_eq!(s.len(), 160);
+        assert_eq!(hold(&mut s, 0, outside(80), remote(1000, 80)), Err(DropReason::SynStoreFull));
+        assert!(s.pop_expired(Instant(SIX_SECONDS)).is_some());
+        assert_eq!(hold(&mut s, SIX_SECONDS, outside(80), remote(1000, 80)), Ok(true));
+        assert_eq!(hold(&mut store_of(0), 0, outside(80), remote(0, 80)), Err(DropReason::SynStoreFull));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_neither_keeps_nor_hurries_a_syn() {
+        let mut s = store_of(10);
+        hold(&mut s, 1_000_000, outside(80), remote(1, 5)).unwrap();
+        assert!(s.pop_expired(Instant(1_002_000)).is_none());
+        assert!(s.pop_expired(Instant(50)).is_none());
+        hold(&mut s, 60, outside(81), remote(1, 5)).unwrap();
+        assert!(s.pop_expired(Instant(50 + 3999)).is_none());
+        assert_eq!(s.pop_expired(Instant(50 + 4000)).unwrap().outside, outside(80));
+        assert!(s.pop_expired(Instant(60 + 5999)).is_none());
+        assert_eq!(s.pop_expired(Instant(60 + 6000)).unwrap().outside, outside(81));
+        hold(&mut s, u64::MAX, outside(80), remote(1, 5)).unwrap();
+        assert!(s.pop_expired(Instant(u64::MAX)).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_queue(
+            ops in prop::collection::vec((0..4u8, 0..3u32, 0..3u16, 0..3u16, 0..2_500u64), 0..300),
+        ) {
+            let mut s = store_of(8);
+            let mut model: VecDeque<(u64, Endpoint, Endpoint)> = VecDeque::new();
+            let mut now = 0;
+            for (op, host, from_port, to_port, later) in ops {
+                let (from, to) = (remote(host, from_port), outside(to_port));
+                match op {
+                    0 | 1 => {
+                        let known = model.iter().any(|&(_, t, f)| (t, f) == (to, from));
+                        let of_source = model.iter().filter(|m| m.2.0 == from.0).count();
+                        let expected = if known {
+                            Ok(false)
+                        } else if of_source >= 4 || model.len() == 8 {
+                            Err(DropReason::SynStoreFull)
+                        } else {
+                            model.push_back((now + SIX_SECONDS, to, from));
+                            Ok(true)
+                        };
+                        prop_assert_eq!(hold(&mut s, now, to, from), expected);
+                    }
+                    2 => {
+                        let fits = |m: &(u64, Endpoint, Endpoint)| m.2 == from && m.1.1 >= to_port;
+                        let expected = model.iter().position(fits).and_then(|i| model.remove(i));
+                        let taken = s.take(from, |o| o.1 >= to_port);
+                        prop_assert_eq!(taken, expected.map(|m| (m.1, 60)));
+                    }
+                    _ => {
+                        now += later;
+                        let due = model.front().is_some_and(|m| m.0 <= now);
+                        let expected = if due { model.pop_front() } else { None };
+                        let popped = s.pop_expired(Instant(now)).map(|e| (e.outside, e.remote));
+                        prop_assert_eq!(popped, expected.map(|m| (m.1, m.2)));
+                    }
+                }
+                prop_assert_eq!(s.len(), model.len());
+            }
+        }
+    }
+}

@@ -240,3 +240,248 @@ impl TcpState {
         }
     }
 }
+
+/// The machine as a Mermaid diagram, made by asking it: for `docs/tcp-states.md`.
+#[cfg(test)]
+mod diagram {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::format;
+    use std::string::String;
+    use std::vec::Vec;
+
+    const SIDES: [(Side, &str); 2] = [(Side::V4, "V4"), (Side::V6, "V6")];
+    const SEGMENTS: [(Segment, &str); 4] =
+        [(Segment::Syn, "SYN"), (Segment::Fin, "FIN"), (Segment::Rst, "RST"), (Segment::Other, "other")];
+
+    fn lifetime(l: Lifetime) -> &'static str {
+        match l {
+            Lifetime::Keep => "lifetime kept",
+            Lifetime::Established => "TCP_EST",
+            Lifetime::Transitory => "TCP_TRANS",
+            Lifetime::IncomingSyn => "TCP_INCOMING_SYN",
+        }
+    }
+
+    /// Every edge of the machine, those that differ in their segment alone as one.
+    fn edges(rst_during_fin: bool) -> BTreeMap<(&'static str, &'static str, &'static str), Vec<String>> {
+        let mut edges: BTreeMap<_, Vec<String>> = BTreeMap::new();
+        for state in TcpState::ALL {
+            for (segment, segment_name) in SEGMENTS {
+                let from = |side| step(state, side, segment, rst_during_fin);
+                let mut add = |(next, life): (TcpState, Lifetime), label| {
+                    edges.entry((state.name(), next.name(), lifetime(life))).or_default().push(label);
+                };
+                if from(Side::V4) == from(Side::V6) {
+                    add(from(Side::V4), format!("any {segment_name}"));
+                } else {
+                    for (side, name) in SIDES {
+                        add(from(side), format!("{name} {segment_name}"));
+                    }
+                }
+            }
+        }
+        edges
+    }
+
+    pub(super) fn mermaid() -> String {
+        let mut out = String::from("stateDiagram-v2\n");
+        for (side, name) in SIDES {
+            let (state, life) = open(side);
+            out += &format!("    [*] --> {}: {name} SYN / {}\n", state.name(), lifetime(life));
+        }
+        let (state, v4) = (open(Side::V4).0.name(), lifetime(Lifetime::IncomingSyn));
+        out += &format!("    [*] --> {state}: V4 SYN that must be held / {v4}\n");
+        for ((from, to, life), labels) in edges(false) {
+            out += &format!("    {from} --> {to}: {} / {life}\n", labels.join(", "));
+        }
+        let plain = edges(false);
+        for ((from, to, life), labels) in edges(true) {
+            let before = plain.get(&(from, to, life));
+            let new: Vec<_> = labels.into_iter().filter(|l| before.is_none_or(|b| !b.contains(l))).collect();
+            if !new.is_empty() {
+                out += &format!("    {from} --> {to}: {} if rst_during_fin / {life}\n", new.join(", "));
+            }
+        }
+        for state in TcpState::ALL {
+            let from = state.name();
+            out += &match on_timeout(state) {
+                OnTimeout::Delete => format!("    {from} --> [*]: time is up\n"),
+                OnTimeout::Probe => {
+                    let (to, life) = after_probe();
+                    format!("    {from} --> {}: time is up, probe sent / {}\n", to.name(), lifetime(life))
+                }
+            };
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp_fsm::{Lifetime as L, Segment as Seg, TcpState as S};
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+    use std::vec::Vec;
+    use std::{env, format, fs};
+
+    const SEGMENTS: [Segment; 4] = [Seg::Syn, Seg::Fin, Seg::Rst, Seg::Other];
+    const SIDES: [Side; 2] = [Side::V6, Side::V4];
+
+    /// What a state does with (V6 SYN, V6 FIN, V6 RST, V6 other, V4 SYN, V4 FIN, V4 RST, V4 other).
+    fn row(state: TcpState) -> Vec<(TcpState, Lifetime)> {
+        SIDES.iter().flat_map(|&side| SEGMENTS.map(|segment| step(state, side, segment, false))).collect()
+    }
+
+    // proves: T61-CLOSED
+    #[test]
+    fn a_syn_opens_into_its_sides_init_state() {
+        assert_eq!(open(Side::V6), (S::V6Init, L::Transitory));
+        assert_eq!(open(Side::V4), (S::V4Init, L::Transitory));
+    }
+
+    // proves: T61-V4_INIT
+    #[test]
+    fn v4_init_is_left_by_a_v6_syn_alone() {
+        let stay = (S::V4Init, L::Keep);
+        let est = (S::Established, L::Established);
+        assert_eq!(row(S::V4Init), [est, stay, stay, stay, stay, stay, stay, stay]);
+        assert_eq!(on_timeout(S::V4Init), OnTimeout::Delete);
+    }
+
+    // proves: T61-V6_INIT
+    #[test]
+    fn v6_init_is_left_by_a_v4_syn_alone_and_another_v6_syn_renews_it() {
+        let stay = (S::V6Init, L::Keep);
+        let est = (S::Established, L::Established);
+        assert_eq!(row(S::V6Init), [(S::V6Init, L::Transitory), stay, stay, stay, est, stay, stay, stay]);
+        assert_eq!(on_timeout(S::V6Init), OnTimeout::Delete);
+    }
+
+    // proves: T61-ESTABLISHED
+    #[test]
+    fn established_is_renewed_by_all_but_fin_and_rst_and_asks_before_it_ends() {
+        let renew = (S::Established, L::Established);
+        let (fin6, fin4) = ((S::V6FinRcv, L::Keep), (S::V4FinRcv, L::Keep));
+        let rst = (S::Trans, L::Transitory);
+        assert_eq!(row(S::Established), [renew, fin6, rst, renew, renew, fin4, rst, renew]);
+        assert_eq!(on_timeout(S::Established), OnTimeout::Probe);
+        assert_eq!(after_probe(), (S::Trans, L::Transitory));
+    }
+
+    // proves: T61-V4_FIN_RCV
+    #[test]
+    fn v4_fin_rcv_waits_for_the_v6_fin() {
+        let renew = (S::V4FinRcv, L::Established);
+        let both = (S::V4FinV6FinRcv, L::Transitory);
+        assert_eq!(row(S::V4FinRcv), [renew, both, renew, renew, renew, renew, renew, renew]);
+        assert_eq!(on_timeout(S::V4FinRcv), OnTimeout::Delete);
+    }
+
+    // proves: T61-V6_FIN_RCV
+    #[test]
+    fn v6_fin_rcv_waits_for_the_v4_fin() {
+        let renew = (S::V6FinRcv, L::Established);
+        let both = (S::V4FinV6FinRcv, L::Transitory);
+        assert_eq!(row(S::V6FinRcv), [renew, renew, renew, renew, renew, both, renew, renew]);
+        assert_eq!(on_timeout(S::V6FinRcv), OnTimeout::Delete);
+    }
+
+    // proves: T61-V4_FIN_V6_FIN_RCV
+    #[test]
+    fn after_both_fins_nothing_changes_any_more() {
+        assert_eq!(row(S::V4FinV6FinRcv), [(S::V4FinV6FinRcv, L::Keep); 8]);
+        assert_eq!(on_timeout(S::V4FinV6FinRcv), OnTimeout::Delete);
+    }
+
+    // proves: T61-TRANS
+    #[test]
+    fn trans_goes_back_to_established_by_anything_but_a_reset() {
+        let back = (S::Established, L::Established);
+        let stay = (S::Trans, L::Keep);
+        assert_eq!(row(S::Trans), [back, back, stay, back, back, back, stay, back]);
+        assert_eq!(on_timeout(S::Trans), OnTimeout::Delete);
+    }
+
+    // proves: A61-42
+    #[test]
+    fn a_reset_after_one_fin_shortens_life_only_where_asked_to() {
+        for state in S::ALL {
+            for (side, segment) in SIDES.iter().flat_map(|&side| SEGMENTS.map(|s| (side, s))) {
+                let (plain, asked) = (step(state, side, segment, false), step(state, side, segment, true));
+                if matches!(state, S::V4FinRcv | S::V6FinRcv) && segment == Seg::Rst {
+                    assert_eq!(plain, (state, L::Established));
+                    assert_eq!(asked, (S::Trans, L::Transitory));
+                } else {
+                    assert_eq!(plain, asked, "{state:?} {side:?} {segment:?}");
+                }
+            }
+        }
+    }
+
+    // proves: R53-2
+    #[test]
+    fn every_order_of_two_syns_ends_established() {
+        for first in SIDES {
+            let other = if first == Side::V6 { Side::V4 } else { Side::V6 };
+            let again = step(open(first).0, first, Seg::Syn, false).0;
+            assert_eq!(again, open(first).0, "a retransmitted SYN changes nothing");
+            assert_eq!(step(again, other, Seg::Syn, false).0, S::Established);
+        }
+    }
+
+    // proves: A61-43
+    #[test]
+    fn flags_that_no_stack_sends_are_told_apart_of_all_256() {
+        for flags in 0..=255u8 {
+            let (fin, syn, rst) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+            let (psh, ack, urg) = (flags & 8 != 0, flags & 16 != 0, flags & 32 != 0);
+            let null = !(fin || syn || rst || psh || ack || urg);
+            let xmas = fin && psh && urg && !ack && !rst;
+            let expected = if syn && (fin || rst) || null || xmas {
+                Err(DropReason::TcpInvalidFlags)
+            } else if rst {
+                Ok(Seg::Rst)
+            } else if syn {
+                Ok(Seg::Syn)
+            } else if fin {
+                Ok(Seg::Fin)
+            } else {
+                Ok(Seg::Other)
+            };
+            assert_eq!(classify(flags), expected, "{flags:#04x}");
+            match classify(flags) {
+                Ok(segment) => assert_eq!(classify_existing(flags), segment),
+                Err(_) if rst => assert_eq!(classify_existing(flags), Seg::Rst),
+                Err(_) => assert_eq!(classify_existing(flags), Seg::Other),
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_and_states_match() {
+        for n in 0..=255u8 {
+            assert_eq!(TcpState::from_u8(n).map(|s| s as u8), (n < 7).then_some(n));
+        }
+        let names: BTreeSet<_> = S::ALL.map(S::name).into();
+        assert_eq!(names.len(), S::ALL.len());
+    }
+
+    #[test]
+    fn the_published_diagram_is_the_machines() {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/tcp-states.md");
+        let text = format!(
+            "# The TCP state machine of stateful sessions\n\n\
+             RFC 6146 3.5.2.2, drawn from `crates/nat/src/tcp_fsm.rs` by its tests; do not edit.\n\
+             `UPDATE_DOCS=1 cargo test -p gatun-nat the_published_diagram` writes it anew.\n\n\
+             An edge says: segment / what the session's lifetime is set to. CLOSED is `[*]`.\n\n\
+             ```mermaid\n{}```\n",
+            diagram::mermaid()
+        );
+        if env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap_or_default(), text, "stale: set UPDATE_DOCS=1");
+    }
+}

@@ -235,3 +235,167 @@ impl PortSet {
         exist & !self.words.get(word).copied().unwrap_or(u64::MAX) & wanted.mask()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use gatun_mem::HugeVec;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    const ALL: [(u16, u16); 1] = [(0, 65_535)];
+
+    fn set() -> HugeVec<PortSet> {
+        HugeVec::new(1).unwrap()
+    }
+
+    fn wanted() -> impl Strategy<Value = Wanted> {
+        let class = prop_oneof![Just(Class::WellKnown), Just(Class::Other), Just(Class::Any)];
+        let parity = prop_oneof![Just(Parity::Even), Just(Parity::Odd), Just(Parity::Any)];
+        (class, parity).prop_map(|(class, parity)| Wanted { class, parity })
+    }
+
+    fn fits(wanted: Wanted, port: u16) -> bool {
+        let class = match wanted.class {
+            Class::WellKnown => port < 1024,
+            Class::Other => port >= 1024,
+            Class::Any => true,
+        };
+        let parity = match wanted.parity {
+            Parity::Even => port.is_multiple_of(2),
+            Parity::Odd => port % 2 == 1,
+            Parity::Any => true,
+        };
+        class && parity
+    }
+
+    /// Chi-square of drawing `draws` times (without taking) among the free ones, and how many those are.
+    fn chi_square(set: &PortSet, layout: &Layout, wanted: Wanted, draws: u32) -> (f64, f64) {
+        let mut rng = Rng::new([11; 4]);
+        let mut seen = std::vec![0u32; 65_536];
+        for _ in 0..draws {
+            seen[usize::from(set.random_free(layout, wanted, &mut rng).unwrap())] += 1;
+        }
+        let n = f64::from(set.free(layout, wanted));
+        let mean = f64::from(draws) / n;
+        // Ports that were never drawn count too: `mean` each.
+        let drawn = seen.iter().filter(|&&s| s > 0);
+        let (cells, sum) =
+            drawn.fold((0.0, 0.0), |(c, sum), &s| (c + 1.0, sum + (f64::from(s) - mean).powi(2) / mean));
+        (sum + (n - cells) * mean, n)
+    }
+
+    // proves: R68-15, R78-10
+    #[test]
+    fn every_free_port_is_equally_likely_at_any_fill() {
+        let layout = Layout::new(&[(1024, 65_535)]);
+        let mut sets = set();
+        let set = &mut sets[0];
+        let mut rng = Rng::new([5; 4]);
+        let mut used = 0;
+        for fill in [0, 10_000, 40_000, 60_000, 64_000, 64_502] {
+            while used < fill {
+                let port = set.random_free(&layout, Wanted::ANY, &mut rng).unwrap();
+                assert!(set.take(&layout, port));
+                used += 1;
+            }
+            for parity in [Parity::Any, Parity::Even] {
+                let wanted = Wanted { class: Class::Other, parity };
+                let (chi2, n) = chi_square(set, &layout, wanted, 400_000);
+                let freedom = n - 1.0;
+                let deviation = (chi2 - freedom) / (2.0 * freedom).sqrt();
+                assert!(deviation.abs() < 5.0, "fill {fill} {parity:?}: {deviation}");
+            }
+        }
+    }
+
+    // proves: R68-15
+    #[test]
+    fn consecutive_allocations_are_not_related() {
+        let layout = Layout::new(&[(1024, 65_535)]);
+        let mut sets = set();
+        let mut rng = Rng::new([6; 4]);
+        let ports: Vec<f64> = (0..20_000)
+            .map(|_| {
+                let port = sets[0].random_free(&layout, Wanted::ANY, &mut rng).unwrap();
+                sets[0].take(&layout, port);
+                f64::from(port)
+            })
+            .collect();
+        let mean = ports.iter().sum::<f64>() / ports.len() as f64;
+        let with_lag = |lag: usize| -> f64 {
+            ports.iter().zip(&ports[lag..]).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>()
+        };
+        for lag in 1..5 {
+            assert!((with_lag(lag) / with_lag(0)).abs() < 0.04, "lag {lag}");
+        }
+    }
+
+    #[test]
+    fn the_last_free_port_is_found_wherever_it_is() {
+        let layout = Layout::new(&ALL);
+        let mut sets = set();
+        (0..=65_535).for_each(|port| assert!(sets[0].take(&layout, port)));
+        let mut rng = Rng::new([7; 4]);
+        for port in (0..=65_535).step_by(61) {
+            assert_eq!(sets[0].random_free(&layout, Wanted::ANY, &mut rng), None);
+            assert!(sets[0].give_back(&layout, port));
+            assert_eq!(sets[0].random_free(&layout, Wanted::like(port, true), &mut rng), Some(port));
+            assert_eq!(sets[0].random_free(&layout, Wanted::ANY, &mut rng), Some(port));
+            assert!(sets[0].take(&layout, port));
+        }
+    }
+
+    #[test]
+    fn ports_outside_the_layout_may_be_taken_but_do_not_count() {
+        let layout = Layout::new(&[(2000, 2001)]);
+        let mut sets = set();
+        assert_eq!(layout.total(), 2);
+        assert!(sets[0].take(&layout, 80));
+        assert!(!sets[0].take(&layout, 80));
+        assert_eq!(sets[0].used(), 0);
+        assert!(sets[0].take(&layout, 2000));
+        assert_eq!(sets[0].used(), 1);
+        assert!(sets[0].give_back(&layout, 80));
+        assert!(!sets[0].give_back(&layout, 80));
+        assert_eq!(sets[0].used(), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn it_agrees_with_a_set(
+            cuts in prop::collection::btree_set(any::<u16>(), 2..8),
+            steps in prop::collection::vec((wanted(), 0..40u8, any::<u16>()), 1..40),
+            seed in any::<u64>(),
+        ) {
+            let cuts: Vec<u16> = cuts.into_iter().collect();
+            let intervals: Vec<(u16, u16)> = cuts.chunks_exact(2).map(|c| (c[0], c[1])).collect();
+            let layout = Layout::new(&intervals);
+            let exist: Vec<u16> = intervals.iter().flat_map(|&(a, b)| a..=b).collect();
+            let exists = |port| intervals.iter().any(|&(a, b)| (a..=b).contains(&port));
+            prop_assert_eq!(layout.total() as usize, exist.len());
+            let mut sets = set();
+            let mut rng = Rng::new([seed; 4]);
+            let mut used = BTreeSet::new();
+            for (wanted, times, other) in steps {
+                for _ in 0..times {
+                    match sets[0].random_free(&layout, wanted, &mut rng) {
+                        Some(port) => {
+                            prop_assert!(exists(port) && fits(wanted, port));
+                            prop_assert!(used.insert(port) && sets[0].take(&layout, port));
+                        }
+                        None => prop_assert!(exist.iter().all(|p| used.contains(p) || !fits(wanted, *p))),
+                    }
+                }
+                if let Some(&port) = used.range(other..).next() {
+                    used.remove(&port);
+                    prop_assert!(sets[0].give_back(&layout, port));
+                }
+                prop_assert_eq!(sets[0].used() as usize, used.len());
+            }
+        }
+    }
+}

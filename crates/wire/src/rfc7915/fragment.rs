@@ -1,29 +1,114 @@
 //! Cutting a translated packet into fragments.
+//!
+//! A packet that is a fragment itself is cut in the same way: offsets go on from its own, and what was not
+//! the last fragment of its datagram has no last part.
 
-use crate::{DropReason, Packet};
+use crate::hdr::{self, get16, ipv4, ipv6, put16};
+use crate::{DropReason, FragmentInfo, Offload, Packet, proto};
+
+/// IPv6 header and Fragment header.
+const HEADERS6: usize = ipv6::LEN + hdr::fragment::LEN;
 
 /// Cuts an IPv6 packet that has a Fragment header into fragments of at most `max` bytes. The first
 /// stays in `packet`; `emit` gets each further one, in order, as a slice to copy from in two parts:
 /// headers and payload.
 ///
 /// # Errors
-/// `mtu_unfragmentable`; nothing was emitted then. An error of `emit` is returned as it is.
+/// `mtu_unfragmentable` for a packet without Fragment header right after its IPv6 header, or with
+/// something left for a device to do; nothing was emitted then. An error of `emit` is returned as it is.
+/// On an error the packet is unchanged.
 pub fn split6(
-    _packet: &mut Packet<'_>,
-    _max: u32,
-    _emit: impl FnMut(&[u8], &[u8]) -> Result<(), DropReason>,
+    packet: &mut Packet<'_>,
+    max: u32,
+    mut emit: impl FnMut(&[u8], &[u8]) -> Result<(), DropReason>,
 ) -> Result<(), DropReason> {
-    Err(DropReason::Unfragmentable)
+    let is_ready = packet.offload == Offload::default();
+    let (headers, payload) = packet
+        .bytes()
+        .split_first_chunk::<HEADERS6>()
+        .filter(|(h, _)| is_ready && h[ipv6::NEXT_HEADER] == proto::FRAGMENT)
+        .ok_or(DropReason::Unfragmentable)?;
+    let next_header = headers[ipv6::LEN];
+    let whole = hdr::fragment::read(headers.last_chunk().ok_or(DropReason::Unfragmentable)?);
+    let Some(room) = room(payload.len(), max, HEADERS6)? else { return Ok(()) };
+
+    let headers_of = |part: usize, len: usize| {
+        let mut h = *headers;
+        put16(&mut h, ipv6::PAYLOAD_LEN, (hdr::fragment::LEN + len) as u16);
+        if let Some(place) = h.last_chunk_mut() {
+            *place = hdr::fragment::to_bytes(next_header, place_of(whole, part, room, payload.len()));
+        }
+        h
+    };
+    for (part, bytes) in payload.chunks(room).enumerate().skip(1) {
+        emit(&headers_of(part, bytes.len()), bytes)?;
+    }
+    let first = headers_of(0, room);
+    keep_first(packet, &first, room);
+    Ok(())
 }
 
-/// The same for an IPv4 packet without DF.
+/// The same for an IPv4 packet without DF and without options.
 ///
 /// # Errors
 /// As [`split6`].
 pub fn split4(
-    _packet: &mut Packet<'_>,
-    _max: u32,
-    _emit: impl FnMut(&[u8], &[u8]) -> Result<(), DropReason>,
+    packet: &mut Packet<'_>,
+    max: u32,
+    mut emit: impl FnMut(&[u8], &[u8]) -> Result<(), DropReason>,
 ) -> Result<(), DropReason> {
-    Err(DropReason::Unfragmentable)
+    let is_ready = packet.offload == Offload::default();
+    let (headers, payload) = packet
+        .bytes()
+        .split_first_chunk::<{ ipv4::LEN }>()
+        .filter(|(h, _)| is_ready && h[0] == 0x45)
+        .ok_or(DropReason::Unfragmentable)?;
+    let flags = get16(headers, ipv4::FLAGS).unwrap_or(ipv4::DF);
+    if flags & ipv4::DF != 0 {
+        return Err(DropReason::Unfragmentable);
+    }
+    let whole = FragmentInfo { offset: flags << 3, more: flags & ipv4::MF != 0, id: 0 };
+    let Some(room) = room(payload.len(), max, ipv4::LEN)? else { return Ok(()) };
+
+    let headers_of = |part: usize, len: usize| {
+        let mut h = *headers;
+        let place = place_of(whole, part, room, payload.len());
+        put16(&mut h, ipv4::TOTAL_LEN, (ipv4::LEN + len) as u16);
+        put16(&mut h, ipv4::FLAGS, place.offset >> 3 | if place.more { ipv4::MF } else { 0 });
+        ipv4::set_checksum(&mut h);
+        h
+    };
+    for (part, bytes) in payload.chunks(room).enumerate().skip(1) {
+        emit(&headers_of(part, bytes.len()), bytes)?;
+    }
+    let first = headers_of(0, room);
+    keep_first(packet, &first, room);
+    Ok(())
+}
+
+/// Payload bytes of each part but the last; `None` where the packet fits as it is.
+fn room(payload_len: usize, max: u32, headers_len: usize) -> Result<Option<usize>, DropReason> {
+    let room = (max as usize).saturating_sub(headers_len);
+    match room & !7 {
+        _ if payload_len <= room => Ok(None),
+        0 => Err(DropReason::Unfragmentable),
+        room => Ok(Some(room)),
+    }
+}
+
+/// Where part `part` of a packet lies, whose own place is `whole`.
+fn place_of(whole: FragmentInfo, part: usize, room: usize, payload_len: usize) -> FragmentInfo {
+    let is_last = (part + 1) * room >= payload_len;
+    FragmentInfo {
+        offset: whole.offset.wrapping_add((part * room) as u16), // a parsed packet ends below 65,536
+        more: whole.more || !is_last,
+        id: whole.id,
+    }
+}
+
+fn keep_first(packet: &mut Packet<'_>, headers: &[u8], room: usize) {
+    packet.truncate(headers.len() + room);
+    if let Some(place) = packet.bytes_mut().get_mut(..headers.len()) {
+        place.copy_from_slice(headers);
+    }
 }

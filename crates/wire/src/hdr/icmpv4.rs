@@ -1,6 +1,8 @@
 //! ICMPv4 (RFC 792): types, codes and fields by name.
 #![allow(missing_docs)]
 
+use crate::checksum;
+
 pub const LEN: usize = 8;
 pub const CHECKSUM: usize = 2;
 pub const ECHO_ID: usize = 4;
@@ -38,4 +40,12 @@ pub const fn is_error(kind: u8) -> bool {
 #[inline]
 pub const fn is_single_hop(kind: u8) -> bool {
     matches!(kind, REDIRECT | ROUTER_ADVERTISEMENT | ROUTER_SOLICITATION)
+}
+
+/// Computes the checksum of the message at `at` in `packet` anew.
+pub fn set_checksum(packet: &mut [u8], at: usize) {
+    let Some(icmp) = packet.get_mut(at..) else { return };
+    super::put16(icmp, CHECKSUM, 0);
+    let sum = checksum::sum(icmp);
+    super::put16(icmp, CHECKSUM, !sum);
 }

@@ -1,6 +1,8 @@
 //! ICMPv6 (RFC 4443): types, codes and fields by name.
 #![allow(missing_docs)]
 
+use crate::{checksum, proto};
+
 pub const LEN: usize = 8;
 pub const CHECKSUM: usize = 2;
 pub const ECHO_ID: usize = 4;
@@ -41,4 +43,19 @@ pub const fn is_error(kind: u8) -> bool {
 #[inline]
 pub const fn is_single_hop(kind: u8) -> bool {
     matches!(kind, 130..=137 | 141..=143 | 148 | 149)
+}
+
+/// Whether an error of this type has the length attribute of RFC 4884.
+#[inline]
+pub const fn has_length(kind: u8) -> bool {
+    matches!(kind, UNREACHABLE | TIME_EXCEEDED)
+}
+
+/// Computes the checksum of the message at `at` in `packet`, which begins with its IPv6 header, anew.
+pub fn set_checksum(packet: &mut [u8], at: usize) {
+    let Some((ip, icmp)) = packet.split_at_mut_checked(at) else { return };
+    let addresses = ip.get(super::ipv6::ADDRESSES..super::ipv6::LEN).unwrap_or_default();
+    super::put16(icmp, CHECKSUM, 0);
+    let pseudo = checksum::pseudo(addresses, icmp.len() as u32, proto::ICMPV6);
+    super::put16(icmp, CHECKSUM, !checksum::add(pseudo, checksum::sum(icmp)));
 }

@@ -149,7 +149,9 @@ fn icmp(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
     }
     match l4 {
         L4::Echo { .. } => Ok(proto::ICMPV6),
-        L4::IcmpOther { kind } if icmpv4::is_single_hop(kind) => Err(DropReason::IcmpSingleHop),
+        L4::IcmpOther { kind } | L4::IcmpError { kind, .. } if icmpv4::is_single_hop(kind) => {
+            Err(DropReason::IcmpSingleHop)
+        }
         _ => Err(DropReason::IcmpUnknownType),
     }
 }

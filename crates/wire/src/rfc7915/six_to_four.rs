@@ -120,7 +120,7 @@ fn icmp(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
 
 /// DF, MF and the offset (RFC 7915 5.1, 5.1.1). Of a super-packet each full segment counts.
 #[inline]
-fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
+pub(super) fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
     match view.fragment {
         Some(f) => f.offset >> 3 | if f.more { ipv4::MF } else { 0 },
         None if wire_len > DF_CLEAR_MAX => ipv4::DF,

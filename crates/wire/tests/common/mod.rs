@@ -5,7 +5,7 @@ use etherparse::{
     IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpFragOffset, IpNumber, Ipv4Header,
     Ipv6FragmentHeader, Ipv6Header, TcpHeader, UdpHeader,
 };
-use gatun_wire::rfc7915::{four_to_six, six_to_four};
+use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
 use gatun_wire::{
     DropReason, HEADROOM, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Settings, To4, To6, Whole,
 };
@@ -345,4 +345,87 @@ pub fn l4_of(bytes: &[u8]) -> L4 {
         4 => Ipv4View::parse(bytes).unwrap().l4(bytes).unwrap(),
         _ => Ipv6View::parse(bytes).unwrap().l4(bytes).unwrap(),
     }
+}
+
+/// Routers that send errors.
+pub const ROUTER4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+pub const ROUTER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0xcb00, 0x7101);
+
+/// An ICMPv4 error from the router to the client.
+#[derive(Clone, Debug)]
+pub struct Error4 {
+    pub kind: u8,
+    pub code: u8,
+    pub word: u32,
+    pub body: Vec<u8>,
+}
+
+/// An ICMPv6 error from the router to the client (or, seen from outside, to the server).
+#[derive(Clone, Debug)]
+pub struct Error6 {
+    pub kind: u8,
+    pub code: u8,
+    pub word: u32,
+    pub body: Vec<u8>,
+}
+
+impl Error4 {
+    pub fn message(&self) -> Vec<u8> {
+        let kind = Icmpv4Type::Unknown {
+            type_u8: self.kind,
+            code_u8: self.code,
+            bytes5to8: self.word.to_be_bytes(),
+        };
+        [&Icmpv4Header::with_checksum(kind, &self.body).to_bytes()[..8], &self.body].concat()
+    }
+
+    pub fn packet(&self) -> Vec<u8> {
+        V4 { src: ROUTER4, dst: CLIENT4, ..V4::default() }.raw(1, &self.message())
+    }
+}
+
+impl Error6 {
+    pub fn message(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
+        let kind = Icmpv6Type::Unknown {
+            type_u8: self.kind,
+            code_u8: self.code,
+            bytes5to8: self.word.to_be_bytes(),
+        };
+        let h = Icmpv6Header::with_checksum(kind, src.octets(), dst.octets(), &self.body).unwrap();
+        [&h.to_bytes()[..8], &self.body].concat()
+    }
+
+    pub fn packet(&self) -> Vec<u8> {
+        V6 { src: ROUTER6, dst: CLIENT6, ..V6::default() }.raw(58, &self.message(ROUTER6, CLIENT6))
+    }
+}
+
+/// Translates an ICMPv4 error from the router to the client.
+pub fn error_4to6(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<(), DropReason>, Vec<u8>) {
+    let out = in_buffer(bytes, Offload::default(), |packet| {
+        let view = Ipv4View::parse(packet.bytes())?;
+        let embedded = icmp_4to6::embedded(packet.bytes(), &view)?;
+        let at = usize::from(embedded.at);
+        assert_eq!(at, usize::from(view.l4_offset) + 8);
+        let inner = to6(&embedded.view, ports);
+        icmp_4to6::translate(packet, &view, &embedded, (ROUTER6, CLIENT6), &inner, settings)
+    });
+    if out.0.is_err() {
+        assert_eq!(out.1, bytes, "a refused packet changed: {:?}", out.0);
+    }
+    (out.0, out.1)
+}
+
+/// Translates an ICMPv6 error from the router to the client.
+pub fn error_6to4(bytes: &[u8], ports: Ports, settings: &Settings) -> (Result<(), DropReason>, Vec<u8>) {
+    let out = in_buffer(bytes, Offload::default(), |packet| {
+        let view = Ipv6View::parse(packet.bytes())?;
+        let embedded = icmp_6to4::embedded(packet.bytes(), &view)?;
+        let inner = to4(&embedded.view, ports);
+        icmp_6to4::translate(packet, &view, &embedded, (ROUTER4, CLIENT4), &inner, ID, settings)
+    });
+    if out.0.is_err() {
+        assert_eq!(out.1, bytes, "a refused packet changed: {:?}", out.0);
+    }
+    (out.0, out.1)
 }

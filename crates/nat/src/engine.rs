@@ -1,8 +1,33 @@
 //! The engine: bursts in, verdicts out.
+//!
+//! A burst goes through in passes: parse all and ask for the index lines, ask for the records, then
+//! decide and rewrite one by one. What the first passes found is only a hint of where to look; the last
+//! one looks, because an earlier packet of the burst may have changed the tables.
 
-use crate::{Counters, Instant, Plan, Verdict};
+use crate::bib::Tables;
+use crate::classify::{Router, Slot};
+use crate::counters::Direction;
+use crate::emit::Emit;
+use crate::icmp_limit::IcmpLimit;
+use crate::icmp_reply;
+use crate::ident::Idents;
+use crate::nat64::{self, Nat64};
+use crate::plan::Filtering;
+use crate::rng::Rng;
+use crate::shared::Shared;
+use crate::siit::SiitState;
+use crate::step::Step;
+use crate::sweep::Sweep;
+use crate::syn_store::SynStore;
+use crate::{Counters, Instant, Plan, Reply, Verdict};
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
-use gatun_wire::Packet;
+use alloc::vec::Vec;
+use gatun_mem::OutOfMemory;
+use gatun_mem::hash::Hasher64;
+use gatun_wire::rfc7915::fragment;
+use gatun_wire::{DropReason, Packet, Settings, Whole, icmp_error};
 
 /// Packets that [`Nat::process`] takes at a time.
 pub const BURST: usize = 64;
@@ -11,9 +36,31 @@ pub const BURST: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError(pub String);
 
+impl core::fmt::Display for BuildError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for BuildError {}
+
+impl From<OutOfMemory> for BuildError {
+    fn from(e: OutOfMemory) -> Self {
+        BuildError(format!("{e}: lower the limits"))
+    }
+}
+
 /// One translator: state and counters. One per core, nothing shared.
 pub struct Nat {
-    counters: Counters,
+    shared: Shared,
+    nat64: Vec<Nat64>,
+    siit: Vec<SiitState>,
+    router: Router,
+    sweep: Sweep,
+    slots: Box<[Slot; BURST]>,
+    /// Errors made here that are not to be sent.
+    suppressed: [bool; DropReason::COUNT],
+    settings: Settings,
 }
 
 /// A packet that the engine made: a further fragment, a released one, a probe, a late ICMP error.
@@ -26,39 +73,339 @@ pub struct Emitted<'a> {
     pub packet: Packet<'a>,
 }
 
+/// What exists at a moment: gauges beside the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Sessions.
+    pub sessions: usize,
+    /// Bindings (BIB entries), static ones too.
+    pub bindings: usize,
+    /// Subscribers with state.
+    pub subscribers: usize,
+    /// Unsolicited SYNs that wait.
+    pub held_syns: usize,
+}
+
 impl Nat {
     /// An engine for `plan`; all memory is allocated here. `seed` keys the hashes and the choice of
     /// ports: it must not be guessable.
     ///
     /// # Errors
     /// Where the plan contradicts itself, or memory is short.
-    pub fn new(_plan: &Plan, _seed: [u64; 4]) -> Result<Self, BuildError> {
-        Ok(Nat { counters: Counters::default() })
+    pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
+        let filters = plan.nat64.iter().any(|n| n.filtering == Filtering::AddressDependent);
+        let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
+        let hasher = Hasher64::new(seed);
+        let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters)?;
+        let nat64: Vec<Nat64> = plan.nat64.iter().enumerate().map(|(i, n)| Nat64::new(i as u8, n)).collect();
+        for (instance, n) in plan.nat64.iter().enumerate() {
+            for (i, b) in n.static_bindings.iter().enumerate() {
+                tables.add_binding(instance as u8, b).map_err(|reason| {
+                    BuildError(format!("nat64 {:?}: static binding {}: {}", n.name, i + 1, reason.help()))
+                })?;
+            }
+        }
+        let siit = plan
+            .siit
+            .iter()
+            .map(|s| {
+                SiitState::new(s, plan.own4, plan.own6)
+                    .map_err(|e| BuildError(format!("siit {:?}: {e}", s.name)))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut suppressed = [false; DropReason::COUNT];
+        for reason in &plan.icmp.suppressed {
+            suppressed[*reason as usize] = true;
+        }
+        let stateful = !plan.nat64.is_empty();
+        let shared = Shared {
+            own4: plan.own4,
+            own6: plan.own6,
+            tables,
+            syns: SynStore::new(if stateful { plan.limits.syn_store_max } else { 0 }, hasher)?,
+            fragments: nat64::fragments::Fragments::new(plan, seed)?,
+            idents: Idents::new(&mut rng),
+            icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
+            counters: Counters::default(),
+            emit: Emit::new(),
+        };
+        let settings = plan
+            .nat64
+            .first()
+            .map(|n| n.settings)
+            .or_else(|| plan.siit.first().map(|s| s.settings))
+            .unwrap_or_default();
+        Ok(Nat {
+            shared,
+            router: Router::new(plan.own4, plan.own6),
+            nat64,
+            siit,
+            sweep: Sweep::default(),
+            slots: Box::new([Slot::Empty; BURST]),
+            suppressed,
+            settings,
+        })
     }
 
     /// Translates up to [`BURST`] packets in place and says what became of each. Returns how many of
     /// them it processed: fewer than given only where the buffers for emitted packets are used up;
     /// send the emitted ones and call again with the rest.
-    pub fn process(&mut self, _now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
-        for (p, v) in burst.iter().zip(verdicts.iter_mut()) {
-            self.counters.rx.add(p.len());
-            self.counters.passed.add(p.len());
-            *v = Verdict::Pass;
+    pub fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
+        let n = burst.len().min(verdicts.len()).min(BURST);
+        for (slot, packet) in self.slots.iter_mut().zip(burst.iter().take(n)) {
+            *slot = self.router.classify(packet, &self.nat64, &self.siit, &self.shared.tables);
         }
-        burst.len().min(verdicts.len())
+        for slot in self.slots.iter().take(n) {
+            slot.prefetch_record(&self.shared.tables);
+        }
+        for (i, (packet, verdict)) in burst.iter_mut().zip(verdicts.iter_mut()).take(n).enumerate() {
+            if !self.shared.emit.has_room() {
+                return i;
+            }
+            self.shared.emit.after = i;
+            let slot = self.slots[i];
+            *verdict = self.one(now, packet, &slot);
+        }
+        n
     }
 
-    /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or not.
-    /// Returns how many milliseconds it may be left alone at most.
-    pub fn expire(&mut self, _now: Instant, _budget: usize) -> u32 {
-        1000
+    /// One packet, from its slot to its counted fate.
+    #[inline]
+    fn one(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot) -> Verdict {
+        let bytes = packet.len();
+        let direction = slot.direction();
+        let result = self.translate(now, packet, slot);
+        let counters = &mut self.shared.counters;
+        counters.rx.add(bytes);
+        match result {
+            Ok(Step::Forward { whole: Whole::Yes, hairpinned }) => {
+                counters.forwarded.add(bytes);
+                counters.translated[direction as usize].add(bytes);
+                if hairpinned {
+                    counters.hairpinned.add(bytes);
+                }
+                Verdict::Forward
+            }
+            Ok(step) => self.rare(now, packet, direction, step, bytes),
+            Err(reason) => self.refuse(now, packet, slot, reason, bytes),
+        }
+    }
+
+    #[inline]
+    fn translate(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot) -> Result<Step, DropReason> {
+        let sh = &mut self.shared;
+        match slot {
+            Slot::Query6 { from, query, hash } => {
+                nat64::six_to_four::query(&self.nat64, sh, now, packet, from, query, *hash)
+            }
+            Slot::Query4 { from, query } => {
+                nat64::four_to_six::query(&self.nat64, sh, now, packet, from, query)
+            }
+            Slot::Siit6 { instance, view, l4 } => match self.siit.get_mut(usize::from(*instance)) {
+                Some(siit) => {
+                    let flow =
+                        u64::from_ne_bytes([view.dst.octets()[15]; 8]) ^ (u128::from(view.src) as u64) << 48;
+                    siit.six_to_four(packet, view, *l4, sh.idents.next(flow))
+                }
+                None => Err(DropReason::DestinationNotPool6),
+            },
+            Slot::Siit4 { instance, view, l4 } => match self.siit.get_mut(usize::from(*instance)) {
+                Some(siit) => siit.four_to_six(packet, view, *l4),
+                None => Err(DropReason::NotInPool),
+            },
+            other => self.uncommon(now, packet, other),
+        }
+    }
+
+    /// Packets that are neither stateless nor a query of a session.
+    #[cold]
+    fn uncommon(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot) -> Result<Step, DropReason> {
+        let sh = &mut self.shared;
+        match slot {
+            Slot::Error6 { from } => nat64::icmp::six_to_four(&self.nat64, sh, packet, from),
+            Slot::Error4 { from } => nat64::icmp::four_to_six(&self.nat64, sh, packet, from),
+            Slot::Fragment6 { from } => nat64::fragments::six_to_four(&self.nat64, sh, now, packet, from),
+            Slot::Fragment4 { from } => nat64::fragments::four_to_six(&self.nat64, sh, now, packet, from),
+            Slot::Ping6 { view } => icmp_error::echo_reply6(packet, view).map(|()| Step::Echo),
+            Slot::Ping4 { view } => icmp_error::echo_reply4(packet, view).map(|()| Step::Echo),
+            Slot::Bad { reason, .. } => Err(*reason),
+            _ => Err(DropReason::BadVersion),
+        }
+    }
+
+    /// Fates other than a plain forward.
+    #[cold]
+    fn rare(
+        &mut self,
+        _now: Instant,
+        packet: &mut Packet<'_>,
+        direction: Direction,
+        step: Step,
+        bytes: usize,
+    ) -> Verdict {
+        let counters = &mut self.shared.counters;
+        match step {
+            Step::Forward { whole: Whole::Split(max), hairpinned } => {
+                return self.cut(packet, direction, max, hairpinned, bytes);
+            }
+            Step::Forward { whole: Whole::Yes, .. } => counters.forwarded.add(bytes),
+            Step::Held => {
+                counters.held += 1;
+                return Verdict::Held;
+            }
+            Step::Echo => {
+                counters.replied.add(bytes);
+                counters.echo_replies += 1;
+                return Verdict::Reply(Reply::Echo);
+            }
+            Step::Lost(reason) => return self.drop(direction, reason, bytes),
+        }
+        Verdict::Forward
+    }
+
+    /// A translated packet that has to leave in pieces.
+    fn cut(
+        &mut self,
+        packet: &mut Packet<'_>,
+        direction: Direction,
+        max: u32,
+        hairpinned: bool,
+        bytes: usize,
+    ) -> Verdict {
+        if let Err(reason) = split(packet, max, &mut self.shared) {
+            return self.drop(direction, reason, bytes);
+        }
+        let counters = &mut self.shared.counters;
+        counters.forwarded.add(bytes);
+        counters.translated[direction as usize].add(bytes);
+        if hairpinned {
+            counters.hairpinned.add(bytes);
+        }
+        Verdict::Forward
+    }
+
+    fn drop(&mut self, direction: Direction, reason: DropReason, bytes: usize) -> Verdict {
+        let counters = &mut self.shared.counters;
+        counters.dropped.add(bytes);
+        counters.drops[direction as usize][reason as usize].add(bytes);
+        Verdict::Drop(reason)
+    }
+
+    /// A packet that is dropped, and answered where its reason has an answer.
+    #[cold]
+    fn refuse(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        slot: &Slot,
+        reason: DropReason,
+        bytes: usize,
+    ) -> Verdict {
+        let direction = slot.direction();
+        if !self.answer(now, packet, slot, reason) {
+            return self.drop(direction, reason, bytes);
+        }
+        let counters = &mut self.shared.counters;
+        counters.replied.add(bytes);
+        counters.drops[direction as usize][reason as usize].add(bytes);
+        counters.icmp_errors_sent += 1;
+        Verdict::Reply(Reply::Error(reason))
+    }
+
+    /// Makes the packet the ICMP error that its reason causes; says whether there is one to be sent.
+    fn answer(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot, reason: DropReason) -> bool {
+        let direction = slot.direction();
+        let settings = self.settings_of(slot);
+        let sh = &mut self.shared;
+        let message = match direction {
+            Direction::SixToFour => icmp_reply::for_ipv6(reason, packet.bytes(), &settings),
+            Direction::FourToSix => icmp_reply::for_ipv4(reason, packet.bytes(), &settings),
+        };
+        let Some(message) = message else { return false };
+        let allowed = match direction {
+            Direction::SixToFour => icmp_reply::may_answer6(packet.bytes()),
+            Direction::FourToSix => icmp_reply::may_answer4(packet.bytes()),
+        };
+        if !allowed || self.suppressed[reason as usize] {
+            sh.counters.icmp_errors_suppressed += 1;
+            return false;
+        }
+        if !sh.icmp_limit.allow(now) {
+            sh.counters.icmp_errors_limited += 1;
+            return false;
+        }
+        let made = match (direction, sh.own6, sh.own4) {
+            (Direction::SixToFour, Some(own6), _) => icmp_error::error6(packet, own6, message),
+            (Direction::FourToSix, _, Some(own4)) => {
+                let id = sh.idents.next(u64::from(u32::from(own4)) << 32);
+                icmp_error::error4(packet, own4, message, id, settings.icmp4_error_max)
+            }
+            _ => Err(DropReason::NoRoute),
+        };
+        if made.is_err() {
+            sh.counters.icmp_errors_suppressed += 1;
+        }
+        made.is_ok()
+    }
+
+    /// The settings of the instance that a packet belongs to; the first one's for packets of none.
+    fn settings_of(&self, slot: &Slot) -> Settings {
+        let nat64 = |i: u8| self.nat64.get(usize::from(i)).map(|n| n.settings);
+        let found = match slot {
+            Slot::Query6 { from, .. } | Slot::Error6 { from } | Slot::Fragment6 { from } => {
+                nat64(from.instance)
+            }
+            Slot::Query4 { from, .. } | Slot::Error4 { from } | Slot::Fragment4 { from } => {
+                let of_pool = |n: &&Nat64| self.shared.tables.pool_of(n.index) == from.place.pool;
+                self.nat64.iter().find(of_pool).map(|n| n.settings)
+            }
+            Slot::Siit6 { instance, .. } | Slot::Siit4 { instance, .. } => {
+                self.siit.get(usize::from(*instance)).map(|s| *s.settings())
+            }
+            _ => None,
+        };
+        found.unwrap_or(self.settings)
+    }
+
+    /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
+    /// not. Returns how many milliseconds it may be left alone at most.
+    pub fn expire(&mut self, now: Instant, budget: usize) -> u32 {
+        self.sweep.run(&self.nat64, &mut self.shared, now, budget)
     }
 
     /// Gives every packet emitted since the last call to `send`, in order of `after`.
-    pub fn drain_emitted(&mut self, _send: impl FnMut(Emitted<'_>)) {}
+    pub fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>)) {
+        self.shared.emit.drain(send);
+    }
 
     /// The counters.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.shared.counters
     }
+
+    /// What exists now.
+    pub fn occupancy(&self) -> Occupancy {
+        Occupancy {
+            sessions: self.shared.tables.session_count(),
+            bindings: self.shared.tables.binding_count(),
+            subscribers: self.shared.tables.subscribers.len(),
+            held_syns: self.shared.syns.len(),
+        }
+    }
+}
+
+/// Cuts a translated packet: the first piece stays, the others are emitted.
+pub(crate) fn split(packet: &mut Packet<'_>, max: u32, sh: &mut Shared) -> Result<(), DropReason> {
+    let emit = &mut sh.emit;
+    let mut pieces = 0;
+    let push = |head: &[u8], tail: &[u8]| {
+        pieces += 1;
+        emit.push(head, tail)
+    };
+    match packet.bytes().first().map(|b| b >> 4) {
+        Some(6) => fragment::split6(packet, max, push)?,
+        _ => fragment::split4(packet, max, push)?,
+    }
+    sh.counters.fragments_made += pieces;
+    Ok(())
 }

@@ -10,7 +10,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod bit_tree;
 pub mod counters;
 pub mod eamt;
 pub mod engine;
@@ -18,7 +17,6 @@ pub mod icmp_limit;
 pub mod index;
 pub mod plan;
 pub mod pool4;
-mod ports;
 pub mod rng;
 pub mod siit;
 pub mod special;
@@ -29,8 +27,21 @@ pub mod tcp_fsm;
 pub mod time;
 pub mod verdict;
 
+mod bib;
+mod bit_tree;
+mod classify;
+mod emit;
+mod icmp_reply;
+mod ident;
+mod nat64;
+mod ports;
+mod probe;
+mod session;
+mod shared;
+mod sweep;
+
 pub use counters::Counters;
-pub use engine::Nat;
+pub use engine::{BURST, BuildError, Emitted, Nat, Occupancy};
 pub use plan::Plan;
 pub use step::Step;
 pub use time::Instant;

@@ -326,6 +326,9 @@ pub struct IcmpPolicy {
 
 impl Default for IcmpPolicy {
     fn default() -> Self {
-        IcmpPolicy { rate: 1_000, burst: 200, suppressed: Vec::new() }
+        // What scanners from outside would have sent back, and what tells them which ports are bound.
+        let suppressed =
+            [DropReason::NoBib, DropReason::AddressDependentFilter, DropReason::ExternalSynPolicy];
+        IcmpPolicy { rate: 1_000, burst: 200, suppressed: suppressed.to_vec() }
     }
 }

@@ -17,7 +17,17 @@ pub enum Step {
     },
     /// A copy is kept; the packet itself is no longer needed.
     Held,
+    /// An echo request to the translator itself became its reply.
+    Echo,
     /// Dropped after its bytes were changed: nothing may be answered. Only what cannot be known before
     /// the second half of a hairpin ends so.
     Lost(DropReason),
+}
+
+impl Step {
+    /// Translated, and not turned round.
+    #[inline]
+    pub fn forward(whole: Whole) -> Step {
+        Step::Forward { whole, hairpinned: false }
+    }
 }

@@ -1,0 +1,494 @@
+//! Bindings and sessions (RFC 6146 3.1): the tables, and how entries come and go.
+//!
+//! A binding is a ring of [`Session`] records that share their inside and outside transport addresses.
+//! One of the ring is its *primary*: the outside table (public address, port -> record) and the index of
+//! bindings (inside transport address -> record) point to it. Most bindings have one session, so the
+//! way back costs one array element and one record; the others are found by their session key, which
+//! the primary supplies.
+//!
+//! Sessions of one ring with the same remote address stand side by side, so that address-dependent
+//! filtering can keep one entry for each remote address, not for each session.
+//!
+//! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
+//! agree; a port is allocated iff a ring exists for it.
+
+use crate::engine::BuildError;
+use crate::index::Index;
+use crate::plan::{Limits, Plan, StaticBinding, Transport};
+use crate::pool4::Pool4State;
+use crate::rng::Rng;
+use crate::session::{Endpoint4, Inside, Kind, NONE, RecordId, Session, key};
+use crate::subscriber::{SubscriberKey, Subscribers};
+use alloc::format;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use gatun_mem::HugeVec;
+use gatun_mem::hash::Hasher64;
+use gatun_wire::DropReason;
+
+/// The subscriber of an anchor: nobody.
+const NO_SUBSCRIBER: u32 = u32::MAX;
+
+/// Where an outside address stands: its pool and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pool: usize,
+    pub(crate) address_ix: u32,
+}
+
+/// Who asks for a new session from inside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    pub(crate) inside: Inside,
+    pub(crate) remote: Endpoint4,
+    pub(crate) subscriber: SubscriberKey,
+    /// An outside address and port to be used if they are free: those that a held SYN was sent to.
+    pub(crate) wanted: Option<Endpoint4>,
+}
+
+/// All bindings and sessions of one engine.
+pub(crate) struct Tables {
+    records: HugeVec<Session>,
+    /// Head of the free records, linked by `next`.
+    free: RecordId,
+    /// Records `1..high` have been used at least once.
+    high: RecordId,
+    sessions: Index,
+    bindings: Index,
+    /// One entry for each binding and remote address; only where an instance filters by address.
+    peers: Option<Index>,
+    pub(crate) pools: Vec<Pool4State>,
+    pool_of_instance: Vec<usize>,
+    pub(crate) subscribers: Subscribers,
+    hasher: Hasher64,
+    rng: Rng,
+    limits: Limits,
+}
+
+impl Tables {
+    pub(crate) fn new(
+        plan: &Plan,
+        hasher: Hasher64,
+        rng: Rng,
+        filters_by_address: bool,
+    ) -> Result<Self, BuildError> {
+        let statics: usize = plan.nat64.iter().map(|n| n.static_bindings.len()).sum();
+        let stateful = !plan.nat64.is_empty();
+        let sessions_max = if stateful { plan.limits.sessions_max } else { 0 };
+        let records_max = sessions_max.saturating_add(statics as u32);
+        let subscribers_max = if stateful { plan.limits.subscribers_max } else { 0 };
+        let pools = if stateful {
+            let state = |p| Pool4State::new(p).map_err(|e| BuildError(format!("pool {:?}: {e}", p.name)));
+            plan.pools.iter().map(state).collect::<Result<Vec<_>, _>>()?
+        } else {
+            Vec::new()
+        };
+        Ok(Tables {
+            records: HugeVec::new(records_max as usize + 1)?,
+            free: NONE,
+            high: 1,
+            sessions: Index::with_capacity(records_max)?,
+            bindings: Index::with_capacity(records_max)?,
+            peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
+            pools,
+            pool_of_instance: plan.nat64.iter().map(|n| n.pool).collect(),
+            subscribers: Subscribers::new(subscribers_max, hasher)?,
+            hasher,
+            rng,
+            limits: plan.limits,
+        })
+    }
+
+    /// The record `id`; number zero's is free for ever.
+    #[inline]
+    pub(crate) fn get(&self, id: RecordId) -> &Session {
+        self.records.get(id as usize).unwrap_or(&self.records[0])
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: RecordId) -> &mut Session {
+        let id = if (id as usize) < self.records.len() { id as usize } else { 0 };
+        &mut self.records[id]
+    }
+
+    /// Sessions that exist now, static bindings' anchors not counted.
+    pub(crate) fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Bindings that exist now.
+    pub(crate) fn binding_count(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Records `1..` this number may be in use: what a sweep has to look at.
+    pub(crate) fn high(&self) -> RecordId {
+        self.high
+    }
+
+    #[inline]
+    pub(crate) fn session_hash(&self, inside: &Inside, remote: Endpoint4) -> u64 {
+        key::session(&self.hasher, inside, remote)
+    }
+
+    /// Asks for the cache line that a look-up of this hash begins with.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.sessions.prefetch(hash);
+    }
+
+    /// Asks for the record that a look-up of this hash most likely ends with.
+    #[inline]
+    pub(crate) fn prefetch_record_of(&self, hash: u64) {
+        if let Some(id) = self.sessions.candidate(hash) {
+            gatun_mem::prefetch_read(&self.records, id as usize);
+        }
+    }
+
+    /// Asks for a record.
+    #[inline]
+    pub(crate) fn prefetch_record(&self, id: RecordId) {
+        gatun_mem::prefetch_read(&self.records, id as usize);
+    }
+
+    #[inline]
+    pub(crate) fn find_session(&self, hash: u64, inside: &Inside, remote: Endpoint4) -> Option<RecordId> {
+        self.sessions.find(hash, |id| self.get(id).is(inside, remote))
+    }
+
+    /// The primary record of the binding of `inside`.
+    pub(crate) fn binding_of(&self, inside: &Inside) -> Option<RecordId> {
+        let hash = key::binding(&self.hasher, inside);
+        self.bindings.find(hash, |id| !self.get(id).is_free() && self.get(id).is_inside(inside))
+    }
+
+    /// Where an IPv4 address stands, if it is in a pool.
+    #[inline]
+    pub(crate) fn locate(&self, address: Ipv4Addr) -> Option<Place> {
+        self.pools
+            .iter()
+            .enumerate()
+            .find_map(|(pool, p)| p.address_ix(address).map(|address_ix| Place { pool, address_ix }))
+    }
+
+    /// The primary record of the binding at an outside address and port.
+    #[inline]
+    pub(crate) fn binding_at(&self, place: Place, transport: Transport, port: u16) -> Option<RecordId> {
+        let id = self.pools.get(place.pool)?.binding(transport, place.address_ix, port);
+        (id != NONE).then_some(id)
+    }
+
+    /// Asks for the outside table's line.
+    #[inline]
+    pub(crate) fn prefetch_binding(&self, place: Place, transport: Transport, port: u16) {
+        if let Some(pool) = self.pools.get(place.pool) {
+            pool.prefetch_binding(transport, place.address_ix, port);
+        }
+    }
+
+    /// Whether a port of a pool address is the pool's; others may be the host's own.
+    pub(crate) fn covers(&self, place: Place, transport: Transport, port: u16) -> bool {
+        self.pools.get(place.pool).is_some_and(|p| p.covers(transport, place.address_ix, port))
+    }
+
+    /// The session with `remote` of the binding whose primary record is `primary`.
+    #[inline]
+    pub(crate) fn session_of_binding(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
+        let first = self.get(primary);
+        if first.is_session() && first.is_remote(remote) {
+            return Some(primary);
+        }
+        if first.next == primary {
+            return None;
+        }
+        let inside = first.inside();
+        self.find_session(self.session_hash(&inside, remote), &inside, remote)
+    }
+
+    /// A session of the binding of `inside` with `remote`, whatever the port: the one that filtering by
+    /// address finds.
+    pub(crate) fn find_peer(&self, inside: &Inside, remote: Ipv4Addr) -> Option<RecordId> {
+        let hash = key::peer(&self.hasher, inside, remote);
+        self.peers.as_ref()?.find(hash, |id| {
+            let s = self.get(id);
+            s.is_session() && s.remote().0 == remote && s.is_inside(inside)
+        })
+    }
+
+    pub(crate) fn pool_of(&self, instance: u8) -> usize {
+        self.pool_of_instance.get(usize::from(instance)).copied().unwrap_or(0)
+    }
+
+    /// Makes a session for a packet from inside, and its binding if there is none yet
+    /// (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
+    ///
+    /// # Errors
+    /// Which table, quota or pool is at its end; nothing has changed then.
+    #[cold]
+    pub(crate) fn open_from_inside(&mut self, o: &Opening) -> Result<RecordId, DropReason> {
+        self.room()?;
+        let subscriber = self.subscribers.find_or_insert(o.subscriber)?;
+        let made = self.open_for_subscriber(o, subscriber);
+        if made.is_err() {
+            self.subscribers.release_if_idle(subscriber);
+        }
+        made
+    }
+
+    fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
+        let Some(&s) = self.subscribers.get(subscriber) else { return Err(DropReason::SubscriberTableFull) };
+        let (sessions, ports, paired) = (s.sessions, s.ports, s.paired());
+        if sessions >= self.limits.sessions_per_subscriber {
+            return Err(DropReason::SubscriberSessionQuota);
+        }
+        if let Some(primary) = self.binding_of(&o.inside) {
+            let p = self.get(primary);
+            let record =
+                Session::new(Kind::Session, &o.inside, p.outside(), p.address_ix, o.remote, subscriber);
+            return self.insert(record, Some(primary));
+        }
+        if ports >= self.limits.ports_per_subscriber {
+            return Err(DropReason::SubscriberPortQuota);
+        }
+        let (address_ix, outside) = self.allocate(o, paired)?;
+        let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
+        let id = self.insert(record, None)?;
+        if let Some(s) = self.subscribers.get_mut(subscriber) {
+            s.ports += 1;
+            if paired.is_none() {
+                s.pair(address_ix);
+            }
+        }
+        Ok(id)
+    }
+
+    /// An outside address and port for a new binding.
+    fn allocate(&mut self, o: &Opening, paired: Option<u32>) -> Result<(u32, Endpoint4), DropReason> {
+        let pool = self.pool_of(o.inside.instance);
+        let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
+        let transport = o.inside.transport;
+        if let Some((address, port)) = o.wanted
+            && let Some(ix) = pool.address_ix(address)
+            && pool.reserve(transport, address, port).is_ok()
+        {
+            return Ok((ix, (address, port)));
+        }
+        let spread = key::subscriber(&self.hasher, o.subscriber);
+        let (ix, port) = pool.allocate(&mut self.rng, transport, paired, spread, o.inside.port)?;
+        Ok((ix, (pool.address(ix), port)))
+    }
+
+    /// Makes a session for a packet from outside, through the binding of `primary`.
+    ///
+    /// # Errors
+    /// As [`open_from_inside`](Self::open_from_inside).
+    #[cold]
+    pub(crate) fn open_from_outside(
+        &mut self,
+        primary: RecordId,
+        remote: Endpoint4,
+        subscriber: SubscriberKey,
+    ) -> Result<RecordId, DropReason> {
+        self.room()?;
+        let subscriber = self.subscribers.find_or_insert(subscriber)?;
+        let sessions = self.subscribers.get(subscriber).map_or(0, |s| s.sessions);
+        if sessions >= self.limits.sessions_per_subscriber {
+            self.subscribers.release_if_idle(subscriber);
+            return Err(DropReason::SubscriberSessionQuota);
+        }
+        let p = *self.get(primary);
+        let record = Session::new(Kind::Session, &p.inside(), p.outside(), p.address_ix, remote, subscriber);
+        let made = self.insert(record, Some(primary));
+        if made.is_err() {
+            self.subscribers.release_if_idle(subscriber);
+        }
+        made
+    }
+
+    /// Makes a binding of the configuration: an anchor that no timer ends.
+    ///
+    /// # Errors
+    /// `static_conflict` where the port is not free, `no_bib` where the address is in no pool of the
+    /// instance, and a full table.
+    pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), DropReason> {
+        let (addr, port) = b.inside;
+        let inside = &Inside { addr, port, transport: b.transport, instance };
+        let outside = b.outside;
+        if self.binding_of(inside).is_some() {
+            return Err(DropReason::StaticConflict);
+        }
+        let pool = self.pool_of(inside.instance);
+        let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
+        let address_ix = pool.address_ix(outside.0).ok_or(DropReason::NotInPool)?;
+        pool.reserve(inside.transport, outside.0, outside.1)?;
+        let nobody = (Ipv4Addr::UNSPECIFIED, 0);
+        let anchor = Session::new(Kind::Anchor, inside, outside, address_ix, nobody, NO_SUBSCRIBER);
+        self.insert(anchor, None).map(|_| ())
+    }
+
+    /// Whether another record fits.
+    fn room(&self) -> Result<(), DropReason> {
+        if self.free == NONE && self.high as usize >= self.records.len() {
+            return Err(DropReason::SessionTableFull);
+        }
+        Ok(())
+    }
+
+    fn take_free(&mut self) -> Result<RecordId, DropReason> {
+        self.room()?;
+        let id = if self.free != NONE {
+            let id = self.free;
+            self.free = self.get(id).next;
+            id
+        } else {
+            self.high += 1;
+            self.high - 1
+        };
+        Ok(id)
+    }
+
+    /// Puts a record into a ring and all tables. Where `primary` is none, the record is a new binding
+    /// whose port is allocated already. On `Err` the port of a new binding has been released.
+    fn insert(&mut self, record: Session, primary: Option<RecordId>) -> Result<RecordId, DropReason> {
+        let id = self.take_free()?;
+        *self.get_mut(id) = record;
+        if let Some(s) = self.subscribers.get_mut(record.subscriber) {
+            s.sessions += 1;
+        }
+        match primary {
+            None => self.link_alone(id),
+            Some(primary) => self.link_into_ring(id, primary),
+        }
+        let entered = self.enter(id, &record, primary.is_none());
+        if entered.is_err() {
+            self.unlink(id, primary.is_some());
+        }
+        entered.map(|()| id)
+    }
+
+    /// Enters a linked record into the indexes.
+    fn enter(&mut self, id: RecordId, record: &Session, new_binding: bool) -> Result<(), DropReason> {
+        let inside = record.inside();
+        if record.is_session() {
+            let hash = self.session_hash(&inside, record.remote());
+            self.sessions.insert(hash, id).map_err(|_| DropReason::SessionTableFull)?;
+            if self.find_peer(&inside, record.remote().0).is_none()
+                && let Some(peers) = &mut self.peers
+            {
+                let hash = key::peer(&self.hasher, &inside, record.remote().0);
+                peers.insert(hash, id).map_err(|_| DropReason::SessionTableFull)?;
+            }
+        }
+        if new_binding {
+            let hash = key::binding(&self.hasher, &inside);
+            self.bindings.insert(hash, id).map_err(|_| DropReason::BibTableFull)?;
+        }
+        Ok(())
+    }
+
+    fn link_alone(&mut self, id: RecordId) {
+        let record = self.get_mut(id);
+        record.next = id;
+        record.prev = id;
+        self.point_outside(id, id);
+    }
+
+    /// Links `id` next to a session with the same remote address, if there is one, else to the primary;
+    /// a session takes the primary's place from an anchor.
+    fn link_into_ring(&mut self, id: RecordId, primary: RecordId) {
+        let record = *self.get(id);
+        let beside = self.find_peer(&record.inside(), record.remote().0).unwrap_or(primary);
+        let next = self.get(beside).next;
+        self.get_mut(beside).next = id;
+        self.get_mut(next).prev = id;
+        let new = self.get_mut(id);
+        new.prev = beside;
+        new.next = next;
+        if self.get(primary).is_anchor() && record.is_session() {
+            self.make_primary(primary, id);
+        }
+    }
+
+    /// Lets the pool's outside table point to `to` where `of` says.
+    fn point_outside(&mut self, of: RecordId, to: RecordId) {
+        let s = *self.get(of);
+        let pool = self.pool_of(s.instance);
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.set_binding(s.transport(), s.address_ix, s.outside_port, to);
+        }
+    }
+
+    fn make_primary(&mut self, old: RecordId, new: RecordId) {
+        let hash = key::binding(&self.hasher, &self.get(old).inside());
+        self.bindings.replace(hash, old, new);
+        self.point_outside(new, new);
+    }
+
+    /// Ends a session; its binding goes with the last one (RFC 6146 3.5.1), its port with the binding.
+    pub(crate) fn close(&mut self, id: RecordId) {
+        if self.get(id).is_session() {
+            self.unlink(id, true);
+        }
+    }
+
+    /// Takes a record out of every table it is in. `counted`: its port is among its subscriber's.
+    fn unlink(&mut self, id: RecordId, counted: bool) {
+        let record = *self.get(id);
+        let inside = record.inside();
+        if record.is_session() {
+            self.sessions.remove(self.session_hash(&inside, record.remote()), id);
+            self.forget_peer(id, &record);
+        }
+        if record.next == id {
+            self.end_binding(id, &record, counted);
+        } else {
+            self.get_mut(record.prev).next = record.next;
+            self.get_mut(record.next).prev = record.prev;
+            if self.binding_of(&inside) == Some(id) {
+                self.make_primary(id, record.next);
+            }
+        }
+        if let Some(s) = self.subscribers.get_mut(record.subscriber) {
+            s.sessions -= 1;
+            self.subscribers.release_if_idle(record.subscriber);
+        }
+        let next = self.free;
+        let slot = self.get_mut(id);
+        *slot = <Session as zerocopy::FromZeros>::new_zeroed();
+        slot.next = next;
+        self.free = id;
+    }
+
+    fn end_binding(&mut self, id: RecordId, record: &Session, counted: bool) {
+        let hash = key::binding(&self.hasher, &record.inside());
+        self.bindings.remove(hash, id);
+        self.point_outside(id, NONE);
+        let pool = self.pool_of(record.instance);
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.release(record.transport(), record.address_ix, record.outside_port);
+        }
+        if counted && let Some(s) = self.subscribers.get_mut(record.subscriber) {
+            s.ports -= 1;
+        }
+    }
+
+    /// Hands the peer entry of a session that ends to a neighbour with the same remote address.
+    fn forget_peer(&mut self, id: RecordId, record: &Session) {
+        let Some(peers) = &self.peers else { return };
+        let inside = record.inside();
+        let remote = record.remote().0;
+        let hash = key::peer(&self.hasher, &inside, remote);
+        if peers.find(hash, |candidate| candidate == id).is_none() {
+            return;
+        }
+        let heir = [record.next, record.prev]
+            .into_iter()
+            .find(|&n| n != id && self.get(n).is_session() && self.get(n).remote().0 == remote);
+        if let Some(peers) = &mut self.peers {
+            match heir {
+                Some(heir) => peers.replace(hash, id, heir),
+                None => peers.remove(hash, id),
+            };
+        }
+    }
+}

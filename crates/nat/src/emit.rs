@@ -1,0 +1,115 @@
+//! Packets that the engine makes besides those it was given: further fragments, released ones, probes,
+//! late errors. They lie in one arena until the caller has drained them.
+
+use crate::engine::Emitted;
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use gatun_wire::{DropReason, HEADROOM, Packet};
+
+/// The most that one received packet may cause: 64 KB cut into fragments of 1280 bytes, or as many held
+/// fragments released, each with headroom.
+const WORST_CASE: usize = 512 << 10;
+const ARENA: usize = 4 * WORST_CASE;
+const ENTRIES: usize = 4096;
+const ENTRIES_WORST_CASE: usize = ENTRIES / 4;
+
+struct Entry {
+    after: usize,
+    start: usize,
+    len: usize,
+}
+
+pub(crate) struct Emit {
+    arena: Box<[u8]>,
+    used: usize,
+    entries: Vec<Entry>,
+    /// Index in the burst of the packet that is being processed.
+    pub(crate) after: usize,
+}
+
+impl Emit {
+    pub(crate) fn new() -> Self {
+        Emit {
+            arena: vec![0; ARENA].into_boxed_slice(),
+            used: 0,
+            entries: Vec::with_capacity(ENTRIES),
+            after: 0,
+        }
+    }
+
+    /// Whether another packet may be processed.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.used == 0
+            || (ARENA - self.used >= WORST_CASE && ENTRIES - self.entries.len() >= ENTRIES_WORST_CASE)
+    }
+
+    /// Adds a packet given in two parts.
+    ///
+    /// # Errors
+    /// `emit_full`.
+    pub(crate) fn push(&mut self, head: &[u8], tail: &[u8]) -> Result<(), DropReason> {
+        let start = self.used + HEADROOM;
+        let middle = start + head.len();
+        let end = middle + tail.len();
+        if self.entries.len() == ENTRIES {
+            return Err(DropReason::EmitFull);
+        }
+        let room = self.arena.get_mut(start..end).ok_or(DropReason::EmitFull)?;
+        let (a, b) = room.split_at_mut(head.len());
+        a.copy_from_slice(head);
+        b.copy_from_slice(tail);
+        self.entries.push(Entry { after: self.after, start, len: end - start });
+        self.used = end;
+        Ok(())
+    }
+
+    /// Gives all packets away, in order.
+    pub(crate) fn drain(&mut self, mut send: impl FnMut(Emitted<'_>)) {
+        for e in self.entries.drain(..) {
+            let Some(buf) = self.arena.get_mut(e.start - HEADROOM..e.start + e.len) else { continue };
+            if let Some(packet) = Packet::new(buf, HEADROOM, e.len) {
+                send(Emitted { after: e.after, packet });
+            }
+        }
+        self.used = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_come_out_in_order_with_headroom_and_the_arena_is_free_again() {
+        let mut emit = Emit::new();
+        for i in 0..3u8 {
+            emit.after = usize::from(i);
+            emit.push(&[i; 40], &[0xee; 100]).unwrap();
+        }
+        let mut seen = Vec::new();
+        emit.drain(|e| {
+            assert_eq!(e.packet.headroom(), HEADROOM);
+            seen.push((e.after, e.packet.bytes()[0], e.packet.len()));
+        });
+        assert_eq!(seen, [(0, 0, 140), (1, 1, 140), (2, 2, 140)]);
+        assert_eq!(emit.used, 0);
+    }
+
+    #[test]
+    fn a_full_arena_says_so_and_keeps_what_it_has() {
+        let mut emit = Emit::new();
+        let big = vec![0u8; 60_000];
+        let mut fit = 0;
+        while emit.push(&[], &big).is_ok() {
+            fit += 1;
+        }
+        assert!(fit >= WORST_CASE / 60_200);
+        assert!(!emit.has_room());
+        let mut seen = 0;
+        emit.drain(|_| seen += 1);
+        assert_eq!(seen, fit);
+        assert!(emit.has_room());
+    }
+}

@@ -1,0 +1,74 @@
+//! Which ICMP error a reason causes: one table for each family (RFC 7915 4.4, 5.4; RFC 6146 3.5).
+
+use gatun_wire::icmp_error::{self, Message};
+use gatun_wire::rfc7915::mtu;
+use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Settings};
+
+const fn unreachable6(code: u8) -> Option<Message> {
+    Some(Message { kind: 1, code, word: 0 })
+}
+
+const fn unreachable4(code: u8) -> Option<Message> {
+    Some(Message { kind: 3, code, word: 0 })
+}
+
+/// The ICMPv6 error that answers an IPv6 packet dropped for `reason`; `None` is silence.
+pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -> Option<Message> {
+    use DropReason::*;
+    match reason {
+        TtlExceeded => Some(Message { kind: 3, code: 0, word: 0 }),
+        TooBig6 => Some(Message { kind: 2, code: 0, word: mtu::packet_too_big(settings) }),
+        RoutingSegmentsLeft => Some(Message { kind: 4, code: 0, word: Ipv6View::segments_left_at(packet)? }),
+        // RFC 6146 3.5: other protocols.
+        UnsupportedProtocol => unreachable6(4),
+        // RFC 7915 5.4: administratively prohibited, unless something else is said.
+        ExtensionAfterFragment
+        | AuthenticationHeader
+        | WellKnownNonGlobal
+        | Denylist
+        | AddressDependentFilter
+        | SubscriberPortQuota
+        | SubscriberSessionQuota
+        | SubscriberRate => unreachable6(1),
+        // RFC 4443 3.1: failed ingress policy.
+        SourceNotAllowed => unreachable6(5),
+        NoEam => unreachable6(0),
+        // RFC 6146 3.5.1.1: no transport address to be had.
+        PortsExhausted | PoolEmpty | SessionTableFull | BibTableFull | SubscriberTableFull => unreachable6(3),
+        _ => None,
+    }
+}
+
+/// The ICMPv4 error that answers an IPv4 packet dropped for `reason`.
+pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -> Option<Message> {
+    use DropReason::*;
+    match reason {
+        TtlExceeded => Some(Message { kind: 11, code: 0, word: 0 }),
+        TooBig4 => {
+            let view = Ipv4View::parse(packet).ok()?;
+            Some(Message { kind: 3, code: 4, word: mtu::fragmentation_needed(&view, settings).into() })
+        }
+        SourceRoute => unreachable4(5),
+        UnsupportedProtocol | AuthenticationHeader => unreachable4(2),
+        NoBib => unreachable4(3),
+        NoEam => unreachable4(1),
+        Denylist | AddressDependentFilter | ExternalSynPolicy => unreachable4(13),
+        SubscriberSessionQuota | SubscriberRate | SessionTableFull | SubscriberTableFull => unreachable4(1),
+        _ => None,
+    }
+}
+
+/// Whether an error may answer this IPv6 packet (RFC 4443 2.4 e), whose headers may be what is wrong
+/// with it.
+pub(crate) fn may_answer6(packet: &[u8]) -> bool {
+    match Ipv6View::parse(packet) {
+        Ok(view) => icmp_error::may_answer6(&view, view.l4(packet).unwrap_or(L4::Other)),
+        Err(_) => Ipv6View::parse_fixed(packet).is_ok_and(|v| icmp_error::may_answer6(&v, L4::Other)),
+    }
+}
+
+/// Whether an error may answer this IPv4 packet (RFC 1812 4.3.2.7).
+pub(crate) fn may_answer4(packet: &[u8]) -> bool {
+    Ipv4View::parse(packet)
+        .is_ok_and(|view| icmp_error::may_answer4(&view, view.l4(packet).unwrap_or(L4::Other)))
+}

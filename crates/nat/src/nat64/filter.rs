@@ -1,0 +1,152 @@
+//! From outside: which packets a binding lets in (RFC 6146 3.5; RFC 4787 5).
+
+use super::{Nat64, Query, inbound_of, set_prefix};
+use crate::bib::Place;
+use crate::plan::{Filtering, Transport};
+use crate::session::{Endpoint4, RecordId};
+use crate::shared::Shared;
+use crate::tcp_fsm::{Segment, Side, classify};
+use crate::time::Instant;
+use gatun_wire::{DropReason, Ports, To6};
+
+/// Why a packet from outside goes no further.
+pub(crate) enum Refused {
+    /// It is dropped.
+    Drop(DropReason),
+    /// It is a SYN that the inside may yet answer: it is to be held for six seconds. Where it can't be
+    /// held, the reason to drop it (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+    Hold(DropReason),
+}
+
+impl From<DropReason> for Refused {
+    fn from(reason: DropReason) -> Self {
+        Refused::Drop(reason)
+    }
+}
+
+/// Where a packet from outside goes: the instance of its binding, and the IPv6 form.
+pub(crate) struct Admitted {
+    pub(crate) instance: u8,
+    pub(crate) to: To6,
+}
+
+/// Decides on a query from `remote` to the pool address at `place`, and updates its session.
+#[inline]
+pub(crate) fn admit(
+    nats: &[Nat64],
+    sh: &mut Shared,
+    now: Instant,
+    place: Place,
+    query: &Query,
+    remote: Endpoint4,
+) -> Result<Admitted, Refused> {
+    let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
+        return Err(unbound(sh, place, query));
+    };
+    let nat = instance_of(nats, sh, primary)?;
+    let found = sh.tables.session_of_binding(primary, remote);
+    if let Some(id) = nat.alive(&mut sh.tables, found, now) {
+        let session = sh.tables.get_mut(id);
+        nat.update(session, Side::V4, query, now);
+        let to = inbound_of(session, nat.prefix(session.pool6));
+        return Ok(Admitted { instance: nat.index, to });
+    }
+    without_session(nat, sh, now, place, query, remote)
+}
+
+fn instance_of<'n>(nats: &'n [Nat64], sh: &Shared, id: RecordId) -> Result<&'n Nat64, DropReason> {
+    nats.get(usize::from(sh.tables.get(id).instance)).ok_or(DropReason::NoBib)
+}
+
+/// Nothing is bound there (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
+#[cold]
+fn unbound(sh: &Shared, place: Place, query: &Query) -> Refused {
+    if !sh.tables.covers(place, query.transport, query.dst_port) {
+        return Refused::Drop(DropReason::NotInPool);
+    }
+    if query.transport == Transport::Tcp && classify(query.flags) == Ok(Segment::Syn) {
+        return Refused::Hold(DropReason::NoBib);
+    }
+    Refused::Drop(DropReason::NoBib)
+}
+
+/// A binding without a session for this remote endpoint.
+#[cold]
+fn without_session(
+    nat: &Nat64,
+    sh: &mut Shared,
+    now: Instant,
+    place: Place,
+    query: &Query,
+    remote: Endpoint4,
+) -> Result<Admitted, Refused> {
+    // A session that was found dead may have taken its binding with it.
+    let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
+        return Err(unbound(sh, place, query));
+    };
+    let opens = Nat64::may_open(query)?;
+    let allowed = match nat.filtering {
+        Filtering::EndpointIndependent => true,
+        Filtering::AddressDependent => nat.knows_peer(sh, primary, remote, now),
+    };
+    match query.transport {
+        Transport::Tcp if opens && !nat.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
+        Transport::Tcp if opens && !allowed => Err(Refused::Hold(DropReason::AddressDependentFilter)),
+        Transport::Icmp if opens && !nat.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
+        Transport::Icmp if !opens => Err(DropReason::NoSession.into()),
+        _ if !allowed => Err(DropReason::AddressDependentFilter.into()),
+        _ => {
+            let first_prefix = sh.tables.get(primary).pool6;
+            nat.check_embedded(first_prefix, remote.0)?;
+            if opens {
+                open(nat, sh, now, primary, query, remote)
+            } else {
+                by_binding(nat, sh, primary, remote)
+            }
+        }
+    }
+}
+
+fn open(
+    nat: &Nat64,
+    sh: &mut Shared,
+    now: Instant,
+    primary: RecordId,
+    query: &Query,
+    remote: Endpoint4,
+) -> Result<Admitted, Refused> {
+    let p = *sh.tables.get(primary);
+    let id = sh.tables.open_from_outside(primary, remote, nat.subscriber(p.inside_addr()))?;
+    let session = sh.tables.get_mut(id);
+    set_prefix(session, p.pool6, nat.prefix(p.pool6));
+    nat.begin(session, Side::V4, query.transport, now);
+    Ok(Admitted { instance: nat.index, to: inbound_of(session, nat.prefix(p.pool6)) })
+}
+
+/// RFC 6146 3.5.2.2, CLOSED: a TCP packet that is no SYN passes by the binding and makes no state.
+fn by_binding(nat: &Nat64, sh: &Shared, primary: RecordId, remote: Endpoint4) -> Result<Admitted, Refused> {
+    let p = sh.tables.get(primary);
+    let from = (remote.0, p.outside().0);
+    let to = (nat.prefix(p.pool6).embed(remote.0), p.inside_addr());
+    let ports = Ports::Set { src: remote.1, dst: p.inside_port };
+    Ok(Admitted { instance: nat.index, to: To6::new(from, to, ports) })
+}
+
+impl Nat64 {
+    /// Address-dependent filtering (RFC 4787 5): whether the binding has a live session with the remote
+    /// address. Sessions found dead on the way are ended, a few at a time.
+    fn knows_peer(&self, sh: &mut Shared, primary: RecordId, remote: Endpoint4, now: Instant) -> bool {
+        const DEAD_MAX: usize = 16;
+        let inside = sh.tables.get(primary).inside();
+        for _ in 0..DEAD_MAX {
+            let found = sh.tables.find_peer(&inside, remote.0);
+            if found.is_none() {
+                return false;
+            }
+            if self.alive(&mut sh.tables, found, now).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+}

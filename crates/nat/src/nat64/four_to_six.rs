@@ -1,0 +1,90 @@
+//! From outside: IPv4 packets to a pool address (RFC 6146 3.5, 3.6.2, 3.7).
+
+use super::filter::{self, Refused};
+use super::{Nat64, Query};
+use crate::bib::Place;
+use crate::session::Endpoint4;
+use crate::shared::Shared;
+use crate::special;
+use crate::step::Step;
+use crate::time::Instant;
+use gatun_wire::rfc7915::four_to_six as wire;
+use gatun_wire::{DropReason, Ipv4View, L4, Packet, To6};
+
+/// A packet from outside, as the first pass over a burst leaves it for the second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct From4 {
+    pub(crate) view: Ipv4View,
+    pub(crate) l4: L4,
+    pub(crate) place: Place,
+}
+
+/// Translates a query from outside: a whole packet, or a first fragment.
+#[inline]
+pub(crate) fn query(
+    nats: &[Nat64],
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: &From4,
+    query: &Query,
+) -> Result<Step, DropReason> {
+    let remote = (from.view.src, query.src_port);
+    match decide(nats, sh, now, from, query, remote) {
+        Ok((nat, to)) => wire::translate(packet, &from.view, from.l4, &to, &nat.settings).map(Step::forward),
+        Err(Refused::Drop(reason)) => Err(reason),
+        Err(Refused::Hold(reason)) => hold_syn(nats, sh, now, packet, from, query, remote, reason),
+    }
+}
+
+/// Filters and updates, and computes the outgoing addresses and ports.
+#[inline]
+pub(crate) fn decide<'n>(
+    nats: &'n [Nat64],
+    sh: &mut Shared,
+    now: Instant,
+    from: &From4,
+    query: &Query,
+    remote: Endpoint4,
+) -> Result<(&'n Nat64, To6), Refused> {
+    if special::illegal_source4(from.view.src) {
+        return Err(DropReason::SourceMartian.into());
+    }
+    // A packet that ends here changes no state.
+    if from.view.ttl <= 1 {
+        return Err(DropReason::TtlExceeded.into());
+    }
+    let admitted = filter::admit(nats, sh, now, from.place, query, remote)?;
+    let nat = nats.get(usize::from(admitted.instance)).ok_or(DropReason::NoBib)?;
+    Ok((nat, admitted.to))
+}
+
+/// RFC 6146 3.5.2.2, RFC 5382 REQ-4: an unsolicited SYN waits six seconds for the inside to open the
+/// connection itself; only then it is answered.
+#[cold]
+#[allow(clippy::too_many_arguments)]
+fn hold_syn(
+    nats: &[Nat64],
+    sh: &mut Shared,
+    now: Instant,
+    packet: &Packet<'_>,
+    from: &From4,
+    query: &Query,
+    remote: Endpoint4,
+    otherwise: DropReason,
+) -> Result<Step, DropReason> {
+    let Some(nat) = nats.iter().find(|n| sh.tables.pool_of(n.index) == from.place.pool) else {
+        return Err(otherwise);
+    };
+    if !nat.external_tcp {
+        return Err(DropReason::ExternalSynPolicy);
+    }
+    let until = now.plus_ms(u64::from(nat.timeouts.tcp_incoming_syn_ms));
+    let outside = (from.view.dst, query.dst_port);
+    match sh.syns.store(now, until, packet.bytes(), outside, remote) {
+        Ok(true) => Ok(Step::Held),
+        // One of this connection is held already.
+        Ok(false) => Err(otherwise),
+        Err(_) => Err(DropReason::SynStoreFull),
+    }
+}

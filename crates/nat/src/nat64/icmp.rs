@@ -1,0 +1,169 @@
+//! ICMP errors (RFC 6146 3.4, 3.5.3, 3.6; RFC 5508 4): found by the packet inside them. They change no
+//! state and extend no life.
+
+use super::four_to_six::From4;
+use super::hairpin::inner_settings;
+use super::{From6, Nat64, Query};
+use crate::bib::Place;
+use crate::plan::{IcmpErrorSource, Transport};
+use crate::session::{Endpoint4, RecordId};
+use crate::shared::Shared;
+use crate::special;
+use crate::step::Step;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::rfc7915::{icmp_4to6, icmp_6to4};
+use gatun_wire::{DropReason, Ipv4View, L4, Packet, Ports, To4, To6, Whole};
+
+/// An error from inside, about a packet from outside.
+pub(crate) fn six_to_four(
+    nats: &[Nat64],
+    sh: &mut Shared,
+    packet: &mut Packet<'_>,
+    from: &From6,
+) -> Result<Step, DropReason> {
+    let nat = nats.get(usize::from(from.instance)).ok_or(DropReason::IcmpErrorNoState)?;
+    nat.check_source(from.view.src)?;
+    let embedded = icmp_6to4::embedded(packet.bytes(), &from.view)?;
+    // Inside it is a packet that we sent: from a prefix to the inside host.
+    let about = embedded.view;
+    let pool6 = nat.prefix_of(about.src).ok_or(DropReason::IcmpInnerUntranslatable)?;
+    let remote = nat.prefix(pool6).extract_unchecked(about.src);
+    let query = Query::of(embedded.l4, false).ok_or(DropReason::IcmpErrorNoState)?;
+    let inside = super::inside_of(nat, about.dst, query.dst_port, query.transport);
+    let primary = sh.tables.binding_of(&inside).ok_or(DropReason::IcmpErrorNoState)?;
+    let outside = sh.tables.get(primary).outside();
+
+    let ports = ports(query.transport, query.src_port, outside.1, outside.1);
+    let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
+    let dst = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
+    let settings = &nat.settings;
+    let id = sh.idents.next(u64::from(u32::from(dst)) << 32);
+    let Some(place) = sh.tables.locate(dst) else {
+        icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, settings)?;
+        return Ok(Step::forward(Whole::Yes));
+    };
+    // RFC 6146 3.8, RFC 5508 REQ-7: the sender is inside too. All that can fail is looked up first.
+    if from.view.hop_limit <= 2 {
+        return Err(DropReason::TtlExceeded);
+    }
+    let echo = query.transport == Transport::Icmp;
+    let sender = (remote, if echo { outside.1 } else { query.src_port });
+    let back = sender_inside(nats, sh, place, sender, outside.0, &query)?;
+    let settings = inner_settings(settings);
+    icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
+    Ok(match turn(packet, &back, &settings) {
+        Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
+        Err(reason) => Step::Lost(reason),
+    })
+}
+
+/// The addresses of an error's IPv6 form: its own, and those of the packet inside it.
+struct Inward {
+    src: Ipv6Addr,
+    dst: Ipv6Addr,
+    about_dst: Ipv6Addr,
+    ports: Ports,
+}
+
+/// Where an error goes that turned out to be about a packet of an inside host: `sender` is that host's
+/// outside address and port, `peer` the outside address of the host that sent the error.
+fn sender_inside(
+    nats: &[Nat64],
+    sh: &Shared,
+    place: Place,
+    sender: Endpoint4,
+    peer: Ipv4Addr,
+    query: &Query,
+) -> Result<Inward, DropReason> {
+    let primary =
+        sh.tables.binding_at(place, query.transport, sender.1).ok_or(DropReason::IcmpErrorNoState)?;
+    let p = sh.tables.get(primary);
+    let nat = nats.get(usize::from(p.instance)).ok_or(DropReason::IcmpErrorNoState)?;
+    let peer6 = nat.prefix(p.pool6).embed(peer);
+    Ok(Inward {
+        src: peer6,
+        dst: p.inside_addr(),
+        about_dst: peer6,
+        ports: ports(query.transport, p.inside_port, 0, p.inside_port),
+    })
+}
+
+/// The second half of a hairpinned error: IPv4 only between two lines of code, back to IPv6.
+fn turn(packet: &mut Packet<'_>, back: &Inward, settings: &gatun_wire::Settings) -> Result<(), DropReason> {
+    let view = Ipv4View::parse(packet.bytes())?;
+    let embedded = icmp_4to6::embedded(packet.bytes(), &view)?;
+    let about = embedded.view;
+    let ports = match (back.ports, Query::of(embedded.l4, true)) {
+        (Ports::Set { src, .. }, Some(query)) => Ports::Set { src, dst: query.dst_port },
+        (other, _) => other,
+    };
+    let inner = To6::new((about.src, about.dst), (back.dst, back.about_dst), ports);
+    icmp_4to6::translate(packet, &view, &embedded, (back.src, back.dst), &inner, settings)
+}
+
+/// An error from outside, about a packet from inside.
+pub(crate) fn four_to_six(
+    nats: &[Nat64],
+    sh: &mut Shared,
+    packet: &mut Packet<'_>,
+    from: &From4,
+) -> Result<Step, DropReason> {
+    let embedded = icmp_4to6::embedded(packet.bytes(), &from.view)?;
+    // Inside it is a packet that we sent: from a pool address to the remote host.
+    let about = embedded.view;
+    let query = Query::of(embedded.l4, true).ok_or(DropReason::IcmpErrorNoState)?;
+    let place = sh.tables.locate(about.src).ok_or(DropReason::IcmpErrorNoState)?;
+    let primary =
+        sh.tables.binding_at(place, query.transport, query.src_port).ok_or(DropReason::IcmpErrorNoState)?;
+    let (p, pool6) = binding_and_prefix(sh, primary, (about.dst, query.dst_port));
+    let nat = nats.get(usize::from(p.instance)).ok_or(DropReason::IcmpErrorNoState)?;
+    let prefix = nat.prefix(pool6);
+    let remote6 = prefix.embed(about.dst);
+    let ports = ports(query.transport, p.inside_port, query.dst_port, p.inside_port);
+    let inner = To6::new((about.src, about.dst), (p.inside_addr(), remote6), ports);
+    let src = match nat.icmp_error_source {
+        IcmpErrorSource::Router if nat.can_stand_for(pool6, from.view.src) => prefix.embed(from.view.src),
+        _ => remote6,
+    };
+    let outer = (src, p.inside_addr());
+    icmp_4to6::translate(packet, &from.view, &embedded, outer, &inner, &nat.settings)?;
+    Ok(Step::forward(Whole::Yes))
+}
+
+/// The binding's record, and the prefix that its inside host uses towards `remote`.
+fn binding_and_prefix(sh: &Shared, primary: RecordId, remote: Endpoint4) -> (crate::session::Session, u8) {
+    let p = *sh.tables.get(primary);
+    let session = sh.tables.session_of_binding(primary, remote);
+    (p, session.map_or(p.pool6, |id| sh.tables.get(id).pool6))
+}
+
+/// Ports of the packet inside an error.
+fn ports(transport: Transport, src: u16, dst: u16, echo_id: u16) -> Ports {
+    match transport {
+        Transport::Icmp => Ports::EchoId(echo_id),
+        _ => Ports::Set { src, dst },
+    }
+}
+
+impl Nat64 {
+    /// Whether a router's IPv4 address can be shown to the inside. A private one can't under the
+    /// well-known prefix (RFC 6052 3.1); the error is then shown to come from the packet's destination.
+    fn can_stand_for(&self, pool6: u8, router: Ipv4Addr) -> bool {
+        !special::illegal_source4(router) && self.check_embedded(pool6, router).is_ok()
+    }
+}
+
+/// Whether a transport header is one that [`Query::of`] can't read, and why that is dropped.
+pub(crate) fn unusable(l4: L4) -> DropReason {
+    match l4 {
+        L4::IcmpOther { kind } if is_single_hop(kind) => DropReason::IcmpSingleHop,
+        L4::IcmpOther { .. } => DropReason::IcmpUnknownType,
+        _ => DropReason::UnsupportedProtocol,
+    }
+}
+
+/// ICMPv6 types that never leave a link: MLD (130 to 132, 143) and neighbour discovery (133 to 137).
+/// ICMPv4: router discovery (9, 10).
+fn is_single_hop(kind: u8) -> bool {
+    matches!(kind, 130..=137 | 143 | 9 | 10)
+}

@@ -1,0 +1,285 @@
+//! Session records: one cache line each, all of a session that a packet needs in either direction.
+//!
+//! ```text
+//!   0  inside address (16)          X'
+//!  16  remote address (4), inside port (2), remote port (2)      Z, x, z
+//!  24  outside address (4), outside port (2), address delta (2)  T, t
+//!  32  expires (4), next (4), prev (4), subscriber (4)
+//!  48  outside address number (4), kind, state, transport, instance, pool6, flags
+//! ```
+//! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
+//! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::bib`]. A static
+//! binding's ring holds an [`Kind::Anchor`] that is no session.
+
+use crate::plan::Transport;
+use crate::subscriber::SubscriberKey;
+use crate::tcp_fsm::TcpState;
+use crate::time::Instant;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::hash::Hasher64;
+use gatun_wire::checksum::Delta;
+
+/// The number of a record. Zero is nobody: record 0 is never used.
+pub(crate) type RecordId = u32;
+
+/// No record.
+pub(crate) const NONE: RecordId = 0;
+
+/// What a record is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Free = 0,
+    Session = 1,
+    /// The place of a static binding.
+    Anchor = 2,
+}
+
+/// Engine time in units of 64 ms, rounded up: a lifetime is never shorter than configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tick(pub(crate) u32);
+
+impl Tick {
+    const SHIFT: u32 = 6;
+
+    /// The tick that has begun at `now`.
+    #[inline]
+    pub(crate) fn at(now: Instant) -> Tick {
+        Tick((now.0 >> Self::SHIFT) as u32)
+    }
+
+    /// The first tick by which `lifetime_ms` have passed since `now`.
+    #[inline]
+    pub(crate) fn after(now: Instant, lifetime_ms: u32) -> Tick {
+        Tick(((now.0 + u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1) >> Self::SHIFT) as u32)
+    }
+}
+
+/// One session, or the anchor of a static binding.
+#[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
+#[repr(C, align(64))]
+pub(crate) struct Session {
+    inside_addr: [u8; 16],
+    remote_addr: u32,
+    pub(crate) inside_port: u16,
+    pub(crate) remote_port: u16,
+    outside_addr: u32,
+    pub(crate) outside_port: u16,
+    address_delta: u16,
+    expires: u32,
+    pub(crate) next: RecordId,
+    pub(crate) prev: RecordId,
+    pub(crate) subscriber: u32,
+    pub(crate) address_ix: u32,
+    kind: u8,
+    pub(crate) state: u8,
+    transport: u8,
+    pub(crate) instance: u8,
+    pub(crate) pool6: u8,
+    _spare: [u8; 7],
+}
+
+const _: () = assert!(size_of::<Session>() == 64);
+
+/// Inside transport address of one instance: what a binding is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    pub(crate) addr: Ipv6Addr,
+    pub(crate) port: u16,
+    pub(crate) transport: Transport,
+    pub(crate) instance: u8,
+}
+
+/// An IPv4 transport address: `(T, t)` outside or `(Z, z)` of a remote host.
+pub(crate) type Endpoint4 = (Ipv4Addr, u16);
+
+impl Session {
+    /// A record for `inside` behind `outside`, talking to `remote`.
+    pub(crate) fn new(
+        kind: Kind,
+        inside: &Inside,
+        outside: Endpoint4,
+        address_ix: u32,
+        remote: Endpoint4,
+        subscriber: u32,
+    ) -> Self {
+        Session {
+            inside_addr: inside.addr.octets(),
+            remote_addr: u32::from(remote.0),
+            inside_port: inside.port,
+            remote_port: remote.1,
+            outside_addr: u32::from(outside.0),
+            outside_port: outside.1,
+            address_delta: 0,
+            expires: 0,
+            next: NONE,
+            prev: NONE,
+            subscriber,
+            address_ix,
+            kind: kind as u8,
+            state: 0,
+            transport: inside.transport as u8,
+            instance: inside.instance,
+            pool6: 0,
+            _spare: [0; 7],
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.kind == Kind::Free as u8
+    }
+
+    #[inline]
+    pub(crate) fn is_session(&self) -> bool {
+        self.kind == Kind::Session as u8
+    }
+
+    #[inline]
+    pub(crate) fn is_anchor(&self) -> bool {
+        self.kind == Kind::Anchor as u8
+    }
+
+    #[inline]
+    pub(crate) fn transport(&self) -> Transport {
+        match self.transport {
+            0 => Transport::Tcp,
+            1 => Transport::Udp,
+            _ => Transport::Icmp,
+        }
+    }
+
+    /// The state of a TCP session.
+    #[inline]
+    pub(crate) fn tcp_state(&self) -> TcpState {
+        TcpState::from_u8(self.state).unwrap_or(TcpState::Trans)
+    }
+
+    #[inline]
+    pub(crate) fn inside_addr(&self) -> Ipv6Addr {
+        Ipv6Addr::from(self.inside_addr)
+    }
+
+    #[inline]
+    pub(crate) fn inside(&self) -> Inside {
+        Inside {
+            addr: self.inside_addr(),
+            port: self.inside_port,
+            transport: self.transport(),
+            instance: self.instance,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn outside(&self) -> Endpoint4 {
+        (Ipv4Addr::from(self.outside_addr), self.outside_port)
+    }
+
+    #[inline]
+    pub(crate) fn remote(&self) -> Endpoint4 {
+        (Ipv4Addr::from(self.remote_addr), self.remote_port)
+    }
+
+    /// Whether this is the session of `inside` with `remote`.
+    #[inline]
+    pub(crate) fn is(&self, inside: &Inside, remote: Endpoint4) -> bool {
+        self.is_session() && self.is_remote(remote) && self.is_inside(inside)
+    }
+
+    #[inline]
+    pub(crate) fn is_remote(&self, remote: Endpoint4) -> bool {
+        (self.remote_addr == u32::from(remote.0)) & (self.remote_port == remote.1)
+    }
+
+    /// Whether this record belongs to the binding of `inside`.
+    #[inline]
+    pub(crate) fn is_inside(&self, inside: &Inside) -> bool {
+        (self.inside_addr == inside.addr.octets())
+            & (self.inside_port == inside.port)
+            & (self.transport == inside.transport as u8)
+            & (self.instance == inside.instance)
+    }
+
+    /// The checksum change of the addresses from inside form to outside form; its inverse goes back.
+    #[inline]
+    pub(crate) fn address_delta(&self) -> Delta {
+        Delta(self.address_delta)
+    }
+
+    pub(crate) fn set_pool6(&mut self, pool6: u8, delta: Delta) {
+        self.pool6 = pool6;
+        self.address_delta = delta.0;
+    }
+
+    #[inline]
+    pub(crate) fn expires(&self) -> Tick {
+        Tick(self.expires)
+    }
+
+    /// Sets the end of life; the line is written only where it changes.
+    #[inline]
+    pub(crate) fn live_until(&mut self, tick: Tick) {
+        if self.expires != tick.0 {
+            self.expires = tick.0;
+        }
+    }
+}
+
+/// Hashes of the three look-ups, keyed and told apart by their last word.
+pub(crate) mod key {
+    use super::*;
+
+    const SESSION: u64 = 1 << 32;
+    const BINDING: u64 = 2 << 32;
+    const PEER: u64 = 3 << 32;
+    const SUBSCRIBER: u64 = 4 << 32;
+
+    #[inline]
+    fn hash(hasher: &Hasher64, inside: &Inside, remote: u64, what: u64) -> u64 {
+        let addr = u128::from_ne_bytes(inside.addr.octets());
+        let tail =
+            what | u64::from(inside.port) << 16 | u64::from(inside.instance) << 8 | inside.transport as u64;
+        hasher.hash4([addr as u64, (addr >> 64) as u64, remote, tail])
+    }
+
+    /// Of a session: inside and remote transport addresses.
+    #[inline]
+    pub(crate) fn session(hasher: &Hasher64, inside: &Inside, remote: Endpoint4) -> u64 {
+        hash(hasher, inside, u64::from(u32::from(remote.0)) << 16 | u64::from(remote.1), SESSION)
+    }
+
+    /// Of a binding: the inside transport address.
+    #[inline]
+    pub(crate) fn binding(hasher: &Hasher64, inside: &Inside) -> u64 {
+        hash(hasher, inside, 0, BINDING)
+    }
+
+    /// Of a subscriber: which address of a pool it begins with.
+    pub(crate) fn subscriber(hasher: &Hasher64, subscriber: SubscriberKey) -> u64 {
+        let tail = SUBSCRIBER | u64::from(subscriber.instance);
+        hasher.hash4([subscriber.prefix as u64, (subscriber.prefix >> 64) as u64, 0, tail])
+    }
+
+    /// Of a binding's peer address, whatever its port: address-dependent filtering asks for it.
+    #[inline]
+    pub(crate) fn peer(hasher: &Hasher64, inside: &Inside, remote: Ipv4Addr) -> u64 {
+        hash(hasher, inside, u64::from(u32::from(remote)), PEER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_never_shorter_than_configured() {
+        for now in [0u64, 1, 63, 64, 65, 1_000_003] {
+            for lifetime in [1u32, 64, 2_000, 300_000] {
+                let end = Tick::after(Instant(now), lifetime);
+                let last = Instant(now + u64::from(lifetime) - 1);
+                assert!(Tick::at(last) < end, "still alive a millisecond before");
+                assert!(Tick::at(Instant(now + u64::from(lifetime) + 64)) >= end);
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What all instances of one engine share: state tables, counters, and the packets to be emitted.
+
+use crate::bib::Tables;
+use crate::counters::{Counters, Direction};
+use crate::emit::Emit;
+use crate::icmp_limit::IcmpLimit;
+use crate::ident::Idents;
+use crate::nat64::fragments::Fragments;
+use crate::syn_store::SynStore;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::DropReason;
+
+/// State and outlets, apart from the instances that use them.
+pub(crate) struct Shared {
+    pub(crate) own4: Option<Ipv4Addr>,
+    pub(crate) own6: Option<Ipv6Addr>,
+    pub(crate) tables: Tables,
+    pub(crate) syns: SynStore,
+    #[allow(dead_code)]
+    pub(crate) fragments: Fragments,
+    pub(crate) idents: Idents,
+    pub(crate) icmp_limit: IcmpLimit,
+    pub(crate) counters: Counters,
+    pub(crate) emit: Emit,
+}
+
+impl Shared {
+    /// A held packet's last fate: gone, and why.
+    pub(crate) fn held_was_dropped(&mut self, direction: Direction, reason: DropReason, bytes: usize) {
+        self.counters.held -= 1;
+        self.counters.dropped.add(bytes);
+        self.counters.drops[direction as usize][reason as usize].add(bytes);
+    }
+}

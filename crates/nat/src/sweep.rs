@@ -1,0 +1,129 @@
+//! Ending what is due. No timer wheel: a packet only writes when its session ends, and a sweep over the
+//! records, a few at a time, ends those whose time has come. A packet that finds a dead session before
+//! the sweep does treats it as ended, so how late the sweep comes is never seen on the wire.
+
+use crate::counters::Direction;
+use crate::nat64::Nat64;
+use crate::plan::Transport;
+use crate::probe;
+use crate::session::{RecordId, Tick};
+use crate::shared::Shared;
+use crate::tcp_fsm::{OnTimeout, on_timeout};
+use crate::time::Instant;
+use gatun_wire::icmp_error::{self, Message};
+use gatun_wire::{DropReason, HEADROOM, Packet};
+
+/// Every record is looked at once in this time, if the budget allows.
+const ROUND_MS: u64 = 4_000;
+/// How long the caller may wait while there are sessions, or packets that are held.
+const IDLE_SESSIONS_MS: u32 = 1_000;
+const IDLE_HELD_MS: u32 = 100;
+const IDLE_MS: u32 = 60_000;
+
+/// Where the sweep is.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    cursor: RecordId,
+    /// Up to when records have been looked at as often as they should.
+    done: Instant,
+}
+
+impl Sweep {
+    pub(crate) fn run(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, budget: usize) -> u32 {
+        self.sessions(nat64, sh, now, budget);
+        expire_syns(sh, now, budget);
+        sh.expire_fragments(now, budget);
+        if sh.counters.held > 0 {
+            IDLE_HELD_MS
+        } else if sh.tables.session_count() > 0 {
+            IDLE_SESSIONS_MS
+        } else {
+            IDLE_MS
+        }
+    }
+
+    fn sessions(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, budget: usize) {
+        let records = u64::from(sh.tables.high()) - 1;
+        if records == 0 || sh.tables.session_count() == 0 || now < self.done {
+            self.done = now;
+            return;
+        }
+        let due = records * now.since_ms(self.done).min(ROUND_MS) / ROUND_MS;
+        let looked_at = due.min(budget as u64);
+        if looked_at == 0 {
+            return;
+        }
+        self.done = if due > looked_at { now } else { self.done.plus_ms(due * ROUND_MS / records) };
+        let tick = Tick::at(now);
+        for _ in 0..looked_at {
+            if !sh.emit.has_room() {
+                return;
+            }
+            self.cursor = if self.cursor >= sh.tables.high() - 1 { 1 } else { self.cursor + 1 };
+            let session = sh.tables.get(self.cursor);
+            if session.is_session() && session.expires() <= tick {
+                end_of_life(nat64, sh, self.cursor, now);
+            }
+        }
+    }
+}
+
+/// A session's time is up.
+#[cold]
+fn end_of_life(nat64: &[Nat64], sh: &mut Shared, id: RecordId, now: Instant) {
+    let session = *sh.tables.get(id);
+    let probed = session.transport() == Transport::Tcp && on_timeout(session.tcp_state()) == OnTimeout::Probe;
+    match nat64.get(usize::from(session.instance)) {
+        Some(nat) if probed => {
+            let packet = probe::to_inside(&session, nat.prefix(session.pool6));
+            if sh.emit.push(&packet, &[]).is_ok() {
+                sh.counters.probes_sent += 1;
+            }
+            nat.after_probe(sh.tables.get_mut(id), now);
+        }
+        _ => sh.tables.close(id),
+    }
+}
+
+/// RFC 6146 3.5.2.2, RFC 5382 REQ-4: SYNs that nobody inside answered in time are answered now.
+fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
+    for _ in 0..budget {
+        if !sh.emit.has_room() {
+            return;
+        }
+        let Some(syn) = sh.syns.pop_expired(now) else { return };
+        let (bytes, outside) = (syn.original_len, syn.outside.0);
+        let mut buf = [0u8; HEADROOM + QUOTE_MAX];
+        let quoted = syn.bytes.get(..QUOTE_MAX).unwrap_or(syn.bytes);
+        let len = quoted.len();
+        if let Some(room) = buf.get_mut(HEADROOM..HEADROOM + len) {
+            room.copy_from_slice(quoted);
+        }
+        let answered = Packet::new(&mut buf, HEADROOM, len)
+            .is_some_and(|mut packet| answer_syn(sh, now, &mut packet, outside));
+        if answered {
+            sh.counters.held -= 1;
+            sh.counters.replied.add(bytes);
+            sh.counters.icmp_errors_sent += 1;
+            let drops = &mut sh.counters.drops[Direction::FourToSix as usize];
+            drops[DropReason::SynExpired as usize].add(bytes);
+        } else {
+            sh.held_was_dropped(Direction::FourToSix, DropReason::SynExpired, bytes);
+        }
+    }
+}
+
+/// The most of a held SYN that is kept and quoted, bytes.
+const QUOTE_MAX: usize = 256;
+
+/// Sends ICMPv4 Port Unreachable about a held SYN, from the address that it was sent to.
+fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core::net::Ipv4Addr) -> bool {
+    const PORT_UNREACHABLE: Message = Message { kind: 3, code: 3, word: 0 };
+    if !sh.icmp_limit.allow(now) {
+        sh.counters.icmp_errors_limited += 1;
+        return false;
+    }
+    let id = sh.idents.next(u64::from(u32::from(from)) << 32);
+    icmp_error::error4(packet, from, PORT_UNREACHABLE, id, 576).is_ok()
+        && sh.emit.push(packet.bytes(), &[]).is_ok()
+}

@@ -1,0 +1,279 @@
+//! A bench for the engine: packets built and read by a parser that is not ours, one engine, one clock.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use etherparse::{PacketBuilder, SlicedPacket};
+use gatun_nat::plan::{
+    self, Filtering, IcmpErrorSource, Pairing, PoolRange, StaticBinding, Timeouts, Transport,
+};
+use gatun_nat::{Instant, Nat, Plan, Verdict};
+use gatun_wire::{HEADROOM, Packet, Prefix64, Settings};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+pub const CLIENT: &str = "2001:db8:1::2";
+pub const SERVER: &str = "198.51.100.7";
+pub const OWN4: &str = "192.0.2.254";
+pub const OWN6: &str = "2001:db8:ffff::1";
+
+pub fn v4(s: &str) -> Ipv4Addr {
+    s.parse().unwrap()
+}
+
+pub fn v6(s: &str) -> Ipv6Addr {
+    s.parse().unwrap()
+}
+
+pub fn prefix(s: &str) -> Prefix64 {
+    let (addr, len) = s.split_once('/').unwrap();
+    Prefix64::new(v6(addr), len.parse().unwrap()).unwrap()
+}
+
+/// A NAT64 instance with everything at its default behind one prefix.
+pub fn nat64(pool6: &str) -> plan::Nat64 {
+    plan::Nat64 {
+        name: "default".into(),
+        pool6: vec![prefix(pool6)],
+        pool: 0,
+        sources: vec![],
+        filtering: Filtering::EndpointIndependent,
+        external_tcp: true,
+        wkp_non_global: false,
+        icmp_error_source: IcmpErrorSource::Router,
+        inbound_refresh: true,
+        rst_during_fin: false,
+        icmp_queries: true,
+        subscriber_len: 128,
+        static_bindings: vec![],
+        timeouts: Timeouts::default(),
+        settings: Settings::default(),
+    }
+}
+
+pub fn pool(first: &str, last: &str, ports: (u16, u16)) -> plan::Pool4 {
+    plan::Pool4 {
+        name: "pool".into(),
+        ranges: vec![PoolRange { first: v4(first), last: v4(last), ports, transports: [true; 3] }],
+        pairing: Pairing::Soft,
+        port_parity: false,
+    }
+}
+
+/// One NAT64 instance behind `pool6`, one pool address 192.0.2.1 with all ports from 1.
+pub fn plan_with(pool6: &str) -> Plan {
+    Plan {
+        own4: Some(v4(OWN4)),
+        own6: Some(v6(OWN6)),
+        pools: vec![pool("192.0.2.1", "192.0.2.1", (1, 65535))],
+        nat64: vec![nat64(pool6)],
+        ..Plan::default()
+    }
+}
+
+pub fn static_binding(transport: Transport, inside: (&str, u16), outside: (&str, u16)) -> StaticBinding {
+    StaticBinding { transport, inside: (v6(inside.0), inside.1), outside: (v4(outside.0), outside.1) }
+}
+
+/// What became of one packet.
+#[derive(Debug)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// The packet's buffer afterwards; meaningful where it was forwarded or replied to.
+    pub bytes: Vec<u8>,
+    /// Packets that the engine made besides.
+    pub emitted: Vec<Vec<u8>>,
+}
+
+impl Outcome {
+    /// The translated packet; panics where it was not forwarded.
+    pub fn forwarded(&self) -> &[u8] {
+        assert_eq!(self.verdict, Verdict::Forward, "{self:?}");
+        &self.bytes
+    }
+}
+
+/// An engine and its clock.
+pub struct Bed {
+    pub nat: Nat,
+    pub now: Instant,
+}
+
+impl Bed {
+    pub fn new(plan: &Plan) -> Self {
+        Bed { nat: Nat::new(plan, [1, 2, 3, 4]).unwrap(), now: Instant(1_000_000) }
+    }
+
+    pub fn nat64(pool6: &str) -> Self {
+        Self::new(&plan_with(pool6))
+    }
+
+    /// Sends one packet through, and checks that every packet has one fate.
+    pub fn send(&mut self, packet: &[u8]) -> Outcome {
+        let mut buf = vec![0xa5u8; HEADROOM + packet.len() + 64];
+        buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
+        let mut burst = [Packet::new(&mut buf, HEADROOM, packet.len()).unwrap()];
+        let mut verdicts = [Verdict::Pass];
+        assert_eq!(self.nat.process(self.now, &mut burst, &mut verdicts), 1);
+        let bytes = burst[0].bytes().to_vec();
+        let outcome = Outcome { verdict: verdicts[0], bytes, emitted: self.emitted() };
+        assert!(self.nat.counters().conserved(), "{:?}", self.nat.counters());
+        if !matches!(outcome.verdict, Verdict::Drop(_) | Verdict::Held | Verdict::Pass) {
+            check(&outcome.bytes);
+        }
+        for e in &outcome.emitted {
+            check(e);
+        }
+        outcome
+    }
+
+    pub fn emitted(&mut self) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        self.nat.drain_emitted(|e| all.push(e.packet.bytes().to_vec()));
+        all
+    }
+
+    /// Lets `ms` pass, and the engine do what is due; gives what it sent meanwhile.
+    pub fn pass_ms(&mut self, ms: u64) -> Vec<Vec<u8>> {
+        let end = self.now.plus_ms(ms);
+        let mut sent = Vec::new();
+        while self.now < end {
+            self.now = self.now.plus_ms(500.min(end.since_ms(self.now)));
+            self.nat.expire(self.now, usize::MAX);
+            sent.extend(self.emitted());
+            assert!(self.nat.counters().conserved());
+        }
+        for e in &sent {
+            check(e);
+        }
+        sent
+    }
+}
+
+/// Reads a packet with a parser that is not ours and recomputes every checksum.
+pub fn check(packet: &[u8]) {
+    let sliced = SlicedPacket::from_ip(packet).unwrap_or_else(|e| panic!("{e}: {packet:02x?}"));
+    use etherparse::{NetSlice, TransportSlice};
+    let net = sliced.net.as_ref().unwrap();
+    let fragmented = sliced.is_ip_payload_fragmented();
+    if let NetSlice::Ipv4(ip) = net {
+        let h = ip.header().to_header();
+        assert_eq!(h.header_checksum, h.calc_header_checksum(), "IPv4 header checksum");
+        assert_eq!(usize::from(h.total_len), packet.len(), "Total Length");
+    }
+    if fragmented {
+        return;
+    }
+    match (net, &sliced.transport) {
+        (NetSlice::Ipv4(ip), Some(TransportSlice::Udp(u))) => {
+            let (h, ip) = (u.to_header(), ip.header().to_header());
+            assert_eq!(h.checksum, h.calc_checksum_ipv4(&ip, u.payload()).unwrap(), "UDP over IPv4");
+        }
+        (NetSlice::Ipv6(ip), Some(TransportSlice::Udp(u))) => {
+            let (h, ip) = (u.to_header(), ip.header().to_header());
+            assert_eq!(h.checksum, h.calc_checksum_ipv6(&ip, u.payload()).unwrap(), "UDP over IPv6");
+        }
+        (NetSlice::Ipv4(ip), Some(TransportSlice::Tcp(t))) => {
+            let (h, ip) = (t.to_header(), ip.header().to_header());
+            assert_eq!(h.checksum, h.calc_checksum_ipv4(&ip, t.payload()).unwrap(), "TCP over IPv4");
+        }
+        (NetSlice::Ipv6(ip), Some(TransportSlice::Tcp(t))) => {
+            let (h, ip) = (t.to_header(), ip.header().to_header());
+            assert_eq!(h.checksum, h.calc_checksum_ipv6(&ip, t.payload()).unwrap(), "TCP over IPv6");
+        }
+        (NetSlice::Ipv4(_), Some(TransportSlice::Icmpv4(i))) => {
+            assert_eq!(i.checksum(), i.icmp_type().calc_checksum(i.payload()), "ICMPv4");
+        }
+        (NetSlice::Ipv6(ip), Some(TransportSlice::Icmpv6(i))) => {
+            let h = ip.header().to_header();
+            assert!(i.is_checksum_valid(h.source, h.destination), "ICMPv6");
+        }
+        _ => {}
+    }
+}
+
+pub fn udp6(src: &str, sport: u16, dst: &str, dport: u16, payload: &[u8]) -> Vec<u8> {
+    let b = PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64).udp(sport, dport);
+    let mut out = Vec::new();
+    b.write(&mut out, payload).unwrap();
+    out
+}
+
+pub fn udp4(src: &str, sport: u16, dst: &str, dport: u16, payload: &[u8]) -> Vec<u8> {
+    let b = PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64).udp(sport, dport);
+    let mut out = Vec::new();
+    b.write(&mut out, payload).unwrap();
+    out
+}
+
+/// A TCP segment; flags by letters: S, A, F, R, P, U.
+macro_rules! tcp {
+    ($builder:expr, $sport:expr, $dport:expr, $flags:expr, $payload:expr) => {{
+        let mut b = $builder.tcp($sport, $dport, 1000, 4096);
+        for f in $flags.chars() {
+            b = match f {
+                'S' => b.syn(),
+                'A' => b.ack(2000),
+                'F' => b.fin(),
+                'R' => b.rst(),
+                'P' => b.psh(),
+                'U' => b.urg(0),
+                other => panic!("flag {other}"),
+            };
+        }
+        let mut out = Vec::new();
+        b.write(&mut out, $payload).unwrap();
+        out
+    }};
+}
+
+pub fn tcp6(src: &str, sport: u16, dst: &str, dport: u16, flags: &str, payload: &[u8]) -> Vec<u8> {
+    tcp!(PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64), sport, dport, flags, payload)
+}
+
+pub fn tcp4(src: &str, sport: u16, dst: &str, dport: u16, flags: &str, payload: &[u8]) -> Vec<u8> {
+    tcp!(PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64), sport, dport, flags, payload)
+}
+
+pub fn echo6(src: &str, dst: &str, request: bool, id: u16, payload: &[u8]) -> Vec<u8> {
+    let b = PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64);
+    let mut out = Vec::new();
+    if request { b.icmpv6_echo_request(id, 1) } else { b.icmpv6_echo_reply(id, 1) }
+        .write(&mut out, payload)
+        .unwrap();
+    out
+}
+
+pub fn echo4(src: &str, dst: &str, request: bool, id: u16, payload: &[u8]) -> Vec<u8> {
+    let b = PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64);
+    let mut out = Vec::new();
+    if request { b.icmpv4_echo_request(id, 1) } else { b.icmpv4_echo_reply(id, 1) }
+        .write(&mut out, payload)
+        .unwrap();
+    out
+}
+
+/// Addresses and ports of a TCP or UDP packet, or the identifier of an echo message in both ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends {
+    pub src: std::net::IpAddr,
+    pub dst: std::net::IpAddr,
+    pub sport: u16,
+    pub dport: u16,
+}
+
+pub fn ends(packet: &[u8]) -> Ends {
+    use etherparse::{NetSlice, TransportSlice};
+    let sliced = SlicedPacket::from_ip(packet).unwrap();
+    let (src, dst) = match sliced.net.as_ref().unwrap() {
+        NetSlice::Ipv4(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+        NetSlice::Ipv6(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+        NetSlice::Arp(_) => unreachable!(),
+    };
+    let echo_id = |b: &[u8]| u16::from_be_bytes([b[4], b[5]]);
+    let (sport, dport) = match sliced.transport.as_ref().unwrap() {
+        TransportSlice::Udp(u) => (u.source_port(), u.destination_port()),
+        TransportSlice::Tcp(t) => (t.source_port(), t.destination_port()),
+        TransportSlice::Icmpv4(i) => (echo_id(i.slice()), echo_id(i.slice())),
+        TransportSlice::Icmpv6(i) => (echo_id(i.slice()), echo_id(i.slice())),
+        TransportSlice::Igmp(_) => (0, 0),
+    };
+    Ends { src, dst, sport, dport }
+}

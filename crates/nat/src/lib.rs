@@ -13,6 +13,7 @@ extern crate std;
 pub mod counters;
 pub mod eamt;
 pub mod engine;
+pub mod fragment;
 pub mod icmp_limit;
 pub mod index;
 pub mod plan;

@@ -294,7 +294,7 @@ pub struct Limits {
     pub fragment_entries_max: u32,
     /// Bytes of held fragments, all together.
     pub fragment_bytes_max: u32,
-    /// Fragments held for one source address.
+    /// Fragmented packets followed and fragments held, together, for one source address.
     pub fragments_per_source: u32,
 }
 

@@ -1,5 +1,6 @@
 //! Packets in, packets out, compared on every byte; the expected ones are built by etherparse.
-#![allow(dead_code)]
+
+mod errors;
 
 use super::*;
 use crate::plan::{Eam, IcmpPoolMode, Net4, Net6};

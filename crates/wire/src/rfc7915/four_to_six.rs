@@ -30,7 +30,7 @@ pub fn translate(
     let l4_at = usize::from(view.l4_offset);
     let l4_bytes = packet.bytes().get(l4_at..view.total_len as usize).ok_or(DropReason::BadLength)?;
     let fit = mtu::fit_4to6(view, l4, l4_bytes, packet.offload.segmentation, settings)?;
-    let partial = transport::partial_field(&packet.offload, l4_at);
+    let partial = transport::partial_field(&packet.offload, l4_at)?;
     let compute = match l4 {
         L4::Udp { no_checksum: true, .. } if partial.is_none() => {
             must_compute(view, l4_bytes, packet.offload.segmentation, settings)?

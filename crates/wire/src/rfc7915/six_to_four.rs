@@ -49,7 +49,7 @@ pub fn translate(
         dst: to.dst,
     };
 
-    let partial = transport::partial_field(&packet.offload, l4_at);
+    let partial = transport::partial_field(&packet.offload, l4_at)?;
     let shrink = l4_at as isize - ipv4::LEN as isize;
     packet.shift_start(shrink)?;
     packet.truncate(len);

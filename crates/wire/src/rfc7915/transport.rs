@@ -11,11 +11,18 @@ use crate::{Checksum, DropReason, L4, Offload};
 
 /// Where in the transport header a partial checksum's field stands; `None` for a complete one, also where
 /// the partial one belongs to a packet further inside (a tunnel's).
+///
+/// # Errors
+/// `bad_len` where it would begin in the IP header, which is about to be another one.
 #[inline]
-pub(super) fn partial_field(offload: &Offload, l4_offset: usize) -> Option<usize> {
+pub(super) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Option<usize>, DropReason> {
     match offload.checksum {
-        Checksum::Partial { start, offset } if usize::from(start) == l4_offset => Some(usize::from(offset)),
-        _ => None,
+        Checksum::Complete => Ok(None),
+        Checksum::Partial { start, .. } if usize::from(start) < l4_offset => Err(DropReason::BadLength),
+        Checksum::Partial { start, offset } if usize::from(start) == l4_offset => {
+            Ok(Some(usize::from(offset)))
+        }
+        Checksum::Partial { .. } => Ok(None),
     }
 }
 

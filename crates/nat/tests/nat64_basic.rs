@@ -99,3 +99,13 @@ fn two_inside_hosts_talk_through_their_outside_addresses() {
     assert_eq!(over.bytes[7], 62, "hop limit falls by two");
     assert_eq!(bed.nat.counters().hairpinned.packets, 1);
 }
+#[test]
+fn the_translator_answers_pings_to_itself() {
+    let mut bed = Bed::nat64("2001:db8:64::/96");
+    let six = bed.send(&echo6(CLIENT, OWN6, true, 9, b"are you there"));
+    assert_eq!(six.verdict, Verdict::Reply(gatun_nat::Reply::Echo));
+    assert_eq!(ends(&six.bytes).src, IpAddr::V6(v6(OWN6)));
+    let four = bed.send(&echo4(SERVER, OWN4, true, 9, b"are you there"));
+    assert_eq!(four.verdict, Verdict::Reply(gatun_nat::Reply::Echo));
+    assert_eq!(ends(&four.bytes).dst, IpAddr::V4(v4(SERVER)));
+}

@@ -5,6 +5,7 @@ use crate::engine::Emitted;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use gatun_wire::rfc7915::fragment;
 use gatun_wire::{DropReason, HEADROOM, Packet};
 
 /// The most that one received packet may cause: 64 KB cut into fragments of 1280 bytes, or as many held
@@ -63,6 +64,38 @@ impl Emit {
         self.entries.push(Entry { after: self.after, start, len: end - start });
         self.used = end;
         Ok(())
+    }
+
+    /// Cuts a translated packet into pieces of at most `max` bytes: the first stays in `packet`, the
+    /// others are added. Gives how many those are.
+    ///
+    /// # Errors
+    /// As [`fragment::split6`], and `emit_full`.
+    pub(crate) fn cut(&mut self, packet: &mut Packet<'_>, max: u32) -> Result<u64, DropReason> {
+        let mut pieces = 0;
+        let push = |head: &[u8], tail: &[u8]| {
+            pieces += 1;
+            self.push(head, tail)
+        };
+        match packet.bytes().first().map(|b| b >> 4) {
+            Some(6) => fragment::split6(packet, max, push)?,
+            _ => fragment::split4(packet, max, push)?,
+        }
+        Ok(pieces)
+    }
+
+    /// As [`cut`](Self::cut), and adds the first piece too, before the others.
+    ///
+    /// # Errors
+    /// As [`cut`](Self::cut).
+    pub(crate) fn push_cut(&mut self, packet: &mut Packet<'_>, max: u32) -> Result<u64, DropReason> {
+        let first = self.entries.len();
+        let pieces = self.cut(packet, max)?;
+        self.push(packet.bytes(), &[])?;
+        if let Some(added) = self.entries.get_mut(first..) {
+            added.rotate_right(1);
+        }
+        Ok(pieces)
     }
 
     /// Gives all packets away, in order.

@@ -8,11 +8,12 @@ use crate::bib::Tables;
 use crate::classify::{Router, Slot};
 use crate::counters::Direction;
 use crate::emit::Emit;
+use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
 use crate::nat64::{self, Nat64};
-use crate::plan::Filtering;
+use crate::plan::{Filtering, Limits};
 use crate::rng::Rng;
 use crate::shared::Shared;
 use crate::siit::SiitState;
@@ -26,7 +27,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use gatun_mem::OutOfMemory;
 use gatun_mem::hash::Hasher64;
-use gatun_wire::rfc7915::fragment;
 use gatun_wire::{DropReason, Packet, Settings, Whole, icmp_error};
 
 /// Packets that [`Nat::process`] takes at a time.
@@ -123,7 +123,7 @@ impl Nat {
             own6: plan.own6,
             tables,
             syns: SynStore::new(if stateful { plan.limits.syn_store_max } else { 0 }, hasher)?,
-            fragments: nat64::fragments::Fragments::new(plan, seed)?,
+            fragments: Fragments::new(&fragment_limits(plan), seed)?,
             idents: Idents::new(&mut rng),
             icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
             counters: Counters::default(),
@@ -249,10 +249,8 @@ impl Nat {
                 return self.cut(packet, direction, max, hairpinned, bytes);
             }
             Step::Forward { whole: Whole::Yes, .. } => counters.forwarded.add(bytes),
-            Step::Held => {
-                counters.held += 1;
-                return Verdict::Held;
-            }
+            // Whoever holds it has counted it.
+            Step::Held => return Verdict::Held,
             Step::Echo => {
                 counters.replied.add(bytes);
                 counters.echo_replies += 1;
@@ -272,10 +270,12 @@ impl Nat {
         hairpinned: bool,
         bytes: usize,
     ) -> Verdict {
-        if let Err(reason) = split(packet, max, &mut self.shared) {
-            return self.drop(direction, reason, bytes);
-        }
+        let pieces = match self.shared.emit.cut(packet, max) {
+            Ok(pieces) => pieces,
+            Err(reason) => return self.drop(direction, reason, bytes),
+        };
         let counters = &mut self.shared.counters;
+        counters.fragments_made += pieces;
         counters.forwarded.add(bytes);
         counters.translated[direction as usize].add(bytes);
         if hairpinned {
@@ -394,18 +394,10 @@ impl Nat {
     }
 }
 
-/// Cuts a translated packet: the first piece stays, the others are emitted.
-pub(crate) fn split(packet: &mut Packet<'_>, max: u32, sh: &mut Shared) -> Result<(), DropReason> {
-    let emit = &mut sh.emit;
-    let mut pieces = 0;
-    let push = |head: &[u8], tail: &[u8]| {
-        pieces += 1;
-        emit.push(head, tail)
-    };
-    match packet.bytes().first().map(|b| b >> 4) {
-        Some(6) => fragment::split6(packet, max, push)?,
-        _ => fragment::split4(packet, max, push)?,
+/// What follows fragments needs no memory where no instance has state.
+fn fragment_limits(plan: &Plan) -> Limits {
+    if plan.nat64.is_empty() {
+        return Limits { fragment_entries_max: 0, fragment_bytes_max: 0, ..plan.limits };
     }
-    sh.counters.fragments_made += pieces;
-    Ok(())
+    plan.limits
 }

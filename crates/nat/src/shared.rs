@@ -3,9 +3,10 @@
 use crate::bib::Tables;
 use crate::counters::{Counters, Direction};
 use crate::emit::Emit;
+use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::ident::Idents;
-use crate::nat64::fragments::Fragments;
+use crate::nat64::fragments::Memo;
 use crate::syn_store::SynStore;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::DropReason;
@@ -16,8 +17,7 @@ pub(crate) struct Shared {
     pub(crate) own6: Option<Ipv6Addr>,
     pub(crate) tables: Tables,
     pub(crate) syns: SynStore,
-    #[allow(dead_code)]
-    pub(crate) fragments: Fragments,
+    pub(crate) fragments: Fragments<Memo>,
     pub(crate) idents: Idents,
     pub(crate) icmp_limit: IcmpLimit,
     pub(crate) counters: Counters,

@@ -4,6 +4,7 @@
 
 use crate::counters::Direction;
 use crate::nat64::Nat64;
+use crate::nat64::fragments::settle_ended;
 use crate::plan::Transport;
 use crate::probe;
 use crate::session::{RecordId, Tick};
@@ -32,7 +33,8 @@ impl Sweep {
     pub(crate) fn run(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, budget: usize) -> u32 {
         self.sessions(nat64, sh, now, budget);
         expire_syns(sh, now, budget);
-        sh.expire_fragments(now, budget);
+        sh.fragments.expire(now, budget);
+        settle_ended(sh);
         if sh.counters.held > 0 {
             IDLE_HELD_MS
         } else if sh.tables.session_count() > 0 {

@@ -82,7 +82,10 @@ fn hold_syn(
     let until = now.plus_ms(u64::from(nat.timeouts.tcp_incoming_syn_ms));
     let outside = (from.view.dst, query.dst_port);
     match sh.syns.store(now, until, packet.bytes(), outside, remote) {
-        Ok(true) => Ok(Step::Held),
+        Ok(true) => {
+            sh.counters.held += 1;
+            Ok(Step::Held)
+        }
         // One of this connection is held already.
         Ok(false) => Err(otherwise),
         Err(_) => Err(DropReason::SynStoreFull),

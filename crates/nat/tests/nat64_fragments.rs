@@ -1,0 +1,285 @@
+//! Fragmented datagrams through stateful NAT64 (RFC 6146 3.4), compared byte by byte with the datagram
+//! that went in.
+
+mod common;
+use common::*;
+use etherparse::{Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice};
+use gatun_nat::Verdict;
+use gatun_nat::plan::Transport;
+use gatun_wire::DropReason;
+
+const POOL6: &str = "2001:db8:64::/96";
+const SERVER6: &str = "2001:db8:64::c633:6407";
+const ID: u32 = 0xbeef;
+
+/// Cuts an IPv6 packet into fragments whose payloads are `sizes` bytes (the last takes the rest).
+fn cut6(packet: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
+    let (head, mut rest) = packet.split_at(40);
+    let mut offset = 0u16;
+    let mut out = Vec::new();
+    for (i, &size) in sizes.iter().chain([&usize::MAX]).enumerate() {
+        let size = size.min(rest.len());
+        let more = i < sizes.len();
+        let mut p = head.to_vec();
+        p[4..6].copy_from_slice(&((size + 8) as u16).to_be_bytes());
+        p[6] = 44;
+        p.extend([head[6], 0]);
+        p.extend((offset | u16::from(more)).to_be_bytes());
+        p.extend(ID.to_be_bytes());
+        p.extend(&rest[..size]);
+        out.push(p);
+        rest = &rest[size..];
+        offset += size as u16;
+    }
+    out
+}
+
+/// The same for IPv4.
+fn cut4(packet: &[u8], sizes: &[usize]) -> Vec<Vec<u8>> {
+    let (head, mut rest) = packet.split_at(20);
+    let mut offset = 0u16;
+    let mut out = Vec::new();
+    for (i, &size) in sizes.iter().chain([&usize::MAX]).enumerate() {
+        let size = size.min(rest.len());
+        let more = i < sizes.len();
+        let mut p = head.to_vec();
+        p[2..4].copy_from_slice(&((size + 20) as u16).to_be_bytes());
+        p[4..6].copy_from_slice(&(ID as u16).to_be_bytes());
+        p[6..8].copy_from_slice(&(offset >> 3 | u16::from(more) << 13).to_be_bytes());
+        let sum = Ipv4HeaderSlice::from_slice(&p).unwrap().to_header().calc_header_checksum();
+        p[10..12].copy_from_slice(&sum.to_be_bytes());
+        p.extend(&rest[..size]);
+        out.push(p);
+        rest = &rest[size..];
+        offset += size as u16;
+    }
+    out
+}
+
+/// Puts IPv4 fragments together; the IPv4 header is the first one's without its fragment fields.
+fn join4(fragments: &[Vec<u8>]) -> Vec<u8> {
+    let mut parts: Vec<_> = fragments
+        .iter()
+        .map(|f| {
+            let h = Ipv4HeaderSlice::from_slice(f).unwrap();
+            assert_eq!((h.ihl(), h.identification(), h.dont_fragment()), (5, ID as u16, false));
+            (h.fragments_offset().byte_offset(), h.more_fragments(), &f[20..])
+        })
+        .collect();
+    parts.sort();
+    let mut whole = fragments.iter().find(|f| f[6] & 0x1f == 0 && f[7] == 0).unwrap()[..20].to_vec();
+    for (i, &(offset, more, part)) in parts.iter().enumerate() {
+        assert_eq!(usize::from(offset), whole.len() - 20, "no gap, no overlap");
+        assert_eq!(more, i + 1 < parts.len());
+        whole.extend(part);
+    }
+    let len = whole.len() as u16;
+    whole[2..4].copy_from_slice(&len.to_be_bytes());
+    whole[6..8].fill(0);
+    let sum = Ipv4HeaderSlice::from_slice(&whole).unwrap().to_header().calc_header_checksum();
+    whole[10..12].copy_from_slice(&sum.to_be_bytes());
+    whole
+}
+
+/// Puts IPv6 fragments together.
+fn join6(fragments: &[Vec<u8>]) -> Vec<u8> {
+    let mut parts: Vec<_> = fragments
+        .iter()
+        .map(|f| {
+            assert_eq!(Ipv6HeaderSlice::from_slice(f).unwrap().next_header().0, 44);
+            let h = Ipv6FragmentHeaderSlice::from_slice(&f[40..]).unwrap();
+            assert_eq!(h.identification(), u32::from(ID as u16));
+            (h.fragment_offset().byte_offset(), h.more_fragments(), &f[48..])
+        })
+        .collect();
+    parts.sort();
+    let mut whole = fragments[0][..40].to_vec();
+    whole[6] = fragments[0][40];
+    for (i, &(offset, more, part)) in parts.iter().enumerate() {
+        assert_eq!(usize::from(offset), whole.len() - 40, "no gap, no overlap");
+        assert_eq!(more, i + 1 < parts.len());
+        whole.extend(part);
+    }
+    let len = (whole.len() - 40) as u16;
+    whole[4..6].copy_from_slice(&len.to_be_bytes());
+    whole
+}
+
+/// Sends fragments in the given order and gathers all that leaves.
+fn send_all(bed: &mut Bed, fragments: &[Vec<u8>], order: &[usize]) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for &i in order {
+        let o = bed.send(&fragments[i]);
+        match o.verdict {
+            Verdict::Forward => out.push(o.bytes.clone()),
+            Verdict::Held => {}
+            other => panic!("fragment {i} in {order:?}: {other:?}"),
+        }
+        out.extend(o.emitted);
+    }
+    out
+}
+
+fn orders() -> Vec<[usize; 3]> {
+    vec![[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]
+}
+
+fn payload() -> Vec<u8> {
+    (0..3001u32).map(|i| (i * 7) as u8).collect()
+}
+
+// proves: A61-6, A61-7, R47-14, A79-13, A79-54
+#[test]
+fn datagrams_in_pieces_go_out_and_come_back_in_any_order() {
+    for order in orders() {
+        let mut bed = Bed::nat64(POOL6);
+        let out = udp6(CLIENT, 5000, SERVER6, 7777, &payload());
+        let sent = send_all(&mut bed, &cut6(&out, &[1232, 1232]), &order);
+        assert_eq!(sent.len(), 3);
+        let whole = join4(&sent);
+        check(&whole);
+        let e = ends(&whole);
+        assert_eq!((e.dst, e.dport), (v4(SERVER).into(), 7777));
+        assert_eq!(whole[28..], payload());
+
+        let back = udp4(SERVER, 7777, "192.0.2.1", e.sport, &payload());
+        let sent = send_all(&mut bed, &cut4(&back, &[1200, 1000]), &order);
+        let whole = join6(&sent);
+        check(&whole);
+        assert_eq!(ends(&whole).dport, 5000);
+        assert_eq!(whole[48..], payload());
+        assert_eq!(bed.nat.counters().held, 0);
+        assert_eq!(bed.nat.counters().forwarded.packets, 6);
+    }
+}
+
+// proves: A61-6
+#[test]
+fn fragments_that_come_in_order_leave_at_once() {
+    let mut bed = Bed::nat64(POOL6);
+    for f in cut6(&udp6(CLIENT, 5000, SERVER6, 7777, &payload()), &[1232, 1232]) {
+        let o = bed.send(&f);
+        assert_eq!((o.verdict, o.emitted.len()), (Verdict::Forward, 0));
+    }
+}
+
+// proves: A61-6
+#[test]
+fn a_fragment_without_its_first_one_waits_two_seconds_and_is_counted() {
+    let mut bed = Bed::nat64(POOL6);
+    let pieces = cut6(&udp6(CLIENT, 5000, SERVER6, 7777, &payload()), &[1232, 1232]);
+    assert_eq!(bed.send(&pieces[1]).verdict, Verdict::Held);
+    assert_eq!(bed.nat.counters().held, 1);
+    bed.pass_ms(1_900);
+    assert_eq!(bed.nat.counters().held, 1);
+    bed.pass_ms(1_000);
+    let c = bed.nat.counters();
+    assert_eq!((c.held, c.drops[0][DropReason::FragmentTimeout as usize].packets), (0, 1));
+    assert_eq!(bed.nat.occupancy().sessions, 0, "a later fragment makes no state");
+}
+
+// proves: A61-8
+#[test]
+fn a_datagram_without_udp_checksum_is_put_together_to_get_one() {
+    for order in orders() {
+        let mut bed = Bed::nat64(POOL6);
+        let e = ends(bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")).forwarded());
+        let mut back = udp4(SERVER, 7777, "192.0.2.1", e.sport, &payload());
+        back[26..28].fill(0);
+        let sent = send_all(&mut bed, &cut4(&back, &[1200, 1000]), &order);
+        let whole = join6(&sent);
+        check(&whole);
+        assert_eq!(whole[48..], payload());
+        assert_eq!(bed.nat.counters().held, 0);
+    }
+}
+
+// proves: A61-8
+#[test]
+fn a_datagram_without_udp_checksum_that_stays_incomplete_is_dropped_silently() {
+    let mut bed = Bed::nat64(POOL6);
+    let e = ends(bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")).forwarded());
+    let mut back = udp4(SERVER, 7777, "192.0.2.1", e.sport, &payload());
+    back[26..28].fill(0);
+    let pieces = cut4(&back, &[1200, 1000]);
+    assert_eq!(bed.send(&pieces[0]).verdict, Verdict::Held);
+    assert_eq!(bed.send(&pieces[1]).verdict, Verdict::Held);
+    assert_eq!(bed.pass_ms(3_000).len(), 0);
+    let c = bed.nat.counters();
+    assert_eq!((c.held, c.drops[1][DropReason::FragmentTimeout as usize].packets), (0, 2));
+}
+
+// proves: A61-9
+#[test]
+fn overlapping_fragments_end_their_datagram() {
+    let mut bed = Bed::nat64(POOL6);
+    let packet = udp6(CLIENT, 5000, SERVER6, 7777, &payload());
+    let pieces = cut6(&packet, &[1232, 1232]);
+    let mut evil = pieces[1].clone();
+    let offset = u16::from_be_bytes([evil[42], evil[43]]) - 8;
+    evil[42..44].copy_from_slice(&offset.to_be_bytes());
+    assert_eq!(bed.send(&pieces[0]).verdict, Verdict::Forward);
+    assert_eq!(bed.send(&evil).verdict, Verdict::Drop(DropReason::FragmentOverlap));
+    assert_eq!(bed.send(&pieces[2]).verdict, Verdict::Drop(DropReason::FragmentOverlap));
+}
+
+// proves: A61-62
+#[test]
+fn fragments_are_turned_round_too() {
+    for order in orders() {
+        let mut plan = plan_with(POOL6);
+        plan.nat64[0].static_bindings =
+            vec![static_binding(Transport::Udp, ("2001:db8:1::b", 2222), ("192.0.2.1", 2222))];
+        let mut bed = Bed::new(&plan);
+        let t6 = "2001:db8:64::c000:201";
+        let packet = udp6(CLIENT, 5000, t6, 2222, &payload());
+        let sent = send_all(&mut bed, &cut6(&packet, &[1232, 1232]), &order);
+        let whole = join6(&sent);
+        check(&whole);
+        let e = ends(&whole);
+        assert_eq!((e.src, e.dst, e.dport), (v6(t6).into(), v6("2001:db8:1::b").into(), 2222));
+        assert_eq!(whole[48..], payload());
+        assert_eq!(bed.nat.counters().hairpinned.packets, 3);
+    }
+}
+
+// proves: A79-11, A79-14
+#[test]
+fn a_large_packet_without_df_leaves_as_fragments_that_fit_1280_bytes() {
+    let mut bed = Bed::nat64(POOL6);
+    let e = ends(bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")).forwarded());
+    let mut back = udp4(SERVER, 7777, "192.0.2.1", e.sport, &payload()[..1400]);
+    back[4..6].copy_from_slice(&(ID as u16).to_be_bytes());
+    back[6..8].fill(0);
+    back[10..12].fill(0);
+    let sum = Ipv4HeaderSlice::from_slice(&back).unwrap().to_header().calc_header_checksum();
+    back[10..12].copy_from_slice(&sum.to_be_bytes());
+    let o = bed.send(&back);
+    let mut all = vec![o.forwarded().to_vec()];
+    all.extend(o.emitted.clone());
+    assert_eq!(all.len(), 2);
+    assert!(all.iter().all(|p| p.len() <= 1280));
+    let whole = join6(&all);
+    check(&whole);
+    assert_eq!(whole[48..], payload()[..1400]);
+    assert_eq!(bed.nat.counters().fragments_made, 1);
+}
+
+// proves: R47-14, A61-6
+#[test]
+fn a_flood_of_fragments_is_bounded_and_hurts_nobody_else() {
+    let mut bed = Bed::nat64(POOL6);
+    let packet = udp6("2001:db8:bad::1", 1, SERVER6, 1, &payload());
+    for id in 0..20_000u32 {
+        let mut f = cut6(&packet, &[1232, 1232]).swap_remove(1);
+        f[44..48].copy_from_slice(&id.to_be_bytes());
+        bed.send(&f);
+    }
+    assert!(bed.nat.counters().held <= 128, "one source's share");
+    bed.send(&udp6(CLIENT, 5000, SERVER6, 53, b"as ever")).forwarded();
+    let pieces = cut6(&udp6(CLIENT, 5000, SERVER6, 7777, &payload()), &[1232, 1232]);
+    let sent = send_all(&mut bed, &pieces, &[2, 1, 0]);
+    assert_eq!(sent.len(), 3, "fragments of others still find room");
+    bed.pass_ms(5_000);
+    assert_eq!(bed.nat.counters().held, 0);
+}

@@ -3,6 +3,7 @@
 
 mod cli;
 mod commands;
+mod daemon;
 
 use clap::Parser as _;
 use std::process::ExitCode;

@@ -16,6 +16,10 @@ pub enum TunError {
     Busy(String),
     /// A Gatun already runs on it.
     SecondInstance(String),
+    /// It was to be created, and exists.
+    Exists(String),
+    /// It was to be attached to, and does not exist.
+    Missing(String),
     /// No right to create or attach.
     Permission(String),
     /// The name belongs to a device that is not a TUN device.
@@ -54,22 +58,30 @@ impl fmt::Display for TunError {
             }
             TunError::Busy(name) => write!(
                 f,
-                "device '{name}' is in use by another process: stop it, or choose another name for the port"
+                "device '{name}' is in use by another process: stop it, or choose another device name"
             ),
             TunError::SecondInstance(name) => write!(
                 f,
-                "another gatun already runs on device '{name}': stop it first, or choose another name for the port"
+                "another gatun already runs on device '{name}': stop it first, or choose another device name"
+            ),
+            TunError::Exists(name) => write!(
+                f,
+                "device '{name}' exists: write mode = \"attach\" to use it, or choose another name for the device"
+            ),
+            TunError::Missing(name) => write!(
+                f,
+                "device '{name}' does not exist: create it (ip tuntap add dev {name} mode tun), or write mode = \"create\""
             ),
             TunError::Permission(name) => write!(
                 f,
                 "no right to use device '{name}': run with CAP_NET_ADMIN, or create it for this user (ip tuntap add dev {name} mode tun user NAME)"
             ),
             TunError::NotTun(name) => {
-                write!(f, "'{name}' exists and is not a TUN device: choose another name for the port")
+                write!(f, "'{name}' exists and is not a TUN device: choose another device name")
             }
             TunError::SingleQueue(name) => write!(
                 f,
-                "device '{name}' exists with one queue, and several workers need several: create it with `ip tuntap add dev {name} mode tun multi_queue`, or set workers = 1"
+                "device '{name}' exists with one queue, and several workers need several: create it with `ip tuntap add dev {name} mode tun multi_queue`, or write queues = 1"
             ),
             TunError::Ioctl(what, name, e) => write!(f, "device '{name}': {what} failed: {e}"),
             TunError::Netlink { device, action, error } => {

@@ -15,5 +15,6 @@ pub mod queue;
 pub mod vnet;
 
 pub use error::TunError;
-pub use open::{Tun, TunConfig};
+pub use netlink::Prefix;
+pub use open::{Guard, Mode, Offloads, Tun, TunConfig};
 pub use queue::TunQueue;

@@ -2,7 +2,7 @@
 
 use crate::netlink::{Netlink, Prefix};
 use crate::{TunError, TunQueue, ioctl, vnet};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,8 +12,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 /// What a device shall be like.
 #[derive(Clone, Debug)]
 pub struct TunConfig {
-    /// Its name. A device that exists is attached to, otherwise it is created and goes with the process.
+    /// Its name.
     pub name: String,
+    /// Whether it is made or exists.
+    pub mode: Mode,
     /// Queues: one per worker.
     pub queues: usize,
     /// Whether the kernel may leave checksums and segmentation to the far end: switch it off only to
@@ -29,10 +31,21 @@ pub struct TunConfig {
     pub routes: Vec<Prefix>,
 }
 
+/// Whether a device is made or exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Made, and gone with the process.
+    #[default]
+    Create,
+    /// A persistent one that exists.
+    Attach,
+}
+
 impl Default for TunConfig {
     fn default() -> Self {
         TunConfig {
             name: "gatun".into(),
+            mode: Mode::Create,
             queues: 1,
             offload: true,
             up: false,
@@ -55,7 +68,12 @@ pub struct Tun {
     pub attached: bool,
     /// Tells a second instance that the device is taken; the kernel alone would let it share the queues
     /// of a multi-queue device.
-    _lock: UnixDatagram,
+    lock: Guard,
+}
+
+/// Keeps a device's name taken while it lives.
+pub struct Guard {
+    _socket: UnixDatagram,
 }
 
 /// Offloads that the kernel agreed to.
@@ -111,6 +129,11 @@ impl Tun {
         let lock = lock(name)?;
         let mut netlink = Netlink::new(name)?;
         let attached = netlink.exists();
+        match (config.mode, attached) {
+            (Mode::Create, true) => return Err(TunError::Exists(name.clone())),
+            (Mode::Attach, false) => return Err(TunError::Missing(name.clone())),
+            _ => {}
+        }
         let first = open_device()?;
         check_features(&first, config.queues)?;
         let (name, flags) = attach_first(&first, name, config.queues)?;
@@ -123,14 +146,20 @@ impl Tun {
             queues.push(TunQueue::new(name.clone(), next));
         }
         netlink.configure(config)?;
-        Ok(Tun { name, queues, offloads, attached, _lock: lock })
+        Ok(Tun { name, queues, offloads, attached, lock })
+    }
+
+    /// The queues, to be given away, and the guard, to be kept while any of them is in use.
+    pub fn into_parts(self) -> (Vec<TunQueue>, Guard) {
+        (self.queues, self.lock)
     }
 }
 
 /// An abstract socket's name is unique in its network namespace, as a device's is, and goes with the process.
-fn lock(name: &str) -> Result<UnixDatagram, TunError> {
+fn lock(name: &str) -> Result<Guard, TunError> {
     SocketAddr::from_abstract_name(format!("gatun/tun/{name}"))
         .and_then(|address| UnixDatagram::bind_addr(&address))
+        .map(|socket| Guard { _socket: socket })
         .map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => TunError::SecondInstance(name.to_owned()),
             _ => TunError::Ioctl("locking", name.to_owned(), e),
@@ -139,7 +168,7 @@ fn lock(name: &str) -> Result<UnixDatagram, TunError> {
 
 fn open_device() -> Result<OwnedFd, TunError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|e| TunError::Open(e.into()))
+    rustix::fs::open("/dev/net/tun", flags, rustix::fs::Mode::empty()).map_err(|e| TunError::Open(e.into()))
 }
 
 fn check_features(fd: &OwnedFd, queues: usize) -> Result<(), TunError> {

@@ -1,13 +1,91 @@
 //! `gatun run`: translates packets until told to stop.
 
+use crate::daemon::{self, Setup, User};
+use anyhow::{Context as _, anyhow, bail};
+use gatun_config::{Config, DeviceMode, Network, Port, Routes};
+use gatun_io_tun::{Mode, Prefix, TunConfig};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
+
+const SIGNALS: &str = "\
+Signals:
+  SIGTERM, SIGINT    stop, and print the final counters
+  SIGUSR1            print the counters, each drop with its reason and what it means
+
+Rights: CAP_NET_ADMIN to create a device and set it up, given up once that is done. A persistent device
+that belongs to the user (ip tuntap add dev NAME mode tun user USER) needs none.
+";
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = SIGNALS)]
+pub(crate) struct Args {
+    /// The configuration
+    #[arg(value_name = "FILE", required_unless_present = "config")]
+    file: Option<PathBuf>,
+    /// The configuration, for those who prefer a flag
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+    /// Become this user once the devices are open: a name, or UID:GID
+    #[arg(long, value_name = "USER")]
+    user: Option<User>,
+}
 
 /// # Errors
-/// Always, so far.
-pub(crate) fn execute(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("`gatun run` is not in this version yet")
+/// What is wrong with the configuration, or kept the daemon from starting.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    let started = Instant::now();
+    let file = args.file.or(args.config).ok_or_else(|| anyhow!("which configuration file?"))?;
+    let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
+    eprint!("{warnings}");
+    let devices = devices(&config).with_context(|| file.display().to_string())?;
+    daemon::run(Setup { plan: config.plan, devices, user: args.user, started })
+}
+
+/// The devices of a configuration, each with as many queues as it gets workers.
+fn devices(config: &Config) -> anyhow::Result<Vec<TunConfig>> {
+    let stateful = config.plan.nat64.first().map(|i| i.name.as_str());
+    if let (Some(name), true) = (stateful, config.ports.len() > 1) {
+        bail!("nat64 '{name}' keeps its sessions in one worker, and each port has its own: use one port");
+    }
+    config.ports.iter().map(|port| device(config, port, stateful)).collect()
+}
+
+fn device(config: &Config, port: &Port, stateful: Option<&str>) -> anyhow::Result<TunConfig> {
+    let queues = match (stateful, port.queues) {
+        (None, Some(queues)) => usize::from(queues),
+        (None, None) => std::thread::available_parallelism().map_or(1, usize::from),
+        (Some(_), None | Some(0 | 1)) => 1,
+        // Return packets would reach a worker that does not have the session.
+        (Some(name), Some(queues)) => bail!(
+            "port '{}': queues = {queues}, but nat64 '{name}' keeps its sessions in one worker: write queues = 1, or leave it out",
+            port.name
+        ),
+    };
+    let routes = match &port.routes {
+        Routes::Auto => config.routes().into_iter().map(prefix).collect(),
+        Routes::List(networks) => networks.iter().copied().map(prefix).collect(),
+    };
+    Ok(TunConfig {
+        name: port.device.clone(),
+        mode: match port.mode {
+            DeviceMode::Create => Mode::Create,
+            DeviceMode::Attach => Mode::Attach,
+        },
+        queues: queues.max(1),
+        offload: port.offload,
+        up: true,
+        mtu: Some(port.mtu),
+        addresses: port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect(),
+        routes,
+    })
+}
+
+fn prefix(network: Network) -> Prefix {
+    match network {
+        Network::V4(net) => Prefix { addr: IpAddr::V4(net.addr), len: net.len },
+        Network::V6(net) => Prefix { addr: IpAddr::V6(net.addr), len: net.len },
+    }
 }

@@ -1,0 +1,147 @@
+//! All counters as a table for people: on SIGUSR1, and at the end.
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use gatun_io::{RxError, TxError};
+use gatun_nat::counters::{Count, Direction};
+use gatun_wire::DropReason;
+use gatun_worker::Snapshot;
+
+/// Columns where the terminal does not say how many it has.
+const WIDTH: u16 = 110;
+
+/// Writes the table to standard output.
+pub(super) fn print(title: &str, snapshot: &Snapshot) {
+    // Nobody may be reading any more; packets go on.
+    let _ = crate::commands::print_bytes(render(title, snapshot).as_bytes());
+}
+
+fn render(title: &str, snapshot: &Snapshot) -> String {
+    let mut text = format!("\n{title}, device {}\n{}\n", snapshot.backend_name, packets(snapshot));
+    let drops = drops(snapshot);
+    if drops.row_count() > 0 {
+        text += &format!("\nwhy packets were not forwarded\n{drops}\n");
+    }
+    text += match snapshot.conserved() {
+        true => "\nevery packet received is accounted for\n",
+        false => "\nTHE COUNTERS DO NOT ADD UP: this is a defect, please report it with the tables above\n",
+    };
+    text
+}
+
+fn packets(snapshot: &Snapshot) -> Table {
+    let engine = &snapshot.engine;
+    let device = &snapshot.backend;
+    let mut table = table(["", "packets", "bytes"]);
+    let mut row = |name: &str, count: Count| {
+        table.add_row([name.to_owned(), group(count.packets), group(count.bytes)]);
+    };
+    row("received", engine.rx);
+    row("forwarded, IPv6 to IPv4", engine.translated[Direction::SixToFour as usize]);
+    row("forwarded, IPv4 to IPv6", engine.translated[Direction::FourToSix as usize]);
+    row("of these turned round inside", engine.hairpinned);
+    row("answered", engine.replied);
+    row("not for the translator", engine.passed);
+    row("dropped", engine.dropped);
+    let mut plain = |name: &str, n: u64| {
+        table.add_row([name.to_owned(), group(n), String::new()]);
+    };
+    plain("held at this moment", engine.held);
+    plain("fragments made", engine.fragments_made);
+    plain("ICMP errors sent", engine.icmp_errors_sent);
+    plain("ICMP errors over the rate limit", engine.icmp_errors_limited);
+    plain("echo requests answered", engine.echo_replies);
+    plain("super-packets received (TSO, USO)", device.rx_super_packets);
+    plain("super-packets sent", device.tx_super_packets);
+    table
+}
+
+fn drops(snapshot: &Snapshot) -> Table {
+    let mut table = table(["reason", "6to4", "4to6", "what it means"]);
+    for &reason in DropReason::ALL {
+        let [six, four] =
+            snapshot.engine.drops.each_ref().map(|by_reason| by_reason[reason as usize].packets);
+        if six + four > 0 {
+            table.add_row([reason.name(), &group(six), &group(four), reason.help()]);
+        }
+    }
+    let device = &snapshot.backend;
+    let mut plain = |name: &str, n: u64, help: &str| {
+        if n > 0 {
+            table.add_row([name, &group(n), "", help]);
+        }
+    };
+    for &reason in RxError::ALL {
+        plain(reason.name(), device.rx_errors[reason as usize], reason.help());
+    }
+    for &reason in TxError::ALL {
+        plain(reason.name(), device.tx_errors[reason as usize], reason.help());
+    }
+    if let Some(errno) = device.tx_last_os_error {
+        plain("tx_other, the last", 1, &std::io::Error::from_raw_os_error(errno).to_string());
+    }
+    plain(
+        "stalled",
+        snapshot.worker.stalled,
+        "The engine did not take packets though it had room: its defect.",
+    );
+    table
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_none() {
+        table.set_width(WIDTH);
+    }
+    table.set_header(header);
+    for (index, name) in header.iter().enumerate() {
+        if let Some(column) =
+            table.column_mut(index).filter(|_| matches!(*name, "packets" | "bytes" | "6to4" | "4to6"))
+        {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A number with its thousands set apart.
+fn group(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_set_apart() {
+        let cases = [(0, "0"), (999, "999"), (1000, "1 000"), (1234567, "1 234 567")];
+        for (n, expected) in cases {
+            assert_eq!(group(n), expected);
+        }
+    }
+
+    #[test]
+    fn a_drop_is_shown_with_its_help_and_a_sum_that_is_wrong_is_said_loudly() {
+        let mut snapshot = Snapshot { backend_name: "nat64".into(), ..Default::default() };
+        let quiet = render("counters", &snapshot);
+        assert!(quiet.contains("accounted for") && !quiet.contains("why packets"), "{quiet}");
+        snapshot.engine.rx.packets = 1;
+        snapshot.engine.dropped.packets = 1;
+        snapshot.engine.drops[Direction::FourToSix as usize][DropReason::NoBib as usize].packets = 1;
+        snapshot.backend.tx_errors[TxError::Down as usize] = 2;
+        let text = render("counters", &snapshot);
+        for wanted in ["no_bib", "without a binding", "tx_down", "set its link up", "DO NOT ADD UP"] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The daemon: devices, workers, signals. What it does to packets is the engine's matter.
+//!
+//! ```text
+//!   privileges to CAP_NET_ADMIN -> devices -> no privileges -> one thread a worker -> signals, until the end
+//! ```
+
+mod counters;
+mod privileges;
+mod signals;
+
+use anyhow::{Context as _, bail};
+use gatun_io::Backend;
+use gatun_io_tun::{Tun, TunConfig};
+use gatun_nat::{Nat, Plan};
+use gatun_worker::{Clock, Handle, Snapshot, Worker};
+use rustix::rand::{GetRandomFlags, getrandom};
+use signals::Signal;
+use std::io;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub(crate) use privileges::User;
+
+/// How long a worker may take to answer between two bursts.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// What the daemon is to do.
+pub(crate) struct Setup {
+    /// For every engine.
+    pub(crate) plan: Plan,
+    /// The devices, each with one queue a worker.
+    pub(crate) devices: Vec<TunConfig>,
+    /// Whom to become once the devices are open.
+    pub(crate) user: Option<User>,
+    /// When the process began, for the figure in the log.
+    pub(crate) started: Instant,
+}
+
+/// What the main thread waits for.
+enum Event {
+    Signal(Signal),
+    WorkerEnded { worker: usize, last: Box<Snapshot>, error: Option<io::Error> },
+}
+
+/// Runs until a signal or the loss of a device ends it.
+///
+/// # Errors
+/// What kept it from starting.
+pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
+    privileges::keep_for_start(setup.user.is_some())?;
+    let devices: Vec<Tun> =
+        setup.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
+    for device in &devices {
+        let how = if device.attached { "attached" } else { "created" };
+        log(&format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe()));
+    }
+    privileges::drop_all(setup.user.as_ref())?;
+
+    let (sender, events) = channel();
+    // Before the first worker runs, so that no signal finds the default handler.
+    signals::watch(sender.clone())?;
+    // The guards of the devices' names live as long as the workers.
+    let (queues, _guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
+    let workers = start_workers(&setup.plan, queues.into_iter().flatten(), &sender)?;
+    let count = workers.len();
+    let ms = setup.started.elapsed().as_secs_f64() * 1e3;
+    log(&format!(
+        "translating with {count} worker{}, {ms:.1} ms after start",
+        if count == 1 { "" } else { "s" }
+    ));
+    Ok(supervise(workers, &events))
+}
+
+struct Running {
+    handle: Handle,
+    thread: JoinHandle<()>,
+}
+
+fn start_workers(
+    plan: &Plan,
+    queues: impl Iterator<Item = gatun_io_tun::TunQueue>,
+    events: &Sender<Event>,
+) -> anyhow::Result<Vec<Running>> {
+    let clock = Clock::new();
+    let mut built = Vec::new();
+    for queue in queues {
+        let nat =
+            Nat::new(plan, seed()?).map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?;
+        built.push(Worker::new(nat, Box::new(queue) as Box<dyn Backend>, clock)?);
+    }
+    let mut running = Vec::new();
+    for (index, (worker, handle)) in built.into_iter().enumerate() {
+        let events = events.clone();
+        let body = move || {
+            let (last, error) = worker.run();
+            // The main thread is gone only where the process ends anyway.
+            let _ = events.send(Event::WorkerEnded { worker: index, last: Box::new(last), error });
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(body)?;
+        running.push(Running { handle, thread });
+    }
+    Ok(running)
+}
+
+/// Answers signals until every worker has ended.
+fn supervise(workers: Vec<Running>, events: &Receiver<Event>) -> ExitCode {
+    let mut total = Snapshot::default();
+    let mut exit = ExitCode::SUCCESS;
+    let mut ended = 0;
+    while ended < workers.len() {
+        match events.recv() {
+            Ok(Event::Signal(Signal::Stop)) => workers.iter().for_each(|w| w.handle.stop()),
+            Ok(Event::Signal(Signal::Report)) => counters::print("counters", &snapshot(&workers)),
+            Ok(Event::WorkerEnded { worker, last, error }) => {
+                ended += 1;
+                total += &last;
+                if let Some(error) = error {
+                    log(&format!("worker {worker}: {error}"));
+                    exit = ExitCode::FAILURE;
+                    // One device less is not what was configured: stop, and let the operator know.
+                    workers.iter().for_each(|w| w.handle.stop());
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    for worker in workers {
+        if worker.thread.join().is_err() {
+            log("a worker panicked: this is a defect, please report it with the lines above");
+            exit = ExitCode::FAILURE;
+        }
+    }
+    counters::print("final counters", &total);
+    exit
+}
+
+fn snapshot(workers: &[Running]) -> Snapshot {
+    let mut total = Snapshot::default();
+    for worker in workers {
+        match worker.handle.snapshot(ANSWER_MAX) {
+            Some(snapshot) => total += &snapshot,
+            None => log("a worker does not answer; its counters are missing below"),
+        }
+    }
+    total
+}
+
+/// Hash and port keys that nobody can guess.
+fn seed() -> anyhow::Result<[u64; 4]> {
+    let mut bytes = [0u8; 32];
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).context("no random numbers for the seed")?;
+    if filled != bytes.len() {
+        bail!("no random numbers for the seed");
+    }
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(std::array::from_fn(|i| words.get(i).map_or(0, |w| u64::from_ne_bytes(*w))))
+}
+
+/// One line for the operator or the journal. A closed standard error stops no packets.
+fn log(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(io::stderr(), "gatun: {line}");
+}

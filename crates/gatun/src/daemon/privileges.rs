@@ -1,0 +1,97 @@
+//! What the process may do: CAP_NET_ADMIN until the devices are open, nothing after.
+//!
+//! Capabilities belong to threads: all this happens before the first further thread exists.
+
+use anyhow::{Context as _, anyhow};
+use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
+    set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+};
+use std::str::FromStr;
+
+/// A user to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    uid: u32,
+    gid: u32,
+}
+
+impl FromStr for User {
+    type Err = anyhow::Error;
+
+    /// A name of /etc/passwd, or `UID:GID`.
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if let Some((uid, gid)) = name.split_once(':') {
+            let parse = |s: &str| s.parse().map_err(|_| anyhow!("'{name}' is not UID:GID"));
+            return Ok(User { uid: parse(uid)?, gid: parse(gid)? });
+        }
+        let passwd = std::fs::read_to_string("/etc/passwd").context("/etc/passwd cannot be read")?;
+        find_user(&passwd, name).ok_or_else(|| {
+            anyhow!("there is no user '{name}': create it (useradd --system {name}), or give UID:GID")
+        })
+    }
+}
+
+fn find_user(passwd: &str, name: &str) -> Option<User> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next() != Some(name) {
+            return None;
+        }
+        Some(User { uid: fields.nth(1)?.parse().ok()?, gid: fields.next()?.parse().ok()? })
+    })
+}
+
+/// Gives up everything but what opening devices needs, and becoming another user where `switch` is set.
+pub(crate) fn keep_for_start(switch: bool) -> anyhow::Result<()> {
+    let mut wanted = CapabilitySet::NET_ADMIN;
+    if switch {
+        wanted |= CapabilitySet::SETUID | CapabilitySet::SETGID;
+    }
+    let held = capabilities(None)?.permitted & wanted;
+    set(held).context("capabilities cannot be given up")
+}
+
+/// Becomes `user`, gives up every capability, and makes sure that none comes back.
+pub(crate) fn drop_all(user: Option<&User>) -> anyhow::Result<()> {
+    if let Some(user) = user {
+        become_user(user).with_context(|| {
+            format!("cannot become user {}; it needs CAP_SETUID and CAP_SETGID", user.uid)
+        })?;
+    }
+    match clear_ambient_capability_set() {
+        Ok(()) | Err(Errno::INVAL) => {} // INVAL: a kernel without ambient capabilities
+        Err(e) => return Err(e).context("ambient capabilities cannot be given up"),
+    }
+    set(CapabilitySet::empty()).context("capabilities cannot be given up")?;
+    set_no_new_privs(true).context("no_new_privs cannot be set")
+}
+
+fn become_user(user: &User) -> Result<(), Errno> {
+    let gid = Gid::from_raw(user.gid);
+    set_thread_groups(&[gid])?;
+    set_thread_gid(gid)?;
+    set_thread_uid(Uid::from_raw(user.uid))
+}
+
+fn set(held: CapabilitySet) -> Result<(), Errno> {
+    let sets = CapabilitySets { effective: held, permitted: held, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_found_by_name_or_by_numbers() {
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\ngatun-x:x:1:1::/:\ngatun:x:997:996::/nonexistent:/bin/false\n";
+        assert_eq!(find_user(passwd, "gatun"), Some(User { uid: 997, gid: 996 }));
+        assert_eq!(find_user(passwd, "gat"), None);
+        assert_eq!("12:34".parse::<User>().unwrap(), User { uid: 12, gid: 34 });
+        assert!("12:x".parse::<User>().is_err());
+    }
+}

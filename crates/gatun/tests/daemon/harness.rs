@@ -1,0 +1,166 @@
+//! A daemon in the lab's network, and small programs to talk through it.
+
+use gatun_lab::{Process, Topology, topology};
+use rustix::process::Signal;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs `body` in a sandbox of its own. `test` is the test's full name.
+pub(crate) fn in_lab(test: &str, body: fn()) {
+    if std::env::var_os("GATUN_LAB").is_none()
+        && let Some(why) = gatun_lab::refusal()
+    {
+        assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no lab: {why}");
+        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
+        return;
+    }
+    let args: Vec<OsString> = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into).into();
+    match gatun_lab::enter(test, &args).expect("a sandbox") {
+        Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
+        None => body(),
+    }
+}
+
+pub(crate) const SIIT: &str = r#"
+[translator]
+own4 = "192.0.2.14"
+own6 = "2001:db8:ffff::1"
+[[siit]]
+pool6 = "2001:db8:64::/96"
+eam = [{ v4 = "192.0.2.1", v6 = "2001:db8:1::2" }]
+"#;
+
+/// A port that is created, with the tests' device name.
+pub(crate) const CREATE: &str = "[[port]]\ndevice = \"nat64\"\n";
+
+/// A running `gatun run`, its output in files.
+pub(crate) struct Daemon {
+    pub(crate) process: Process,
+    dir: PathBuf,
+}
+
+/// Ended or not, with all it wrote.
+pub(crate) struct Ended {
+    pub(crate) success: bool,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Daemon {
+    /// Starts it in the translator's namespace and waits until it translates.
+    pub(crate) fn start(network: &Topology, config: &str) -> Daemon {
+        let mut daemon = Daemon::spawn(network, config, &[]);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !daemon.stderr().contains("translating with") {
+            assert!(daemon.process.ended().is_none(), "gatun ended: {}", daemon.stderr());
+            assert!(Instant::now() < deadline, "gatun is not up: {}", daemon.stderr());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        daemon
+    }
+
+    pub(crate) fn spawn(network: &Topology, config: &str, flags: &[&str]) -> Daemon {
+        // /run is the sandbox's own.
+        let dir = PathBuf::from(format!("/run/gatun-{:x}", Instant::now().elapsed().as_nanos() ^ rand()));
+        fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("gatun.toml");
+        fs::write(&file, config).unwrap();
+        let mut command = network.translator.command(env!("CARGO_BIN_EXE_gatun"));
+        command.arg("run").arg(&file).args(flags);
+        command.stdout(fs::File::create(dir.join("out")).unwrap());
+        command.stderr(fs::File::create(dir.join("err")).unwrap());
+        Daemon { process: Process::start(&mut command).unwrap(), dir }
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        fs::read_to_string(self.dir.join("out")).unwrap()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        fs::read_to_string(self.dir.join("err")).unwrap()
+    }
+
+    /// Waits for the end that is near by itself.
+    pub(crate) fn wait(mut self) -> Ended {
+        let status = self.process.wait(Duration::from_secs(10)).unwrap();
+        Ended { success: status.success(), stdout: self.stdout(), stderr: self.stderr() }
+    }
+
+    /// Ends it by a signal, and checks what holds at every clean end.
+    pub(crate) fn stop(self, signal: Signal) -> Ended {
+        self.process.signal(signal).unwrap();
+        let ended = self.wait();
+        assert!(ended.success, "{}", ended.stderr);
+        assert!(ended.stdout.contains("every packet received is accounted for"), "{}", ended.stdout);
+        ended
+    }
+}
+
+fn rand() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    u128::from(RandomState::new().hash_one(0))
+}
+
+/// The number in the row of a counter table.
+pub(crate) fn counter(table: &str, row: &str) -> u64 {
+    let line = table.lines().find(|l| l.contains(row)).unwrap_or_else(|| panic!("no row '{row}' in {table}"));
+    let cell = line.split(['│', '┆', '|']).map(str::trim).skip_while(|c| !c.contains(row)).nth(1).unwrap();
+    cell.replace(' ', "").parse().unwrap_or_else(|_| panic!("'{cell}' in row '{row}'"))
+}
+
+/// The /proc/PID/status line of that name.
+pub(crate) fn status_line(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+}
+
+/// Sends 20 MB through a TCP connection from one host to another and compares the hashes at both ends.
+pub(crate) fn tcp_copy(from: &gatun_lab::Namespace, to: &gatun_lab::Namespace, listen: &str, connect: &str) {
+    let received = format!("/run/received-{:x}", rand());
+    let sent = format!("/run/sent-{:x}", rand());
+    gatun_lab::run(Command::new("sh").args(["-c", &format!("head -c 20000000 /dev/urandom > {sent}")]))
+        .unwrap();
+    let mut server =
+        Process::start(to.command("socat").args(["-u", listen, &format!("CREATE:{received}")])).unwrap();
+    wait_for_listener(to, listen);
+    gatun_lab::run(from.command("timeout").args(["20", "socat", "-u", &format!("OPEN:{sent}"), connect]))
+        .unwrap();
+    assert!(server.wait(Duration::from_secs(10)).unwrap().success());
+    assert_eq!(hash(&sent), hash(&received), "the content changed on its way");
+}
+
+fn hash(file: &str) -> String {
+    let text = gatun_lab::run(Command::new("sha256sum").arg(file)).unwrap();
+    text.split_whitespace().next().unwrap().to_owned()
+}
+
+fn wait_for_listener(host: &gatun_lab::Namespace, listen: &str) {
+    let port = listen.split([':', ',']).nth(1).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !host.run("ss -Hltn").unwrap().contains(&format!(":{port} ")) {
+        assert!(Instant::now() < deadline, "nobody listens on {port}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Runs a program to its end, its output thrown away, and says whether it succeeded.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+}
+
+/// One ping, or several.
+pub(crate) fn ping(from: &gatun_lab::Namespace, count: u32, target: &str, flags: &str) -> bool {
+    let line = format!("-c {count} -i 0.01 -W 2 -q {flags} {target}");
+    succeeds(from.command("ping").args(line.split_whitespace()))
+}
+
+pub(crate) fn network() -> Topology {
+    let network = Topology::new().unwrap();
+    network.client.run(&format!("ping -c 1 -W 2 {}", "2001:db8:1::1")).unwrap();
+    assert_eq!(topology::SERVER, "2001:db8:64::c633:6402");
+    network
+}

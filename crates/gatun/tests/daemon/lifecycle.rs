@@ -1,0 +1,193 @@
+//! Start, signals, rights, devices that exist or go away.
+
+use crate::harness::{CREATE, Daemon, SIIT, counter, in_lab, network, ping, status_line};
+use gatun_lab::topology::SERVER;
+use rustix::process::Signal;
+use std::fs;
+use std::time::{Duration, Instant};
+
+#[test]
+fn sigterm_and_sigint_end_it_cleanly_and_take_the_device_away() {
+    in_lab("lifecycle::sigterm_and_sigint_end_it_cleanly_and_take_the_device_away", || {
+        let net = network();
+        for signal in [Signal::TERM, Signal::INT] {
+            let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+            assert!(ping(&net.client, 3, SERVER, ""));
+            net.translator.run("ip link show nat64").unwrap();
+            let ended = daemon.stop(signal);
+            assert!(ended.stdout.contains("final counters"), "{}", ended.stdout);
+            assert!(counter(&ended.stdout, "received") >= 6, "{}", ended.stdout);
+            assert!(net.translator.run("ip link show nat64").is_err(), "the device is still there");
+        }
+    });
+}
+
+#[test]
+fn sigusr1_prints_the_counters_with_reasons_and_goes_on() {
+    in_lab("lifecycle::sigusr1_prints_the_counters_with_reasons_and_goes_on", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 3, SERVER, ""));
+        // Routed to the device, and in no mapping.
+        net.translator.ip("route add 192.0.2.9/32 dev nat64").unwrap();
+        assert!(!ping(&net.server, 1, "192.0.2.9", ""));
+        daemon.process.signal(Signal::USR1).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !daemon.stdout().contains("accounted for") {
+            assert!(Instant::now() < deadline, "{}", daemon.stdout());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let text = daemon.stdout();
+        assert!(counter(&text, "forwarded, IPv6 to IPv4") >= 3, "{text}");
+        assert!(text.contains("what it means"), "{text}");
+        assert!(ping(&net.client, 3, SERVER, ""), "it goes on");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn after_the_start_it_has_no_capability_left_and_can_get_none() {
+    in_lab("lifecycle::after_the_start_it_has_no_capability_left_and_can_get_none", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        let pid = daemon.process.id();
+        for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+            let tid = task.unwrap().file_name().to_string_lossy().parse().unwrap();
+            for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+                assert_eq!(status_line(tid, set), "0000000000000000", "{set} of thread {tid}");
+            }
+            assert_eq!(status_line(tid, "NoNewPrivs"), "1", "thread {tid}");
+        }
+        assert!(ping(&net.client, 3, SERVER, ""), "and it still translates");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn it_becomes_the_user_that_it_is_told_to() {
+    in_lab("lifecycle::it_becomes_the_user_that_it_is_told_to", || {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap();
+        if map.split_whitespace().nth(2) == Some("1") {
+            eprintln!("!!! SKIPPED, NOTHING PROVED: a user namespace with one user cannot switch");
+            return;
+        }
+        let net = network();
+        let mut daemon = Daemon::spawn(&net, &format!("{CREATE}{SIIT}"), &["--user", "65534:65533"]);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !daemon.stderr().contains("translating with") {
+            assert!(daemon.process.ended().is_none() && Instant::now() < deadline, "{}", daemon.stderr());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = daemon.process.id();
+        assert_eq!(status_line(pid, "Uid"), "65534\t65534\t65534\t65534");
+        assert_eq!(status_line(pid, "Gid"), "65533\t65533\t65533\t65533");
+        assert_eq!(status_line(pid, "Groups"), "65533");
+        assert!(ping(&net.client, 3, SERVER, ""));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn it_attaches_to_a_persistent_device_of_either_kind_and_leaves_it() {
+    in_lab("lifecycle::it_attaches_to_a_persistent_device_of_either_kind_and_leaves_it", || {
+        let net = network();
+        let attach = format!("{CREATE}mode = \"attach\"\nqueues = 1\n{SIIT}");
+        for flags in ["", "multi_queue", "vnet_hdr", "vnet_hdr multi_queue"] {
+            net.translator.ip(&format!("tuntap add dev nat64 mode tun {flags}")).unwrap();
+            let daemon = Daemon::start(&net, &attach);
+            assert!(daemon.stderr().contains("attached"), "{}", daemon.stderr());
+            assert!(ping(&net.client, 3, SERVER, ""), "with '{flags}'");
+            daemon.stop(Signal::TERM);
+            net.translator.run("ip link show nat64").unwrap();
+            net.translator.ip("link del nat64").unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_device_that_does_not_fit_is_refused_with_what_to_do() {
+    in_lab("lifecycle::a_device_that_does_not_fit_is_refused_with_what_to_do", || {
+        let net = network();
+        let refused = |port: &str, wanted: &[&str]| {
+            let ended = Daemon::spawn(&net, &format!("{CREATE}{port}\n{SIIT}"), &[]).wait();
+            assert!(!ended.success);
+            wanted.iter().for_each(|w| assert!(ended.stderr.contains(w), "'{w}' in {}", ended.stderr));
+        };
+        refused("mode = \"attach\"", &["does not exist", "ip tuntap add dev nat64"]);
+        net.translator.ip("tuntap add dev nat64 mode tun").unwrap();
+        refused("", &["exists", "mode = \"attach\""]);
+        refused("mode = \"attach\"\nqueues = 2", &["one queue", "multi_queue"]);
+        net.translator.ip("link del nat64").unwrap();
+        net.translator.ip("link add nat64 type bridge").unwrap();
+        refused("mode = \"attach\"", &["not a TUN device"]);
+    });
+}
+
+#[test]
+fn a_second_instance_on_the_same_device_is_refused() {
+    in_lab("lifecycle::a_second_instance_on_the_same_device_is_refused", || {
+        let net = network();
+        net.translator.ip("tuntap add dev nat64 mode tun multi_queue").unwrap();
+        let attach = format!("{CREATE}mode = \"attach\"\nqueues = 1\n{SIIT}");
+        let first = Daemon::start(&net, &attach);
+        let second = Daemon::spawn(&net, &attach, &[]).wait();
+        assert!(!second.success && second.stderr.contains("another gatun already runs"), "{}", second.stderr);
+        assert!(ping(&net.client, 3, SERVER, ""), "the first one does not mind");
+        first.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_device_that_is_removed_ends_it_with_a_clear_error_and_the_counters() {
+    in_lab("lifecycle::a_device_that_is_removed_ends_it_with_a_clear_error_and_the_counters", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}queues = 2\n{SIIT}"));
+        assert!(ping(&net.client, 3, SERVER, ""));
+        net.translator.ip("link del nat64").unwrap();
+        let ended = daemon.wait();
+        assert!(!ended.success);
+        assert!(ended.stderr.contains("was it removed?"), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+        assert!(
+            ended.stdout.contains("final counters") && ended.stdout.contains("accounted for"),
+            "{}",
+            ended.stdout
+        );
+    });
+}
+
+#[test]
+fn a_link_that_is_down_for_a_while_is_no_reason_to_end() {
+    in_lab("lifecycle::a_link_that_is_down_for_a_while_is_no_reason_to_end", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 3, SERVER, ""));
+        net.translator.ip("link set nat64 down").unwrap();
+        assert!(!ping(&net.client, 1, SERVER, ""));
+        net.translator.ip("link set nat64 up").unwrap();
+        net.translator.ip("-6 route replace 2001:db8:64::/96 dev nat64").unwrap();
+        net.translator.ip("route replace 192.0.2.1/32 dev nat64").unwrap();
+        assert!(ping(&net.client, 3, SERVER, ""));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn idle_it_takes_no_processor_time() {
+    in_lab("lifecycle::idle_it_takes_no_processor_time", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 3, SERVER, ""));
+        let ticks = || -> u64 {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.process.id())).unwrap();
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        };
+        let before = ticks();
+        std::thread::sleep(Duration::from_secs(2));
+        let used = ticks() - before;
+        // A tick is 10 ms.
+        assert!(used <= 1, "{used} ticks in two seconds");
+        daemon.stop(Signal::TERM);
+    });
+}

@@ -1,0 +1,8 @@
+//! `gatun run` between network namespaces, with the kernel's own stacks at both ends.
+//!
+//! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none (no /dev/net/tun, a
+//! container without rights) it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+
+mod harness;
+mod lifecycle;
+mod traffic;

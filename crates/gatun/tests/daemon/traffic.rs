@@ -1,0 +1,104 @@
+//! Real traffic through the daemon.
+
+use crate::harness::{CREATE, Daemon, SIIT, counter, in_lab, network, ping, tcp_copy};
+use gatun_lab::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
+use rustix::process::Signal;
+use std::time::Duration;
+
+#[test]
+fn pings_cross_in_both_directions_and_the_translator_answers_its_own() {
+    in_lab("traffic::pings_cross_in_both_directions_and_the_translator_answers_its_own", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 5, SERVER, ""), "6to4");
+        assert!(ping(&net.server, 5, PUBLIC, ""), "4to6");
+        assert!(ping(&net.client, 5, SERVER, "-s 1400"), "near the MTU");
+        let ended = daemon.stop(Signal::TERM);
+        assert!(counter(&ended.stdout, "forwarded, IPv6 to IPv4") >= 15, "{}", ended.stdout);
+        assert!(counter(&ended.stdout, "forwarded, IPv4 to IPv6") >= 15, "{}", ended.stdout);
+    });
+}
+
+#[test]
+fn tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed() {
+    in_lab("traffic::tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+        tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
+        let ended = daemon.stop(Signal::TERM);
+        let received = counter(&ended.stdout, "super-packets received");
+        // 40 MB in 64 KB pieces at best; one packet each would be 28,000.
+        assert!(received > 100, "{}", ended.stdout);
+        assert!(counter(&ended.stdout, "forwarded, IPv6 to IPv4") < 20_000, "{}", ended.stdout);
+        assert_eq!(received, counter(&ended.stdout, "super-packets sent"), "{}", ended.stdout);
+    });
+}
+
+#[test]
+fn tcp_crosses_without_offloads_too() {
+    in_lab("traffic::tcp_crosses_without_offloads_too", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}offload = false\n{SIIT}"));
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+        let ended = daemon.stop(Signal::TERM);
+        assert_eq!(counter(&ended.stdout, "super-packets received"), 0, "{}", ended.stdout);
+    });
+}
+
+#[test]
+fn udp_datagrams_cross_both_ways_in_order_and_whole() {
+    in_lab("traffic::udp_datagrams_cross_both_ways_in_order_and_whole", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        for (version, from, to, target) in
+            [("", &net.client, &net.server, SERVER), ("6", &net.server, &net.client, PUBLIC)]
+        {
+            let script = format!(
+                "import socket,sys\ns=socket.socket(socket.AF_INET{version},socket.SOCK_DGRAM)\ns.settimeout(5)\ns.bind(('',5003))\nprint('up',flush=True)\nfor i in range(200):\n  d,_=s.recvfrom(9000)\n  assert d==bytes([i])*(i*7), i\n"
+            );
+            let mut receiver =
+                gatun_lab::Process::start(to.command("python3").args(["-c", &script])).unwrap();
+            std::thread::sleep(Duration::from_millis(400));
+            let script = format!(
+                "import socket,time\na=socket.getaddrinfo('{target}',5003,type=socket.SOCK_DGRAM)[0]\ns=socket.socket(a[0],socket.SOCK_DGRAM)\nfor i in range(200):\n  s.sendto(bytes([i])*(i*7),a[4]); time.sleep(0.001)\n"
+            );
+            gatun_lab::run(from.command("python3").args(["-c", &script])).unwrap();
+            assert!(receiver.wait(Duration::from_secs(10)).unwrap().success(), "to {target}");
+        }
+        daemon.stop(Signal::TERM);
+    });
+}
+
+// proves: A79-70
+#[test]
+fn a_small_link_on_the_ipv4_side_is_found_by_the_ipv6_host() {
+    in_lab("traffic::a_small_link_on_the_ipv4_side_is_found_by_the_ipv6_host", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 1, FAR, ""));
+        // 1500 bytes of IPv6: the first is answered with Packet Too Big, and the kernel learns from it.
+        ping(&net.client, 2, FAR, "-M do -s 1452");
+        let route = net.client.run(&format!("ip -6 route get {FAR}")).unwrap();
+        let expected = format!("mtu {}", SMALL_MTU + 20);
+        assert!(route.contains(&expected), "{expected} in {route}");
+        let largest = SMALL_MTU + 20 - 48;
+        assert!(ping(&net.client, 2, FAR, &format!("-M do -s {largest}")));
+        assert!(!ping(&net.client, 1, FAR, &format!("-M do -s {}", largest + 1)));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn two_workers_share_a_stateless_device() {
+    in_lab("traffic::two_workers_share_a_stateless_device", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}queues = 2\n{SIIT}"));
+        assert!(daemon.stderr().contains("translating with 2 workers"), "{}", daemon.stderr());
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+        for _ in 0..8 {
+            assert!(ping(&net.client, 2, SERVER, "") && ping(&net.server, 2, PUBLIC, ""));
+        }
+        daemon.stop(Signal::TERM);
+    });
+}

@@ -1,0 +1,65 @@
+//! The sandbox that everything happens in.
+
+use crate::{Error, process};
+use std::ffi::OsString;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// Set inside, to the name that [`enter`] was given.
+const INSIDE: &str = "GATUN_LAB";
+
+/// Runs this same program with `args` in a sandbox and waits for its end; `None` where the process already
+/// is inside. Programs that are missing, or a kernel that lets nobody in, are an error.
+///
+/// # Errors
+/// As [`refusal`], or where the sandbox cannot be furnished.
+pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error> {
+    if std::env::var_os(INSIDE).is_some() {
+        furnish()?;
+        return Ok(None);
+    }
+    if let Some(why) = refusal() {
+        return Err(Error(why));
+    }
+    let program = std::env::current_exe().map_err(|e| Error(format!("where this program is: {e}")))?;
+    let mut command = unshare();
+    command.arg(program).args(args).env(INSIDE, name);
+    let status = command.status().map_err(|e| Error(format!("unshare: {e}")))?;
+    Ok(Some(status))
+}
+
+/// Why there can be no sandbox here, or `None` where there can.
+pub fn refusal() -> Option<String> {
+    for program in ["unshare", "ip", "nsenter", "mount"] {
+        if !crate::has_program(program) {
+            return Some(format!("the program `{program}` is missing (Debian: util-linux, iproute2)"));
+        }
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return Some("/dev/net/tun does not exist (modprobe tun, or --device /dev/net/tun)".into());
+    }
+    let probe = unshare().arg("true").stderr(Stdio::piped()).output();
+    match probe {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!(
+            "this kernel or container allows no namespaces: {}; run it as root",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+        Err(e) => Some(format!("unshare: {e}")),
+    }
+}
+
+fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command
+}
+
+/// Inside: a place for the names of further namespaces that the outside does not see.
+fn furnish() -> Result<(), Error> {
+    process::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
+    process::run(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+    Ok(())
+}

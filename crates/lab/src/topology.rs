@@ -1,0 +1,81 @@
+//! The network of the demo and of most tests.
+//!
+//! ```text
+//!   client --- translator --- server        client      2001:db8:1::2, IPv6 alone
+//!                    \        /             translator  2001:db8:1::1, 198.51.100.1, and the device "nat64"
+//!                     router                server      198.51.100.2 and 203.0.113.2, IPv4 alone
+//!                  MTU 1400 to the router
+//! ```
+//! 198.51.100.2 is one link away; 203.0.113.2 is behind the router and the small link.
+
+use crate::{Error, Namespace};
+
+/// The client's address.
+pub const CLIENT: &str = "2001:db8:1::2";
+/// The public address that stands for the client.
+pub const PUBLIC: &str = "192.0.2.1";
+/// The server as the client sees it.
+pub const SERVER: &str = "2001:db8:64::c633:6402";
+/// The server's own address.
+pub const SERVER4: &str = "198.51.100.2";
+/// The server behind the small link, as the client sees it.
+pub const FAR: &str = "2001:db8:64::cb00:7102";
+/// MTU of the small link, bytes.
+pub const SMALL_MTU: u32 = 1400;
+
+/// Four hosts.
+#[derive(Debug)]
+pub struct Topology {
+    /// Has IPv6 alone.
+    pub client: Namespace,
+    /// Forwards, and is to translate.
+    pub translator: Namespace,
+    /// Between the translator and the far address of the server.
+    pub router: Namespace,
+    /// Has IPv4 alone.
+    pub server: Namespace,
+}
+
+impl Topology {
+    /// Makes the hosts, links, addresses and routes; nothing translates yet.
+    ///
+    /// # Errors
+    /// Where the kernel refuses any of it.
+    pub fn new() -> Result<Self, Error> {
+        let [client, translator, router, server] =
+            ["client", "translator", "router", "server"].map(Namespace::new);
+        let t = Topology { client: client?, translator: translator?, router: router?, server: server? };
+        t.client.connect("eth0", &t.translator, "inside")?;
+        t.server.connect("eth0", &t.translator, "outside")?;
+        t.router.connect("near", &t.translator, "small")?;
+        t.router.connect("far", &t.server, "eth1")?;
+        t.translator.forward()?;
+        t.router.forward()?;
+        t.set_addresses()?;
+        t.set_routes()?;
+        Ok(t)
+    }
+
+    fn set_addresses(&self) -> Result<(), Error> {
+        self.client.address("eth0", &format!("{CLIENT}/64"))?;
+        self.translator.address("inside", "2001:db8:1::1/64")?;
+        self.translator.address("outside", "198.51.100.1/24")?;
+        self.server.address("eth0", "198.51.100.2/24")?;
+        self.translator.address("small", "10.64.0.1/30")?;
+        self.router.address("near", "10.64.0.2/30")?;
+        self.router.address("far", "203.0.113.1/24")?;
+        self.server.address("eth1", "203.0.113.2/24")
+    }
+
+    fn set_routes(&self) -> Result<(), Error> {
+        self.client.ip("-6 route add default via 2001:db8:1::1")?;
+        self.translator.ip("route add 203.0.113.0/24 via 10.64.0.2")?;
+        self.translator.ip(&format!("link set small mtu {SMALL_MTU}"))?;
+        self.router.ip(&format!("link set near mtu {SMALL_MTU}"))?;
+        self.router.ip("route add default via 10.64.0.1")?;
+        self.server.ip("route add default via 198.51.100.1")?;
+        // What came by the router goes back by it.
+        self.server.ip("route add default via 203.0.113.1 table 100")?;
+        self.server.ip("rule add from 203.0.113.2 lookup 100")
+    }
+}

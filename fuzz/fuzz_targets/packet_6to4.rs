@@ -1,0 +1,7 @@
+//! Whatever comes from the IPv6 side: no panic, counters that add up, output that holds together.
+#![no_main]
+
+#[path = "../../crates/nat/tests/support/hostile.rs"]
+mod hostile;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::run(hostile::Way::SixToFour, input));

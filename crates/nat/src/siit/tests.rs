@@ -8,7 +8,8 @@ use etherparse::{
     Icmpv4Header, Icmpv4Type, Icmpv6Type, IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header,
     TcpHeader, UdpHeader,
 };
-use gatun_wire::{HEADROOM, Prefix64};
+use gatun_wire::{HEADROOM, Offload, Prefix64};
+use proptest::prelude::*;
 use std::string::String;
 use std::vec;
 use std::vec::Vec;
@@ -491,4 +492,96 @@ fn a_hairpin_refused_for_its_addresses_or_size_leaves_its_bytes() {
     refuse(&state, &packet6(A6, embedded(B4), 64, &large), DropReason::TooBig6);
     let fits = Load::Udp { src: 1, dst: 2, data: vec![0; 1232] };
     expect(&state, &packet6(A6, embedded(B4), 64, &fits), &packet6(embedded(A4), B6, 62, &fits), true);
+}
+
+/// The sum of a pseudo-header for TCP, uncomplemented, as a device wants it in the field.
+fn partial_tcp_sum(src: Ipv6Addr, dst: Ipv6Addr, len: u32) -> u16 {
+    gatun_wire::checksum::pseudo(&[src.octets(), dst.octets()].concat(), len, 6)
+}
+
+// proves: A77-8
+#[test]
+fn a_super_packet_turns_round_as_one_packet_with_its_checksum_left_to_the_device() {
+    let state = with(|_| ());
+    let load = Load::Tcp { src: 80, dst: 50_000, data: vec![0x42; 20_000] };
+    let mut given = packet6(A6, embedded(B4), 64, &load);
+    let (checksum_at, tcp_len) = (40 + 16, given.len() as u32 - 40);
+    given[checksum_at..checksum_at + 2]
+        .copy_from_slice(&partial_tcp_sum(A6, embedded(B4), tcp_len).to_be_bytes());
+    let mut expected = packet6(embedded(A4), B6, 62, &load);
+    expected[checksum_at..checksum_at + 2]
+        .copy_from_slice(&partial_tcp_sum(embedded(A4), B6, tcp_len).to_be_bytes());
+
+    let offload = Offload {
+        checksum: gatun_wire::Checksum::Partial { start: 40, offset: 16 },
+        segmentation: gatun_wire::Segmentation::Tcp { size: 1_400, ecn: true },
+    };
+    let mut buf = vec![0xa5; HEADROOM + given.len()];
+    buf[HEADROOM..].copy_from_slice(&given);
+    let mut packet = Packet::with_offload(&mut buf, HEADROOM, given.len(), offload).unwrap();
+    let view = Ipv6View::parse(&given).unwrap();
+    let step = state.six_to_four(&mut packet, &view, view.l4(&given).unwrap(), ID).unwrap();
+    assert_eq!(step, Step::Forward { whole: Whole::Yes, hairpinned: true });
+    assert_eq!(packet.offload, offload);
+    assert_eq!(packet.bytes(), expected);
+}
+
+/// A packet of the hairpin's matrix, damaged.
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let which = any::<prop::sample::Index>();
+    let damage = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+    (which, damage, any::<bool>(), any::<prop::sample::Index>()).prop_map(|(which, damage, cut, len)| {
+        let loads = each_load();
+        let mut all: Vec<Vec<u8>> = loads.iter().map(|l| packet6(A6, embedded(B4), 64, l)).collect();
+        all.extend(
+            loads
+                .iter()
+                .map(|l| packet6(B6, embedded(A4), 64, &unreachable(packet6(embedded(A4), B6, 9, l)))),
+        );
+        all.push(fragment6(A6, embedded(B4), 64, 0, true, &[1; 48]));
+        all.push(fragment6(A6, embedded(B4), 64, 48, false, &[2; 31]));
+        let mut bytes = which.get(&all).clone();
+        let damaged_len = bytes.len();
+        for (at, value) in damage {
+            // Addresses stay, so that the packet stays a hairpin.
+            let at = at.index(damaged_len);
+            if !(8..40).contains(&at) {
+                bytes[at] = value;
+            }
+        }
+        if cut {
+            bytes.truncate(len.index(damaged_len).max(40));
+            let payload = (bytes.len() - 40) as u16;
+            bytes[4..6].copy_from_slice(&payload.to_be_bytes());
+        }
+        fix_icmp_checksum(&mut bytes);
+        bytes
+    })
+}
+
+/// So that damage gets past the check of the outer checksum.
+fn fix_icmp_checksum(bytes: &mut [u8]) {
+    if bytes[6] == 58 && bytes.len() >= 44 {
+        bytes[42..44].fill(0);
+        let pseudo = gatun_wire::checksum::pseudo(&bytes[8..40], bytes.len() as u32 - 40, 58);
+        let sum = !gatun_wire::checksum::add(pseudo, gatun_wire::checksum::sum(&bytes[40..]));
+        bytes[42..44].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+proptest! {
+    // proves: A77-8
+    #[test]
+    fn a_damaged_hairpin_is_refused_untouched_or_turned_round_but_never_lost_halfway(bytes in damaged()) {
+        let state = with(|_| ());
+        let Ok(view) = Ipv6View::parse(&bytes) else { return Ok(()) };
+        if view.l4(&bytes).is_err() {
+            return Ok(());
+        }
+        // `run` checks that a refused packet's bytes are those received.
+        // (An error about a packet that was none goes out as IPv4.)
+        if let Ok((_, step)) = run(&state, &bytes) {
+            prop_assert!(matches!(step, Step::Forward { .. }), "{:?}", step);
+        }
+    }
 }

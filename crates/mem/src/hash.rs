@@ -84,28 +84,48 @@ fn has_aes() -> bool {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
     use super::ROUND_KEYS;
-    use core::arch::x86_64::{__m128i, _mm_aesenc_si128, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_xor_si128};
+    use core::arch::asm;
+    use core::arch::x86_64::{__m128i, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_xor_si128};
 
-    #[inline]
-    #[target_feature(enable = "aes")]
-    pub(super) fn hash(keys: &[[u64; 2]; ROUND_KEYS], words: [u64; 4]) -> u64 {
-        let k = |i: usize| vector(keys[i][0], keys[i][1]);
-        let mut x = _mm_xor_si128(vector(words[0], words[1]), k(0));
-        let mut y = _mm_xor_si128(vector(words[2], words[3]), k(4));
-        x = _mm_aesenc_si128(x, k(1));
-        y = _mm_aesenc_si128(y, k(5));
-        x = _mm_aesenc_si128(x, k(2));
-        y = _mm_aesenc_si128(y, k(6));
-        x = _mm_aesenc_si128(x, k(3));
-        y = _mm_aesenc_si128(y, k(7));
-        let z = _mm_aesenc_si128(_mm_aesenc_si128(_mm_xor_si128(x, y), k(8)), k(9));
-        _mm_cvtsi128_si64(z) as u64
+    /// # Safety
+    /// The processor must have AES instructions.
+    #[inline(always)]
+    pub(super) unsafe fn hash(keys: &[[u64; 2]; ROUND_KEYS], words: [u64; 4]) -> u64 {
+        // SAFETY: SSE2 is part of every x86-64; the caller vouches for AES.
+        unsafe {
+            let k = |i: usize| vector(keys[i][0], keys[i][1]);
+            let mut x = _mm_xor_si128(vector(words[0], words[1]), k(0));
+            let mut y = _mm_xor_si128(vector(words[2], words[3]), k(4));
+            x = round(x, k(1));
+            y = round(y, k(5));
+            x = round(x, k(2));
+            y = round(y, k(6));
+            x = round(x, k(3));
+            y = round(y, k(7));
+            let z = round(round(_mm_xor_si128(x, y), k(8)), k(9));
+            _mm_cvtsi128_si64(z) as u64
+        }
     }
 
-    #[inline]
-    #[target_feature(enable = "sse2")]
+    /// One AES round. Not the intrinsic: a function with a target feature of its own is not inlined into
+    /// callers without it, and the call costs three times the hash (4.0 ns against 1.2 in a burst).
+    ///
+    /// # Safety
+    /// The processor must have AES instructions.
+    #[inline(always)]
+    unsafe fn round(mut state: __m128i, key: __m128i) -> __m128i {
+        // SAFETY: the caller vouches for the instruction; it touches nothing but its two registers.
+        unsafe {
+            asm!("aesenc {0}, {1}", inout(xmm_reg) state, in(xmm_reg) key,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        state
+    }
+
+    #[inline(always)]
     fn vector(low: u64, high: u64) -> __m128i {
-        _mm_set_epi64x(high as i64, low as i64)
+        // SAFETY: SSE2 is part of every x86-64.
+        unsafe { _mm_set_epi64x(high as i64, low as i64) }
     }
 }
 

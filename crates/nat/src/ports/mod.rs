@@ -101,6 +101,7 @@ impl Wanted {
         }
     }
 
+    #[inline(always)]
     fn sum(self, [even, odd]: ByParity<u32>) -> u32 {
         match self.parity {
             Parity::Even => even,
@@ -220,13 +221,6 @@ impl PortSet {
             .take(few.len())
             .map(|(&all, &used)| wanted.sum(all).saturating_sub(wanted.sum(used)))
             .sum()
-    }
-
-    /// How many of the wanted ports of a group are free.
-    fn free_in_group(&self, layout: &Layout, group: usize, wanted: Wanted) -> u32 {
-        let sum =
-            |groups: &[ByParity<u16>; GROUPS]| groups.get(group).map_or(0, |n| wanted.sum(n.map(u32::from)));
-        sum(&layout.in_group).saturating_sub(sum(&self.in_group))
     }
 
     /// The free ports of a word.

@@ -5,7 +5,7 @@
 //! counts: at most 64 groups, 16 words and 64 bits are looked at. Both ways are uniform, so their
 //! combination is.
 
-use super::{GROUPS, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
+use super::{ByParity, GROUPS, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
 use crate::rng::Rng;
 
 const DRAWS: usize = 4;
@@ -31,11 +31,22 @@ impl PortSet {
 
     /// The free port of that rank among those wanted.
     fn nth_free(&self, layout: &Layout, wanted: Wanted, mut rank: u32) -> Option<u16> {
-        let group = wanted.groups().find(|&g| below(&mut rank, self.free_in_group(layout, g, wanted)))?;
+        let groups = wanted.groups();
+        // Not `map`: that of arrays is a call of its own, 64 times over.
+        let widen = |n: &ByParity<u16>| [u32::from(n[0]), u32::from(n[1])];
+        let free_in = |all: &ByParity<u16>, used: &ByParity<u16>| {
+            wanted.sum(widen(all)).saturating_sub(wanted.sum(widen(used)))
+        };
+        let counts = layout.in_group.get(groups.clone())?.iter().zip(self.in_group.get(groups.clone())?);
+        let group =
+            groups.start + counts.take_while(|(all, used)| !below(&mut rank, free_in(all, used))).count();
         let first = group * WORDS_IN_GROUP;
-        let word = (first..first + WORDS_IN_GROUP)
-            .find(|&w| below(&mut rank, self.free_in_word(layout, w, wanted).count_ones()))?;
-        let mut bits = self.free_in_word(layout, word, wanted);
+        let range = first..first + WORDS_IN_GROUP;
+        let free = |exist: &u64, used: &u64| exist & !used & wanted.mask();
+        let mut words = layout.words.get(range.clone())?.iter().zip(self.words.get(range)?).zip(first..);
+        let ((exist, used), word) =
+            words.find(|((exist, used), _)| below(&mut rank, free(exist, used).count_ones()))?;
+        let mut bits = free(exist, used);
         for _ in 0..rank {
             bits &= bits.wrapping_sub(1);
         }
@@ -44,6 +55,7 @@ impl PortSet {
 }
 
 /// Whether `rank` lies among the next `n`; where it does not, they are taken off it.
+#[inline(always)]
 fn below(rank: &mut u32, n: u32) -> bool {
     let here = *rank < n;
     if !here {

@@ -134,7 +134,7 @@ pub fn error4(
     if let Some((ip, rest)) = bytes.split_first_chunk_mut()
         && let Some(icmp) = rest.first_chunk_mut()
     {
-        *ip = header.to_bytes();
+        header.write(ip);
         *icmp = message.to_bytes();
     }
     icmpv4::set_checksum(bytes, ipv4::LEN);
@@ -208,7 +208,7 @@ pub fn echo_reply4(packet: &mut Packet<'_>, view: &Ipv4View) -> Result<(), DropR
         dst: view.src,
     };
     if let Some((ip, icmp)) = packet.bytes_mut().split_first_chunk_mut() {
-        *ip = header.to_bytes();
+        header.write(ip);
         turn(icmp, icmpv4::ECHO_REPLY);
     }
     Ok(())

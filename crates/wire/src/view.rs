@@ -269,16 +269,12 @@ impl Ipv6View {
     /// `short_l3`, `bad_version`, `bad_len`, `v6_ext_chain_too_long`, `v6_rh_segleft`, `v6_ext_after_frag`, `v6_ah`.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, DropReason> {
-        let mut view = Self::parse_fixed(packet)?;
-        if matches!(view.proto, proto::TCP | proto::UDP | proto::ICMPV6) {
-            return Ok(view);
-        }
-        let whole = packet.get(..view.total_len as usize).unwrap_or_default();
-        view.walk(whole).map_err(|stop| stop.reason)?;
-        if let Some(f) = view.fragment {
-            check_fragment(f, view.total_len - u32::from(view.l4_offset))?;
-        }
-        Ok(view)
+        let (h, total_len) = fixed_header(packet)?;
+        let chain = match h[ipv6::NEXT_HEADER] {
+            proto @ (proto::TCP | proto::UDP | proto::ICMPV6) => Chain::none(proto),
+            proto => walk_whole(packet, proto, total_len)?,
+        };
+        Ok(Self::read(h, total_len, chain))
     }
 
     /// Reads the fixed header alone: `proto` is its Next Header, extension header or not. With it an
@@ -286,20 +282,16 @@ impl Ipv6View {
     ///
     /// # Errors
     /// `short_l3`, `bad_version`, `bad_len`.
-    #[inline]
     pub fn parse_fixed(packet: &[u8]) -> Result<Self, DropReason> {
-        let view = Self::read(packet)?;
-        if view.total_len as usize > packet.len() {
-            return Err(DropReason::BadLength);
-        }
-        Ok(view)
+        let (h, total_len) = fixed_header(packet)?;
+        Ok(Self::read(h, total_len, Chain::none(h[ipv6::NEXT_HEADER])))
     }
 
     /// Where the Segments Left byte stands that made [`parse`](Self::parse) refuse a packet with
     /// `v6_rh_segleft`: the pointer of the ICMPv6 4/0 that answers it (RFC 7915 5.1).
     pub fn segments_left_at(packet: &[u8]) -> Option<u32> {
-        let mut view = Self::parse_fixed(packet).ok()?;
-        match view.walk(packet) {
+        let (h, _) = fixed_header(packet).ok()?;
+        match walk(packet, h[ipv6::NEXT_HEADER]) {
             Err(Stop { reason: DropReason::RoutingSegmentsLeft, at }) => Some(u32::from(at) + 3),
             _ => None,
         }
@@ -310,15 +302,14 @@ impl Ipv6View {
     /// # Errors
     /// `icmp_inner_short`, and those of [`parse`](Self::parse).
     pub fn parse_inner(packet: &[u8]) -> Result<Self, DropReason> {
-        let mut view = Self::read(packet).map_err(short_is_inner_short)?;
-        let original_len = view.total_len;
-        view.walk(packet).map_err(|stop| match stop.reason {
+        let (h, total_len) = version6(packet).map_err(short_is_inner_short)?;
+        let chain = walk(packet, h[ipv6::NEXT_HEADER]).map_err(|stop| match stop.reason {
             DropReason::BadLength => DropReason::IcmpInnerShort, // the chain was cut off
             reason => reason,
         })?;
-        let payload = original_len.checked_sub(u32::from(view.l4_offset)).ok_or(DropReason::BadLength)?;
-        inner_is_long_enough(packet, view.l4_offset, payload)?;
-        Ok(view)
+        let payload = total_len.checked_sub(u32::from(chain.l4_offset)).ok_or(DropReason::BadLength)?;
+        inner_is_long_enough(packet, chain.l4_offset, payload)?;
+        Ok(Self::read(h, total_len, chain))
     }
 
     /// Reads the transport header.
@@ -344,64 +335,66 @@ impl Ipv6View {
     }
 
     #[inline]
-    fn read(packet: &[u8]) -> Result<Self, DropReason> {
-        let h = packet.first_chunk::<{ ipv6::LEN }>().ok_or(DropReason::ShortL3)?;
+    fn read(h: &[u8; ipv6::LEN], total_len: u32, chain: Chain) -> Self {
         let word = u32::from_be_bytes([h[0], h[1], h[2], h[3]]);
-        if word >> 28 != 6 {
-            return Err(DropReason::BadVersion);
-        }
-        let [_, _, _, _, _, _, _, _, addresses @ ..] = h;
-        let (src, dst) = (addresses.first_chunk::<16>(), addresses.last_chunk::<16>());
-        Ok(Ipv6View {
-            src: Ipv6Addr::from(*src.unwrap_or(&[0; 16])),
-            dst: Ipv6Addr::from(*dst.unwrap_or(&[0; 16])),
+        Ipv6View {
+            src: address_at::<8>(h),
+            dst: address_at::<24>(h),
             traffic_class: (word >> 20) as u8,
             flow_label: word & 0xf_ffff,
             hop_limit: h[7],
-            proto: h[6],
-            total_len: 40 + u32::from(u16::from_be_bytes([h[4], h[5]])),
-            l4_offset: ipv6::LEN as u16,
-            next_header_at: ipv6::NEXT_HEADER as u16,
-            fragment: None,
-        })
-    }
-
-    /// Steps over the extension headers that RFC 7915 5.1 steps over, inside `packet`.
-    fn walk(&mut self, packet: &[u8]) -> Result<(), Stop> {
-        let mut at = ipv6::LEN as u16; // 40 + 16 * 2048 + 8 at most
-        let stop = |reason, at| Err(Stop { reason, at });
-        for _ in 0..=EXTENSION_HEADERS_MAX {
-            let header = packet.get(usize::from(at)..).and_then(|b| b.first_chunk::<8>());
-            match (self.proto, header) {
-                (proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING, Some(h)) => {
-                    if self.proto == proto::ROUTING && h[3] != 0 {
-                        return stop(DropReason::RoutingSegmentsLeft, at); // RFC 7915 5.1
-                    }
-                    self.step(h[0], &mut at, 8 * (u16::from(h[1]) + 1));
-                }
-                (proto::FRAGMENT, Some(h)) => {
-                    if is_extension(h[0]) {
-                        return stop(DropReason::ExtensionAfterFragment, at); // RFC 7915 5.1.1
-                    }
-                    self.fragment = Some(fragment::read(h));
-                    self.step(h[0], &mut at, fragment::LEN as u16);
-                }
-                (proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING | proto::FRAGMENT, None) => {
-                    return stop(DropReason::BadLength, at);
-                }
-                (proto::AH, _) => return stop(DropReason::AuthenticationHeader, at),
-                _ if usize::from(at) > packet.len() => return stop(DropReason::BadLength, at),
-                _ => return Ok(()),
-            }
+            proto: chain.proto,
+            total_len,
+            l4_offset: chain.l4_offset,
+            next_header_at: chain.next_header_at,
+            fragment: chain.fragment,
         }
-        stop(DropReason::ExtensionChainTooLong, at)
+    }
+}
+
+/// The fixed header of a packet that is as long as it says, and that length.
+#[inline]
+fn fixed_header(packet: &[u8]) -> Result<(&[u8; ipv6::LEN], u32), DropReason> {
+    let (h, total_len) = version6(packet)?;
+    if total_len as usize > packet.len() { Err(DropReason::BadLength) } else { Ok((h, total_len)) }
+}
+
+#[inline]
+fn version6(packet: &[u8]) -> Result<(&[u8; ipv6::LEN], u32), DropReason> {
+    let h = packet.first_chunk::<{ ipv6::LEN }>().ok_or(DropReason::ShortL3)?;
+    if h[0] >> 4 != 6 {
+        return Err(DropReason::BadVersion);
+    }
+    Ok((h, 40 + u32::from(u16::from_be_bytes([h[4], h[5]]))))
+}
+
+#[inline]
+fn address_at<const AT: usize>(h: &[u8; ipv6::LEN]) -> Ipv6Addr {
+    let octets = h.split_at_checked(AT).and_then(|(_, rest)| rest.first_chunk::<16>());
+    Ipv6Addr::from(u128::from_be_bytes(octets.copied().unwrap_or_default()))
+}
+
+/// What lies between the fixed header and the transport header. Small, so that the view of a packet
+/// without extension headers never has to go through memory.
+#[derive(Clone, Copy)]
+struct Chain {
+    proto: u8,
+    l4_offset: u16,
+    next_header_at: u16,
+    fragment: Option<FragmentInfo>,
+}
+
+impl Chain {
+    #[inline]
+    fn none(proto: u8) -> Self {
+        let (l4_offset, next_header_at) = (ipv6::LEN as u16, ipv6::NEXT_HEADER as u16);
+        Chain { proto, l4_offset, next_header_at, fragment: None }
     }
 
-    fn step(&mut self, next: u8, at: &mut u16, len: u16) {
-        self.next_header_at = *at;
+    fn step(&mut self, next: u8, len: u16) {
+        self.next_header_at = self.l4_offset;
+        self.l4_offset += len;
         self.proto = next;
-        *at += len;
-        self.l4_offset = *at;
     }
 }
 
@@ -409,6 +402,49 @@ impl Ipv6View {
 struct Stop {
     reason: DropReason,
     at: u16,
+}
+
+/// The chain of a packet that is not cut off.
+#[inline(never)]
+fn walk_whole(packet: &[u8], proto: u8, total_len: u32) -> Result<Chain, DropReason> {
+    let whole = packet.get(..total_len as usize).unwrap_or_default();
+    let chain = walk(whole, proto).map_err(|stop| stop.reason)?;
+    if let Some(f) = chain.fragment {
+        check_fragment(f, total_len - u32::from(chain.l4_offset))?;
+    }
+    Ok(chain)
+}
+
+/// Steps over the extension headers that RFC 7915 5.1 steps over, inside `packet`.
+fn walk(packet: &[u8], proto: u8) -> Result<Chain, Stop> {
+    let mut chain = Chain::none(proto);
+    for _ in 0..=EXTENSION_HEADERS_MAX {
+        let at = chain.l4_offset; // 40 + 17 * 2048 at most
+        let stop = |reason| Err(Stop { reason, at });
+        let header = packet.get(usize::from(at)..).and_then(|b| b.first_chunk::<8>());
+        match (chain.proto, header) {
+            (proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING, Some(h)) => {
+                if chain.proto == proto::ROUTING && h[3] != 0 {
+                    return stop(DropReason::RoutingSegmentsLeft); // RFC 7915 5.1
+                }
+                chain.step(h[0], 8 * (u16::from(h[1]) + 1));
+            }
+            (proto::FRAGMENT, Some(h)) => {
+                if is_extension(h[0]) {
+                    return stop(DropReason::ExtensionAfterFragment); // RFC 7915 5.1.1
+                }
+                chain.fragment = Some(fragment::read(h));
+                chain.step(h[0], fragment::LEN as u16);
+            }
+            (proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING | proto::FRAGMENT, None) => {
+                return stop(DropReason::BadLength);
+            }
+            (proto::AH, _) => return stop(DropReason::AuthenticationHeader),
+            _ if usize::from(at) > packet.len() => return stop(DropReason::BadLength),
+            _ => return Ok(chain),
+        }
+    }
+    Err(Stop { reason: DropReason::ExtensionChainTooLong, at: chain.l4_offset })
 }
 
 /// Extension headers that may not follow a Fragment header: all but ESP (RFC 7915 5.1.1).

@@ -49,26 +49,28 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header's bytes, its checksum included.
+    /// Writes the header, its checksum included.
     #[inline]
-    pub fn to_bytes(self) -> [u8; LEN] {
-        let src = u32::from(self.src);
-        let dst = u32::from(self.dst);
-        let words = [
-            0x4500_0000 | u32::from(self.tos) << 16 | u32::from(self.total_len),
-            u32::from(self.id) << 16 | u32::from(self.flags),
-            u32::from(self.ttl) << 24 | u32::from(self.proto) << 16,
-            src,
-            dst,
-        ];
-        let sum = words.iter().fold(0u64, |s, w| s + u64::from(*w));
-        let checksum = !checksum::fold(sum);
-        let mut out = [0; LEN];
-        let words = [words[0], words[1], words[2] | u32::from(checksum), src, dst];
-        for (bytes, word) in out.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-            *bytes = word.to_be_bytes();
+    pub fn write(self, out: &mut [u8; LEN]) {
+        let first = 0x4500_0000_0000_0000
+            | u64::from(self.tos) << 48
+            | u64::from(self.total_len) << 32
+            | u64::from(self.id) << 16
+            | u64::from(self.flags);
+        let (src, dst) = (u32::from(self.src), u32::from(self.dst));
+        let second = u64::from(self.ttl) << 56 | u64::from(self.proto) << 48 | u64::from(src);
+        // Two words at a time: the sum cannot overflow 64 bits, and `fold` takes it as it is.
+        let halves = |w: u64| (w >> 32) + (w & 0xffff_ffff);
+        let checksum = !checksum::fold(halves(first) + halves(second) + u64::from(dst));
+        let second = second | u64::from(checksum) << 32;
+        // Whole words from registers: a header built in memory would be read back before it is there.
+        if let (words, [d0, d1, d2, d3]) = out.as_chunks_mut::<8>()
+            && let [w0, w1] = words
+        {
+            *w0 = first.to_be_bytes();
+            *w1 = second.to_be_bytes();
+            [*d0, *d1, *d2, *d3] = dst.to_be_bytes();
         }
-        out
     }
 }
 

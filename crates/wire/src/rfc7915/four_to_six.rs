@@ -1,7 +1,6 @@
 //! IPv4 to IPv6 (RFC 7915 4.1), everything but ICMP errors.
 
 use super::{Settings, To6, Whole, ZeroChecksum, mtu, transport};
-use crate::checksum::{self, Delta};
 use crate::hdr::{fragment, icmpv4, icmpv6, ipv6};
 use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, proto};
 
@@ -68,6 +67,7 @@ pub fn translate(
 }
 
 /// The transport part of echo messages, of fragments and what will be cut, and of UDP without checksum.
+#[inline(never)]
 fn finish_slow(
     packet: &mut Packet<'_>,
     l4: L4,
@@ -85,12 +85,13 @@ fn finish_slow(
     match l4 {
         L4::Echo { request, id } => {
             let kind = if request { icmpv6::ECHO_REQUEST } else { icmpv6::ECHO_REPLY };
-            transport::rewrite_echo(l4_bytes, kind, id, to.ports, icmpv6_pseudo(to, l4_bytes.len() as u32));
+            let pseudo = super::icmpv6_pseudo((to.src, to.dst), l4_bytes.len() as u32);
+            transport::rewrite_echo(l4_bytes, kind, id, to.ports, pseudo);
         }
         _ => transport::rewrite(l4_bytes, l4, to.ports, to.addresses, partial),
     }
     if compute {
-        transport::compute_udp(l4_bytes, pseudo_addresses(to));
+        transport::compute_udp(l4_bytes, super::addresses_sum((to.src, to.dst)));
     }
     if whole != Whole::Yes {
         packet.complete_checksum();
@@ -115,15 +116,6 @@ fn header(
         src: to.src,
         dst: to.dst,
     })
-}
-
-fn pseudo_addresses(to: &To6) -> u16 {
-    checksum::add(checksum::sum(&to.src.octets()), checksum::sum(&to.dst.octets()))
-}
-
-/// What the pseudo-header of ICMPv6 adds to a checksum (RFC 4443 2.3).
-pub(super) fn icmpv6_pseudo(to: &To6, l4_len: u32) -> Delta {
-    Delta(checksum::add(pseudo_addresses(to), checksum::pseudo(&[], l4_len, proto::ICMPV6)))
 }
 
 /// The Next Header of the transport, or why the packet has none.

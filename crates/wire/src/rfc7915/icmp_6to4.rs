@@ -35,7 +35,7 @@ pub struct Embedded6 {
 pub fn embedded(packet: &[u8], view: &Ipv6View) -> Result<Embedded6, DropReason> {
     let icmp = message(packet, view)?;
     translated_type(read(icmp)?)?;
-    let pseudo = six_to_four::icmpv6_pseudo(view, icmp.len() as u32).0;
+    let pseudo = super::icmpv6_pseudo((view.src, view.dst), icmp.len() as u32).0;
     if checksum::add(pseudo, checksum::sum(icmp)) != 0xffff {
         return Err(DropReason::BadL4Checksum);
     }
@@ -103,7 +103,7 @@ pub fn translate(
         dst: outer.1,
     };
     if let Some((ip, icmp)) = head.split_first_chunk_mut() {
-        *ip = header.to_bytes();
+        header.write(ip);
         icmp.copy_from_slice(&new.to_bytes());
     }
     let out = out.get_mut(..total_len).unwrap_or_default();

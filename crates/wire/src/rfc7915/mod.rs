@@ -11,7 +11,8 @@ pub mod segment;
 pub mod six_to_four;
 mod transport;
 
-use crate::checksum::Delta;
+use crate::checksum::{self, Delta};
+use crate::proto;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// What an instance lets an operator choose about translation.
@@ -126,6 +127,15 @@ impl To6 {
     pub fn new(from: (Ipv4Addr, Ipv4Addr), to: (Ipv6Addr, Ipv6Addr), ports: Ports) -> Self {
         To6 { src: to.0, dst: to.1, ports, addresses: address_delta_6to4(to, from).inverse() }
     }
+}
+
+fn addresses_sum(pair: (Ipv6Addr, Ipv6Addr)) -> u16 {
+    checksum::add(checksum::sum(&pair.0.octets()), checksum::sum(&pair.1.octets()))
+}
+
+/// What the pseudo-header of ICMPv6 adds to a checksum (RFC 4443 2.3); ICMPv4 has none.
+fn icmpv6_pseudo(pair: (Ipv6Addr, Ipv6Addr), l4_len: u32) -> Delta {
+    Delta(checksum::add(addresses_sum(pair), checksum::pseudo(&[], l4_len, proto::ICMPV6)))
 }
 
 /// Whether a translated packet can leave as it is.

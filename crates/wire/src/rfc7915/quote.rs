@@ -8,7 +8,7 @@
 //! is taken at its word, and leaves compliant.
 
 use super::transport;
-use super::{Ports, Settings, To4, To6, four_to_six, six_to_four};
+use super::{Ports, Settings, To4, To6, six_to_four};
 use crate::checksum::Delta;
 use crate::hdr::{fragment, icmpv4, icmpv6, ipv4, ipv6};
 use crate::{DropReason, Ipv4View, Ipv6View, L4, proto};
@@ -104,7 +104,7 @@ pub(super) fn write6(
     }
     let original = quote.unpadded(view.total_len).get(usize::from(view.l4_offset)..).unwrap_or_default();
     let l4_bytes = copy(original, rest.get_mut(extra..).unwrap_or_default());
-    let pseudo = four_to_six::icmpv6_pseudo(to, l4_len);
+    let pseudo = super::icmpv6_pseudo((to.src, to.dst), l4_len);
     rewrite(l4_bytes, l4, (icmpv6::ECHO_REQUEST, icmpv6::ECHO_REPLY), to.ports, to.addresses, pseudo);
     Ok(ipv6::LEN + extra + l4_bytes.len())
 }
@@ -139,10 +139,10 @@ pub(super) fn write4(
         dst: to.dst,
     };
     let (ip, rest) = out.split_first_chunk_mut().ok_or(DropReason::IcmpInnerUntranslatable)?;
-    *ip = header.to_bytes();
+    header.write(ip);
     let original = quote.unpadded(view.total_len).get(usize::from(view.l4_offset)..).unwrap_or_default();
     let l4_bytes = copy(original, rest);
-    let pseudo = six_to_four::icmpv6_pseudo(view, l4_len).inverse();
+    let pseudo = super::icmpv6_pseudo((view.src, view.dst), l4_len).inverse();
     rewrite(l4_bytes, l4, (icmpv4::ECHO_REQUEST, icmpv4::ECHO_REPLY), to.ports, to.addresses, pseudo);
     Ok(ipv4::LEN + l4_bytes.len())
 }

@@ -1,9 +1,9 @@
 //! IPv6 to IPv4 (RFC 7915 5.1), everything but ICMP errors.
 
 use super::{Settings, To4, Whole, mtu, transport};
-use crate::checksum::{self, Delta};
 use crate::hdr::{icmpv4, icmpv6, ipv4};
 use crate::{DropReason, Ipv6View, L4, Packet, Segmentation, proto};
+use core::net::Ipv6Addr;
 
 /// IPv4 packets up to this size leave without DF (RFC 7915 5.1): they fit a 1280-byte path on the other
 /// side, so a smaller IPv4 link may cut them and nobody needs Packet Too Big.
@@ -59,40 +59,36 @@ pub fn translate(
 
     let bytes = packet.bytes_mut();
     if let Some((ip, l4_bytes)) = bytes.split_first_chunk_mut::<{ ipv4::LEN }>() {
-        *ip = header.to_bytes();
+        header.write(ip);
         if !must_complete {
             transport::rewrite(l4_bytes, l4, to.ports, to.addresses, partial);
             return Ok(fit.whole);
         }
     }
-    finish_slow(packet, view, l4, to, partial);
+    finish_slow(packet, (view.src, view.dst), l4, to, partial);
     Ok(fit.whole)
 }
 
 /// The transport part of packets whose checksum must be complete: echo messages, and what will be cut.
-fn finish_slow(packet: &mut Packet<'_>, view: &Ipv6View, l4: L4, to: &To4, partial: Option<usize>) {
+#[inline(never)]
+fn finish_slow(
+    packet: &mut Packet<'_>,
+    from: (Ipv6Addr, Ipv6Addr),
+    l4: L4,
+    to: &To4,
+    partial: Option<usize>,
+) {
     if let L4::Echo { request, id } = l4 {
         packet.complete_checksum();
         let l4_bytes = packet.bytes_mut().get_mut(ipv4::LEN..).unwrap_or_default();
         let kind = if request { icmpv4::ECHO_REQUEST } else { icmpv4::ECHO_REPLY };
-        transport::rewrite_echo(
-            l4_bytes,
-            kind,
-            id,
-            to.ports,
-            icmpv6_pseudo(view, l4_bytes.len() as u32).inverse(),
-        );
+        let pseudo = super::icmpv6_pseudo(from, l4_bytes.len() as u32).inverse();
+        transport::rewrite_echo(l4_bytes, kind, id, to.ports, pseudo);
     } else {
         let l4_bytes = packet.bytes_mut().get_mut(ipv4::LEN..).unwrap_or_default();
         transport::rewrite(l4_bytes, l4, to.ports, to.addresses, partial);
         packet.complete_checksum();
     }
-}
-
-/// What the pseudo-header of ICMPv6 adds to a checksum (RFC 4443 2.3).
-pub(super) fn icmpv6_pseudo(view: &Ipv6View, l4_len: u32) -> Delta {
-    let addresses = checksum::add(checksum::sum(&view.src.octets()), checksum::sum(&view.dst.octets()));
-    Delta(checksum::add(addresses, checksum::pseudo(&[], l4_len, proto::ICMPV6)))
 }
 
 /// The IPv4 protocol, or why the packet has none.

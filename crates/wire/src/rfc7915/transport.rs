@@ -33,17 +33,28 @@ pub(super) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
     match l4 {
         L4::Tcp { src_port, dst_port, .. } => {
             let ports = set_ports(bytes, src_port, dst_port, ports);
-            update(bytes, tcp::CHECKSUM, |field| match partial {
-                None => addresses.plus(ports).apply(field),
-                Some(_) => addresses.apply_partial(field),
-            });
+            if let Some(h) = bytes.first_chunk_mut::<{ tcp::CHECKSUM + 2 }>() {
+                let field = u16::from_be_bytes([h[16], h[17]]);
+                [h[16], h[17]] = match partial {
+                    None => !sum_after(field, addresses, ports),
+                    Some(_) => addresses.apply_partial(field),
+                }
+                .to_be_bytes();
+            }
         }
         L4::Udp { src_port, dst_port, no_checksum } => {
             let ports = set_ports(bytes, src_port, dst_port, ports);
-            match partial {
-                None if no_checksum => {} // RFC 768: there is none to adjust
-                None => update(bytes, udp::CHECKSUM, |field| addresses.plus(ports).apply_udp(field)),
-                Some(_) => update(bytes, udp::CHECKSUM, |field| addresses.apply_partial(field)),
+            if let Some(h) = bytes.first_chunk_mut::<{ udp::LEN }>() {
+                let field = u16::from_be_bytes([h[6], h[7]]);
+                [h[6], h[7]] = match partial {
+                    None if no_checksum => field, // RFC 768: there is none to adjust
+                    None => match !sum_after(field, addresses, ports) {
+                        0 => 0xffff, // zero would say that there is none
+                        field => field,
+                    },
+                    Some(_) => addresses.apply_partial(field),
+                }
+                .to_be_bytes();
             }
         }
         // The device will sum this protocol's pseudo-header too, whatever it is.
@@ -54,6 +65,14 @@ pub(super) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
         }
         L4::Echo { .. } | L4::IcmpError { .. } | L4::IcmpOther { .. } | L4::LaterFragment => {}
     }
+}
+
+/// The sum that a checksum field stands for after both changes (RFC 1624), folded once.
+#[inline]
+fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
+    let sum = u32::from(!field) + u32::from(addresses.0) + ports; // below 6 * 65,536
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum + (sum >> 16)) as u16
 }
 
 /// Makes an echo message one of type `kind`. `pseudo` is what the pseudo-header, which only ICMPv6 has,
@@ -95,13 +114,14 @@ pub(super) fn udp_len(bytes: &[u8]) -> Result<u16, DropReason> {
     Ok(len)
 }
 
+/// Writes the ports and gives what that does to a sum, not folded.
 #[inline]
-fn set_ports(bytes: &mut [u8], old_src: u16, old_dst: u16, ports: Ports) -> Delta {
-    let Ports::Set { src, dst } = ports else { return Delta::default() };
+fn set_ports(bytes: &mut [u8], old_src: u16, old_dst: u16, ports: Ports) -> u32 {
+    let Ports::Set { src, dst } = ports else { return 0 };
     if let Some(field) = bytes.first_chunk_mut::<4>() {
         *field = (u32::from(src) << 16 | u32::from(dst)).to_be_bytes();
     }
-    Delta::of(checksum::add(old_src, old_dst), checksum::add(src, dst))
+    u32::from(!old_src) + u32::from(!old_dst) + u32::from(src) + u32::from(dst)
 }
 
 #[inline]

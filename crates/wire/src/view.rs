@@ -182,7 +182,7 @@ impl Ipv4View {
             return Ok(L4::LaterFragment);
         }
         let l4 = packet.get(usize::from(self.l4_offset)..self.total_len as usize).unwrap_or_default();
-        transport(l4, self.proto, proto::ICMP, icmp4).ok_or(too_short(self.fragment))
+        transport(l4, self.proto, proto::ICMP, icmp4).ok_or_else(|| too_short(self.fragment))
     }
 
     /// Reads the transport header of a packet inside an ICMP error, of which eight bytes are enough.
@@ -322,7 +322,7 @@ impl Ipv6View {
             return Ok(L4::LaterFragment);
         }
         let l4 = packet.get(usize::from(self.l4_offset)..self.total_len as usize).unwrap_or_default();
-        transport(l4, self.proto, proto::ICMPV6, icmp6).ok_or(too_short(self.fragment))
+        transport(l4, self.proto, proto::ICMPV6, icmp6).ok_or_else(|| too_short(self.fragment))
     }
 
     /// As [`Ipv4View::l4_inner`].

@@ -50,7 +50,7 @@ pub struct Header {
 
 impl Header {
     /// Writes the header, its checksum included.
-    #[inline]
+    #[inline(always)]
     pub fn write(self, out: &mut [u8; LEN]) {
         let first = 0x4500_0000_0000_0000
             | u64::from(self.tos) << 48

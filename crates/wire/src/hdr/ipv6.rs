@@ -37,7 +37,7 @@ pub struct Header {
 
 impl Header {
     /// Writes the header.
-    #[inline]
+    #[inline(always)]
     pub fn write(self, out: &mut [u8; LEN]) {
         let head = 0x6000_0000_0000_0000
             | u64::from(self.traffic_class) << 52

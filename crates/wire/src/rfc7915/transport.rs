@@ -28,7 +28,7 @@ pub(super) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Optio
 
 /// Rewrites the transport header at the beginning of `bytes` for new addresses and ports; not echo
 /// messages, see [`rewrite_echo`].
-#[inline]
+#[inline(always)]
 pub(super) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, partial: Option<usize>) {
     match l4 {
         L4::Tcp { src_port, dst_port, .. } => {

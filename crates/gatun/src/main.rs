@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod daemon;
+mod demo;
 
 use clap::Parser as _;
 use std::process::ExitCode;

@@ -29,7 +29,7 @@ pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error>
 
 /// Why there can be no sandbox here, or `None` where there can.
 pub fn refusal() -> Option<String> {
-    for program in ["unshare", "ip", "nsenter", "mount"] {
+    for program in ["unshare", "setpriv", "ip", "nsenter", "mount"] {
         if !crate::has_program(program) {
             return Some(format!("the program `{program}` is missing (Debian: util-linux, iproute2)"));
         }
@@ -48,8 +48,11 @@ pub fn refusal() -> Option<String> {
     }
 }
 
+/// The chain of deaths: whatever ends the caller, even SIGKILL, ends `unshare`, which ends the sandbox's
+/// first process, which ends all others.
 fn unshare() -> Command {
-    let mut command = Command::new("unshare");
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare"]);
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }

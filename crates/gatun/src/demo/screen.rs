@@ -1,0 +1,61 @@
+//! What people see. Colours and passing lines only on a terminal.
+
+use super::report::Check;
+use std::io::{IsTerminal as _, Write as _, stdout};
+
+pub(super) struct Screen {
+    pub(super) colours: bool,
+}
+
+const GREEN: &str = "32";
+const RED: &str = "1;31";
+const BOLD: &str = "1";
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        // https://no-color.org
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        Screen { colours: wanted && stdout().is_terminal() }
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(super) fn title(&self, text: &str) {
+        self.line(&format!("\n{}", self.paint(BOLD, text)));
+    }
+
+    pub(super) fn line(&self, text: &str) {
+        self.write(&format!("{text}\n"));
+    }
+
+    pub(super) fn check(&self, check: &Check) {
+        let mark = if check.ok { self.paint(GREEN, "ok  ") } else { self.paint(RED, "FAIL") };
+        self.clear();
+        self.line(&format!("  {mark}  {:<46} {}", check.name, check.detail));
+    }
+
+    /// A line that the next one replaces.
+    pub(super) fn passing(&self, text: &str) {
+        if self.colours {
+            self.write(&format!("\r\x1b[2K  ...   {text}"));
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        if self.colours {
+            self.write("\r\x1b[2K");
+        }
+    }
+
+    pub(super) fn table(&self, table: &comfy_table::Table) {
+        self.clear();
+        self.line(&table.to_string());
+    }
+
+    fn write(&self, text: &str) {
+        // A closed standard output ends no demo; the report is written all the same.
+        let _ = stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush());
+    }
+}

@@ -7,14 +7,17 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delta(pub u16);
 
-/// Folds a sum of 16-bit words to 16 bits, end-around carries included.
+/// Folds a sum of 16-, 32- or 64-bit words to 16 bits, end-around carries included.
 #[inline]
 pub const fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+    let (half, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
+    fold32(half + carry as u32) // a sum that carried is below 2^32 - 1
+}
+
+/// As [`fold`], for a sum that has 32 bits.
+#[inline]
+pub const fn fold32(sum: u32) -> u16 {
+    add(sum as u16, (sum >> 16) as u16)
 }
 
 /// The folded sum of `bytes`, an odd last byte taken as the high half of a word.
@@ -91,4 +94,39 @@ pub fn pseudo(addresses: &[u8], l4_len: u32, protocol: u8) -> u16 {
             + u64::from(l4_len & 0xffff)
             + u64::from(protocol),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One's complement arithmetic by the remainder: zero only for a sum of nothing but zeros.
+    fn naive(sum: u128) -> u16 {
+        match sum % 0xffff {
+            0 if sum > 0 => 0xffff,
+            rest => rest as u16,
+        }
+    }
+
+    #[test]
+    fn folding_keeps_every_carry() {
+        let edges = [0, 1, 0xfffe, 0xffff, 0x1_0000, 0xffff_fffe, 0xffff_ffff, 0x1_0000_0000, u64::MAX];
+        for a in edges {
+            for b in edges {
+                for sum in [a, b, a.wrapping_add(b), a ^ (b << 16), a ^ (b << 32)] {
+                    assert_eq!(fold(sum), naive(u128::from(sum)), "{sum:#x}");
+                    assert_eq!(fold32(sum as u32), naive(u128::from(sum as u32)), "{sum:#x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_run_of_ones_and_an_odd_end_are_summed_exactly() {
+        for len in [1, 2, 3, 4, 5, 1499, 65_535] {
+            let ones = std::vec![0xff; len];
+            let words = (len / 2) as u128 * 0xffff + (len % 2) as u128 * 0xff00;
+            assert_eq!(sum(&ones), naive(words));
+        }
+    }
 }

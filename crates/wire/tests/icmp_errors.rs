@@ -70,7 +70,7 @@ fn table_6to4(kind: u8, code: u8) -> Option<(u8, u8)> {
 // proves: ICMP4-11/0, ICMP4-11/1, ICMP4-12/0, ICMP4-12/1, ICMP4-12/2, ICMP4-8/0, ICMP4-0/0, ICMP4-4/0
 // proves: ICMP4-5/0, ICMP4-6/0, ICMP4-9/0, ICMP4-10/0, ICMP4-13/0, ICMP4-14/0, ICMP4-15/0, ICMP4-16/0
 // proves: ICMP4-17/0, ICMP4-18/0
-// proves: ICMP4-11/other, ICMP4-12/other
+// proves: ICMP4-11/other, ICMP4-12/other, R55-11
 #[test]
 fn all_65536_types_and_codes_of_icmpv4_come_out_by_the_table() {
     let m = udp(&payload(40));
@@ -128,7 +128,7 @@ fn query_6to4(kind: u8, code: u8) -> (Result<gatun_wire::Whole, DropReason>, Vec
 // proves: ICMP6-1/0, ICMP6-1/1, ICMP6-1/2, ICMP6-1/3, ICMP6-1/4, ICMP6-2/0, ICMP6-3/0, ICMP6-3/1
 // proves: ICMP6-4/0, ICMP6-4/1, ICMP6-4/2, ICMP6-128/0, ICMP6-129/0, ICMP6-130/0, ICMP6-131/0
 // proves: ICMP6-132/0, ICMP6-133/0, ICMP6-134/0, ICMP6-135/0, ICMP6-136/0, ICMP6-137/0, ICMP6-143/0
-// proves: ICMP6-3/other, ICMP6-4/other
+// proves: ICMP6-3/other, ICMP6-4/other, R55-11
 #[test]
 fn all_65536_types_and_codes_of_icmpv6_come_out_by_the_table() {
     let m = udp(&payload(40));

@@ -70,9 +70,7 @@ pub(super) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, 
 /// The sum that a checksum field stands for after both changes (RFC 1624), folded once.
 #[inline]
 fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
-    let sum = u32::from(!field) + u32::from(addresses.0) + ports; // below 6 * 65,536
-    let sum = (sum & 0xffff) + (sum >> 16);
-    (sum + (sum >> 16)) as u16
+    checksum::fold32(u32::from(!field) + u32::from(addresses.0) + ports) // below 6 * 65,536
 }
 
 /// Makes an echo message one of type `kind`. `pseudo` is what the pseudo-header, which only ICMPv6 has,

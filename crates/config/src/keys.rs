@@ -135,7 +135,7 @@ impl Key {
 }
 
 const NAME: Kind = Kind::Text { form: "name", pattern: "^[A-Za-z0-9._-]{1,63}$" };
-const DEVICE: Kind = Kind::Text { form: "device name", pattern: "^[^/:\\s%]{1,15}$" };
+const DEVICE: Kind = Kind::Text { form: "device name", pattern: "^[A-Za-z0-9._@-]{1,15}$" };
 const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
 const ADDRESS4: Kind = Kind::Text { form: "IPv4 address", pattern: "^[0-9.]+$" };
 const ADDRESS6: Kind = Kind::Text { form: "IPv6 address", pattern: "^[0-9A-Fa-f:.]+$" };

@@ -20,8 +20,10 @@ mod reference;
 mod schema;
 mod sections;
 mod value;
+#[cfg(test)]
+mod wrong_keys_tests;
 
-pub use memory::{Bytes, Memory};
+pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
@@ -63,7 +65,12 @@ pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Repor
     let (root, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
         let span = error.span().unwrap_or(0..0);
-        problems.error(span, error.message().trim_end(), "");
+        let message = error.message().trim_end();
+        let instead = match message {
+            "duplicate key" => "write the key once",
+            _ => "write `key = value` under a `[section]`; strings stand in quotes",
+        };
+        problems.error(span, message, instead);
     }
     if !syntax_errors.is_empty() {
         // What was recovered may be missing keys that were written: their absence is no error.

@@ -1,7 +1,9 @@
 //! How much memory a plan's tables will take, as an estimate.
 
 use gatun_nat::Plan;
+use gatun_nat::plan::{Pool4, PoolRange};
 use std::fmt;
+use std::net::Ipv4Addr;
 
 // Bytes of one entry, with its share of the index that finds it.
 const SESSION_BYTES: u64 = 96;
@@ -30,7 +32,7 @@ impl Memory {
     pub(crate) fn of(plan: &Plan) -> Self {
         let limits = &plan.limits;
         let stateful = u64::from(!plan.nat64.is_empty());
-        let ports: u64 = plan.pools.iter().map(pool_ports).sum();
+        let ports: u64 = plan.pools.iter().map(|pool| PoolSize::of(pool).ports).sum();
         let mappings: usize = plan.siit.iter().map(|instance| instance.eamt.len()).sum();
         Memory {
             sessions: stateful * u64::from(limits.sessions_max) * SESSION_BYTES,
@@ -49,16 +51,38 @@ impl Memory {
     }
 }
 
-/// Ports of a pool, each protocol for itself.
-pub(crate) fn pool_ports(pool: &gatun_nat::plan::Pool4) -> u64 {
-    pool.ranges
-        .iter()
-        .map(|range| {
-            let addresses = u64::from(u32::from(range.last)) - u64::from(u32::from(range.first)) + 1;
-            let ports = u64::from(range.ports.1) - u64::from(range.ports.0) + 1;
-            addresses * ports * range.transports.iter().filter(|on| **on).count() as u64
-        })
-        .sum()
+/// How large a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSize {
+    /// Addresses, each counted once.
+    pub addresses: u64,
+    /// Ports of all addresses, each protocol for itself.
+    pub ports: u64,
+}
+
+impl PoolSize {
+    /// The size of `pool`.
+    pub fn of(pool: &Pool4) -> Self {
+        let mut spans: Vec<(u64, u64)> =
+            pool.ranges.iter().map(|r| (number(r.first), number(r.last))).collect();
+        spans.sort_unstable();
+        let (mut addresses, mut counted_to) = (0, 0);
+        for (first, last) in spans {
+            addresses += (last + 1).saturating_sub(first.max(counted_to));
+            counted_to = counted_to.max(last + 1);
+        }
+        PoolSize { addresses, ports: pool.ranges.iter().map(range_ports).sum() }
+    }
+}
+
+fn range_ports(range: &PoolRange) -> u64 {
+    let addresses = number(range.last) - number(range.first) + 1;
+    let ports = u64::from(range.ports.1) - u64::from(range.ports.0) + 1;
+    addresses * ports * range.transports.iter().filter(|on| **on).count() as u64
+}
+
+fn number(address: Ipv4Addr) -> u64 {
+    u64::from(u32::from(address))
 }
 
 /// Bytes as people write them: "24.0 MiB".
@@ -73,5 +97,33 @@ impl fmt::Display for Bytes {
             1_048_576..1_073_741_824 => write!(f, "{:.1} MiB", n / 1_048_576.0),
             _ => write!(f, "{:.1} GiB", n / 1_073_741_824.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_two_ranges_is_counted_once_and_its_ports_twice() {
+        let range = |first, last, ports, transports| PoolRange {
+            first: Ipv4Addr::from(first),
+            last: Ipv4Addr::from(last),
+            ports,
+            transports,
+        };
+        let ranges = vec![
+            range(5, 9, (1, 10), [true, true, false]),
+            range(0, 5, (11, 11), [true, false, false]),
+            range(u32::MAX, u32::MAX, (80, 80), [true; 3]),
+        ];
+        let pool = Pool4 { name: String::new(), ranges, pairing: Default::default(), port_parity: false };
+        assert_eq!(PoolSize::of(&pool), PoolSize { addresses: 11, ports: 100 + 6 + 3 });
+    }
+
+    #[test]
+    fn bytes_are_shown_in_the_largest_unit_that_fits() {
+        let shown = [0, 1023, 1024, 25_165_824, 5 << 30].map(|n| Bytes(n).to_string());
+        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "24.0 MiB", "5.0 GiB"]);
     }
 }

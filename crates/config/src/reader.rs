@@ -227,11 +227,15 @@ fn unknown_key(span: Range<usize>, name: &str, label: &str, keys: &[Key], proble
 }
 
 /// The name that somebody who wrote `word` may have meant.
-pub(crate) fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub(crate) fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
     if word.len() > 64 {
         return None;
     }
     let word = word.to_lowercase().replace('-', "_");
+    let begins = |name: &&str| word.len() >= 3 && name.replace('-', "_").starts_with(&word);
+    if let Some(name) = names.clone().find(begins) {
+        return Some(name);
+    }
     names
         .map(|name| (strsim::damerau_levenshtein(&word, &name.replace('-', "_")), name))
         .filter(|(distance, name)| *distance <= 1 + name.len() / 4)

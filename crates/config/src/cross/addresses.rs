@@ -98,7 +98,8 @@ pub(super) fn own_addresses(
     let prefixes = read.nat64.iter().flat_map(|i| &i.pool6).chain(read.siit.iter().flat_map(|i| &i.pool6));
     let embedded = || Some(prefixes.map(Spanned::get_ref).next()?.embed(own4?));
     let own6 = read.translator.own6.as_ref().map(|own| *own.get_ref()).or_else(embedded);
-    if let Some(instance) = read.siit.first() {
+    // In a file with errors, what is missing may only be misspelt.
+    if let Some(instance) = read.siit.first().filter(|_| problems.errors() == 0) {
         for (key, family, example, missing) in [
             ("own4", "ICMPv4", "192.0.2.1", own4.is_none()),
             ("own6", "ICMPv6", "2001:db8::1", own6.is_none()),

@@ -146,13 +146,16 @@ fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Routes {
     }
 }
 
-/// A name that the kernel takes (dev_valid_name), and that is no template.
+/// A name that the kernel takes and nobody has to quote; `%` would be a template.
 fn device_name(value: &DeValue<'_>) -> Read<String> {
     let s = value::text(value)?;
-    let fits = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '/' | ':' | '%');
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-');
     if s.is_empty() || s.len() > 15 || s == "." || s == ".." || !s.chars().all(fits) {
         let what = format!("\"{}\" cannot be the name of a device", value::shorten(s));
-        return Err(Wrong::with(what, "write 1 to 15 letters or digits, for example \"gatun0\""));
+        return Err(Wrong::with(
+            what,
+            "write 1 to 15 letters, digits, `.`, `_`, `@` or `-`, for example \"gatun0\"",
+        ));
     }
     Ok(s.to_owned())
 }

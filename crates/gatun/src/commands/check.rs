@@ -1,13 +1,245 @@
-//! `gatun check`: checks a configuration file.
+//! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
+use gatun_config::{Bytes, Config, Located, Network, PoolSize, Report, Routes, Severity, Warnings};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Errors are shown with the lines of the file on a terminal, and one a line as
+file:line:column: error: ...  where the output is not a terminal.
+
+Examples:
+  gatun check gatun.toml
+  gatun check gatun.toml && systemctl restart gatun
+  gatun check --json gatun.toml | jq '.problems[].line'
+
+Exit code: 0 where the file can be used (warnings or not), 1 where it cannot.
+";
+
+/// Routes that are listed; more are counted.
+const ROUTES_SHOWN_MAX: usize = 6;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The configuration file
+    file: PathBuf,
+    /// Say it as JSON
+    #[arg(long)]
+    json: bool,
+    /// Say nothing where all is well
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
 
+/// Checks the file.
+///
 /// # Errors
-/// Always, so far.
-pub(crate) fn execute(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("`gatun check` is not in this version yet")
+/// Where standard output cannot be written to. A wrong file is not an error of the command: the exit code
+/// says it.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    let loaded = gatun_config::load_file(&args.file);
+    if args.json {
+        let text = match &loaded {
+            Ok((config, warnings)) => json_of(true, warnings.iter(), Some(config)),
+            Err(report) => json_of(false, report.iter(), None),
+        };
+        super::print_bytes(text.as_bytes())?;
+    }
+    match loaded {
+        Ok(_) if args.json => Ok(ExitCode::SUCCESS),
+        Err(_) if args.json => Ok(ExitCode::FAILURE),
+        Ok((config, warnings)) => {
+            print_warnings(&warnings);
+            if !args.quiet {
+                let text = format!("{}: OK\n{}", args.file.display(), summary(&config));
+                super::print_bytes(text.as_bytes())?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(report) => {
+            print_report(&report);
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Loads a configuration for a command that needs one: warnings and errors go to standard error.
+///
+/// # Errors
+/// Where the file cannot be used; what is wrong has been printed.
+pub(crate) fn load(file: &std::path::Path) -> anyhow::Result<Config> {
+    match gatun_config::load_file(file) {
+        Ok((config, warnings)) => {
+            print_warnings(&warnings);
+            Ok(config)
+        }
+        Err(report) => {
+            print_report(&report);
+            anyhow::bail!("{} cannot be used", file.display())
+        }
+    }
+}
+
+fn print_warnings(warnings: &Warnings) {
+    match std::io::stderr().is_terminal() {
+        true => eprint!("{}", warnings.pretty(colour())),
+        false => eprint!("{warnings}"),
+    }
+}
+
+fn print_report(report: &Report) {
+    match std::io::stderr().is_terminal() {
+        true => eprint!("{}", report.pretty(colour())),
+        false => eprint!("{report}"),
+    }
+    let (n, s) = (report.errors(), if report.errors() == 1 { "" } else { "s" });
+    eprintln!("{n} error{s}");
+}
+
+/// NO_COLOR counts with any value but the empty one.
+fn colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// What the configuration asks for, in a few lines.
+fn summary(config: &Config) -> String {
+    let plan = &config.plan;
+    let mut out = String::new();
+    // Writing to a String does not fail.
+    for (port, offload) in config.ports.iter().map(|p| (p, if p.offload { "" } else { ", without offload" }))
+    {
+        let queues =
+            port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| format!("{n} queues"));
+        let _ = writeln!(
+            out,
+            "  port    {}: TUN device {}, MTU {}, {queues}{offload}",
+            port.name, port.device, port.mtu
+        );
+        let _ = writeln!(out, "          routes: {}", routes(config, &port.routes));
+    }
+    for pool in &plan.pools {
+        let PoolSize { addresses, ports } = PoolSize::of(pool);
+        let each = "for TCP, UDP and ICMP together";
+        let _ = writeln!(
+            out,
+            "  pool    {}: {} addresses, {} ports {each}",
+            pool.name,
+            grouped(addresses),
+            grouped(ports)
+        );
+    }
+    for instance in &plan.nat64 {
+        let prefixes = list(instance.pool6.iter());
+        let pool = plan.pools.get(instance.pool).map_or("", |pool| &pool.name);
+        let statics = instance.static_bindings.len();
+        let _ = writeln!(
+            out,
+            "  nat64   {}: {prefixes} to pool {pool}, {statics} static bindings",
+            instance.name
+        );
+    }
+    for instance in &plan.siit {
+        let prefixes =
+            if instance.pool6.is_empty() { "no prefix".into() } else { list(instance.pool6.iter()) };
+        let mappings = grouped(instance.eamt.len() as u64);
+        let _ = writeln!(out, "  siit    {}: {prefixes}, {mappings} mappings", instance.name);
+    }
+    let own = |address: Option<String>| address.unwrap_or_else(|| "none".to_owned());
+    let (own4, own6) = (own(plan.own4.map(|a| a.to_string())), own(plan.own6.map(|a| a.to_string())));
+    let _ = writeln!(out, "  own     {own4}, {own6}");
+    let _ = write!(out, "{}", memory(config));
+    out
+}
+
+fn memory(config: &Config) -> String {
+    let (memory, sessions) = (config.memory(), u64::from(config.plan.limits.sessions_max));
+    let mut parts = Vec::new();
+    if memory.sessions > 0 {
+        parts.push(format!("{} sessions: {}", grouped(sessions), Bytes(memory.sessions)));
+    }
+    for (name, bytes) in [("pools", memory.pools), ("mappings", memory.mappings)] {
+        if bytes > 0 {
+            parts.push(format!("{name}: {}", Bytes(bytes)));
+        }
+    }
+    format!("  memory  about {} a worker (estimate; {})\n", Bytes(memory.total()), parts.join(", "))
+}
+
+fn routes(config: &Config, routes: &Routes) -> String {
+    let (kind, list) = match routes {
+        Routes::Auto => ("auto: ", config.routes()),
+        Routes::List(list) => ("", list.clone()),
+    };
+    let shown: Vec<String> = list.iter().take(ROUTES_SHOWN_MAX).map(Network::to_string).collect();
+    match list.len() {
+        0 => "none".to_owned(),
+        n if n > ROUTES_SHOWN_MAX => {
+            format!("{kind}{} and {} more", shown.join(", "), grouped((n - ROUTES_SHOWN_MAX) as u64))
+        }
+        _ => format!("{kind}{}", shown.join(", ")),
+    }
+}
+
+fn list(items: impl Iterator<Item = impl ToString>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// 1234567 as 1,234,567.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Option<&Config>) -> String {
+    let problems: Vec<_> = problems
+        .map(|p| {
+            let severity = match p.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            };
+            json!({
+                "severity": severity, "file": p.file, "line": p.line, "column": p.column,
+                "message": p.what, "help": p.instead,
+            })
+        })
+        .collect();
+    let summary = config.map(|config| {
+        let pools = config.plan.pools.iter().map(|p| {
+            let size = PoolSize::of(p);
+            json!({ "name": p.name, "addresses": size.addresses, "ports": size.ports })
+        });
+        json!({
+            "nat64": config.plan.nat64.iter().map(|i| &i.name).collect::<Vec<_>>(),
+            "siit": config.plan.siit.iter().map(|i| &i.name).collect::<Vec<_>>(),
+            "mappings": config.plan.siit.iter().map(|i| i.eamt.len()).sum::<usize>(),
+            "pools": pools.collect::<Vec<_>>(),
+            "memory_estimate_bytes": config.memory().total(),
+        })
+    });
+    format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        assert_eq!(
+            [0, 999, 1000, 262_144, 1_000_000].map(grouped),
+            ["0", "999", "1,000", "262,144", "1,000,000"]
+        );
+    }
 }

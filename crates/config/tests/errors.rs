@@ -1,0 +1,284 @@
+//! The texts that people read when a file is wrong.
+
+use gatun_config::load_str;
+use std::fmt::Write as _;
+
+/// Each file's report, in both forms.
+fn report(text: &str) -> String {
+    let report = load_str(text, "gatun.toml").err().unwrap_or_else(|| panic!("accepted:\n{text}"));
+    report.to_string()
+}
+
+fn warnings(text: &str) -> String {
+    load_str(text, "gatun.toml").unwrap_or_else(|report| panic!("refused:\n{report}")).1.to_string()
+}
+
+#[test]
+fn all_errors_are_reported_at_once_each_with_its_place_and_what_to_write() {
+    let text = r#"
+[[pool]]
+name = "res"
+prefixs = ["192.0.2.0/28"]
+ports = "70000"
+[[nat64]]
+pool6 = "64:ff9b::/95"
+pool = "rse"
+filtering = "address"
+external_tcp = "false"
+[timeouts]
+udp = 300
+tcp_established = "2 hours"
+[limits]
+sessions_max = 0
+[icmp]
+suppress = ["no_bibb"]
+[metrics]
+listen = "[::1]:9464"
+"#;
+    insta::assert_snapshot!(report(text));
+    insta::assert_snapshot!("pretty", load_str(text, "gatun.toml").unwrap_err().pretty(false));
+}
+
+#[test]
+fn a_syntax_error_is_reported_with_its_place() {
+    insta::assert_snapshot!(report("[[pool]\nprefixes = \"192.0.2.0/28\"\nports = \"1024-65535\n"));
+}
+
+#[test]
+fn a_key_twice_is_an_error() {
+    insta::assert_snapshot!(report("[translator]\nmtu4 = 1500\nmtu4 = 1400\n"));
+}
+
+#[test]
+fn an_empty_file_is_told_what_it_lacks() {
+    insta::assert_snapshot!(report(""));
+}
+
+// proves: A52-1
+#[test]
+fn a_prefix_of_a_length_that_rfc_6052_does_not_know_is_refused() {
+    let mut all = String::new();
+    for prefix in
+        ["64:ff9b::/97", "2001:db8::/33", "2001:db8::1/96", "2001:db8:0:0:100::/96", "64:ff9b::", "::/0"]
+    {
+        let text = format!("[[siit]]\npool6 = \"{prefix}\"\n");
+        let _ = write!(all, "{}", report(&text));
+    }
+    insta::assert_snapshot!(all);
+    for len in 0..=128_u8 {
+        let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+        let address = std::net::Ipv6Addr::from(0x2001_0db8_0102_0304_00ff_ffff_ffff_ffff_u128 & mask);
+        let loaded = load_str(&format!("[[siit]]\npool6 = \"{address}/{len}\"\n"), "gatun.toml");
+        assert_eq!(loaded.is_ok(), [32, 40, 48, 56, 64, 96].contains(&len), "/{len}");
+    }
+}
+
+// proves: A52-8
+#[test]
+fn addresses_that_two_parts_claim_are_refused() {
+    let text = r#"
+[[pool]]
+name = "a"
+prefixes = ["192.0.2.0/28", "192.0.2.8-192.0.2.9"]
+[[pool]]
+name = "b"
+prefixes = ["192.0.2.4"]
+ports = "65535"
+protocols = "udp"
+[[pool]]
+name = "c"
+prefixes = "192.0.2.4"
+ports = "1-1023"
+protocols = "udp"
+[[nat64]]
+name = "one"
+pool6 = ["64:ff9b::/96", "2001:db8::/32"]
+pool = "a"
+[[nat64]]
+name = "one"
+pool6 = "2001:db8:64::/96"
+pool = "a"
+[[siit]]
+pool6 = "2001:db8:46::/96"
+eam = [{ v4 = "192.0.2.0/24", v6 = "2001:db8:1::/64" }]
+[[siit]]
+eam = [{ v4 = "192.0.2.7", v6 = "2001:db8:2::7" }]
+"#;
+    insta::assert_snapshot!(report(text));
+}
+
+// proves: A52-8
+#[test]
+fn two_instances_may_have_the_same_addresses_where_the_ports_differ() {
+    let text = r#"
+pool = [
+    { name = "low", prefixes = "192.0.2.1", ports = "1024-29999" },
+    { name = "high", prefixes = "192.0.2.1", ports = "30000-65535" },
+]
+nat64 = [
+    { pool6 = "64:ff9b::/96", pool = "low" },
+    { pool6 = "2001:db8:64::/96", pool = "high" },
+]
+"#;
+    assert_eq!(warnings(text), "");
+}
+
+// proves: A77-3
+#[test]
+fn a_mapping_whose_ipv6_side_has_less_room_is_refused() {
+    let text = r#"
+[[siit]]
+eam = [
+    { v4 = "192.0.2.0/24", v6 = "2001:db8::/121" },
+    { v4 = "198.51.100.0/26", v6 = "2001:db8:1::/64" },
+    { v4 = "203.0.113.7", v6 = "2001:db8:2::7" },
+    { v4 = "203.0.113.8/31", v6 = "2001:db8:2::8" },
+    { v4 = "203.0.113.7/24", v6 = "2001:db8:3::7/64" },
+]
+"#;
+    insta::assert_snapshot!(report(text));
+}
+
+// proves: A77-5
+#[test]
+fn overlapping_mappings_need_the_flag_and_equal_ones_are_refused_with_it_too() {
+    let eam = r#"eam = [
+    { v4 = "192.0.2.0/24", v6 = "2001:db8::/120" },
+    { v4 = "192.0.2.8/32", v6 = "2001:db8:1::8" },
+    { v4 = "198.51.100.8/32", v6 = "2001:db8::9" },
+]"#;
+    insta::assert_snapshot!(report(&format!("[[siit]]\n{eam}\n")));
+    assert!(load_str(&format!("[[siit]]\nallow_overlap = true\n{eam}\n"), "gatun.toml").is_ok());
+    let equal = r#"eam = [
+    { v4 = "192.0.2.8", v6 = "2001:db8:1::8" },
+    { v4 = "192.0.2.8/32", v6 = "2001:db8:1::9" },
+    { v4 = "192.0.2.9/32", v6 = "2001:db8:1::8" },
+]"#;
+    insta::assert_snapshot!("equal", report(&format!("[[siit]]\nallow_overlap = true\n{equal}\n")));
+}
+
+#[test]
+fn static_bindings_that_cannot_be_are_refused() {
+    let text = r#"
+[[pool]]
+prefixes = "192.0.2.1"
+[[nat64]]
+pool6 = "64:ff9b::/96"
+static = [
+    { protocol = "tcp", inside = "[2001:db8::1]:80", outside = "192.0.2.1:80" },
+    { protocol = "udp", inside = "[2001:db8::1]:80", outside = "192.0.2.1:80" },
+    { protocol = "tcp", inside = "[2001:db8::2]:80", outside = "192.0.2.1:80" },
+    { protocol = "tcp", inside = "[2001:db8::1]:80", outside = "192.0.2.1:81" },
+    { protocol = "tcp", inside = "[2001:db8::3]:80", outside = "192.0.2.2:80" },
+    { protocol = "tcp", inside = "[2001:db8::4]:0", outside = "192.0.2.1:82" },
+    { protocol = "tcp", inside = "2001:db8::5:80", outside = "192.0.2.1" },
+    { protocol = "tcp", inside = "[2001:db8::5]:80" },
+]
+"#;
+    insta::assert_snapshot!(report(text));
+}
+
+#[test]
+fn what_a_later_version_will_read_is_said_to_be_not_yet_there() {
+    let text = r#"
+[[port]]
+backend = "dpdk"
+[[pool]]
+prefixes = "192.0.2.0/28"
+allocation = { kind = "blocks", size = 256 }
+[[nat44]]
+inside = ["100.64.0.0/10"]
+[api]
+listen = "unix:/run/gatun/api.sock"
+"#;
+    insta::assert_snapshot!(report(text));
+}
+
+#[test]
+fn own_addresses_that_no_packet_can_come_from_are_refused() {
+    insta::assert_snapshot!(report("[translator]\nown4 = \"224.0.0.1\"\nown6 = \"fe80::1\"\n"));
+}
+
+// proves: R47-5, R53-5, R55-2
+#[test]
+fn what_is_doubtful_is_accepted_with_a_warning() {
+    let text = r#"
+[[port]]
+addresses = ["192.0.2.3/24"]
+[[pool]]
+name = "used"
+prefixes = "192.0.2.0/28"
+ports = "1-65535"
+[[pool]]
+name = "unused"
+prefixes = "192.0.2.16"
+[[nat64]]
+pool6 = "64:ff9b::/96"
+pool = "used"
+wkp_non_global = true
+timeouts = { icmp = "30s" }
+[[siit]]
+pool6 = "2001:db8:46::/96"
+wkp_non_global = true
+[translator]
+mtu4 = 1000
+mtu6 = 1400
+lowest_ipv6_mtu = 1500
+icmp4_error_max = 100
+[timeouts]
+udp = "30s"
+tcp_established = "1h"
+tcp_transitory = "1m"
+tcp_incoming_syn = "1s"
+fragment = "1ms"
+"#;
+    insta::assert_snapshot!(warnings(text));
+    let (config, _) = load_str(text, "gatun.toml").unwrap();
+    assert_eq!(config.plan.nat64[0].timeouts.udp_ms, 30_000);
+    assert_eq!(config.plan.nat64[0].timeouts.icmp_ms, 30_000);
+}
+
+#[test]
+fn a_stateless_instance_without_own_addresses_is_warned_about() {
+    insta::assert_snapshot!(warnings("[[siit]]\neam = [{ v4 = \"192.0.2.1\", v6 = \"2001:db8::1\" }]\n"));
+}
+
+#[test]
+fn a_thousand_errors_are_cut_short_and_counted() {
+    let mut text = String::from("[[siit]]\neam = [\n");
+    for _ in 0..1_000 {
+        text.push_str("  { v4 = \"x\", v6 = \"2001:db8::1\" },\n");
+    }
+    text.push_str("]\n");
+    let report = report(&text);
+    assert!(report.ends_with("... and 900 more errors\n"), "{report}");
+    assert_eq!(report.matches("error:").count(), 100);
+}
+
+#[test]
+fn errors_in_a_file_of_mappings_name_that_file_and_line() {
+    let dir = std::env::temp_dir().join(format!("gatun-eam-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(
+        dir.join("eam.txt"),
+        "# mappings\n192.0.2.1 2001:db8::1 # one\n\n192.0.2.x\t2001:db8::2\n192.0.2.3\n  192.0.2.4 2001:db8::4 5\n192.0.2.1 2001:db8::6\r\n",
+    )
+    .unwrap();
+    let config = dir.join("gatun.toml");
+    std::fs::write(&config, "[[siit]]\neam_file = [\"eam.txt\", \"missing.txt\"]\n").unwrap();
+    let report = gatun_config::load_file(&config).unwrap_err().to_string();
+    std::fs::remove_dir_all(&dir).unwrap();
+    insta::assert_snapshot!(report.replace(&format!("{}/", dir.display()), ""));
+}
+
+#[test]
+fn files_that_are_not_there_or_not_text_are_reported_like_any_other_error() {
+    let missing = gatun_config::load_file("/nonexistent/gatun.toml".as_ref()).unwrap_err().to_string();
+    insta::assert_snapshot!(missing);
+    let path = std::env::temp_dir().join(format!("gatun-latin1-{}.toml", std::process::id()));
+    std::fs::write(&path, b"# caf\xe9\n").unwrap();
+    let latin1 = gatun_config::load_file(&path).unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    let first = latin1.iter().next().unwrap();
+    assert_eq!((first.line, first.column, first.what), (1, 6, "this byte is not UTF-8"));
+}

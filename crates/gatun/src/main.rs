@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod daemon;
 mod demo;
+mod offline;
 
 use clap::Parser as _;
 use std::process::ExitCode;

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod memory;
+pub mod pcap;
 pub mod stats;
 pub mod waker;
 

@@ -1,13 +1,174 @@
-//! `gatun translate`: translates a capture file.
+//! `gatun translate`: a capture file through the translator, offline.
 
+use super::check::grouped;
+use crate::offline::{Offline, Outcome};
+use anyhow::Context as _;
+use gatun_io::pcap::{CommentedWriter, Reader, Writer};
+use gatun_nat::counters::{Count, Direction};
+use gatun_wire::DropReason;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+The engine, its rules and its timers are those of `gatun run`; the packets' own times are its clock, so a
+session ends in the capture when it would have ended on the wire. Sessions that began before the capture
+are not known: their packets are dropped or open new ones.
+
+IN is pcap or pcapng with raw IP, Ethernet (VLAN tags are kept), loopback or Linux cooked frames. OUT is
+pcap with the same frames around the translated packets.
+
+Examples:
+  gatun translate client.pcap server.pcap --config gatun.toml
+  gatun translate in.pcapng out.pcap -c gatun.toml --drops dropped.pcapng
+  gatun translate in.pcap out.pcap -c gatun.toml --json | jq .drops
+";
+
+/// Files longer than this show their progress.
+const PROGRESS_BYTES_MIN: u64 = 16 << 20;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Capture to read: pcap or pcapng
+    input: PathBuf,
+    /// Capture to write: pcap
+    output: PathBuf,
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// Write dropped packets here, as pcapng with the reason as each packet's comment
+    #[arg(long, value_name = "FILE")]
+    drops: Option<PathBuf>,
+    /// Say what became of the packets as JSON
+    #[arg(long)]
+    json: bool,
+    /// Key of the hashes and of the choice of ports: the same seed gives the same output
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+}
 
+/// Translates the file.
+///
 /// # Errors
-/// Always, so far.
-pub(crate) fn execute(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("`gatun translate` is not in this version yet")
+/// Where a file cannot be read or written, or the configuration is wrong.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    refuse_same_file(&args)?;
+    let config = super::check::load(&args.config)?;
+    let file = File::open(&args.input).with_context(|| format!("cannot open {}", args.input.display()))?;
+    let bar = progress_bar(file.metadata().map_or(0, |m| m.len()));
+    let reading = || format!("cannot read {}", args.input.display());
+    let mut reader = Reader::new(BufReader::new(bar.wrap_read(file))).with_context(reading)?;
+    let output = Writer::new(create(&args.output)?, reader.link(), reader.nanoseconds())?;
+    let drops = args
+        .drops
+        .as_deref()
+        .map(|path| -> anyhow::Result<_> { Ok(CommentedWriter::new(create(path)?, reader.link())?) });
+    let offline = Offline::new(&config.plan, args.seed, output, drops.transpose()?)?;
+    let outcome = run(offline, &mut reader).with_context(|| format!("translating {}", args.input.display()));
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    let text = if args.json { json_of(&outcome) } else { summary(&outcome) };
+    super::print_bytes(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+type Output = BufWriter<File>;
+
+fn run<R: Read>(offline: Offline<Output, Output>, reader: &mut Reader<R>) -> anyhow::Result<Outcome> {
+    offline.run(reader, |_| {})
+}
+
+fn create(path: &Path) -> anyhow::Result<Output> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(BufWriter::new(file))
+}
+
+/// Writing over the input would destroy it before it is read.
+fn refuse_same_file(args: &Args) -> anyhow::Result<()> {
+    let input = args.input.canonicalize().ok();
+    for output in [Some(&args.output), args.drops.as_ref()].into_iter().flatten() {
+        let same = input.is_some() && output.canonicalize().ok() == input;
+        anyhow::ensure!(!same, "{} is the input: write to another file", output.display());
+    }
+    Ok(())
+}
+
+fn progress_bar(bytes: u64) -> ProgressBar {
+    if bytes < PROGRESS_BYTES_MIN || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent}%  {bytes_per_sec}, {eta} left");
+    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Drops that happened: direction, reason, how many.
+fn drops(outcome: &Outcome) -> Vec<(&'static str, DropReason, Count)> {
+    let mut list = Vec::new();
+    for (direction, name) in [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6")] {
+        for reason in DropReason::ALL {
+            let count = outcome.counters.drops[direction as usize][*reason as usize];
+            if count.packets > 0 {
+                list.push((name, *reason, count));
+            }
+        }
+    }
+    list
+}
+
+fn summary(outcome: &Outcome) -> String {
+    let c = &outcome.counters;
+    let mut out = String::new();
+    // Writing to a String does not fail.
+    let mut line = |name: &str, n: u64, note: &str| {
+        let _ = writeln!(out, "  {name:<12}{:>14}  {note}", grouped(n));
+    };
+    line("frames", outcome.frames, "in the capture");
+    line("not IP", outcome.not_ip, "left out");
+    line("received", c.rx.packets, "by the translator");
+    line("6to4", c.translated[0].packets, "translated from IPv6 to IPv4");
+    line("4to6", c.translated[1].packets, "translated from IPv4 to IPv6");
+    line("hairpinned", c.hairpinned.packets, "of these, turned round inside");
+    line("passed", c.passed.packets, "not for the translator: left out");
+    line("replied", c.replied.packets, "answered with an ICMP error or an echo reply");
+    line("dropped", c.dropped.packets, "without an answer");
+    line("held", c.held, "still waiting at the end");
+    line("written", outcome.written, "packets");
+    if outcome.cut > 0 {
+        line("cut", outcome.cut, "frames were captured with a snap length: capture with `tcpdump -s 0`");
+    }
+    for (direction, reason, count) in drops(outcome) {
+        let _ = writeln!(
+            out,
+            "  {direction} {:<24}{:>8}  {}",
+            reason.name(),
+            grouped(count.packets),
+            reason.help()
+        );
+    }
+    out
+}
+
+fn json_of(outcome: &Outcome) -> String {
+    let c = &outcome.counters;
+    let drops: Vec<_> = drops(outcome)
+        .into_iter()
+        .map(|(direction, reason, count)| {
+            json!({ "direction": direction, "reason": reason.name(), "packets": count.packets, "bytes": count.bytes })
+        })
+        .collect();
+    let value = json!({
+        "frames": outcome.frames, "not_ip": outcome.not_ip, "cut": outcome.cut, "written": outcome.written,
+        "rx": c.rx.packets, "forwarded": c.forwarded.packets, "passed": c.passed.packets,
+        "replied": c.replied.packets, "dropped": c.dropped.packets, "held": c.held,
+        "translated_6to4": c.translated[0].packets, "translated_4to6": c.translated[1].packets,
+        "hairpinned": c.hairpinned.packets, "icmp_errors_sent": c.icmp_errors_sent,
+        "fragments_made": c.fragments_made, "probes_sent": c.probes_sent, "drops": drops,
+    });
+    format!("{value:#}\n")
 }

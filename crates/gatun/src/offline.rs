@@ -1,0 +1,167 @@
+//! Captured packets through an engine, offline: the packets' own times are the engine's clock.
+
+use anyhow::Context as _;
+use gatun_io::pcap::{CommentedWriter, Frame, Layout, Link, Reader, Writer};
+use gatun_nat::{Counters, Instant, Nat, Plan, Verdict};
+use gatun_wire::{HEADROOM, Packet};
+use std::io::{Read, Write};
+use std::time::Duration;
+
+/// Room for the longest packet and its headers on both sides.
+const BUFFER_LEN: usize = HEADROOM + gatun_io::pcap::FRAME_MAX + 256;
+/// Records looked at in one call of `expire`.
+const EXPIRE_BUDGET: usize = 4096;
+/// Time between two packets passes in at most so many steps.
+const STEPS_MAX: u64 = 10_000;
+/// How much time passes after the last packet at most, so that what is held gets its fate.
+const LINGER_MS: u64 = 30_000;
+
+/// What became of a capture.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    /// Frames in the file.
+    pub(crate) frames: u64,
+    /// Frames that carry no IP packet: not given to the engine.
+    pub(crate) not_ip: u64,
+    /// Frames that the capture cut short.
+    pub(crate) cut: u64,
+    /// Packets written.
+    pub(crate) written: u64,
+    /// The engine's counters.
+    pub(crate) counters: Counters,
+}
+
+/// A translation of one capture.
+pub(crate) struct Offline<W: Write, D: Write> {
+    nat: Nat,
+    output: Writer<W>,
+    drops: Option<CommentedWriter<D>>,
+    buffer: Vec<u8>,
+    /// The time of the first frame is the engine's zero.
+    begin: Option<Duration>,
+    now: Instant,
+    /// Behind whose link header packets go that the engine makes as time passes.
+    last: Option<(Frame, Layout)>,
+    outcome: Outcome,
+}
+
+impl<W: Write, D: Write> Offline<W, D> {
+    /// An engine for `plan`, and where its packets go.
+    ///
+    /// # Errors
+    /// Where the engine cannot be built.
+    pub(crate) fn new(
+        plan: &Plan,
+        seed: u64,
+        output: Writer<W>,
+        drops: Option<CommentedWriter<D>>,
+    ) -> anyhow::Result<Self> {
+        let nat = Nat::new(plan, [seed; 4]).map_err(|error| anyhow::anyhow!("{}", error.0))?;
+        Ok(Offline {
+            nat,
+            output,
+            drops,
+            buffer: vec![0; BUFFER_LEN],
+            begin: None,
+            now: Instant(0),
+            last: None,
+            outcome: Outcome::default(),
+        })
+    }
+
+    /// Translates the whole of `input`; `progress` hears how many frames are done.
+    ///
+    /// # Errors
+    /// Where a file is broken or cannot be written to.
+    pub(crate) fn run<R: Read>(
+        mut self,
+        input: &mut Reader<R>,
+        mut progress: impl FnMut(u64),
+    ) -> anyhow::Result<Outcome> {
+        let link = input.link();
+        while let Some(frame) = input.next_frame().context("reading the capture")? {
+            self.outcome.frames += 1;
+            self.outcome.cut += u64::from(frame.cut);
+            progress(self.outcome.frames);
+            self.take(link, frame)?;
+        }
+        let end = self.now.plus_ms(LINGER_MS);
+        while self.now < end && self.nat.counters().held > 0 {
+            self.pass_time(self.now.plus_ms(100))?;
+        }
+        self.outcome.counters = self.nat.counters().clone();
+        self.output.finish().context("writing the output")?;
+        if let Some(drops) = self.drops {
+            drops.finish().context("writing the dropped packets")?;
+        }
+        Ok(self.outcome)
+    }
+
+    fn take(&mut self, link: Link, frame: Frame) -> anyhow::Result<()> {
+        let begin = *self.begin.get_or_insert(frame.time);
+        // Frames of several interfaces may be a little out of order: the clock does not go back.
+        let at = Instant(frame.time.saturating_sub(begin).as_millis() as u64).max(self.now);
+        self.pass_time(at)?;
+        match link.layout(&frame.bytes) {
+            Some(layout) => self.translate(frame, layout),
+            None => {
+                self.outcome.not_ip += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Lets time pass until `until`: sessions end, and what was held gets its fate.
+    fn pass_time(&mut self, until: Instant) -> anyhow::Result<()> {
+        let gap = until.since_ms(self.now);
+        let least = (gap / STEPS_MAX).max(1);
+        while self.now < until {
+            let idle = u64::from(self.nat.expire(self.now, EXPIRE_BUDGET));
+            self.write_emitted()?;
+            self.now = self.now.plus_ms(idle.max(least)).min(until);
+        }
+        Ok(())
+    }
+
+    fn translate(&mut self, frame: Frame, layout: Layout) -> anyhow::Result<()> {
+        let packet = frame.bytes.get(layout.header_len..).unwrap_or_default();
+        let len = packet.len();
+        self.buffer[HEADROOM..HEADROOM + len].copy_from_slice(packet);
+        let packet =
+            Packet::new(&mut self.buffer, HEADROOM, len).context("a frame longer than the buffer")?;
+        let mut burst = [packet];
+        let mut verdicts = [Verdict::Pass];
+        // One packet never needs more buffers for emitted ones than there are.
+        self.nat.process(self.now, &mut burst, &mut verdicts);
+        let answer = matches!(verdicts[0], Verdict::Reply(_));
+        match verdicts[0] {
+            Verdict::Forward | Verdict::Reply(_) => {
+                self.output.write(frame.time, &frame, layout, burst[0].bytes(), answer)?;
+                self.outcome.written += 1;
+            }
+            Verdict::Pass | Verdict::Drop(_) | Verdict::Held => {}
+        }
+        if let (Some(drops), Verdict::Drop(reason) | Verdict::Reply(gatun_nat::Reply::Error(reason))) =
+            (&mut self.drops, verdicts[0])
+        {
+            drops.write(&frame, &format!("{}: {}", reason.name(), reason.help()))?;
+        }
+        self.last = Some((frame, layout));
+        self.write_emitted()
+    }
+
+    /// Packets that the engine made, behind the link header of the last frame.
+    fn write_emitted(&mut self) -> anyhow::Result<()> {
+        let (Some((frame, layout)), Some(begin)) = (&self.last, self.begin) else { return Ok(()) };
+        let time = frame.time.max(begin + Duration::from_millis(self.now.0));
+        let (output, written) = (&mut self.output, &mut self.outcome.written);
+        let mut result = Ok(());
+        self.nat.drain_emitted(|emitted| {
+            if result.is_ok() {
+                result = output.write(time, frame, *layout, emitted.packet.bytes(), false);
+                *written += 1;
+            }
+        });
+        result.context("writing the output")
+    }
+}

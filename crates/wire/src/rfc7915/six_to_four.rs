@@ -11,7 +11,8 @@ const DF_CLEAR_MAX: u32 = 1260;
 
 /// Makes the IPv6 packet an IPv4 packet, in place: the payload stays where it is.
 ///
-/// `id` is the identification to use where the packet has no Fragment header.
+/// `id` is the identification to use where the packet has no Fragment header; a device that cuts a
+/// super-packet counts on from it ([`super::segment::count`] says how far).
 /// Echo messages become ICMPv4 echo messages; ICMP errors are [`super::icmp_6to4`]'s.
 ///
 /// A UDP datagram without checksum (RFC 6935) stays without: IPv4 allows it, and it is not ours to vouch

@@ -99,6 +99,7 @@ impl Router {
         Router { own4, own6 }
     }
 
+    /// Parses a packet into `slot`. The slot is filled in place: it is large, and every copy shows.
     #[inline]
     pub(crate) fn classify(
         &self,
@@ -106,16 +107,17 @@ impl Router {
         nat64: &[Nat64],
         siit: &[SiitState],
         tables: &Tables,
-    ) -> Slot {
-        match packet.bytes().first().map(|b| b >> 4) {
-            Some(6) => self
-                .six(packet.bytes(), nat64, siit, tables)
-                .unwrap_or_else(|reason| Slot::Bad { direction: Direction::SixToFour, reason }),
-            Some(4) => self
-                .four(packet.bytes(), siit, tables)
-                .unwrap_or_else(|reason| Slot::Bad { direction: Direction::FourToSix, reason }),
-            Some(_) => Slot::Bad { direction: Direction::SixToFour, reason: DropReason::BadVersion },
-            None => Slot::Bad { direction: Direction::SixToFour, reason: DropReason::ShortL3 },
+        slot: &mut Slot,
+    ) {
+        let bytes = packet.bytes();
+        let (direction, result) = match bytes.first().map(|b| b >> 4) {
+            Some(6) => (Direction::SixToFour, self.six(bytes, nat64, siit, tables, slot)),
+            Some(4) => (Direction::FourToSix, self.four(bytes, siit, tables, slot)),
+            Some(_) => (Direction::SixToFour, Err(DropReason::BadVersion)),
+            None => (Direction::SixToFour, Err(DropReason::ShortL3)),
+        };
+        if let Err(reason) = result {
+            *slot = Slot::Bad { direction, reason };
         }
     }
 
@@ -126,37 +128,53 @@ impl Router {
         nat64: &[Nat64],
         siit: &[SiitState],
         tables: &Tables,
-    ) -> Result<Slot, DropReason> {
+        slot: &mut Slot,
+    ) -> Result<(), DropReason> {
         let view = Ipv6View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
         if is_ping(l4) && self.own6 == Some(view.dst) {
-            return Ok(Slot::Ping6 { view });
+            *slot = Slot::Ping6 { view };
+            return Ok(());
         }
         if let Some((nat, pool6)) = longest(nat64, view.dst) {
             let from = From6 { view, l4, instance: nat.index, pool6 };
             if is_ping(l4) && self.own4 == Some(nat.prefix(pool6).extract_unchecked(view.dst)) {
-                return Ok(Slot::Ping6 { view });
+                *slot = Slot::Ping6 { view };
+                return Ok(());
             }
-            return stateful6(nat, tables, from);
+            return stateful6(nat, tables, from, slot);
         }
         match siit.iter().position(|s| s.claims6(view.dst)) {
-            Some(i) => Ok(Slot::Siit6 { instance: i as u8, view, l4 }),
+            Some(i) => {
+                *slot = Slot::Siit6 { instance: i as u8, view, l4 };
+                Ok(())
+            }
             None => Err(DropReason::DestinationNotPool6),
         }
     }
 
     #[inline]
-    fn four(&self, bytes: &[u8], siit: &[SiitState], tables: &Tables) -> Result<Slot, DropReason> {
+    fn four(
+        &self,
+        bytes: &[u8],
+        siit: &[SiitState],
+        tables: &Tables,
+        slot: &mut Slot,
+    ) -> Result<(), DropReason> {
         let view = Ipv4View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
         if is_ping(l4) && self.own4 == Some(view.dst) {
-            return Ok(Slot::Ping4 { view });
+            *slot = Slot::Ping4 { view };
+            return Ok(());
         }
         if let Some(place) = tables.locate(view.dst) {
-            return stateful4(tables, From4 { view, l4, place });
+            return stateful4(tables, From4 { view, l4, place }, slot);
         }
         match siit.iter().position(|s| s.claims4(view.dst)) {
-            Some(i) => Ok(Slot::Siit4 { instance: i as u8, view, l4 }),
+            Some(i) => {
+                *slot = Slot::Siit4 { instance: i as u8, view, l4 };
+                Ok(())
+            }
             None => Err(DropReason::NotInPool),
         }
     }
@@ -181,33 +199,39 @@ fn longest(nat64: &[Nat64], dst: Ipv6Addr) -> Option<(&Nat64, u8)> {
 }
 
 #[inline]
-fn stateful6(nat: &Nat64, tables: &Tables, from: From6) -> Result<Slot, DropReason> {
+fn stateful6(nat: &Nat64, tables: &Tables, from: From6, slot: &mut Slot) -> Result<(), DropReason> {
     if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
-        return Ok(Slot::Fragment6 { from });
+        *slot = Slot::Fragment6 { from };
+        return Ok(());
     }
     if let Some(query) = Query::of(from.l4, true) {
         let (inside, remote) = endpoints(nat, &from, &query);
         let hash = tables.session_hash(&inside, remote);
         tables.prefetch(hash);
-        return Ok(Slot::Query6 { from, query, hash });
+        *slot = Slot::Query6 { from, query, hash };
+        return Ok(());
     }
     match from.l4 {
-        L4::IcmpError { .. } => Ok(Slot::Error6 { from }),
-        l4 => Err(icmp::unusable(l4)),
+        L4::IcmpError { .. } => *slot = Slot::Error6 { from },
+        l4 => return Err(icmp::unusable(l4)),
     }
+    Ok(())
 }
 
 #[inline]
-fn stateful4(tables: &Tables, from: From4) -> Result<Slot, DropReason> {
+fn stateful4(tables: &Tables, from: From4, slot: &mut Slot) -> Result<(), DropReason> {
     if from.view.fragment.is_some() {
-        return Ok(Slot::Fragment4 { from });
+        *slot = Slot::Fragment4 { from };
+        return Ok(());
     }
     if let Some(query) = Query::of(from.l4, false) {
         tables.prefetch_binding(from.place, query.transport, query.dst_port);
-        return Ok(Slot::Query4 { from, query });
+        *slot = Slot::Query4 { from, query };
+        return Ok(());
     }
     match from.l4 {
-        L4::IcmpError { .. } => Ok(Slot::Error4 { from }),
-        l4 => Err(icmp::unusable(l4)),
+        L4::IcmpError { .. } => *slot = Slot::Error4 { from },
+        l4 => return Err(icmp::unusable(l4)),
     }
+    Ok(())
 }

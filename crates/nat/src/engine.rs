@@ -20,6 +20,7 @@ use crate::siit::SiitState;
 use crate::step::Step;
 use crate::sweep::Sweep;
 use crate::syn_store::SynStore;
+use crate::time::Steady;
 use crate::{Counters, Instant, Plan, Reply, Verdict};
 use alloc::boxed::Box;
 use alloc::format;
@@ -52,12 +53,18 @@ impl From<OutOfMemory> for BuildError {
 
 /// One translator: state and counters. One per core, nothing shared.
 pub struct Nat {
+    core: Core,
+    router: Router,
+    sweep: Sweep,
+    clock: Steady,
+    slots: Box<[Slot; BURST]>,
+}
+
+/// All of an engine but the slots, so that packets can be decided while their slots are looked at.
+struct Core {
     shared: Shared,
     nat64: Vec<Nat64>,
     siit: Vec<SiitState>,
-    router: Router,
-    sweep: Sweep,
-    slots: Box<[Slot; BURST]>,
     /// Errors made here that are not to be sent.
     suppressed: [bool; DropReason::COUNT],
     settings: Settings,
@@ -136,14 +143,11 @@ impl Nat {
             .or_else(|| plan.siit.first().map(|s| s.settings))
             .unwrap_or_default();
         Ok(Nat {
-            shared,
+            core: Core { shared, nat64, siit, suppressed, settings },
             router: Router::new(plan.own4, plan.own6),
-            nat64,
-            siit,
             sweep: Sweep::default(),
+            clock: Steady::default(),
             slots: Box::new([Slot::Empty; BURST]),
-            suppressed,
-            settings,
         })
     }
 
@@ -152,23 +156,56 @@ impl Nat {
     /// send the emitted ones and call again with the rest.
     pub fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
         let n = burst.len().min(verdicts.len()).min(BURST);
-        for (slot, packet) in self.slots.iter_mut().zip(burst.iter().take(n)) {
-            *slot = self.router.classify(packet, &self.nat64, &self.siit, &self.shared.tables);
+        let now = self.clock.at(now);
+        let Nat { core, router, slots, .. } = self;
+        let tables = &core.shared.tables;
+        for (slot, packet) in slots.iter_mut().zip(burst.iter().take(n)) {
+            router.classify(packet, &core.nat64, &core.siit, tables, slot);
         }
-        for slot in self.slots.iter().take(n) {
-            slot.prefetch_record(&self.shared.tables);
+        for slot in slots.iter().take(n) {
+            slot.prefetch_record(tables);
         }
-        for (i, (packet, verdict)) in burst.iter_mut().zip(verdicts.iter_mut()).take(n).enumerate() {
-            if !self.shared.emit.has_room() {
+        let packets = burst.iter_mut().zip(verdicts.iter_mut()).take(n);
+        for (i, ((packet, verdict), slot)) in packets.zip(slots.iter()).enumerate() {
+            if !core.shared.emit.has_room() {
                 return i;
             }
-            self.shared.emit.after = i;
-            let slot = self.slots[i];
-            *verdict = self.one(now, packet, &slot);
+            core.shared.emit.after = i;
+            *verdict = core.one(now, packet, slot);
         }
         n
     }
 
+    /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
+    /// not. Returns how many milliseconds it may be left alone at most.
+    pub fn expire(&mut self, now: Instant, budget: usize) -> u32 {
+        let now = self.clock.at(now);
+        self.sweep.run(&self.core.nat64, &mut self.core.shared, now, budget)
+    }
+
+    /// Gives every packet emitted since the last call to `send`, in order of `after`.
+    pub fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>)) {
+        self.core.shared.emit.drain(send);
+    }
+
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.core.shared.counters
+    }
+
+    /// What exists now.
+    pub fn occupancy(&self) -> Occupancy {
+        let shared = &self.core.shared;
+        Occupancy {
+            sessions: shared.tables.session_count(),
+            bindings: shared.tables.binding_count(),
+            subscribers: shared.tables.subscribers.len(),
+            held_syns: shared.syns.len(),
+        }
+    }
+}
+
+impl Core {
     /// One packet, from its slot to its counted fate.
     #[inline]
     fn one(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot) -> Verdict {
@@ -365,32 +402,6 @@ impl Nat {
             _ => None,
         };
         found.unwrap_or(self.settings)
-    }
-
-    /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
-    /// not. Returns how many milliseconds it may be left alone at most.
-    pub fn expire(&mut self, now: Instant, budget: usize) -> u32 {
-        self.sweep.run(&self.nat64, &mut self.shared, now, budget)
-    }
-
-    /// Gives every packet emitted since the last call to `send`, in order of `after`.
-    pub fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>)) {
-        self.shared.emit.drain(send);
-    }
-
-    /// The counters.
-    pub fn counters(&self) -> &Counters {
-        &self.shared.counters
-    }
-
-    /// What exists now.
-    pub fn occupancy(&self) -> Occupancy {
-        Occupancy {
-            sessions: self.shared.tables.session_count(),
-            bindings: self.shared.tables.binding_count(),
-            subscribers: self.shared.tables.subscribers.len(),
-            held_syns: self.shared.syns.len(),
-        }
     }
 }
 

@@ -68,6 +68,7 @@ drop_reasons! {
     AddressPortDependentFilter, "apdf", "From an address and port that the inside host has not contacted.";
     ExternalSynPolicy, "v4_syn_policy", "Connections from outside are switched off.";
     SynStoreFull, "syn_store_full", "No room to hold another unsolicited SYN for six seconds.";
+    SynHeldAlready, "syn_held_already", "A SYN of the same connection is held already.";
     SynExpired, "syn_expired_icmp", "A held SYN was not answered within six seconds; ICMPv4 3/3 was sent.";
     SynWasAnswered, "syn_answered", "A held SYN was dropped because the inside host opened the connection itself (RFC 5382 REQ-4).";
     NonSynClosed, "non_syn_closed", "A TCP packet without SYN for a connection that does not exist.";

@@ -5,6 +5,7 @@ use crate::bib::Place;
 use crate::plan::{Filtering, Transport};
 use crate::session::{Endpoint4, RecordId};
 use crate::shared::Shared;
+use crate::special;
 use crate::tcp_fsm::{Segment, Side, classify};
 use crate::time::Instant;
 use gatun_wire::{DropReason, Ports, To6};
@@ -41,7 +42,7 @@ pub(crate) fn admit(
     remote: Endpoint4,
 ) -> Result<Admitted, Refused> {
     let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
-        return Err(unbound(sh, place, query));
+        return Err(unbound(sh, place, query, remote));
     };
     let nat = instance_of(nats, sh, primary)?;
     let found = sh.tables.session_of_binding(primary, remote);
@@ -60,7 +61,10 @@ fn instance_of<'n>(nats: &'n [Nat64], sh: &Shared, id: RecordId) -> Result<&'n N
 
 /// Nothing is bound there (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
 #[cold]
-fn unbound(sh: &Shared, place: Place, query: &Query) -> Refused {
+fn unbound(sh: &Shared, place: Place, query: &Query, remote: Endpoint4) -> Refused {
+    if special::illegal_source4(remote.0) {
+        return Refused::Drop(DropReason::SourceMartian);
+    }
     if !sh.tables.covers(place, query.transport, query.dst_port) {
         return Refused::Drop(DropReason::NotInPool);
     }
@@ -82,8 +86,12 @@ fn without_session(
 ) -> Result<Admitted, Refused> {
     // A session that was found dead may have taken its binding with it.
     let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
-        return Err(unbound(sh, place, query));
+        return Err(unbound(sh, place, query, remote));
     };
+    // Who has a session has passed this check.
+    if special::illegal_source4(remote.0) {
+        return Err(DropReason::SourceMartian.into());
+    }
     let opens = Nat64::may_open(query)?;
     let allowed = match nat.filtering {
         Filtering::EndpointIndependent => true,

@@ -5,7 +5,6 @@ use super::{Nat64, Query};
 use crate::bib::Place;
 use crate::session::Endpoint4;
 use crate::shared::Shared;
-use crate::special;
 use crate::step::Step;
 use crate::time::Instant;
 use gatun_wire::rfc7915::four_to_six as wire;
@@ -47,9 +46,6 @@ pub(crate) fn decide<'n>(
     query: &Query,
     remote: Endpoint4,
 ) -> Result<(&'n Nat64, To6), Refused> {
-    if special::illegal_source4(from.view.src) {
-        return Err(DropReason::SourceMartian.into());
-    }
     // A packet that ends here changes no state.
     if from.view.ttl <= 1 {
         return Err(DropReason::TtlExceeded.into());
@@ -86,8 +82,8 @@ fn hold_syn(
             sh.counters.held += 1;
             Ok(Step::Held)
         }
-        // One of this connection is held already.
-        Ok(false) => Err(otherwise),
+        // One of this connection is held already; an answer now would break RFC 5382 REQ-4.
+        Ok(false) => Err(DropReason::SynHeldAlready),
         Err(_) => Err(DropReason::SynStoreFull),
     }
 }

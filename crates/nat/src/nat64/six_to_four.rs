@@ -50,7 +50,6 @@ pub(crate) fn decide(
     query: &Query,
     hash: u64,
 ) -> Result<To4, DropReason> {
-    nat.check_source(from.view.src)?;
     // A packet that ends here changes no state.
     if from.view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded);
@@ -93,6 +92,8 @@ fn without_session(
     query: &Query,
     from: &From6,
 ) -> Result<To4, DropReason> {
+    // Who has a session has passed these checks.
+    nat.check_source(from.view.src)?;
     if query.transport == Transport::Icmp && !nat.icmp_queries {
         return Err(DropReason::IcmpUnknownType);
     }

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 type Checked = Result<String, Error>;
 
+/// A name, and what to do.
+type ToCheck = (&'static str, fn(&Lab) -> Checked);
+
 /// Long enough for anything here; a hang is a failure.
 const CHECK_MAX: Duration = Duration::from_secs(20);
 
 /// With every packet as on a wire: these are captured.
 pub(super) fn run_all(lab: &Lab, screen: &Screen, report: &mut Report) {
-    let checks: [(&str, fn(&Lab) -> Checked); 10] = [
+    let checks: [ToCheck; 10] = [
         ("ping: IPv6 to IPv4", |lab| ping(&lab.net.client, SERVER)),
         ("ping: Gatun's own IPv6 address", |lab| ping(&lab.net.client, "2001:db8:ffff::1")),
         ("ping: Gatun's own IPv4 address", |lab| ping(&lab.net.server, "192.0.2.14")),
@@ -40,7 +43,7 @@ pub(super) fn run_all(lab: &Lab, screen: &Screen, report: &mut Report) {
 
 /// With super-packets: 64 KB go through as one.
 pub(super) fn run_with_offloads(lab: &Lab, screen: &Screen, report: &mut Report) {
-    let checks: [(&str, fn(&Lab) -> Checked); 4] = [
+    let checks: [ToCheck; 4] = [
         ("TCP: upload in super-packets, hash compared", |lab| {
             network::set_offloads(&lab.net, true)?;
             peer(&lab.net.client, &format!("tcp_send {SERVER} 5000 64000000"))
@@ -56,7 +59,7 @@ pub(super) fn run_with_offloads(lab: &Lab, screen: &Screen, report: &mut Report)
     run(&checks, lab, screen, report);
 }
 
-fn run(checks: &[(&str, fn(&Lab) -> Checked)], lab: &Lab, screen: &Screen, report: &mut Report) {
+fn run(checks: &[ToCheck], lab: &Lab, screen: &Screen, report: &mut Report) {
     for (name, check) in checks {
         screen.passing(name);
         let check = Check::from_result(name, check(lab));

@@ -34,8 +34,10 @@ pub fn refusal() -> Option<String> {
             return Some(format!("the program `{program}` is missing (Debian: util-linux, iproute2)"));
         }
     }
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        return Some("/dev/net/tun does not exist (modprobe tun, or --device /dev/net/tun)".into());
+    if let Err(e) = std::fs::File::options().read(true).write(true).open("/dev/net/tun") {
+        return Some(format!(
+            "/dev/net/tun cannot be opened: {e} (modprobe tun, --device /dev/net/tun, or run it as root)"
+        ));
     }
     let probe = unshare().arg("true").stderr(Stdio::piped()).output();
     match probe {

@@ -98,11 +98,5 @@ impl fmt::Display for TunError {
     }
 }
 
-impl std::error::Error for TunError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            TunError::Open(e) | TunError::Ioctl(_, _, e) | TunError::Netlink { error: e, .. } => Some(e),
-            _ => None,
-        }
-    }
-}
+/// No `source`: the text has the system's error in it already.
+impl std::error::Error for TunError {}

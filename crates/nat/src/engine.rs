@@ -1,18 +1,20 @@
 //! The engine: bursts in, verdicts out.
 //!
-//! A burst goes through in passes: parse all and ask for the index lines, ask for the records, then
-//! decide and rewrite one by one. What the first passes found is only a hint of where to look; the last
-//! one looks, because an earlier packet of the burst may have changed the tables.
+//! A burst goes through in passes: ask for the index lines, ask for the records, then parse, decide and
+//! rewrite one by one. What the first passes found is only a hint of where to look; the last one looks,
+//! because an earlier packet of the burst may have changed the tables. Nothing parsed is kept from one
+//! pass to the next: reading a header again is cheaper than storing it.
 
 use crate::bib::Tables;
-use crate::classify::{Router, Slot};
 use crate::counters::Direction;
+use crate::dispatch::direction;
 use crate::emit::Emit;
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
-use crate::nat64::{self, Nat64};
+use crate::look_ahead::Hint;
+use crate::nat64::Nat64;
 use crate::plan::{Filtering, Limits};
 use crate::rng::Rng;
 use crate::shared::Shared;
@@ -54,20 +56,20 @@ impl From<OutOfMemory> for BuildError {
 /// One translator: state and counters. One per core, nothing shared.
 pub struct Nat {
     core: Core,
-    router: Router,
     sweep: Sweep,
     clock: Steady,
-    slots: Box<[Slot; BURST]>,
+    hints: Box<[Hint; BURST]>,
 }
 
-/// All of an engine but the slots, so that packets can be decided while their slots are looked at.
-struct Core {
-    shared: Shared,
-    nat64: Vec<Nat64>,
-    siit: Vec<SiitState>,
+/// All of an engine but what one burst needs.
+pub(crate) struct Core {
+    pub(crate) shared: Shared,
+    pub(crate) nat64: Vec<Nat64>,
+    pub(crate) siit: Vec<SiitState>,
     /// Errors made here that are not to be sent.
     suppressed: [bool; DropReason::COUNT],
-    settings: Settings,
+    /// For packets of no instance.
+    pub(crate) settings: Settings,
 }
 
 /// A packet that the engine made: a further fragment, a released one, a probe, a late ICMP error.
@@ -144,10 +146,9 @@ impl Nat {
             .unwrap_or_default();
         Ok(Nat {
             core: Core { shared, nat64, siit, suppressed, settings },
-            router: Router::new(plan.own4, plan.own6),
             sweep: Sweep::default(),
             clock: Steady::default(),
-            slots: Box::new([Slot::Empty; BURST]),
+            hints: Box::new([Hint::None; BURST]),
         })
     }
 
@@ -157,21 +158,21 @@ impl Nat {
     pub fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
         let n = burst.len().min(verdicts.len()).min(BURST);
         let now = self.clock.at(now);
-        let Nat { core, router, slots, .. } = self;
+        let Nat { core, hints, .. } = self;
         let tables = &core.shared.tables;
-        for (slot, packet) in slots.iter_mut().zip(burst.iter().take(n)) {
-            router.classify(packet, &core.nat64, &core.siit, tables, slot);
+        for (hint, packet) in hints.iter_mut().zip(burst.iter().take(n)) {
+            *hint = Hint::of(packet.bytes(), &core.nat64, &core.siit, tables);
         }
-        for slot in slots.iter().take(n) {
-            slot.prefetch_record(tables);
+        for hint in hints.iter().take(n) {
+            hint.prefetch_record(tables);
         }
         let packets = burst.iter_mut().zip(verdicts.iter_mut()).take(n);
-        for (i, ((packet, verdict), slot)) in packets.zip(slots.iter()).enumerate() {
+        for (i, ((packet, verdict), hint)) in packets.zip(hints.iter()).enumerate() {
             if !core.shared.emit.has_room() {
                 return i;
             }
             core.shared.emit.after = i;
-            *verdict = core.one(now, packet, slot);
+            *verdict = core.one(now, packet, hint);
         }
         n
     }
@@ -206,12 +207,12 @@ impl Nat {
 }
 
 impl Core {
-    /// One packet, from its slot to its counted fate.
+    /// One packet, to its counted fate.
     #[inline]
-    fn one(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot) -> Verdict {
+    fn one(&mut self, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Verdict {
         let bytes = packet.len();
-        let direction = slot.direction();
-        let result = self.translate(now, packet, slot);
+        let direction = direction(packet);
+        let result = self.dispatch(now, packet, hint);
         let counters = &mut self.shared.counters;
         counters.rx.add(bytes);
         match result {
@@ -223,63 +224,14 @@ impl Core {
                 }
                 Verdict::Forward
             }
-            Ok(step) => self.rare(now, packet, direction, step, bytes),
-            Err(reason) => self.refuse(now, packet, slot, reason, bytes),
-        }
-    }
-
-    #[inline]
-    fn translate(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot) -> Result<Step, DropReason> {
-        let sh = &mut self.shared;
-        match slot {
-            Slot::Query6 { from, query, hash } => {
-                nat64::six_to_four::query(&self.nat64, sh, now, packet, from, query, *hash)
-            }
-            Slot::Query4 { from, query } => {
-                nat64::four_to_six::query(&self.nat64, sh, now, packet, from, query)
-            }
-            Slot::Siit6 { instance, view, l4 } => match self.siit.get_mut(usize::from(*instance)) {
-                Some(siit) => {
-                    let flow =
-                        u64::from_ne_bytes([view.dst.octets()[15]; 8]) ^ (u128::from(view.src) as u64) << 48;
-                    siit.six_to_four(packet, view, *l4, sh.idents.next(flow))
-                }
-                None => Err(DropReason::DestinationNotPool6),
-            },
-            Slot::Siit4 { instance, view, l4 } => match self.siit.get_mut(usize::from(*instance)) {
-                Some(siit) => siit.four_to_six(packet, view, *l4),
-                None => Err(DropReason::NotInPool),
-            },
-            other => self.uncommon(now, packet, other),
-        }
-    }
-
-    /// Packets that are neither stateless nor a query of a session.
-    #[cold]
-    fn uncommon(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot) -> Result<Step, DropReason> {
-        let sh = &mut self.shared;
-        match slot {
-            Slot::Error6 { from } => nat64::icmp::six_to_four(&self.nat64, sh, packet, from),
-            Slot::Error4 { from } => nat64::icmp::four_to_six(&self.nat64, sh, packet, from),
-            Slot::Fragment6 { from } => nat64::fragments::six_to_four(&self.nat64, sh, now, packet, from),
-            Slot::Fragment4 { from } => nat64::fragments::four_to_six(&self.nat64, sh, now, packet, from),
-            Slot::Ping6 { view } => icmp_error::echo_reply6(packet, view).map(|()| Step::Echo),
-            Slot::Ping4 { view } => icmp_error::echo_reply4(packet, view).map(|()| Step::Echo),
-            Slot::Bad { reason, .. } => Err(*reason),
-            _ => Err(DropReason::BadVersion),
+            Ok(step) => self.rare(packet, direction, step, bytes),
+            Err(reason) => self.refuse(now, packet, direction, reason, bytes),
         }
     }
 
     /// Fates other than a plain forward.
     #[cold]
-    fn rare(
-        &mut self,
-        _now: Instant,
-        packet: &mut Packet<'_>,
-        direction: Direction,
-        step: Step,
-        bytes: usize,
-    ) -> Verdict {
+    fn rare(&mut self, packet: &mut Packet<'_>, direction: Direction, step: Step, bytes: usize) -> Verdict {
         let counters = &mut self.shared.counters;
         match step {
             Step::Forward { whole: Whole::Split(max), hairpinned } => {
@@ -334,12 +286,11 @@ impl Core {
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
-        slot: &Slot,
+        direction: Direction,
         reason: DropReason,
         bytes: usize,
     ) -> Verdict {
-        let direction = slot.direction();
-        if !self.answer(now, packet, slot, reason) {
+        if !self.answer(now, packet, direction, reason) {
             return self.drop(direction, reason, bytes);
         }
         let counters = &mut self.shared.counters;
@@ -350,9 +301,14 @@ impl Core {
     }
 
     /// Makes the packet the ICMP error that its reason causes; says whether there is one to be sent.
-    fn answer(&mut self, now: Instant, packet: &mut Packet<'_>, slot: &Slot, reason: DropReason) -> bool {
-        let direction = slot.direction();
-        let settings = self.settings_of(slot);
+    fn answer(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        direction: Direction,
+        reason: DropReason,
+    ) -> bool {
+        let settings = self.settings_of(packet.bytes());
         let sh = &mut self.shared;
         let message = match direction {
             Direction::SixToFour => icmp_reply::for_ipv6(reason, packet.bytes(), &settings),
@@ -383,25 +339,6 @@ impl Core {
             sh.counters.icmp_errors_suppressed += 1;
         }
         made.is_ok()
-    }
-
-    /// The settings of the instance that a packet belongs to; the first one's for packets of none.
-    fn settings_of(&self, slot: &Slot) -> Settings {
-        let nat64 = |i: u8| self.nat64.get(usize::from(i)).map(|n| n.settings);
-        let found = match slot {
-            Slot::Query6 { from, .. } | Slot::Error6 { from } | Slot::Fragment6 { from } => {
-                nat64(from.instance)
-            }
-            Slot::Query4 { from, .. } | Slot::Error4 { from } | Slot::Fragment4 { from } => {
-                let of_pool = |n: &&Nat64| self.shared.tables.pool_of(n.index) == from.place.pool;
-                self.nat64.iter().find(of_pool).map(|n| n.settings)
-            }
-            Slot::Siit6 { instance, .. } | Slot::Siit4 { instance, .. } => {
-                self.siit.get(usize::from(*instance)).map(|s| *s.settings())
-            }
-            _ => None,
-        };
-        found.unwrap_or(self.settings)
     }
 }
 

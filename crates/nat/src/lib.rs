@@ -30,10 +30,11 @@ pub mod verdict;
 
 mod bib;
 mod bit_tree;
-mod classify;
+mod dispatch;
 mod emit;
 mod icmp_reply;
 mod ident;
+mod look_ahead;
 mod nat64;
 mod ports;
 mod probe;

@@ -10,10 +10,10 @@ use crate::time::Instant;
 use gatun_wire::rfc7915::four_to_six as wire;
 use gatun_wire::{DropReason, Ipv4View, L4, Packet, To6};
 
-/// A packet from outside, as the first pass over a burst leaves it for the second.
+/// A packet from outside.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct From4 {
-    pub(crate) view: Ipv4View,
+pub(crate) struct From4<'v> {
+    pub(crate) view: &'v Ipv4View,
     pub(crate) l4: L4,
     pub(crate) place: Place,
 }
@@ -25,12 +25,12 @@ pub(crate) fn query(
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From4,
+    from: &From4<'_>,
     query: &Query,
 ) -> Result<Step, DropReason> {
     let remote = (from.view.src, query.src_port);
     match decide(nats, sh, now, from, query, remote) {
-        Ok((nat, to)) => wire::translate(packet, &from.view, from.l4, &to, &nat.settings).map(Step::forward),
+        Ok((nat, to)) => wire::translate(packet, from.view, from.l4, &to, &nat.settings).map(Step::forward),
         Err(Refused::Drop(reason)) => Err(reason),
         Err(Refused::Hold(reason)) => hold_syn(nats, sh, now, packet, from, query, remote, reason),
     }
@@ -42,7 +42,7 @@ pub(crate) fn decide<'n>(
     nats: &'n [Nat64],
     sh: &mut Shared,
     now: Instant,
-    from: &From4,
+    from: &From4<'_>,
     query: &Query,
     remote: Endpoint4,
 ) -> Result<(&'n Nat64, To6), Refused> {
@@ -64,7 +64,7 @@ fn hold_syn(
     sh: &mut Shared,
     now: Instant,
     packet: &Packet<'_>,
-    from: &From4,
+    from: &From4<'_>,
     query: &Query,
     remote: Endpoint4,
     otherwise: DropReason,

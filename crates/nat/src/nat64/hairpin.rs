@@ -19,7 +19,7 @@ pub(crate) fn query(
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From6,
+    from: &From6<'_>,
     query: &Query,
     to: &To4,
     place: Place,
@@ -33,7 +33,7 @@ pub(crate) fn decide(
     nats: &[Nat64],
     sh: &mut Shared,
     now: Instant,
-    from: &From6,
+    from: &From6<'_>,
     query: &Query,
     to: &To4,
     place: Place,
@@ -58,14 +58,14 @@ pub(crate) fn decide(
 pub(crate) fn turn(
     nats: &[Nat64],
     packet: &mut Packet<'_>,
-    from: &From6,
+    from: &From6<'_>,
     to: &To4,
     back: &To6,
 ) -> Result<Step, DropReason> {
     let nat = nats.get(usize::from(from.instance)).ok_or(DropReason::NoSession)?;
     let settings = inner_settings(&nat.settings);
     let id = from.view.fragment.map_or(0, |f| f.id as u16);
-    let _ = six_to_four::translate(packet, &from.view, from.l4, to, id, &settings)?;
+    let _ = six_to_four::translate(packet, from.view, from.l4, to, id, &settings)?;
     let view = Ipv4View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
     let whole = four_to_six::translate(packet, &view, l4, back, &settings)?;

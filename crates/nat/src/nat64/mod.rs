@@ -73,10 +73,10 @@ impl Query {
     }
 }
 
-/// A packet from inside, as the first pass over a burst leaves it for the second.
+/// A packet from inside.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct From6 {
-    pub(crate) view: Ipv6View,
+pub(crate) struct From6<'v> {
+    pub(crate) view: &'v Ipv6View,
     pub(crate) l4: L4,
     /// Number of the instance.
     pub(crate) instance: u8,
@@ -283,6 +283,20 @@ pub(crate) fn set_prefix(session: &mut Session, pool6: u8, prefix: Prefix64) {
     let delta =
         address_delta_6to4((session.inside_addr(), prefix.embed(remote)), (session.outside().0, remote));
     session.set_pool6(pool6, delta);
+}
+
+/// The stateful instance whose prefix covers an address, and which of its prefixes; the longest wins.
+#[inline]
+pub(crate) fn longest(nat64: &[Nat64], dst: Ipv6Addr) -> Option<(&Nat64, u8)> {
+    let mut best: Option<(&Nat64, u8)> = None;
+    for nat in nat64 {
+        if let Some(pool6) = nat.prefix_of(dst)
+            && best.is_none_or(|(b, p)| nat.prefix(pool6).len() > b.prefix(p).len())
+        {
+            best = Some((nat, pool6));
+        }
+    }
+    best
 }
 
 /// The inside transport address that sent a packet.

@@ -15,7 +15,7 @@ use gatun_wire::{DropReason, Packet, Ports, To4};
 
 /// The inside and remote transport addresses of a query.
 #[inline]
-pub(crate) fn endpoints(nat: &Nat64, from: &From6, query: &Query) -> (Inside, Endpoint4) {
+pub(crate) fn endpoints(nat: &Nat64, from: &From6<'_>, query: &Query) -> (Inside, Endpoint4) {
     let inside = inside_of(nat, from.view.src, query.src_port, query.transport);
     (inside, (nat.prefix(from.pool6).extract_unchecked(from.view.dst), query.dst_port))
 }
@@ -27,7 +27,7 @@ pub(crate) fn query(
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From6,
+    from: &From6<'_>,
     query: &Query,
     hash: u64,
 ) -> Result<Step, DropReason> {
@@ -37,7 +37,7 @@ pub(crate) fn query(
         return hairpin::query(nats, sh, now, packet, from, query, &to, place);
     }
     let id = sh.idents.next(hash);
-    wire::translate(packet, &from.view, from.l4, &to, id, &nat.settings).map(Step::forward)
+    wire::translate(packet, from.view, from.l4, &to, id, &nat.settings).map(Step::forward)
 }
 
 /// Filters and updates, and computes the outgoing addresses and ports (RFC 6146 3.5, 3.6).
@@ -46,7 +46,7 @@ pub(crate) fn decide(
     nat: &Nat64,
     sh: &mut Shared,
     now: Instant,
-    from: &From6,
+    from: &From6<'_>,
     query: &Query,
     hash: u64,
 ) -> Result<To4, DropReason> {
@@ -73,7 +73,7 @@ pub(crate) fn decide(
 /// The same addresses with a delta for the destination as it really is: a suffix that is not zero is
 /// ignored (RFC 6052 2.2), but the checksum covers it.
 #[inline]
-pub(crate) fn exact(nat: &Nat64, from: &From6, to: To4) -> To4 {
+pub(crate) fn exact(nat: &Nat64, from: &From6<'_>, to: To4) -> To4 {
     let prefix = nat.prefix(from.pool6);
     if prefix.len() == 96 || prefix.embed(to.dst) == from.view.dst {
         return to;
@@ -90,7 +90,7 @@ fn without_session(
     inside: &Inside,
     remote: Endpoint4,
     query: &Query,
-    from: &From6,
+    from: &From6<'_>,
 ) -> Result<To4, DropReason> {
     // Who has a session has passed these checks.
     nat.check_source(from.view.src)?;

@@ -77,16 +77,16 @@ impl SiitState {
 
     /// Asks for the memory that [`six_to_four`](Self::six_to_four) will read.
     #[inline]
-    pub fn prefetch6(&self, view: &Ipv6View) {
-        self.addresses.eamt.prefetch_v6(view.src);
-        self.addresses.eamt.prefetch_v6(view.dst);
+    pub fn prefetch6(&self, src: Ipv6Addr, dst: Ipv6Addr) {
+        self.addresses.eamt.prefetch_v6(src);
+        self.addresses.eamt.prefetch_v6(dst);
     }
 
     /// Asks for the memory that [`four_to_six`](Self::four_to_six) will read.
     #[inline]
-    pub fn prefetch4(&self, view: &Ipv4View) {
-        self.addresses.eamt.prefetch_v4(view.src);
-        self.addresses.eamt.prefetch_v4(view.dst);
+    pub fn prefetch4(&self, src: Ipv4Addr, dst: Ipv4Addr) {
+        self.addresses.eamt.prefetch_v4(src);
+        self.addresses.eamt.prefetch_v4(dst);
     }
 
     /// Translates an IPv6 packet, in place; a hairpinned one (RFC 7757 4.2.2) is an IPv6 packet again

@@ -4,4 +4,6 @@
 #[path = "../../crates/nat/tests/support/hostile.rs"]
 mod hostile;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::run(hostile::Way::SixToFour, input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    hostile::run(hostile::Way::SixToFour, input);
+});

@@ -109,9 +109,10 @@ fn plan(filtering: Filtering) -> Plan {
     }
 }
 
-/// Feeds the input's packets to an engine and checks everything that comes out.
-pub(crate) fn run(way: Way, input: &[u8]) {
-    let [kind, packets @ ..] = input else { return };
+/// Feeds the input's packets to an engine and checks everything that comes out. Returns how many packets
+/// were translated.
+pub(crate) fn run(way: Way, input: &[u8]) -> u64 {
+    let [kind, packets @ ..] = input else { return 0 };
     let mut rest = packets;
     let filtering = if kind & 1 == 0 { Filtering::EndpointIndependent } else { Filtering::AddressDependent };
     let mut nat = Nat::new(&plan(filtering), [1, 2, 3, 4]).expect("the plan is right");
@@ -138,6 +139,7 @@ pub(crate) fn run(way: Way, input: &[u8]) {
     nat.expire(now.plus_ms(1 << 40), 1 << 16);
     drain(&mut nat);
     assert!(nat.counters().conserved(), "{:?}", nat.counters());
+    nat.counters().forwarded.packets
 }
 
 fn burst(nat: &mut Nat, now: Instant, packets: &mut [(Vec<u8>, bool)], last: &mut Vec<u8>) {

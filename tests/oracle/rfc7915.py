@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from struct import pack, unpack_from
 
-ICMP, TCP, UDP, ICMPV6, NO_NEXT = 1, 6, 17, 58, 59
-HOP_BY_HOP, ROUTING, FRAGMENT, ESP, AH, DEST_OPTIONS = 0, 43, 44, 50, 51, 60
+ICMP, IGMP, TCP, UDP, ICMPV6 = 1, 2, 6, 17, 58
+HOP_BY_HOP, ROUTING, FRAGMENT, AH, DEST_OPTIONS = 0, 43, 44, 51, 60
 PLATEAUS = [65535, 32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68]  # RFC 1191 7
 
 
@@ -238,6 +238,8 @@ def transport(h, src, dst, new_proto, mapping):
         p[0] = mapping[p[0]]
         new += bytes(p[:2])
     (field_,) = unpack_from(">H", p, at)
+    if h.proto == UDP and field_ == 0:
+        return bytes(p)  # a packet without checksum, quoted in an error
     value = adjusted(field_, old, new)
     if h.proto == UDP and value == 0:
         value = 0xFFFF
@@ -260,13 +262,15 @@ def pointer_6to4(pointer):
     raise Drop()
 
 
-def kind_6to4(kind, code, word, config):
-    """Type, code and second word of an ICMPv4 error (RFC 7915 5.2)."""
+def kind_6to4(kind, code, word, fragmented, config):
+    """Type, code and second word of an ICMPv4 error (RFC 7915 5.2). Where the packet in error has a
+    Fragment header, the two headers differ by 28 bytes, not 20."""
     if kind == 1 and code in UNREACHABLE_6TO4:
         return *UNREACHABLE_6TO4[code], 0
     if kind == 2:
-        return 3, 4, min(word - 20, config.mtu4, config.mtu6 - 20)
-    if kind == 3 and code in (0, 1):
+        smaller = 28 if fragmented else 20
+        return 3, 4, min(word - smaller, config.mtu4, config.mtu6 - smaller)
+    if kind == 3:
         return 11, code, 0
     if kind == 4 and code == 0:
         return 12, 0, pointer_6to4(word) << 24
@@ -311,8 +315,8 @@ def error_6to4(h, config, free):
     words = h.payload[4] if kind in (1, 3) else 0
     if words:
         quote, extension = quote[:words * 8], quote[words * 8:]
-    new_kind, new_code, new_word = kind_6to4(kind, code, 0 if words else word, config)
     inner = parse6(quote, quoted=True)
+    new_kind, new_code, new_word = kind_6to4(kind, code, 0 if words else word, bool(inner.fragment), config)
     if len(inner.payload) < min(8, inner.length):
         raise Drop()
     if inner.proto == ICMPV6 and inner.first and inner.payload[0] not in QUERY_6TO4:
@@ -365,7 +369,7 @@ def kind_4to6(kind, code, word, quoted_length, config):
         if advertised < 68:
             advertised = next(p for p in PLATEAUS if p < quoted_length or p == 68)
         return 2, 0, max(1280, min(advertised + 20, config.mtu6, config.mtu4 + 20))
-    if kind == 11 and code in (0, 1):
+    if kind == 11:
         return 3, code, 0
     if kind == 12 and code in (0, 2):
         return 4, 0, pointer_4to6(word >> 24)
@@ -373,8 +377,8 @@ def kind_4to6(kind, code, word, quoted_length, config):
 
 
 def illegal_source(address):
-    legal = address not in IPv4Network("0.0.0.0/8") and not address.is_loopback and int(address) >> 29 != 7
-    return not legal
+    return (address in IPv4Network("0.0.0.0/8") or address.is_loopback or address.is_multicast
+            or address == IPv4Address("255.255.255.255"))
 
 
 def four_to_six(packet, config):
@@ -386,7 +390,9 @@ def four_to_six_or_drop(packet, config):
     error = h.proto == ICMP and h.first and h.payload[:1] and h.payload[0] in (3, 4, 5, 11, 12)
     if h.proto == ICMP and not h.whole:
         raise Drop()
-    if h.proto in (ICMPV6, HOP_BY_HOP, ROUTING, FRAGMENT, DEST_OPTIONS):
+    if h.proto in (ICMPV6, HOP_BY_HOP, ROUTING, FRAGMENT, DEST_OPTIONS, AH):
+        raise Drop("any")  # RFC 7915 has no word for these; whether they are answered is open
+    if h.proto == IGMP:
         raise Drop()
     if illegal_source(h.src) and not error:
         raise Drop()
@@ -413,7 +419,8 @@ def fragments6(h, src, dst, proto, payload, config):
     size = 40 + len(payload) + (8 if h.fragment else 0)
     if h.df:
         if size > config.mtu6:
-            raise Drop((3, 4, config.mtu6 - 20))
+            # RFC 7915 4 says less 20; a fragment grows by its Fragment header too.
+            raise Drop((3, 4, config.mtu6 - (28 if h.fragment else 20)) if h.first else None)
     elif size > config.lowest_ipv6_mtu:
         room = (config.lowest_ipv6_mtu - 48) // 8 * 8
         base, more, ident = h.fragment or (0, False, h.ident)

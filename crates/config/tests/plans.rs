@@ -268,3 +268,18 @@ fn every_key_reaches_the_instances() {
         gatun_wire::Settings { mtu4: 1480, udp_zero_checksum: ZeroChecksum::Drop, ..settings }
     );
 }
+
+#[test]
+fn every_example_is_accepted_without_a_warning() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            let (_, warnings) = gatun_config::load_file(&path).unwrap_or_else(|report| panic!("{report}"));
+            assert!(warnings.is_empty(), "{warnings}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "{seen} examples");
+}

@@ -20,6 +20,7 @@ use crate::rng::Rng;
 use crate::shared::Shared;
 use crate::siit::SiitState;
 use crate::step::Step;
+use crate::super_packet::{Scratch, has_to_be_cut};
 use crate::sweep::Sweep;
 use crate::syn_store::SynStore;
 use crate::time::Steady;
@@ -70,6 +71,7 @@ pub(crate) struct Core {
     suppressed: [bool; DropReason::COUNT],
     /// For packets of no instance.
     pub(crate) settings: Settings,
+    pub(crate) scratch: Scratch,
 }
 
 /// A packet that the engine made: a further fragment, a released one, a probe, a late ICMP error.
@@ -145,7 +147,7 @@ impl Nat {
             .or_else(|| plan.siit.first().map(|s| s.settings))
             .unwrap_or_default();
         Ok(Nat {
-            core: Core { shared, nat64, siit, suppressed, settings },
+            core: Core { shared, nat64, siit, suppressed, settings, scratch: Scratch::new() },
             sweep: Sweep::default(),
             clock: Steady::default(),
             hints: Box::new([Hint::None; BURST]),
@@ -225,6 +227,10 @@ impl Core {
                 Verdict::Forward
             }
             Ok(step) => self.rare(packet, direction, step, bytes),
+            Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
+                Ok(step) => self.rare(packet, direction, step, bytes),
+                Err(reason) => self.refuse(now, packet, direction, reason, bytes),
+            },
             Err(reason) => self.refuse(now, packet, direction, reason, bytes),
         }
     }
@@ -237,7 +243,10 @@ impl Core {
             Step::Forward { whole: Whole::Split(max), hairpinned } => {
                 return self.cut(packet, direction, max, hairpinned, bytes);
             }
-            Step::Forward { whole: Whole::Yes, .. } => counters.forwarded.add(bytes),
+            Step::Forward { whole: Whole::Yes, .. } => {
+                counters.forwarded.add(bytes);
+                counters.translated[direction as usize].add(bytes);
+            }
             // Whoever holds it has counted it.
             Step::Held => return Verdict::Held,
             Step::Echo => {

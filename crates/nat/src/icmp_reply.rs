@@ -17,7 +17,7 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
     use DropReason::*;
     match reason {
         TtlExceeded => Some(Message { kind: 3, code: 0, word: 0 }),
-        TooBig6 => Some(Message { kind: 2, code: 0, word: mtu::packet_too_big(settings) }),
+        TooBig6 => Some(Message { kind: 2, code: 0, word: too_big(packet, settings) }),
         RoutingSegmentsLeft => Some(Message { kind: 4, code: 0, word: Ipv6View::segments_left_at(packet)? }),
         // RFC 6146 3.5: other protocols.
         UnsupportedProtocol => unreachable6(4),
@@ -37,6 +37,14 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         PortsExhausted | PoolEmpty | SessionTableFull | BibTableFull | SubscriberTableFull => unreachable6(3),
         _ => None,
     }
+}
+
+/// The MTU of Packet Too Big: of the IPv4 side, or of the IPv6 side for a packet that fits the IPv4 one
+/// and was turned round (RFC 6146 3.8, RFC 7757 4.2).
+fn too_big(packet: &[u8], settings: &Settings) -> u32 {
+    let of_ipv4 = mtu::packet_too_big(settings);
+    let fits = Ipv6View::parse_fixed(packet).is_ok_and(|view| view.total_len <= of_ipv4);
+    if fits { settings.mtu6.max(1280) } else { of_ipv4 }
 }
 
 /// The ICMPv4 error that answers an IPv4 packet dropped for `reason`.

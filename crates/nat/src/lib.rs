@@ -40,6 +40,7 @@ mod ports;
 mod probe;
 mod session;
 mod shared;
+mod super_packet;
 mod sweep;
 
 pub use counters::Counters;

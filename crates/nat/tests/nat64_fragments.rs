@@ -6,7 +6,7 @@ use common::*;
 use etherparse::{Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice};
 use gatun_nat::Verdict;
 use gatun_nat::plan::Transport;
-use gatun_wire::DropReason;
+use gatun_wire::{Checksum, DropReason, Offload, Segmentation};
 
 const POOL6: &str = "2001:db8:64::/96";
 const SERVER6: &str = "2001:db8:64::c633:6407";
@@ -282,4 +282,34 @@ fn a_flood_of_fragments_is_bounded_and_hurts_nobody_else() {
     assert_eq!(sent.len(), 3, "fragments of others still find room");
     bed.pass_ms(5_000);
     assert_eq!(bed.nat.counters().held, 0);
+}
+
+// proves: A79-11
+#[test]
+fn a_udp_super_packet_without_df_is_cut_into_datagrams_and_those_into_fragments() {
+    let mut bed = Bed::nat64(POOL6);
+    let e = ends(bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")).forwarded());
+    let data: Vec<u8> = (0..3 * 1400u32).map(|i| (i * 13) as u8).collect();
+    let mut packet = udp4(SERVER, 7777, "192.0.2.1", e.sport, &data);
+    packet[4..6].copy_from_slice(&(ID as u16).to_be_bytes());
+    packet[6..8].fill(0);
+    packet[10..12].fill(0);
+    let sum = Ipv4HeaderSlice::from_slice(&packet).unwrap().to_header().calc_header_checksum();
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    let offload = Offload { segmentation: Segmentation::Udp { size: 1400 }, checksum: Checksum::Complete };
+    let o = bed.send_offloaded(&packet, offload);
+    let mut all = vec![o.forwarded().to_vec()];
+    all.extend(o.emitted.clone());
+    assert_eq!(all.len(), 6, "three datagrams of two fragments");
+    for (i, pair) in all.chunks(2).enumerate() {
+        assert!(pair.iter().all(|p| p.len() <= 1280));
+        let ids: Vec<_> = pair.iter().map(|p| u32::from_be_bytes([p[44], p[45], p[46], p[47]])).collect();
+        assert_eq!(ids, [ID + i as u32; 2], "identifications count up");
+        let mut pair = pair.to_vec();
+        pair.iter_mut().for_each(|p| p[44..48].copy_from_slice(&ID.to_be_bytes()));
+        let whole = join6(&pair);
+        check(&whole);
+        assert_eq!(whole[48..], data[i * 1400..(i + 1) * 1400]);
+    }
+    assert_eq!(bed.nat.counters().forwarded.packets, 2, "one fate for one packet received");
 }

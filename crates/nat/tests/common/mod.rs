@@ -6,7 +6,7 @@ use gatun_nat::plan::{
     self, Filtering, IcmpErrorSource, Pairing, PoolRange, StaticBinding, Timeouts, Transport,
 };
 use gatun_nat::{Instant, Nat, Plan, Verdict};
-use gatun_wire::{HEADROOM, Packet, Prefix64, Settings};
+use gatun_wire::{HEADROOM, Offload, Packet, Prefix64, Settings};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub const CLIENT: &str = "2001:db8:1::2";
@@ -107,9 +107,14 @@ impl Bed {
 
     /// Sends one packet through, and checks that every packet has one fate.
     pub fn send(&mut self, packet: &[u8]) -> Outcome {
+        self.send_offloaded(packet, Offload::default())
+    }
+
+    /// The same with work left for a device.
+    pub fn send_offloaded(&mut self, packet: &[u8], offload: Offload) -> Outcome {
         let mut buf = vec![0xa5u8; HEADROOM + packet.len() + 64];
         buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
-        let mut burst = [Packet::new(&mut buf, HEADROOM, packet.len()).unwrap()];
+        let mut burst = [Packet::with_offload(&mut buf, HEADROOM, packet.len(), offload).unwrap()];
         let mut verdicts = [Verdict::Pass];
         assert_eq!(self.nat.process(self.now, &mut burst, &mut verdicts), 1);
         let bytes = burst[0].bytes().to_vec();

@@ -16,12 +16,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 use toml::Spanned;
 
+/// The engine numbers its stateful instances in a byte.
+const INSTANCES_MAX: usize = 255;
+
 /// Checks the sections against each other and puts them together. What comes out counts only where
 /// `problems` has no errors.
 pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     if read.nat64.is_empty() && read.siit.is_empty() && problems.errors() == 0 {
         let instead = "add a section [[nat64]] or [[siit]]; `gatun init` writes a whole file";
         problems.error(0..0, "the file has no instance: nothing would be translated", instead);
+    }
+    if let Some(instance) = read.nat64.get(INSTANCES_MAX) {
+        let what = format!("more than {INSTANCES_MAX} [[nat64]] instances");
+        problems.error(instance.span.clone(), what, "write one instance with several `pool6`");
     }
     addresses::check_pool6(&read, problems);
     addresses::check_mappings(&mut read, problems);

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod cross;
+mod eam_fast;
 mod keys;
 mod memory;
 mod problem;
@@ -62,7 +63,8 @@ impl Config {
 /// Everything that is wrong, not only the first.
 pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Report> {
     let mut problems = Problems::new(file_name, text);
-    let (root, syntax_errors) = DeTable::parse_recoverable(text);
+    let blanked = eam_fast::blank(text);
+    let (root, syntax_errors) = DeTable::parse_recoverable(&blanked.text);
     for error in &syntax_errors {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().trim_end();
@@ -77,7 +79,7 @@ pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Repor
         return Err(problems.into_report());
     }
     let directory = Path::new(file_name).parent().unwrap_or(Path::new(""));
-    let read = sections::read(root.get_ref(), directory, &mut problems);
+    let read = sections::read(root.get_ref(), &blanked.lists, directory, &mut problems);
     let config = cross::assemble(read, &mut problems);
     problems.finish().map(|warnings| (config, warnings))
 }

@@ -1,6 +1,7 @@
 //! Explicit address mappings (RFC 7757), from the configuration or from files of their own. A million of
 //! them have to load in about a second, so each is kept in 48 bytes and the checks are one sort a side.
 
+use crate::eam_fast::Lists;
 use crate::problem::Problems;
 use crate::reader::{Table, Wrong};
 use crate::value;
@@ -26,8 +27,14 @@ impl RawEam {
 }
 
 /// `eam = [{ v4 = "...", v6 = "..." }, ...]`
-pub(crate) fn read_inline(table: &Table<'_>, problems: &mut Problems) -> Vec<RawEam> {
+pub(crate) fn read_inline(table: &Table<'_>, lists: &Lists, problems: &mut Problems) -> Vec<RawEam> {
     let mut eamt = Vec::new();
+    if let Some(entries) = table.node("eam").and_then(|node| lists.get(&node.span().start)) {
+        eamt.reserve(entries.len());
+        for (eam, span) in entries {
+            push(&mut eamt, *eam, 0, span.clone(), problems);
+        }
+    }
     for entry in table.tables("eam", "`eam`", problems) {
         let v4 = entry.require("v4", problems, value::net4);
         let v6 = entry.require("v6", problems, value::net6);

@@ -7,6 +7,7 @@ pub(crate) mod port;
 pub(crate) mod siit;
 pub(crate) mod translator;
 
+use crate::eam_fast::Lists;
 use crate::keys::FILE_KEYS;
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -28,7 +29,7 @@ pub(crate) struct Sections {
 }
 
 /// Reads all sections.
-pub(crate) fn read(root: &DeTable<'_>, directory: &Path, problems: &mut Problems) -> Sections {
+pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems: &mut Problems) -> Sections {
     let file = Table::of(root, 0..0, "the file", FILE_KEYS, problems);
     let translator = match file.table("translator", problems) {
         Some(table) => translator::read(&table, problems),
@@ -47,7 +48,7 @@ pub(crate) fn read(root: &DeTable<'_>, directory: &Path, problems: &mut Problems
         .collect();
     let siit = each("siit", "[[siit]]", problems)
         .iter()
-        .map(|t| siit::read(t, translator.settings, directory, problems))
+        .map(|t| siit::read(t, translator.settings, lists, directory, problems))
         .collect();
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));

@@ -3,6 +3,7 @@
 use super::eam::{self, RawEam};
 use super::nat64::read_pool6;
 use super::translator::settings;
+use crate::eam_fast::Lists;
 use crate::problem::Problems;
 use crate::reader::Table;
 use crate::{keys, value};
@@ -32,11 +33,12 @@ pub(crate) struct RawSiit {
 pub(crate) fn read(
     table: &Table<'_>,
     defaults: Settings,
+    lists: &Lists,
     directory: &Path,
     problems: &mut Problems,
 ) -> RawSiit {
     let pool6 = read_pool6(table, problems);
-    let mut eamt = eam::read_inline(table, problems);
+    let mut eamt = eam::read_inline(table, lists, problems);
     for file in table.list("eam_file", problems, |v| value::text(v).map(str::to_owned)) {
         eam::read_file(&file, directory, &mut eamt, problems);
     }

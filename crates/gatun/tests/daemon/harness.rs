@@ -33,6 +33,15 @@ pool6 = "2001:db8:64::/96"
 eam = [{ v4 = "192.0.2.1", v6 = "2001:db8:1::2" }]
 "#;
 
+pub(crate) const NAT64: &str = r#"
+[[pool]]
+prefixes = "192.0.2.1"
+[[nat64]]
+name = "lab"
+pool6 = "2001:db8:64::/96"
+static = [{ protocol = "tcp", inside = "[2001:db8:1::2]:5002", outside = "192.0.2.1:5002" }]
+"#;
+
 /// A port that is created, with the tests' device name.
 pub(crate) const CREATE: &str = "[[port]]\ndevice = \"nat64\"\n";
 

@@ -1,6 +1,6 @@
 //! Start, signals, rights, devices that exist or go away.
 
-use crate::harness::{CREATE, Daemon, SIIT, counter, in_lab, network, ping, status_line};
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, status_line};
 use gatun_lab::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
@@ -189,5 +189,14 @@ fn idle_it_takes_no_processor_time() {
         // A tick is 10 ms.
         assert!(used <= 1, "{used} ticks in two seconds");
         daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn several_workers_for_a_stateful_instance_are_refused_with_what_to_write() {
+    in_lab("lifecycle::several_workers_for_a_stateful_instance_are_refused_with_what_to_write", || {
+        let net = network();
+        let ended = Daemon::spawn(&net, &format!("{CREATE}queues = 2\n{NAT64}"), &[]).wait();
+        assert!(!ended.success && ended.stderr.contains("queues = 1"), "{}", ended.stderr);
     });
 }

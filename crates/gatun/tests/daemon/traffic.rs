@@ -1,6 +1,6 @@
 //! Real traffic through the daemon.
 
-use crate::harness::{CREATE, Daemon, SIIT, counter, in_lab, network, ping, tcp_copy};
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, tcp_copy};
 use gatun_lab::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -100,5 +100,20 @@ fn two_workers_share_a_stateless_device() {
             assert!(ping(&net.client, 2, SERVER, "") && ping(&net.server, 2, PUBLIC, ""));
         }
         daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn stateful_tcp_crosses_outward_and_inward_by_a_static_binding() {
+    in_lab("traffic::stateful_tcp_crosses_outward_and_inward_by_a_static_binding", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        assert!(daemon.stderr().contains("translating with 1 worker,"), "{}", daemon.stderr());
+        assert!(ping(&net.client, 5, SERVER, ""));
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+        tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
+        assert!(!ping(&net.server, 1, PUBLIC, ""), "nobody inside has an identifier bound");
+        let ended = daemon.stop(Signal::TERM);
+        assert!(ended.stdout.contains("no_bib"), "{}", ended.stdout);
     });
 }

@@ -112,7 +112,10 @@ fn stateful_tcp_crosses_outward_and_inward_by_a_static_binding() {
         assert!(ping(&net.client, 5, SERVER, ""));
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
-        assert!(!ping(&net.server, 1, PUBLIC, ""), "nobody inside has an identifier bound");
+        // A datagram to a port that nobody has.
+        let line = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 22222))";
+        gatun_lab::run(net.server.command("python3").args(["-c", line])).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
         let ended = daemon.stop(Signal::TERM);
         assert!(ended.stdout.contains("no_bib"), "{}", ended.stdout);
     });

@@ -104,6 +104,7 @@ impl Nat {
     /// # Errors
     /// Where the plan contradicts itself, or memory is short.
     pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
+        check_counts(plan)?;
         let filters = plan.nat64.iter().any(|n| n.filtering == Filtering::AddressDependent);
         let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
         let hasher = Hasher64::new(seed);
@@ -349,6 +350,15 @@ impl Core {
         }
         made.is_ok()
     }
+}
+
+/// Records name instances and prefixes by one byte.
+fn check_counts(plan: &Plan) -> Result<(), BuildError> {
+    const MAX: usize = 255;
+    if plan.nat64.len() > MAX || plan.nat64.iter().any(|n| n.pool6.len() > MAX) {
+        return Err(BuildError(format!("at most {MAX} nat64 instances, and {MAX} prefixes for each")));
+    }
+    Ok(())
 }
 
 /// What follows fragments needs no memory where no instance has state.

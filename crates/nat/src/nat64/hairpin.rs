@@ -10,7 +10,7 @@ use crate::shared::Shared;
 use crate::step::Step;
 use crate::time::Instant;
 use gatun_wire::rfc7915::{four_to_six, six_to_four};
-use gatun_wire::{DropReason, Ipv4View, Packet, Ports, Settings, To4, To6};
+use gatun_wire::{DropReason, Ipv4View, Packet, Ports, Settings, To4, To6, Whole};
 
 /// Turns a query round whose outgoing destination is a pool address. `to` is its IPv4 form.
 #[allow(clippy::too_many_arguments)]
@@ -66,10 +66,17 @@ pub(crate) fn turn(
     let settings = inner_settings(&nat.settings);
     let id = from.view.fragment.map_or(0, |f| f.id as u16);
     let _ = six_to_four::translate(packet, from.view, from.l4, to, id, &settings)?;
+    // The bytes have changed: what goes wrong from here on can't be answered.
+    Ok(match turn_back(packet, back, &settings) {
+        Ok(whole) => Step::Forward { whole, hairpinned: true },
+        Err(reason) => Step::Lost(reason),
+    })
+}
+
+fn turn_back(packet: &mut Packet<'_>, back: &To6, settings: &Settings) -> Result<Whole, DropReason> {
     let view = Ipv4View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
-    let whole = four_to_six::translate(packet, &view, l4, back, &settings)?;
-    Ok(Step::Forward { whole, hairpinned: true })
+    four_to_six::translate(packet, &view, l4, back, settings)
 }
 
 /// Settings for a packet that is IPv4 only between two lines of code.

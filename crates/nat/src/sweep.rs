@@ -27,14 +27,15 @@ pub(crate) struct Sweep {
     cursor: RecordId,
     /// Up to when records have been looked at as often as they should.
     done: Instant,
+    /// When datagrams in pieces were looked at last.
+    fragments_done: Instant,
 }
 
 impl Sweep {
     pub(crate) fn run(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, budget: usize) -> u32 {
         self.sessions(nat64, sh, now, budget);
         expire_syns(sh, now, budget);
-        sh.fragments.expire(now, budget);
-        settle_ended(sh);
+        self.fragments(sh, now, budget);
         if sh.counters.held > 0 {
             IDLE_HELD_MS
         } else if sh.tables.session_count() > 0 {
@@ -42,6 +43,15 @@ impl Sweep {
         } else {
             IDLE_MS
         }
+    }
+
+    fn fragments(&mut self, sh: &mut Shared, now: Instant, budget: usize) {
+        if sh.fragments.is_empty() || now.since_ms(self.fragments_done) < u64::from(IDLE_HELD_MS) {
+            return;
+        }
+        self.fragments_done = now;
+        sh.fragments.expire(now, budget);
+        settle_ended(sh);
     }
 
     fn sessions(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, budget: usize) {

@@ -404,11 +404,11 @@ fn invalid(what: String) -> io::Error {
 }
 
 fn broken(error: PcapError) -> io::Error {
+    let cut_off = || io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends inside a packet");
     match error {
+        PcapError::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => cut_off(),
         PcapError::IoError(error) => error,
-        PcapError::IncompleteBuffer => {
-            io::Error::new(io::ErrorKind::UnexpectedEof, "the file ends inside a packet")
-        }
+        PcapError::IncompleteBuffer => cut_off(),
         other => invalid(format!("the file is broken: {other}")),
     }
 }

@@ -1,0 +1,266 @@
+//! `gatun translate` on small captures, read back by tshark: a reader that is not ours.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const CONFIG: &str = r#"
+[[pool]]
+prefixes = ["192.0.2.0/28"]
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+"#;
+
+/// A directory of its own, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("gatun-translate-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("gatun.toml"), CONFIG).unwrap();
+        Scratch(dir)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn translate(&self, input: &Path, more: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
+        command.arg("translate").arg(input).arg(self.file("out.pcap"));
+        command.arg("--config").arg(self.file("gatun.toml")).args(more).output().unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A UDP packet from 2001:db8::1 port 5000 to 2001:db8:64::198.51.100.7 port 53, checksum right.
+fn udp6(payload: &[u8]) -> Vec<u8> {
+    let src: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
+    let dst: std::net::Ipv6Addr = "2001:db8:64::198.51.100.7".parse().unwrap();
+    let len = 8 + payload.len() as u16;
+    let mut udp = Vec::new();
+    for field in [5000, 53, len, 0] {
+        udp.extend_from_slice(&u16::to_be_bytes(field));
+    }
+    udp.extend_from_slice(payload);
+    let mut summed = [src.octets(), dst.octets()].concat();
+    summed.extend_from_slice(&u32::from(len).to_be_bytes());
+    summed.extend_from_slice(&[0, 0, 0, 17]);
+    summed.extend_from_slice(&udp);
+    let checksum = internet_checksum(&summed);
+    udp[6..8].copy_from_slice(&checksum.to_be_bytes());
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend_from_slice(&len.to_be_bytes());
+    packet.extend_from_slice(&[17, 64]);
+    packet.extend_from_slice(&src.octets());
+    packet.extend_from_slice(&dst.octets());
+    packet.extend_from_slice(&udp);
+    packet
+}
+
+/// RFC 1071, the plain way.
+fn internet_checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    let mut sum: u32 = bytes.chunks(2).map(word).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// A pcap file by hand: header (magic, 2.4, snap length, link type), then records.
+fn pcap(link: u32, nanoseconds: bool, frames: &[(u32, u32, Vec<u8>)]) -> Vec<u8> {
+    let magic: u32 = if nanoseconds { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
+    let mut file = Vec::new();
+    for word in [magic, 2 | 4 << 16, 0, 0, 65_535, link] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    for (seconds, fraction, frame) in frames {
+        for word in [*seconds, *fraction, frame.len() as u32, frame.len() as u32] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file.extend_from_slice(frame);
+    }
+    file
+}
+
+/// A pcapng file by hand: section header, one interface with times in microseconds, packets.
+fn pcapng(link: u32, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let len = 12 + body.len() as u32;
+        [&kind.to_le_bytes()[..], &len.to_le_bytes(), body, &len.to_le_bytes()].concat()
+    };
+    let mut section = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
+    section.extend_from_slice(&[1, 0, 0, 0]);
+    section.extend_from_slice(&u64::MAX.to_le_bytes());
+    let mut file = block(0x0a0d_0d0a, &section);
+    let interface = [link.to_le_bytes(), 0_u32.to_le_bytes()].concat();
+    file.extend(block(1, &interface));
+    for (micros, frame) in frames {
+        let mut body = Vec::new();
+        for word in [0, (micros >> 32) as u32, *micros as u32, frame.len() as u32, frame.len() as u32] {
+            body.extend_from_slice(&word.to_le_bytes());
+        }
+        body.extend_from_slice(frame);
+        body.resize(body.len().next_multiple_of(4), 0);
+        file.extend(block(6, &body));
+    }
+    file
+}
+
+const MAC_DST: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const MAC_SRC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+fn ethernet(tags: &[u8], ethertype: [u8; 2], packet: &[u8]) -> Vec<u8> {
+    [&MAC_DST[..], &MAC_SRC, tags, &ethertype, packet].concat()
+}
+
+/// tshark's fields of a capture, checksums verified; `None` where tshark is not installed.
+fn tshark(file: &Path, fields: &[&str]) -> Option<String> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
+    command.args(["-T", "fields", "-E", "separator=|"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    match command.output() {
+        Ok(output) => {
+            assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+            Some(String::from_utf8(output.stdout).unwrap())
+        }
+        Err(_) => {
+            eprintln!("SKIPPED: tshark is not installed, so the output was not read by a second reader");
+            None
+        }
+    }
+}
+
+const FIELDS: &[&str] = &[
+    "frame.time_epoch",
+    "frame.encap_type",
+    "ip.dst",
+    "ip.ttl",
+    "ip.checksum.status",
+    "udp.dstport",
+    "udp.checksum.status",
+    "data.data",
+];
+
+fn assert_ok(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn raw_ip_is_translated_and_its_time_is_kept() {
+    let scratch = Scratch::new("raw");
+    let input = scratch.file("in.pcap");
+    std::fs::write(&input, pcap(101, true, &[(1_700_000_000, 123_456_789, udp6(b"hello"))])).unwrap();
+    let output = scratch.translate(&input, &["--json"]);
+    assert_ok(&output);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((json["rx"].as_u64(), json["translated_6to4"].as_u64()), (Some(1), Some(1)), "{json}");
+    if let Some(read) = tshark(&scratch.file("out.pcap"), FIELDS) {
+        // encap 7 is raw IP; port 53 is not decoded as data, so the payload is looked at below.
+        assert_eq!(read.trim_end(), "1700000000.123456789|7|198.51.100.7|63|1|53|1|", "{read}");
+    }
+    let bytes = std::fs::read(scratch.file("out.pcap")).unwrap();
+    assert!(bytes.ends_with(b"hello"));
+    assert_eq!(bytes.len(), 24 + 16 + 20 + 8 + 5);
+}
+
+#[test]
+fn ethernet_keeps_its_addresses_and_tags_and_changes_its_type() {
+    let scratch = Scratch::new("ethernet");
+    let input = scratch.file("in.pcap");
+    let tag = [0x81, 0x00, 0x00, 0x2a];
+    let frames = [
+        (10, 500_000, ethernet(&[], [0x86, 0xdd], &udp6(b"plain"))),
+        (11, 600_000, ethernet(&tag, [0x86, 0xdd], &udp6(b"tagged"))),
+        (12, 0, ethernet(&[], [0x08, 0x06], &[0; 28])),
+    ];
+    std::fs::write(&input, pcap(1, false, &frames)).unwrap();
+    let output = scratch.translate(&input, &["--json"]);
+    assert_ok(&output);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counts = ["frames", "not_ip", "rx", "forwarded", "written"].map(|name| json[name].as_u64().unwrap());
+    assert_eq!(counts, [3, 1, 2, 2, 2], "{json}");
+    let fields = ["frame.time_epoch", "eth.dst", "eth.src", "vlan.id", "ip.dst", "udp.checksum.status"];
+    if let Some(read) = tshark(&scratch.file("out.pcap"), &fields) {
+        let expected = "10.500000000|02:00:00:00:00:01|02:00:00:00:00:02||198.51.100.7|1\n\
+                        11.600000000|02:00:00:00:00:01|02:00:00:00:00:02|42|198.51.100.7|1\n";
+        assert_eq!(read, expected);
+    }
+}
+
+#[test]
+fn pcapng_in_and_an_answer_goes_back_to_its_sender() {
+    let scratch = Scratch::new("pcapng");
+    let input = scratch.file("in.pcapng");
+    let mut expiring = udp6(b"x");
+    expiring[7] = 1; // Hop Limit
+    let frames = [(1_700_000_000_000_001, ethernet(&[], [0x86, 0xdd], &expiring))];
+    std::fs::write(&input, pcapng(1, &frames)).unwrap();
+    let drops = scratch.file("drops.pcapng");
+    let output = scratch.translate(&input, &["--json", "--drops", drops.to_str().unwrap()]);
+    assert_ok(&output);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["replied"].as_u64(), Some(1), "{json}");
+    assert_eq!(json["drops"][0]["reason"], "ttl", "{json}");
+    let fields =
+        ["frame.time_epoch", "eth.dst", "ipv6.src", "ipv6.dst", "icmpv6.type", "icmpv6.checksum.status"];
+    if let Some(read) = tshark(&scratch.file("out.pcap"), &fields) {
+        // The error quotes the packet, so addresses stand there twice.
+        let fields: Vec<&str> = read.trim_end().split('|').collect();
+        assert_eq!(fields[..2], ["1700000000.000001000", "02:00:00:00:00:02"], "{read}");
+        assert!(
+            fields[2].starts_with("2001:db8:64::c000:201,") && fields[3].starts_with("2001:db8::1,"),
+            "{read}"
+        );
+        assert_eq!(fields[4..], ["3", "1"], "{read}");
+    }
+    if let Some(read) = tshark(&drops, &["frame.time_epoch", "frame.comment"]) {
+        assert!(read.starts_with("1700000000.000001000|ttl: "), "{read}");
+    }
+}
+
+#[test]
+fn one_seed_gives_one_output_and_time_in_the_capture_ends_sessions() {
+    let scratch = Scratch::new("time");
+    let input = scratch.file("in.pcap");
+    // The same flow again after more than the UDP lifetime of five minutes: a new session, a new port.
+    let frames: Vec<_> = (0..8).map(|n| (1_000 + 400 * n, 0, udp6(b"x"))).collect();
+    std::fs::write(&input, pcap(101, false, &frames)).unwrap();
+    assert_ok(&scratch.translate(&input, &["--seed", "7"]));
+    let first = std::fs::read(scratch.file("out.pcap")).unwrap();
+    assert_ok(&scratch.translate(&input, &["--seed", "7"]));
+    assert_eq!(first, std::fs::read(scratch.file("out.pcap")).unwrap());
+    let record = 16 + 20 + 8 + 1;
+    let ports: std::collections::BTreeSet<_> =
+        first[24..].chunks(record).map(|r| [r[16 + 20], r[16 + 21]]).collect();
+    assert!(ports.len() > 1, "eight sessions, one port: {ports:?}");
+}
+
+#[test]
+fn what_is_no_capture_is_refused_with_a_sentence() {
+    let scratch = Scratch::new("bad");
+    let input = scratch.file("in.pcap");
+    for (content, expected) in [
+        (b"hello world, this is no capture".to_vec(), "neither pcap nor pcapng"),
+        (Vec::new(), "neither pcap nor pcapng"),
+        (pcap(105, false, &[]), "link layer (105)"),
+        (pcap(101, false, &[(0, 0, udp6(b"cut off"))])[..60].to_vec(), "ends inside a packet"),
+    ] {
+        std::fs::write(&input, content).unwrap();
+        let output = scratch.translate(&input, &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+    let same = scratch.translate(&scratch.file("out.pcap"), &[]);
+    assert!(String::from_utf8_lossy(&same.stderr).contains("is the input"), "{same:?}");
+}

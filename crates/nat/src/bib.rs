@@ -6,8 +6,9 @@
 //! way back costs one array element and one record; the others are found by their session key, which
 //! the primary supplies.
 //!
-//! Sessions of one ring with the same remote address stand side by side, so that address-dependent
-//! filtering can keep one entry for each remote address, not for each session.
+//! Where an instance filters by address, sessions of one ring with the same remote address stand side by
+//! side, and the index of peers has one entry for each such group, not for each session: its last one. The
+//! primary is the last one of its group too, so what is linked behind it splits no group.
 //!
 //! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
 //! agree; a port is allocated iff a ring exists for it.
@@ -393,16 +394,18 @@ impl Tables {
         self.point_outside(id, id);
     }
 
-    /// Links `id` next to a session with the same remote address, if there is one, else to the primary;
-    /// a session takes the primary's place from an anchor.
+    /// Links `id` before the last session with the same remote address, if there is one, else behind the
+    /// primary; a session takes the primary's place from an anchor.
     fn link_into_ring(&mut self, id: RecordId, primary: RecordId) {
         let record = *self.get(id);
-        let beside = self.find_peer(&record.inside(), record.remote().0).unwrap_or(primary);
-        let next = self.get(beside).next;
-        self.get_mut(beside).next = id;
+        let (prev, next) = match self.find_peer(&record.inside(), record.remote().0) {
+            Some(last) => (self.get(last).prev, last),
+            None => (primary, self.get(primary).next),
+        };
+        self.get_mut(prev).next = id;
         self.get_mut(next).prev = id;
         let new = self.get_mut(id);
-        new.prev = beside;
+        new.prev = prev;
         new.next = next;
         if self.get(primary).is_anchor() && record.is_session() {
             self.make_primary(primary, id);
@@ -445,7 +448,7 @@ impl Tables {
             self.get_mut(record.prev).next = record.next;
             self.get_mut(record.next).prev = record.prev;
             if self.binding_of(&inside) == Some(id) {
-                self.make_primary(id, record.next);
+                self.make_primary(id, record.prev);
             }
         }
         if let Some(s) = self.subscribers.get_mut(record.subscriber) {
@@ -472,7 +475,7 @@ impl Tables {
         }
     }
 
-    /// Hands the peer entry of a session that ends to a neighbour with the same remote address.
+    /// Hands the peer entry of a session that ends to the one before it, if that has the same remote address.
     fn forget_peer(&mut self, id: RecordId, record: &Session) {
         let Some(peers) = &self.peers else { return };
         let inside = record.inside();
@@ -481,9 +484,9 @@ impl Tables {
         if peers.find(hash, |candidate| candidate == id).is_none() {
             return;
         }
-        let heir = [record.next, record.prev]
-            .into_iter()
-            .find(|&n| n != id && self.get(n).is_session() && self.get(n).remote().0 == remote);
+        let before = self.get(record.prev);
+        let same = record.prev != id && before.is_session() && before.remote().0 == remote;
+        let heir = same.then_some(record.prev);
         if let Some(peers) = &mut self.peers {
             match heir {
                 Some(heir) => peers.replace(hash, id, heir),

@@ -82,7 +82,10 @@ impl Core {
         }
         match from.l4 {
             L4::IcmpError { .. } => nat64::icmp::six_to_four(&self.nat64, sh, packet, from),
-            l4 => Err(nat64::icmp::unusable(l4)),
+            l4 => {
+                nat.check_source(from.view.src)?;
+                Err(nat64::icmp::unusable(l4))
+            }
         }
     }
 

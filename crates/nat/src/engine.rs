@@ -67,8 +67,6 @@ pub(crate) struct Core {
     pub(crate) shared: Shared,
     pub(crate) nat64: Vec<Nat64>,
     pub(crate) siit: Vec<SiitState>,
-    /// Errors made here that are not to be sent.
-    suppressed: [bool; DropReason::COUNT],
     /// For packets of no instance.
     pub(crate) settings: Settings,
     pub(crate) scratch: Scratch,
@@ -109,7 +107,8 @@ impl Nat {
         let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
         let hasher = Hasher64::new(seed);
         let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters)?;
-        let nat64: Vec<Nat64> = plan.nat64.iter().enumerate().map(|(i, n)| Nat64::new(i as u8, n)).collect();
+        let nat64: Vec<Nat64> =
+            plan.nat64.iter().enumerate().map(|(i, n)| Nat64::new(i as u8, n, &plan.nat64)).collect();
         for (instance, n) in plan.nat64.iter().enumerate() {
             for (i, b) in n.static_bindings.iter().enumerate() {
                 tables.add_binding(instance as u8, b).map_err(|reason| {
@@ -138,6 +137,7 @@ impl Nat {
             fragments: Fragments::new(&fragment_limits(plan), seed)?,
             idents: Idents::new(&mut rng),
             icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
+            suppressed,
             counters: Counters::default(),
             emit: Emit::new(),
         };
@@ -148,7 +148,7 @@ impl Nat {
             .or_else(|| plan.siit.first().map(|s| s.settings))
             .unwrap_or_default();
         Ok(Nat {
-            core: Core { shared, nat64, siit, suppressed, settings, scratch: Scratch::new() },
+            core: Core { shared, nat64, siit, settings, scratch: Scratch::new() },
             sweep: Sweep::default(),
             clock: Steady::default(),
             hints: Box::new([Hint::None; BURST]),
@@ -329,7 +329,7 @@ impl Core {
             Direction::SixToFour => icmp_reply::may_answer6(packet.bytes()),
             Direction::FourToSix => icmp_reply::may_answer4(packet.bytes()),
         };
-        if !allowed || self.suppressed[reason as usize] {
+        if !allowed || sh.is_suppressed(reason) {
             sh.counters.icmp_errors_suppressed += 1;
             return false;
         }

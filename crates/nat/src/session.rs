@@ -35,8 +35,10 @@ pub(crate) enum Kind {
     Anchor = 2,
 }
 
-/// Engine time in units of 64 ms, rounded up: a lifetime is never shorter than configured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// Engine time in units of 64 ms, rounded up: a lifetime is never shorter than configured. It wraps round
+/// after 8.7 years, so two ticks compare only within half of that; no lifetime is longer than 50 days, and
+/// engine time makes no longer leaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tick(pub(crate) u32);
 
 impl Tick {
@@ -51,7 +53,14 @@ impl Tick {
     /// The first tick by which `lifetime_ms` have passed since `now`.
     #[inline]
     pub(crate) fn after(now: Instant, lifetime_ms: u32) -> Tick {
-        Tick(((now.0 + u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1) >> Self::SHIFT) as u32)
+        let end = now.0.saturating_add(u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1);
+        Tick((end >> Self::SHIFT) as u32)
+    }
+
+    /// Whether this tick has come at `now`.
+    #[inline]
+    pub(crate) fn has_come(self, now: Tick) -> bool {
+        now.0.wrapping_sub(self.0) as i32 >= 0
     }
 }
 
@@ -273,12 +282,12 @@ mod tests {
 
     #[test]
     fn a_lifetime_is_never_shorter_than_configured() {
-        for now in [0u64, 1, 63, 64, 65, 1_000_003] {
+        for now in [0u64, 1, 63, 64, 65, 1_000_003, (1 << 38) - 65, (1 << 38) - 1, 1 << 38, (1 << 38) + 1] {
             for lifetime in [1u32, 64, 2_000, 300_000] {
                 let end = Tick::after(Instant(now), lifetime);
                 let last = Instant(now + u64::from(lifetime) - 1);
-                assert!(Tick::at(last) < end, "still alive a millisecond before");
-                assert!(Tick::at(Instant(now + u64::from(lifetime) + 64)) >= end);
+                assert!(!end.has_come(Tick::at(last)), "still alive a millisecond before");
+                assert!(end.has_come(Tick::at(Instant(now + u64::from(lifetime) + 64))));
             }
         }
     }

@@ -20,11 +20,18 @@ pub(crate) struct Shared {
     pub(crate) fragments: Fragments<Memo>,
     pub(crate) idents: Idents,
     pub(crate) icmp_limit: IcmpLimit,
+    /// Errors made here that are not to be sent.
+    pub(crate) suppressed: [bool; DropReason::COUNT],
     pub(crate) counters: Counters,
     pub(crate) emit: Emit,
 }
 
 impl Shared {
+    /// Whether the error that a reason causes is switched off.
+    pub(crate) fn is_suppressed(&self, reason: DropReason) -> bool {
+        self.suppressed.get(reason as usize).copied().unwrap_or(false)
+    }
+
     /// A held packet's last fate: gone, and why.
     pub(crate) fn held_was_dropped(&mut self, direction: Direction, reason: DropReason, bytes: usize) {
         self.counters.held -= 1;

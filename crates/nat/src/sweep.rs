@@ -1,6 +1,7 @@
 //! Ending what is due. No timer wheel: a packet only writes when its session ends, and a sweep over the
 //! records, a few at a time, ends those whose time has come. A packet that finds a dead session before
-//! the sweep does treats it as ended, so how late the sweep comes is never seen on the wire.
+//! the sweep does treats it as ended. A binding whose sessions are all dead is there until the sweep has
+//! found them, or a packet has.
 
 use crate::counters::Direction;
 use crate::nat64::Nat64;
@@ -73,7 +74,7 @@ impl Sweep {
             }
             self.cursor = if self.cursor >= sh.tables.high() - 1 { 1 } else { self.cursor + 1 };
             let session = sh.tables.get(self.cursor);
-            if session.is_session() && session.expires() <= tick {
+            if session.is_session() && session.expires().has_come(tick) {
                 end_of_life(nat64, sh, self.cursor, now);
             }
         }
@@ -131,6 +132,10 @@ const QUOTE_MAX: usize = 256;
 /// Sends ICMPv4 Port Unreachable about a held SYN, from the address that it was sent to.
 fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core::net::Ipv4Addr) -> bool {
     const PORT_UNREACHABLE: Message = Message { kind: 3, code: 3, word: 0 };
+    if sh.is_suppressed(DropReason::SynExpired) {
+        sh.counters.icmp_errors_suppressed += 1;
+        return false;
+    }
     if !sh.icmp_limit.allow(now) {
         sh.counters.icmp_errors_limited += 1;
         return false;

@@ -18,24 +18,26 @@ impl Instant {
     }
 }
 
-/// Time that never goes back, made from one that may: where the given time is earlier than the last one,
-/// this one goes on from where it was, at the pace of the new.
+/// Time that never goes back and never leaps far, made from one that may: where the given time is earlier
+/// than the last one, this one goes on from where it was, at the pace of the new.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Steady {
-    last: Instant,
-    /// What the given time has lost by jumping back.
-    ahead_ms: u64,
+    given: Instant,
+    steady: Instant,
 }
 
 impl Steady {
+    /// The most that one leap ahead counts: longer than any lifetime, short enough for
+    /// ticks of 32 bits.
+    const LEAP_MAX_MS: u64 = u32::MAX as u64;
+
     /// The steady time at the given one.
     #[inline]
     pub fn at(&mut self, given: Instant) -> Instant {
-        let t = given.plus_ms(self.ahead_ms);
-        let jumped_ms = self.last.since_ms(t);
-        self.ahead_ms = self.ahead_ms.saturating_add(jumped_ms);
-        self.last = t.plus_ms(jumped_ms);
-        self.last
+        let passed_ms = given.since_ms(self.given).min(Self::LEAP_MAX_MS);
+        self.given = given;
+        self.steady = self.steady.plus_ms(passed_ms);
+        self.steady
     }
 }
 
@@ -49,7 +51,14 @@ mod tests {
         let given = [5, 10, 10, 3, 4, 0, 100, 99];
         let expected = [5, 10, 10, 10, 11, 11, 111, 111];
         assert_eq!(given.map(|ms| steady.at(Instant(ms)).0), expected);
-        assert_eq!(steady.at(Instant(u64::MAX)).0, u64::MAX);
-        assert_eq!(steady.at(Instant(0)).0, u64::MAX);
+    }
+
+    #[test]
+    fn a_leap_ahead_counts_as_the_longest_lifetime() {
+        let mut steady = Steady::default();
+        let leap = u64::from(u32::MAX);
+        assert_eq!(steady.at(Instant(u64::MAX)).0, leap);
+        assert_eq!(steady.at(Instant(0)).0, leap);
+        assert_eq!(steady.at(Instant(7)).0, leap + 7);
     }
 }

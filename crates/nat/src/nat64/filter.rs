@@ -97,6 +97,10 @@ fn without_session(
         Filtering::EndpointIndependent => true,
         Filtering::AddressDependent => nat.knows_peer(sh, primary, remote, now),
     };
+    // So may one that the filter has found dead.
+    let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
+        return Err(unbound(sh, place, query, remote));
+    };
     match query.transport {
         Transport::Tcp if opens && !nat.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
         Transport::Tcp if opens && !allowed => Err(Refused::Hold(DropReason::AddressDependentFilter)),

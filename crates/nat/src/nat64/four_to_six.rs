@@ -32,7 +32,7 @@ pub(crate) fn query(
     match decide(nats, sh, now, from, query, remote) {
         Ok((nat, to)) => wire::translate(packet, from.view, from.l4, &to, &nat.settings).map(Step::forward),
         Err(Refused::Drop(reason)) => Err(reason),
-        Err(Refused::Hold(reason)) => hold_syn(nats, sh, now, packet, from, query, remote, reason),
+        Err(Refused::Hold(_)) => hold_syn(nats, sh, now, packet, from, query, remote),
     }
 }
 
@@ -58,7 +58,6 @@ pub(crate) fn decide<'n>(
 /// RFC 6146 3.5.2.2, RFC 5382 REQ-4: an unsolicited SYN waits six seconds for the inside to open the
 /// connection itself; only then it is answered.
 #[cold]
-#[allow(clippy::too_many_arguments)]
 fn hold_syn(
     nats: &[Nat64],
     sh: &mut Shared,
@@ -67,14 +66,9 @@ fn hold_syn(
     from: &From4<'_>,
     query: &Query,
     remote: Endpoint4,
-    otherwise: DropReason,
 ) -> Result<Step, DropReason> {
-    let Some(nat) = nats.iter().find(|n| sh.tables.pool_of(n.index) == from.place.pool) else {
-        return Err(otherwise);
-    };
-    if !nat.external_tcp {
-        return Err(DropReason::ExternalSynPolicy);
-    }
+    let mut of_pool = nats.iter().filter(|n| sh.tables.pool_of(n.index) == from.place.pool);
+    let Some(nat) = of_pool.find(|n| n.external_tcp) else { return Err(DropReason::ExternalSynPolicy) };
     let until = now.plus_ms(u64::from(nat.timeouts.tcp_incoming_syn_ms));
     let outside = (from.view.dst, query.dst_port);
     match sh.syns.store(now, until, packet.bytes(), outside, remote) {

@@ -85,6 +85,7 @@ pub(crate) fn inner_settings(settings: &Settings) -> Settings {
         mtu4: u32::from(u16::MAX),
         mtu6: u32::from(u16::MAX),
         lowest_ipv6_mtu: u32::from(u16::MAX),
+        icmp4_error_max: u16::MAX,
         ..*settings
     }
 }

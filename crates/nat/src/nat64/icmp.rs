@@ -22,7 +22,7 @@ pub(crate) fn six_to_four(
     from: &From6<'_>,
 ) -> Result<Step, DropReason> {
     let nat = nats.get(usize::from(from.instance)).ok_or(DropReason::IcmpErrorNoState)?;
-    nat.check_source(from.view.src)?;
+    nat.check_origin(from.view.src)?;
     let embedded = icmp_6to4::embedded(packet.bytes(), from.view)?;
     // Inside it is a packet that we sent: from a prefix to the inside host.
     let about = embedded.view;
@@ -36,6 +36,10 @@ pub(crate) fn six_to_four(
     let ports = ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
     let dst = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
+    // An error goes to whoever sent what it is about (RFC 4443 2.2).
+    if dst != remote {
+        return Err(DropReason::IcmpErrorNoState);
+    }
     let settings = &nat.settings;
     let id = sh.idents.next(u64::from(u32::from(dst)) << 32);
     let Some(place) = sh.tables.locate(dst) else {

@@ -30,6 +30,8 @@ pub(crate) struct Nat64 {
     /// Its number among the instances: part of every key.
     pub(crate) index: u8,
     pub(crate) pool6: Vec<Prefix64>,
+    /// The prefixes of all instances: no source lies in one.
+    pool6_of_all: Vec<Prefix64>,
     sources: Vec<Net6>,
     filtering: Filtering,
     external_tcp: bool,
@@ -85,10 +87,12 @@ pub(crate) struct From6<'v> {
 }
 
 impl Nat64 {
-    pub(crate) fn new(index: u8, plan: &plan::Nat64) -> Self {
+    /// Instance number `index` of `all`.
+    pub(crate) fn new(index: u8, plan: &plan::Nat64, all: &[plan::Nat64]) -> Self {
         Nat64 {
             index,
             pool6: plan.pool6.clone(),
+            pool6_of_all: all.iter().flat_map(|n| n.pool6.iter().copied()).collect(),
             sources: plan.sources.clone(),
             filtering: plan.filtering,
             external_tcp: plan.external_tcp,
@@ -131,16 +135,24 @@ impl Nat64 {
 
     /// Whether an IPv6 source may use this instance.
     #[inline]
-    fn check_source(&self, src: Ipv6Addr) -> Result<(), DropReason> {
-        // RFC 6146 3.5: a source inside the prefix is a packet that already went round.
-        if self.prefix_of(src).is_some() {
+    pub(crate) fn check_source(&self, src: Ipv6Addr) -> Result<(), DropReason> {
+        self.check_origin(src)?;
+        if !self.sources.is_empty() && !self.sources.iter().any(|n| n.contains(src)) {
+            return Err(DropReason::SourceNotAllowed);
+        }
+        Ok(())
+    }
+
+    /// Whether a packet may come from an IPv6 address at all. Errors come from routers too, which no list
+    /// of sources names.
+    #[inline]
+    fn check_origin(&self, src: Ipv6Addr) -> Result<(), DropReason> {
+        // RFC 6146 3.5: a source inside a prefix is a packet that already went round.
+        if self.pool6_of_all.iter().any(|p| p.contains(src)) {
             return Err(DropReason::SourceInPool6);
         }
         if special::illegal_source6(src) {
             return Err(DropReason::SourceMartian);
-        }
-        if !self.sources.is_empty() && !self.sources.iter().any(|n| n.contains(src)) {
-            return Err(DropReason::SourceNotAllowed);
         }
         Ok(())
     }
@@ -232,7 +244,7 @@ impl Nat64 {
     #[inline]
     fn alive(&self, tables: &mut Tables, found: Option<RecordId>, now: Instant) -> Option<RecordId> {
         let id = found?;
-        if tables.get(id).expires() > Tick::at(now) || self.outlive(tables, id, now) {
+        if !tables.get(id).expires().has_come(Tick::at(now)) || self.outlive(tables, id, now) {
             return Some(id);
         }
         None

@@ -105,8 +105,18 @@ impl Bed {
         Self::new(&plan_with(pool6))
     }
 
-    /// Sends one packet through, and checks that every packet has one fate.
+    /// Sends one packet through, and checks that every packet has one fate, and that one which is dropped
+    /// keeps its bytes.
     pub fn send(&mut self, packet: &[u8]) -> Outcome {
+        let outcome = self.send_any(packet);
+        if matches!(outcome.verdict, Verdict::Drop(_) | Verdict::Held | Verdict::Pass) {
+            assert_eq!(outcome.bytes, packet, "{:?} changed the packet", outcome.verdict);
+        }
+        outcome
+    }
+
+    /// As [`Bed::send`], where bytes may be lost: what fails in the second half of a hairpin.
+    pub fn send_any(&mut self, packet: &[u8]) -> Outcome {
         self.send_offloaded(packet, Offload::default())
     }
 
@@ -281,4 +291,100 @@ pub fn ends(packet: &[u8]) -> Ends {
         TransportSlice::Igmp(_) => (0, 0),
     };
     Ends { src, dst, sport, dport }
+}
+
+/// An IPv4 address as it stands behind a prefix.
+pub fn behind(pool6: &str, address: &str) -> String {
+    prefix(pool6).embed(v4(address)).to_string()
+}
+
+/// An ICMPv4 error about `quote`.
+pub fn error4(src: &str, dst: &str, (kind, code, word): (u8, u8, u32), quote: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64)
+        .icmpv4_raw(kind, code, word.to_be_bytes())
+        .write(&mut out, quote)
+        .unwrap();
+    out
+}
+
+/// An ICMPv6 error about `quote`.
+pub fn error6(src: &str, dst: &str, (kind, code, word): (u8, u8, u32), quote: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64)
+        .icmpv6_raw(kind, code, word.to_be_bytes())
+        .write(&mut out, quote)
+        .unwrap();
+    out
+}
+
+/// A packet of a protocol that has no ports here.
+pub fn other6(src: &str, dst: &str, proto: u8) -> Vec<u8> {
+    let mut out = vec![0x60, 0, 0, 0, 0, 16, proto, 64];
+    out.extend(v6(src).octets());
+    out.extend(v6(dst).octets());
+    out.extend([7; 16]);
+    out
+}
+
+/// As [`other6`].
+pub fn other4(src: &str, dst: &str, proto: u8) -> Vec<u8> {
+    let mut header = etherparse::Ipv4Header::new(16, 64, proto.into(), v4(src).octets(), v4(dst).octets())
+        .expect("a short payload");
+    header.header_checksum = header.calc_header_checksum();
+    let mut out = header.to_bytes().to_vec();
+    out.extend([7; 16]);
+    out
+}
+
+/// Sets TTL or hop limit, and an IPv4 header's checksum anew.
+pub fn with_hops(mut packet: Vec<u8>, hops: u8) -> Vec<u8> {
+    match packet[0] >> 4 {
+        6 => packet[7] = hops,
+        _ => {
+            packet[8] = hops;
+            renew_ipv4_checksum(&mut packet);
+        }
+    }
+    packet
+}
+
+/// Sets the flags and offset field of an IPv4 header.
+pub fn with_flags4(mut packet: Vec<u8>, flags: u16) -> Vec<u8> {
+    packet[6..8].copy_from_slice(&flags.to_be_bytes());
+    renew_ipv4_checksum(&mut packet);
+    packet
+}
+
+fn renew_ipv4_checksum(packet: &mut [u8]) {
+    let sum = etherparse::Ipv4Header::from_slice(packet).unwrap().0.calc_header_checksum();
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// What an ICMP error quotes.
+pub fn quote(packet: &[u8]) -> &[u8] {
+    match packet[0] >> 4 {
+        6 => &packet[48..],
+        _ => &packet[28..],
+    }
+}
+
+/// Type and code of an ICMP message without IP options.
+pub fn icmp_type(packet: &[u8]) -> (u8, u8) {
+    match packet[0] >> 4 {
+        6 => (packet[40], packet[41]),
+        _ => (packet[20], packet[21]),
+    }
+}
+
+impl Bed {
+    /// Sends a packet that has to be forwarded, and gives its addresses and ports after translation.
+    pub fn through(&mut self, packet: &[u8]) -> Ends {
+        ends(self.send(packet).forwarded())
+    }
+
+    /// How many packets were dropped (or answered with an error) for a reason, in both directions.
+    pub fn drops(&self, reason: gatun_wire::DropReason) -> u64 {
+        self.nat.counters().drops.iter().map(|d| d[reason as usize].packets).sum()
+    }
 }

@@ -1,0 +1,309 @@
+//! Pools, pairing, quotas and tables that are full (RFC 6146 3.5.1.1, RFC 4787 REQ-2 to 4, RFC 6888).
+
+use crate::common::*;
+use crate::{OTHER6, POOL6, SERVER6, T};
+use gatun_nat::plan::{Pairing, PoolRange};
+use gatun_nat::{Plan, Reply, Verdict};
+use gatun_wire::DropReason;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+fn client(n: u32) -> String {
+    format!("2001:db8:1:{:x}::{:x}", n >> 16, (n & 0xffff) + 1)
+}
+
+fn refused(reason: DropReason) -> Verdict {
+    Verdict::Reply(Reply::Error(reason))
+}
+
+fn small_pool(ports: (u16, u16)) -> Plan {
+    let mut plan = plan_with(POOL6);
+    plan.pools = vec![pool(T, T, ports)];
+    plan
+}
+
+// proves: A61-25, R47-2, R68-2
+#[test]
+fn a_host_keeps_its_address_over_ports_and_protocols() {
+    let mut plan = plan_with(POOL6);
+    plan.pools = vec![pool("192.0.2.0", "192.0.2.63", (1024, 65535))];
+    let mut bed = Bed::new(&plan);
+    let mut used = BTreeSet::new();
+    for n in 0..100 {
+        let host = client(n);
+        let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
+        for port in 3000..3010 {
+            addresses.insert(bed.through(&udp6(&host, port, SERVER6, 53, b"x")).src);
+            addresses.insert(bed.through(&tcp6(&host, port, OTHER6, 80, "S", b"")).src);
+            addresses.insert(bed.through(&echo6(&host, SERVER6, true, port, b"x")).src);
+        }
+        assert_eq!(addresses.len(), 1, "{host}");
+        used.extend(addresses);
+    }
+    assert!(used.len() > 32, "hosts spread over the pool: {}", used.len());
+}
+
+// proves: R47-2, R68-2
+#[test]
+fn hosts_of_one_prefix_share_an_address_where_the_prefix_is_the_subscriber() {
+    let mut plan = plan_with(POOL6);
+    plan.pools = vec![pool("192.0.2.0", "192.0.2.63", (1024, 65535))];
+    plan.nat64[0].subscriber_len = 64;
+    let mut bed = Bed::new(&plan);
+    let addresses: BTreeSet<IpAddr> =
+        (0..50).map(|n| bed.through(&udp6(&client(n), 3000, SERVER6, 53, b"x")).src).collect();
+    assert_eq!(addresses.len(), 1);
+    assert_eq!(bed.nat.occupancy().subscribers, 1);
+}
+
+// proves: A61-25, R47-3, R53-7
+#[test]
+fn ports_keep_their_class_and_nobody_shares_one() {
+    let mut bed = Bed::nat64(POOL6);
+    let mut seen = BTreeSet::new();
+    for n in 0..50 {
+        for port in [1, 500, 1023, 1024, 5000, 65535] {
+            let udp = bed.through(&udp6(&client(n), port, SERVER6, 53, b"x")).sport;
+            let tcp = bed.through(&tcp6(&client(n), port, SERVER6, 80, "S", b"")).sport;
+            for (transport, got) in [(0, udp), (1, tcp)] {
+                assert_eq!(got < 1024, port < 1024, "{port} became {got}");
+                assert!(seen.insert((transport, got)), "{got} is given twice");
+            }
+        }
+    }
+}
+
+// proves: A61-25, R47-4
+#[test]
+fn parity_is_kept_where_asked_for() {
+    let mut plan = plan_with(POOL6);
+    plan.pools[0].port_parity = true;
+    let mut bed = Bed::new(&plan);
+    for port in 2000..2100 {
+        let got = bed.through(&udp6(CLIENT, port, SERVER6, 53, b"x")).sport;
+        assert_eq!(got % 2, port % 2, "{port} became {got}");
+    }
+}
+
+// proves: A61-25
+#[test]
+fn any_free_port_is_better_than_a_drop() {
+    let mut plan = small_pool((1022, 1025));
+    plan.pools[0].port_parity = true;
+    let mut bed = Bed::new(&plan);
+    let ports: BTreeSet<u16> =
+        (0..4).map(|n| bed.through(&udp6(CLIENT, 5000 + 2 * n, SERVER6, 53, b"x")).sport).collect();
+    assert_eq!(ports, (1022..=1025).collect());
+}
+
+// proves: R68-11, R68-13, R47-11
+#[test]
+fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
+    let mut bed = Bed::new(&small_pool((2000, 2099)));
+    let mut ports = BTreeSet::new();
+    for n in 0..100 {
+        ports.insert(bed.through(&udp6(&client(n), 5000, SERVER6, 53, b"x")).sport);
+    }
+    assert_eq!(ports, (2000..=2099).collect());
+    let late = udp6(&client(200), 5000, SERVER6, 53, b"x");
+    let out = bed.send(&late);
+    assert_eq!(out.verdict, refused(DropReason::PortsExhausted));
+    assert_eq!((icmp_type(&out.bytes), quote(&out.bytes)), ((1, 3), &late[..]), "address unreachable");
+    assert_eq!(bed.drops(DropReason::PortsExhausted), 1);
+    // Nobody else is harmed: not other sessions of those who have a port, nor other protocols.
+    for n in 0..100 {
+        bed.through(&udp6(&client(n), 5000, SERVER6, 53, b"x"));
+        bed.through(&udp6(&client(n), 5000, OTHER6, 53, b"x"));
+    }
+    bed.through(&tcp6(&client(200), 5000, SERVER6, 80, "S", b""));
+    bed.pass_ms(310_000);
+    bed.through(&late);
+}
+
+// proves: R78-4, R47-2
+#[test]
+fn pairing_is_given_up_or_not_as_configured() {
+    for (pairing, expected) in [(Pairing::Soft, true), (Pairing::Hard, false)] {
+        let mut plan = plan_with(POOL6);
+        plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (2000, 2003))];
+        plan.pools[0].pairing = pairing;
+        let mut bed = Bed::new(&plan);
+        let first: BTreeSet<IpAddr> =
+            (0..4).map(|n| bed.through(&udp6(CLIENT, 5000 + n, SERVER6, 53, b"x")).src).collect();
+        assert_eq!(first.len(), 1);
+        let fifth = bed.send(&udp6(CLIENT, 6000, SERVER6, 53, b"x"));
+        match expected {
+            true => assert!(!first.contains(&ends(fifth.forwarded()).src)),
+            false => assert_eq!(fifth.verdict, refused(DropReason::PortsExhausted)),
+        }
+        // Others are not stopped by that.
+        bed.through(&udp6(&client(9), 5000, SERVER6, 53, b"x"));
+    }
+}
+
+// proves: R68-3
+#[test]
+fn a_pool_may_be_any_ranges_of_addresses_and_ports_by_protocol() {
+    let range = |first: &str, last: &str, ports, transports| PoolRange {
+        first: v4(first),
+        last: v4(last),
+        ports,
+        transports,
+    };
+    let mut plan = plan_with(POOL6);
+    plan.pools[0].ranges = vec![
+        range("192.0.2.1", "192.0.2.1", (1000, 1009), [true, false, false]),
+        range("198.18.0.7", "198.18.0.8", (30000, 30009), [false, true, false]),
+        range("203.0.113.200", "203.0.113.200", (5, 14), [false, false, true]),
+    ];
+    let mut bed = Bed::new(&plan);
+    for n in 0..10 {
+        let tcp = bed.through(&tcp6(&client(n), 80, SERVER6, 80, "S", b""));
+        assert!(tcp.src == v4("192.0.2.1") && (1000..=1009).contains(&tcp.sport), "{tcp:?}");
+        let udp = bed.through(&udp6(&client(n), 80, SERVER6, 80, b""));
+        assert!(udp.src == v4("198.18.0.7") || udp.src == v4("198.18.0.8"), "{udp:?}");
+        assert!((30000..=30009).contains(&udp.sport), "{udp:?}");
+        let echo = bed.through(&echo6(&client(n), SERVER6, true, 80, b""));
+        assert!(echo.src == v4("203.0.113.200") && (5..=14).contains(&echo.sport), "{echo:?}");
+    }
+    let out = bed.send(&tcp6(&client(10), 80, SERVER6, 80, "S", b""));
+    assert_eq!(out.verdict, refused(DropReason::PortsExhausted));
+    // What the pool does not cover is not the translator's.
+    let out = bed.send(&tcp4(SERVER, 80, "192.0.2.1", 22, "S", b""));
+    assert_eq!(out.verdict, Verdict::Drop(DropReason::NotInPool));
+}
+
+#[test]
+fn a_protocol_without_ports_in_the_pool_is_answered() {
+    let mut plan = plan_with(POOL6);
+    plan.pools[0].ranges[0].transports = [true, false, true];
+    let mut bed = Bed::new(&plan);
+    let out = bed.send(&udp6(CLIENT, 5000, SERVER6, 53, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::PoolEmpty));
+    bed.through(&tcp6(CLIENT, 5000, SERVER6, 80, "S", b""));
+}
+
+#[test]
+fn a_subscriber_has_so_many_ports_and_its_neighbour_as_many() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    plan.limits.ports_per_subscriber = 6;
+    let mut bed = Bed::new(&plan);
+    // Two hosts of one prefix, three protocols.
+    for host in [client(1), client(2)] {
+        bed.through(&udp6(&host, 5000, SERVER6, 53, b"x"));
+        bed.through(&tcp6(&host, 5000, SERVER6, 80, "S", b""));
+        bed.through(&echo6(&host, SERVER6, true, 5000, b"x"));
+    }
+    let more = udp6(&client(3), 5000, SERVER6, 53, b"x");
+    let out = bed.send(&more);
+    assert_eq!(out.verdict, refused(DropReason::SubscriberPortQuota));
+    assert_eq!((icmp_type(&out.bytes), quote(&out.bytes)), ((1, 1), &more[..]));
+    bed.through(&udp6(&client(1), 5000, OTHER6, 53, b"a second destination needs no port"));
+    bed.through(&udp6(&client(1 << 16), 5000, SERVER6, 53, b"another prefix"));
+    // Its echo binding has ended after a minute.
+    bed.pass_ms(66_000);
+    bed.through(&more);
+}
+
+#[test]
+fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    plan.limits.sessions_per_subscriber = 5;
+    let mut bed = Bed::new(&plan);
+    let port = bed.through(&udp6(&client(1), 5000, SERVER6, 1, b"x")).sport;
+    bed.through(&udp6(&client(2), 5000, SERVER6, 1, b"x"));
+    for n in 2..=4 {
+        bed.through(&udp4(&format!("203.0.113.{n}"), 53, T, port, b"x"));
+    }
+    let out = bed.send(&udp6(&client(2), 5000, SERVER6, 2, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::SubscriberSessionQuota));
+    let out = bed.send(&udp4("203.0.113.9", 53, T, port, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::SubscriberSessionQuota));
+    assert_eq!(bed.nat.occupancy().sessions, 5);
+    // Existing ones and others go on.
+    bed.through(&udp6(&client(2), 5000, SERVER6, 1, b"x"));
+    bed.through(&udp6(&client(1 << 16), 5000, SERVER6, 1, b"x"));
+    bed.pass_ms(310_000);
+    bed.through(&udp6(&client(2), 5000, SERVER6, 2, b"x"));
+}
+
+// proves: R68-11
+#[test]
+fn a_full_session_table_stops_new_sessions_and_no_old_ones() {
+    let mut plan = plan_with(POOL6);
+    plan.limits.sessions_max = 20;
+    let mut bed = Bed::new(&plan);
+    let ports: Vec<u16> =
+        (0..20).map(|n| bed.through(&udp6(&client(n), 5000, SERVER6, 1, b"x")).sport).collect();
+    let late = udp6(&client(77), 5000, SERVER6, 1, b"x");
+    assert_eq!(bed.send(&late).verdict, refused(DropReason::SessionTableFull));
+    let stranger = udp4("203.0.113.9", 53, T, ports[0], b"x");
+    assert_eq!(bed.send(&stranger).verdict, refused(DropReason::SessionTableFull));
+    assert_eq!(bed.nat.occupancy().sessions, 20);
+    assert_eq!(bed.nat.occupancy().subscribers, 20, "nothing is left of those refused");
+    for (n, &port) in (0..20).zip(&ports) {
+        assert_eq!(bed.through(&udp6(&client(n), 5000, SERVER6, 1, b"x")).sport, port);
+        bed.through(&udp4(SERVER, 1, T, port, b"x"));
+    }
+    bed.pass_ms(310_000);
+    bed.through(&late);
+}
+
+// proves: R68-11
+#[test]
+fn a_full_subscriber_table_stops_new_subscribers_and_no_old_ones() {
+    let mut plan = plan_with(POOL6);
+    plan.limits.subscribers_max = 3;
+    let mut bed = Bed::new(&plan);
+    for n in 0..3 {
+        bed.through(&udp6(&client(n), 5000, SERVER6, 1, b"x"));
+    }
+    let late = udp6(&client(77), 5000, SERVER6, 1, b"x");
+    assert_eq!(bed.send(&late).verdict, refused(DropReason::SubscriberTableFull));
+    for n in 0..3 {
+        bed.through(&udp6(&client(n), 5001, SERVER6, 1, b"x"));
+    }
+    bed.pass_ms(310_000);
+    bed.through(&late);
+}
+
+// proves: A52-8
+#[test]
+fn two_instances_with_two_pools_do_not_meet() {
+    let mut plan = plan_with(POOL6);
+    plan.pools.push(pool("198.18.0.1", "198.18.0.1", (1, 65535)));
+    let mut second = nat64("2001:db8:65::/96");
+    second.pool = 1;
+    plan.nat64.push(second);
+    let mut bed = Bed::new(&plan);
+    let a = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x"));
+    let b = bed.through(&udp6(CLIENT, 5000, &behind("2001:db8:65::/96", SERVER), 53, b"x"));
+    assert_eq!((a.src, b.src), (v4(T).into(), v4("198.18.0.1").into()));
+    assert_eq!((bed.nat.occupancy().bindings, bed.nat.occupancy().subscribers), (2, 2));
+    let back = bed.through(&udp4(SERVER, 53, T, a.sport, b"x"));
+    assert_eq!(back.src, v6(SERVER6));
+    let back = bed.through(&udp4(SERVER, 53, "198.18.0.1", b.sport, b"x"));
+    assert_eq!(back.src, v6(&behind("2001:db8:65::/96", SERVER)));
+}
+
+// proves: R47-3, R47-7
+#[test]
+fn two_instances_on_one_pool_never_share_a_port() {
+    let mut plan = small_pool((2000, 2007));
+    plan.nat64.push(nat64("2001:db8:65::/96"));
+    let mut bed = Bed::new(&plan);
+    let (a, b) = (POOL6, "2001:db8:65::/96");
+    let mut ports = BTreeSet::new();
+    for (pool6, n) in [(a, 0), (b, 1), (a, 2), (b, 3), (a, 4), (b, 5), (a, 6), (b, 7)] {
+        // The same inside endpoint in both instances: two bindings.
+        let host = client(n / 2);
+        let e = bed.through(&udp6(&host, 5000, &behind(pool6, SERVER), 53, b"x"));
+        assert!(ports.insert(e.sport));
+        let back = bed.through(&udp4(SERVER, 53, T, e.sport, b"x"));
+        assert_eq!((back.src, back.dst), (v6(&behind(pool6, SERVER)).into(), v6(&host).into()));
+    }
+    let out = bed.send(&udp6(&client(99), 5000, SERVER6, 53, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::PortsExhausted));
+}

@@ -198,10 +198,13 @@ fn check(packet: &[u8], transport: bool) {
 }
 
 /// Whether an incoming packet's transport checksum can be seen to be right: not behind options or extension
-/// headers, where a wrong one would rightly leave as wrong as it came.
+/// headers, nor with padding, where a wrong one would rightly leave as wrong as it came.
 fn was_right(packet: &[u8]) -> bool {
     let summed = [proto::TCP, proto::UDP, proto::ICMP, proto::ICMPV6];
-    plain(packet).is_some_and(|(_, protocol, _)| summed.contains(&protocol)) && is_right(packet)
+    let total =
+        if packet[0] >> 4 == 6 { 40 + usize::from(word(packet, 4)) } else { usize::from(word(packet, 2)) };
+    plain(packet).is_some_and(|(_, protocol, _)| total == packet.len() && summed.contains(&protocol))
+        && is_right(packet)
 }
 
 /// Whether the transport checksum right behind a plain IP header is right; true where there is none, or

@@ -372,3 +372,74 @@ proptest! {
         world.end();
     }
 }
+
+/// What happens to one binding whose filter asks for addresses.
+#[derive(Clone, Debug)]
+enum Contact {
+    /// The inside host sends a SYN to an address and port: a session, or new time for it.
+    Open {
+        address: u8,
+        port: u8,
+    },
+    /// A stranger's port of an address asks to pass.
+    Ask {
+        address: u8,
+    },
+    /// Time goes by: never a whole lifetime, so that it is clear who still lives.
+    Pass {
+        sevens: u8,
+    },
+    Sweep,
+}
+
+fn contact() -> impl Strategy<Value = Contact> {
+    prop_oneof![
+        6 => (0..4u8, 1..5u8).prop_map(|(address, port)| Contact::Open { address, port }),
+        4 => (0..5u8).prop_map(|address| Contact::Ask { address }),
+        4 => (0..25u8).prop_map(|sevens| Contact::Pass { sevens }),
+        2 => Just(Contact::Sweep),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    // proves: A61-22, R53-3, R47-8
+    #[test]
+    fn the_filter_agrees_with_a_list_of_who_was_contacted_when(
+        contacts in prop::collection::vec(contact(), 0..120),
+    ) {
+        const LIFETIME_MS: u64 = 240_000;
+        let mut plan = plan_with(POOL6);
+        plan.nat64[0].filtering = Filtering::AddressDependent;
+        let mut bed = Bed::new(&plan);
+        let mut contacted: BTreeMap<(u8, u8), u64> = BTreeMap::new();
+        let (mut now_ms, mut outside) = (0u64, 0);
+        let ip = |address: u8| format!("198.51.100.{}", address + 1);
+        for contact in contacts {
+            match contact {
+                Contact::Open { address, port } => {
+                    let server = behind(POOL6, &ip(address));
+                    let syn = tcp6("2001:db8:1::1", 5000, &server, port.into(), "S", b"");
+                    outside = bed.through(&syn).sport;
+                    contacted.insert((address, port), now_ms);
+                }
+                Contact::Ask { address } => {
+                    let alive = |(&(a, _), &at): (&(u8, u8), &u64)| a == address && at + LIFETIME_MS > now_ms;
+                    let known = contacted.iter().any(alive);
+                    // Not a SYN: it makes no session, whatever the answer.
+                    let verdict = bed.send(&tcp4(&ip(address), 9999, T, outside, "A", b"")).verdict;
+                    prop_assert_eq!(verdict == Verdict::Forward, known, "{:?} at {}", contacted, now_ms);
+                }
+                Contact::Pass { sevens } => {
+                    let ms = u64::from(sevens) * 7_000;
+                    now_ms += ms;
+                    bed.now = bed.now.plus_ms(ms);
+                }
+                Contact::Sweep => {
+                    bed.nat.expire(bed.now, usize::MAX);
+                }
+            }
+        }
+    }
+}

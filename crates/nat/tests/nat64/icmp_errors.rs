@@ -26,7 +26,7 @@ fn dropped(reason: DropReason) -> Verdict {
     Verdict::Drop(reason)
 }
 
-// proves: A61-5, R55-4, R47-12, R53-9, A79-34
+// proves: A61-5, R55-4, R55-10, R47-12, R53-9, A79-34
 #[test]
 fn an_error_from_outside_quotes_what_the_inside_host_has_sent() {
     for packet in outbound() {
@@ -62,7 +62,7 @@ fn eight_bytes_of_the_transport_header_are_enough() {
     }
 }
 
-// proves: A61-60
+// proves: A61-60, R55-10
 #[test]
 fn a_router_on_the_way_is_shown_unless_the_rfc_is_wanted_to_the_letter() {
     let cases = [

@@ -14,7 +14,7 @@ fn address_dependent() -> Plan {
 
 const FILTERED: Verdict = Verdict::Drop(DropReason::AddressDependentFilter);
 
-// proves: R47-1, R53-1, R55-1, A61-20, A61-50
+// proves: R47-1, R53-1, R55-1, R55-10, R78-5, A61-20, A61-50
 #[test]
 fn one_inside_endpoint_has_one_outside_endpoint_for_every_destination() {
     let mut bed = Bed::nat64(POOL6);
@@ -38,9 +38,10 @@ fn one_inside_endpoint_has_one_outside_endpoint_for_every_destination() {
     }
 }
 
-// proves: A61-22, R47-8
+// proves: A61-22, R47-8, R68-7
 #[test]
-fn endpoint_independent_filtering_lets_anybody_in_through_a_binding() {
+fn endpoint_independent_filtering_is_the_default_and_lets_anybody_in_through_a_binding() {
+    assert_eq!(Filtering::default(), Filtering::EndpointIndependent);
     let mut bed = Bed::nat64(POOL6);
     let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
     let e = bed.through(&udp4(OTHER, 999, T, port, b"x"));
@@ -101,6 +102,33 @@ fn echo_from_outside_obeys_the_filter() {
     assert_eq!(bed.through(&echo6(CLIENT, OTHER6, false, 77, b"x")).sport, id);
 }
 
+// proves: R78-6
+#[test]
+fn who_was_contacted_by_one_protocol_is_a_stranger_by_another() {
+    let mut bed = Bed::new(&address_dependent());
+    let udp = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
+    let tcp = bed.through(&tcp6(CLIENT, 5000, OTHER6, 53, "S", b"")).sport;
+    let id = bed.through(&echo6(CLIENT, OTHER6, true, 5000, b"x")).sport;
+    bed.through(&udp4(SERVER, 1, T, udp, b"x"));
+    assert_eq!(bed.send(&tcp4(SERVER, 53, T, tcp, "A", b"")).verdict, FILTERED);
+    assert_eq!(bed.send(&echo4(SERVER, T, true, id, b"x")).verdict, FILTERED);
+    assert_eq!(bed.send(&udp4(OTHER, 53, T, udp, b"x")).verdict, FILTERED);
+}
+
+// proves: R78-11
+#[test]
+fn identifications_of_a_session_do_not_repeat_soon() {
+    let mut bed = Bed::nat64(POOL6);
+    let packet = udp6(CLIENT, 5000, SERVER6, 53, b"x");
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..20_000 {
+        let out = bed.send(&packet);
+        let sent = out.forwarded();
+        assert_eq!(sent[6] & 0x40, 0, "small enough to be cut on the way, so it has an identification");
+        assert!(seen.insert([sent[4], sent[5]]));
+    }
+}
+
 // proves: A61-50
 #[test]
 fn an_echo_reply_opens_nothing() {
@@ -114,7 +142,7 @@ fn an_echo_reply_opens_nothing() {
     assert_eq!(bed.nat.occupancy().sessions, 1);
 }
 
-// proves: A61-50
+// proves: A61-50, R55-9
 #[test]
 fn echo_can_be_switched_off() {
     let mut plan = plan_with(POOL6);

@@ -56,7 +56,7 @@ fn hosts_of_one_prefix_share_an_address_where_the_prefix_is_the_subscriber() {
     assert_eq!(bed.nat.occupancy().subscribers, 1);
 }
 
-// proves: A61-25, R47-3, R53-7
+// proves: A61-25, R47-3, R53-7, R78-3
 #[test]
 fn ports_keep_their_class_and_nobody_shares_one() {
     let mut bed = Bed::nat64(POOL6);
@@ -183,6 +183,7 @@ fn a_protocol_without_ports_in_the_pool_is_answered() {
     bed.through(&tcp6(CLIENT, 5000, SERVER6, 80, "S", b""));
 }
 
+// proves: R68-4
 #[test]
 fn a_subscriber_has_so_many_ports_and_its_neighbour_as_many() {
     let mut plan = plan_with(POOL6);
@@ -206,6 +207,7 @@ fn a_subscriber_has_so_many_ports_and_its_neighbour_as_many() {
     bed.through(&more);
 }
 
+// proves: R68-5
 #[test]
 fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
     let mut plan = plan_with(POOL6);
@@ -229,7 +231,7 @@ fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
     bed.through(&udp6(&client(2), 5000, SERVER6, 2, b"x"));
 }
 
-// proves: R68-11
+// proves: R68-11, R55-8
 #[test]
 fn a_full_session_table_stops_new_sessions_and_no_old_ones() {
     let mut plan = plan_with(POOL6);
@@ -240,7 +242,13 @@ fn a_full_session_table_stops_new_sessions_and_no_old_ones() {
     let late = udp6(&client(77), 5000, SERVER6, 1, b"x");
     assert_eq!(bed.send(&late).verdict, refused(DropReason::SessionTableFull));
     let stranger = udp4("203.0.113.9", 53, T, ports[0], b"x");
-    assert_eq!(bed.send(&stranger).verdict, refused(DropReason::SessionTableFull));
+    let out = bed.send(&stranger);
+    assert_eq!(out.verdict, refused(DropReason::SessionTableFull));
+    assert_eq!(icmp_type(&out.bytes), (3, 1));
+    // A query is refused like the others: the host can't be reached now.
+    let out = bed.send(&echo6(&client(77), SERVER6, true, 1, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::SessionTableFull));
+    assert_eq!(icmp_type(&out.bytes), (1, 3));
     assert_eq!(bed.nat.occupancy().sessions, 20);
     assert_eq!(bed.nat.occupancy().subscribers, 20, "nothing is left of those refused");
     for (n, &port) in (0..20).zip(&ports) {

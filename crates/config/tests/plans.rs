@@ -283,3 +283,32 @@ fn every_example_is_accepted_without_a_warning() {
     }
     assert!(seen >= 3, "{seen} examples");
 }
+
+#[test]
+fn routes_to_neighbours_are_joined_and_reach_nobody_else() {
+    let text = r#"
+[[siit]]
+pool6 = "2001:db8:46::/96"
+eam = [
+    { v4 = "198.51.100.2", v6 = "2001:db8::2" },
+    { v4 = "198.51.100.1", v6 = "2001:db8::1" },
+    { v4 = "198.51.100.3", v6 = "2001:db8::3" },
+    { v4 = "198.51.100.4/30", v6 = "2001:db8::4/126" },
+    { v4 = "198.51.100.6", v6 = "2001:db8:1::6" },
+    { v4 = "198.51.100.9", v6 = "2001:db8::9" },
+    { v4 = "255.255.255.255", v6 = "2001:db8::f" },
+]
+allow_overlap = true
+"#;
+    let (config, _) = gatun_config::load_str(text, "neighbours.toml").unwrap();
+    let routes: Vec<String> = config.routes().iter().map(Network::to_string).collect();
+    let expected = [
+        "2001:db8:46::/96",
+        "198.51.100.1/32",
+        "198.51.100.2/31",
+        "198.51.100.4/30",
+        "198.51.100.9/32",
+        "255.255.255.255/32",
+    ];
+    assert_eq!(routes, expected);
+}

@@ -1,6 +1,7 @@
 //! Link, addresses and routes of a device, by netlink.
 //!
-//! Requests are few and come at start only, so they are sent one by one and each waits for its answer.
+//! Requests come at start only. Each waits for its answer, but routes, of which there may be a million,
+//! go in batches: the kernel answers the last of a batch, and any that fails.
 
 use crate::{TunConfig, TunError};
 use netlink_packet_core::{
@@ -30,6 +31,9 @@ impl std::fmt::Display for Prefix {
         write!(f, "{}/{}", self.addr, self.len)
     }
 }
+
+/// What one datagram to the kernel carries, some 15 KB.
+const ROUTES_PER_BATCH: usize = 256;
 
 /// A netlink socket that speaks about one device.
 pub(crate) struct Netlink {
@@ -84,11 +88,27 @@ impl Netlink {
             link.header.change_mask = LinkFlags::Up;
             self.request(RouteNetlinkMessage::SetLink(link), format!("link set dev {} up", self.device))?;
         }
-        for &route in &config.routes {
-            let action = format!("route replace {route} dev {}", self.device);
-            self.request(RouteNetlinkMessage::NewRoute(route_message(index, route)), action)?;
+        for batch in config.routes.chunks(ROUTES_PER_BATCH) {
+            self.add_routes(index, batch)?;
         }
         Ok(())
+    }
+
+    fn add_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), TunError> {
+        let first = self.sequence + 1;
+        let mut batch = Vec::new();
+        for (i, &route) in routes.iter().enumerate() {
+            let answer = if i + 1 == routes.len() { NLM_F_ACK } else { 0 };
+            let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE | answer;
+            self.append(&mut batch, RouteNetlinkMessage::NewRoute(route_message(index, route)), flags);
+        }
+        let sent = self.socket.send(&batch, 0).map_err(|e| (e, first));
+        let done = sent.and_then(|_| self.answers(first));
+        done.map_err(|(e, sequence)| {
+            let route = routes.get((sequence - first) as usize).or(routes.last());
+            let route = route.map_or(String::new(), Prefix::to_string);
+            self.error(format!("route replace {route} dev {}", self.device), e)
+        })
     }
 
     /// Sends one request and waits for the kernel's answer to it.
@@ -97,27 +117,47 @@ impl Netlink {
     }
 
     fn exchange(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
-        let set_link = matches!(message, RouteNetlinkMessage::SetLink(_));
+        let create = match message {
+            RouteNetlinkMessage::SetLink(_) => 0,
+            _ => NLM_F_CREATE | NLM_F_REPLACE,
+        };
+        let mut bytes = Vec::new();
+        self.append(&mut bytes, message, NLM_F_REQUEST | NLM_F_ACK | create);
+        self.socket.send(&bytes, 0)?;
+        self.answers(self.sequence).map_err(|(e, _)| e)
+    }
+
+    /// Writes the next request behind those in `bytes`.
+    fn append(&mut self, bytes: &mut Vec<u8>, message: RouteNetlinkMessage, flags: u16) {
         let mut message = NetlinkMessage::from(message);
         self.sequence += 1;
         message.header.sequence_number = self.sequence;
-        message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
-        if !set_link {
-            message.header.flags |= NLM_F_CREATE | NLM_F_REPLACE;
-        }
+        message.header.flags = flags;
         message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
+        let at = bytes.len();
+        // Messages begin at multiples of four bytes.
+        bytes.resize(at + message.buffer_len().next_multiple_of(4), 0);
+        message.serialize(&mut bytes[at..]);
+    }
+
+    /// Waits for the answer to the newest request; requests since `first` may have failed before it. Gives
+    /// the first failure, and which request it was.
+    fn answers(&mut self, first: u32) -> Result<(), (io::Error, u32)> {
+        let mut failed = None;
         loop {
-            let (answer, _) = self.socket.recv_from_full()?;
+            let (answer, _) = self.socket.recv_from_full().map_err(|e| (e, self.sequence))?;
             let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-            if answer.header.sequence_number != self.sequence {
+                .map_err(|e| (io::Error::new(io::ErrorKind::InvalidData, e.to_string()), self.sequence))?;
+            let sequence = answer.header.sequence_number;
+            let NetlinkPayload::Error(e) = answer.payload else { continue };
+            if sequence < first || sequence > self.sequence {
                 continue;
             }
-            if let NetlinkPayload::Error(e) = answer.payload {
-                return if e.code.is_none() { Ok(()) } else { Err(e.to_io()) };
+            if e.code.is_some() && failed.is_none() {
+                failed = Some((e.to_io(), sequence));
+            }
+            if sequence == self.sequence {
+                return failed.map_or(Ok(()), Err);
             }
         }
     }

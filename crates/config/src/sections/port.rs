@@ -180,20 +180,36 @@ fn network(value: &DeValue<'_>) -> Read<Network> {
     }
 }
 
-/// See [`crate::Config::routes`]. Networks inside others are left out.
+/// See [`crate::Config::routes`]. Neighbours are joined: a million mappings of hosts in a few networks are
+/// a few routes.
 pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
     let prefixes = plan.nat64.iter().flat_map(|i| &i.pool6).chain(plan.siit.iter().flat_map(|i| &i.pool6));
     let mut six: Vec<Net6> = prefixes.map(|p| Net6 { addr: p.address(), len: p.len() }).collect();
-    let mut four: Vec<Net4> = plan.siit.iter().flat_map(|i| i.eamt.iter().map(|eam| eam.v4)).collect();
-    for range in plan.pools.iter().flat_map(|pool| &pool.ranges) {
-        four.extend(nets_of_range(range.first, range.last));
-    }
     six.sort_unstable();
-    four.sort_unstable();
     // In this order a network follows the one that contains it.
     six.dedup_by(|next, kept| kept.contains(next.addr));
-    four.dedup_by(|next, kept| kept.contains(next.addr));
-    six.into_iter().map(Network::V6).chain(four.into_iter().map(Network::V4)).collect()
+
+    let of_pools = plan.pools.iter().flat_map(|pool| &pool.ranges).map(|r| (r.first, r.last));
+    let of_mappings = plan.siit.iter().flat_map(|i| &i.eamt).map(|eam| {
+        let hosts = u32::MAX.checked_shr(eam.v4.len.into()).unwrap_or(0);
+        (eam.v4.addr, Ipv4Addr::from(u32::from(eam.v4.addr) | hosts))
+    });
+    let four = join_ranges(of_pools.chain(of_mappings).collect());
+    let four = four.into_iter().flat_map(|(first, last)| nets_of_range(first, last));
+    six.into_iter().map(Network::V6).chain(four.map(Network::V4)).collect()
+}
+
+/// The same addresses in as few ranges as possible, in order.
+fn join_ranges(mut ranges: Vec<(Ipv4Addr, Ipv4Addr)>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, kept| {
+        let joins = u64::from(u32::from(next.0)) <= u64::from(u32::from(kept.1)) + 1;
+        if joins {
+            kept.1 = kept.1.max(next.1);
+        }
+        joins
+    });
+    ranges
 }
 
 /// The fewest networks that make up a range of addresses: at most 62.

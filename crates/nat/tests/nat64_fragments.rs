@@ -6,7 +6,7 @@ use common::*;
 use etherparse::{Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice};
 use gatun_nat::Verdict;
 use gatun_nat::plan::Transport;
-use gatun_wire::{Checksum, DropReason, Offload, Segmentation};
+use gatun_wire::{Checksum, DropReason, HEADROOM, Offload, Packet, Segmentation};
 
 const POOL6: &str = "2001:db8:64::/96";
 const SERVER6: &str = "2001:db8:64::c633:6407";
@@ -312,4 +312,43 @@ fn a_udp_super_packet_without_df_is_cut_into_datagrams_and_those_into_fragments(
         assert_eq!(whole[48..], data[i * 1400..(i + 1) * 1400]);
     }
     assert_eq!(bed.nat.counters().forwarded.packets, 2, "one fate for one packet received");
+}
+
+/// Sends packets as one burst, and gives what leaves in the order in which a worker sends it.
+fn send_burst(bed: &mut Bed, packets: &[&[u8]]) -> Vec<Vec<u8>> {
+    let mut buffers: Vec<Vec<u8>> =
+        packets.iter().map(|p| [&[0xa5; HEADROOM], *p, &[0xa5; 64]].concat()).collect();
+    let lengths = packets.iter().map(|p| p.len());
+    let mut burst: Vec<Packet<'_>> =
+        buffers.iter_mut().zip(lengths).map(|(b, len)| Packet::new(b, HEADROOM, len).unwrap()).collect();
+    let mut verdicts = vec![Verdict::Pass; packets.len()];
+    assert_eq!(bed.nat.process(bed.now, &mut burst, &mut verdicts), packets.len());
+    let mut made: Vec<(usize, Vec<u8>)> = Vec::new();
+    bed.nat.drain_emitted(|e| made.push((e.after, e.packet.bytes().to_vec())));
+    let mut out = Vec::new();
+    for (i, (packet, verdict)) in burst.iter().zip(&verdicts).enumerate() {
+        if *verdict == Verdict::Forward {
+            out.push(packet.bytes().to_vec());
+        }
+        out.extend(made.iter().filter(|(after, _)| *after == i).map(|(_, bytes)| bytes.clone()));
+    }
+    out
+}
+
+// proves: A79-23
+#[test]
+fn a_flow_keeps_its_order_also_through_the_fragments_that_had_to_wait() {
+    let mut bed = Bed::nat64(POOL6);
+    let before = udp6(CLIENT, 5000, SERVER6, 7777, b"before");
+    let pieces = cut6(&udp6(CLIENT, 5000, SERVER6, 7777, &payload()), &[1232, 1232]);
+    let after = udp6(CLIENT, 5000, SERVER6, 7777, b"after");
+    let out = send_burst(&mut bed, &[&before, &pieces[2], &pieces[1], &pieces[0], &after]);
+    assert_eq!(out.len(), 5);
+    assert_eq!(out[0][28..], *b"before");
+    let offsets: Vec<_> = out[1..4]
+        .iter()
+        .map(|p| Ipv4HeaderSlice::from_slice(p).unwrap().fragments_offset().byte_offset())
+        .collect();
+    assert_eq!(offsets, [0, 1232, 2464], "the first one, then those that waited for it");
+    assert_eq!(out[4][28..], *b"after");
 }

@@ -152,7 +152,7 @@ impl Tables {
         gatun_mem::prefetch_read(&self.records, id as usize);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find_session(&self, hash: u64, inside: &Inside, remote: Endpoint4) -> Option<RecordId> {
         self.sessions.find(hash, |id| self.get(id).is(inside, remote))
     }
@@ -193,12 +193,19 @@ impl Tables {
     }
 
     /// The session with `remote` of the binding whose primary record is `primary`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn session_of_binding(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
         let first = self.get(primary);
         if first.is_session() && first.is_remote(remote) {
             return Some(primary);
         }
+        self.further_session(primary, remote)
+    }
+
+    /// As above, of a binding that has several.
+    #[inline(never)]
+    fn further_session(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
+        let first = self.get(primary);
         if first.next == primary {
             return None;
         }

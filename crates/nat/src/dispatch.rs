@@ -1,15 +1,19 @@
 //! Whose a packet is: the translator itself, a stateful instance, a stateless one, or nobody.
 
-use crate::bib::Tables;
+use crate::bib::{Place, Tables};
 use crate::counters::Direction;
 use crate::engine::Core;
 use crate::look_ahead::Hint;
 use crate::nat64::four_to_six::From4;
 use crate::nat64::six_to_four::endpoints;
-use crate::nat64::{self, From6, Nat64, Query, longest};
+use crate::nat64::{self, From6, Nat64, Query};
+use crate::pool6::Owner;
 use crate::step::Step;
 use crate::time::Instant;
+use gatun_wire::hdr::ipv4;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
+
+const IPV4_LEN: u16 = ipv4::LEN as u16;
 
 /// Which way a packet goes, by its first four bits.
 #[inline]
@@ -21,37 +25,60 @@ pub(crate) fn direction(packet: &Packet<'_>) -> Direction {
 }
 
 impl Core {
-    /// Parses a packet and gives it to whom it belongs.
-    #[inline]
+    /// Gives a packet to whom it belongs.
+    #[inline(always)]
     pub(crate) fn dispatch(
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &Hint,
     ) -> Result<Step, DropReason> {
-        match packet.bytes().first().map(|b| b >> 4) {
-            Some(6) => self.six(now, packet, hint),
-            Some(4) => self.four(now, packet),
-            Some(_) => Err(DropReason::BadVersion),
-            None => Err(DropReason::ShortL3),
+        match *hint {
+            Hint::Session { owner, hash } => self.plain6(now, packet, owner, hash),
+            Hint::Binding { place, .. } => self.plain4(now, packet, place),
+            Hint::None => match packet.bytes().first().map(|b| b >> 4) {
+                Some(6) => self.six(now, packet),
+                Some(4) => self.four(now, packet),
+                Some(_) => Err(DropReason::BadVersion),
+                None => Err(DropReason::ShortL3),
+            },
         }
     }
 
-    #[inline]
-    fn six(&mut self, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Result<Step, DropReason> {
-        let view = Ipv6View::parse(packet.bytes())?;
-        let l4 = view.l4(packet.bytes())?;
-        let sh = &mut self.shared;
-        if let Some((nat, pool6)) = longest(&self.nat64, view.dst) {
-            let from = From6 { view: &view, l4, instance: nat.index, pool6 };
-            if let (L4::Tcp { .. } | L4::Udp { .. }, None) = (l4, view.fragment)
-                && let Some(query) = Query::of(l4, true)
-            {
-                let hash = hint.session_hash().unwrap_or_else(|| hash_of(&sh.tables, nat, &from, &query));
-                return nat64::six_to_four::query(&self.nat64, sh, now, packet, &from, &query, hash);
+    /// A packet from inside whose transport header, TCP or UDP, follows the fixed one.
+    #[inline(never)]
+    fn plain6(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        owner: Owner,
+        hash: u64,
+    ) -> Result<Step, DropReason> {
+        // The fixed header alone, and a transport known: of what is inlined here, all that is there for
+        // extension headers, fragments and echo messages falls away.
+        let bytes = packet.bytes();
+        let view = Ipv6View::parse_fixed(bytes)?;
+        let l4 = view.l4(bytes)?;
+        let from = From6 { view, l4, instance: owner.instance, pool6: owner.pool6 };
+        match (l4, Query::of(l4, true)) {
+            (L4::Tcp { .. } | L4::Udp { .. }, Some(query)) => {
+                let nats = &self.nat64;
+                nat64::six_to_four::query(nats, &mut self.shared, now, packet, &from, &query, hash)
             }
-            return self.stateful_rest6(now, packet, &from);
+            _ => self.stateful6(now, packet, from),
         }
+    }
+
+    /// An IPv6 packet that is not plain, or not to a stateful instance.
+    #[inline(never)]
+    fn six(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
+        let bytes = packet.bytes();
+        let view = Ipv6View::parse(bytes)?;
+        let l4 = view.l4(bytes)?;
+        if let Some((_, Owner { instance, pool6 })) = self.owners.of(view.dst) {
+            return self.stateful6(now, packet, From6 { view, l4, instance, pool6 });
+        }
+        let sh = &mut self.shared;
         if is_ping(l4) && sh.own6 == Some(view.dst) {
             return icmp_error::echo_reply6(packet, &view).map(|()| Step::Echo);
         }
@@ -59,14 +86,10 @@ impl Core {
         siit.six_to_four(packet, &view, l4, sh.idents.next(flow(&view)))
     }
 
-    /// Stateful packets that are neither whole TCP segments nor whole UDP datagrams.
+    /// Any packet from inside to a stateful instance.
     #[inline(never)]
-    fn stateful_rest6(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        from: &From6<'_>,
-    ) -> Result<Step, DropReason> {
+    fn stateful6(&mut self, now: Instant, packet: &mut Packet<'_>, from: From6) -> Result<Step, DropReason> {
+        let from = &from;
         let sh = &mut self.shared;
         let Some(nat) = self.nat64.get(usize::from(from.instance)) else { return Err(DropReason::NoSession) };
         if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
@@ -74,7 +97,7 @@ impl Core {
         }
         let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
         if is_ping(from.l4) && (sh.own6 == Some(from.view.dst) || sh.own4 == Some(behind)) {
-            return icmp_error::echo_reply6(packet, from.view).map(|()| Step::Echo);
+            return icmp_error::echo_reply6(packet, &from.view).map(|()| Step::Echo);
         }
         if let Some(query) = Query::of(from.l4, true) {
             let hash = hash_of(&sh.tables, nat, from, &query);
@@ -89,19 +112,30 @@ impl Core {
         }
     }
 
-    #[inline]
+    /// A packet to a pool address whose transport header follows 20 bytes of IP header.
+    #[inline(never)]
+    fn plain4(&mut self, now: Instant, packet: &mut Packet<'_>, place: Place) -> Result<Step, DropReason> {
+        let bytes = packet.bytes();
+        let view = Ipv4View::parse(bytes)?;
+        if let (IPV4_LEN, None) = (view.l4_offset, view.fragment) {
+            let l4 = view.l4(bytes)?;
+            if let (L4::Tcp { .. } | L4::Udp { .. }, Some(query)) = (l4, Query::of(l4, false)) {
+                let (nats, from) = (&self.nat64, From4 { view, l4, place });
+                return nat64::four_to_six::query(nats, &mut self.shared, now, packet, &from, &query);
+            }
+        }
+        self.four(now, packet)
+    }
+
+    /// An IPv4 packet that is not plain, or not to a pool address.
+    #[inline(never)]
     fn four(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
-        let view = Ipv4View::parse(packet.bytes())?;
-        let l4 = view.l4(packet.bytes())?;
+        let bytes = packet.bytes();
+        let view = Ipv4View::parse(bytes)?;
+        let l4 = view.l4(bytes)?;
         let sh = &mut self.shared;
         if let Some(place) = sh.tables.locate(view.dst) {
-            let from = From4 { view: &view, l4, place };
-            if let (L4::Tcp { .. } | L4::Udp { .. }, None) = (l4, view.fragment)
-                && let Some(query) = Query::of(l4, false)
-            {
-                return nat64::four_to_six::query(&self.nat64, sh, now, packet, &from, &query);
-            }
-            return self.stateful_rest4(now, packet, &from);
+            return self.stateful4(now, packet, From4 { view, l4, place });
         }
         if is_ping(l4) && sh.own4 == Some(view.dst) {
             return icmp_error::echo_reply4(packet, &view).map(|()| Step::Echo);
@@ -110,19 +144,16 @@ impl Core {
         siit.four_to_six(packet, &view, l4)
     }
 
+    /// Any packet to a pool address.
     #[inline(never)]
-    fn stateful_rest4(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        from: &From4<'_>,
-    ) -> Result<Step, DropReason> {
+    fn stateful4(&mut self, now: Instant, packet: &mut Packet<'_>, from: From4) -> Result<Step, DropReason> {
+        let from = &from;
         let sh = &mut self.shared;
         if from.view.fragment.is_some() {
             return nat64::fragments::four_to_six(&self.nat64, sh, now, packet, from);
         }
         if is_ping(from.l4) && sh.own4 == Some(from.view.dst) {
-            return icmp_error::echo_reply4(packet, from.view).map(|()| Step::Echo);
+            return icmp_error::echo_reply4(packet, &from.view).map(|()| Step::Echo);
         }
         if let Some(query) = Query::of(from.l4, false) {
             return nat64::four_to_six::query(&self.nat64, sh, now, packet, from, &query);
@@ -138,7 +169,8 @@ impl Core {
     pub(crate) fn settings_of(&self, packet: &[u8]) -> Settings {
         let found = match packet.first().map(|b| b >> 4) {
             Some(6) => Ipv6View::parse_fixed(packet).ok().and_then(|view| {
-                let stateful = longest(&self.nat64, view.dst).map(|(nat, _)| nat.settings);
+                let owner = self.owners.of(view.dst).map(|(_, owner)| usize::from(owner.instance));
+                let stateful = owner.and_then(|instance| self.nat64.get(instance)).map(|n| n.settings);
                 stateful.or_else(|| self.siit.iter().find(|s| s.claims6(view.dst)).map(|s| *s.settings()))
             }),
             _ => Ipv4View::parse(packet).ok().and_then(|view| match self.shared.tables.locate(view.dst) {
@@ -158,7 +190,7 @@ fn is_ping(l4: L4) -> bool {
 }
 
 #[inline]
-fn hash_of(tables: &Tables, nat: &Nat64, from: &From6<'_>, query: &Query) -> u64 {
+fn hash_of(tables: &Tables, nat: &Nat64, from: &From6, query: &Query) -> u64 {
     let (inside, remote) = endpoints(nat, from, query);
     tables.session_hash(&inside, remote)
 }

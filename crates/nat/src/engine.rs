@@ -6,16 +6,17 @@
 //! pass to the next: reading a header again is cheaper than storing it.
 
 use crate::bib::Tables;
-use crate::counters::Direction;
+use crate::counters::{Count, Direction};
 use crate::dispatch::direction;
 use crate::emit::Emit;
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
-use crate::look_ahead::Hint;
+use crate::look_ahead::{self, Hint};
 use crate::nat64::Nat64;
 use crate::plan::{Filtering, Limits};
+use crate::pool6::Owners;
 use crate::rng::Rng;
 use crate::shared::Shared;
 use crate::siit::SiitState;
@@ -66,6 +67,7 @@ pub struct Nat {
 pub(crate) struct Core {
     pub(crate) shared: Shared,
     pub(crate) nat64: Vec<Nat64>,
+    pub(crate) owners: Owners,
     pub(crate) siit: Vec<SiitState>,
     /// For packets of no instance.
     pub(crate) settings: Settings,
@@ -148,7 +150,14 @@ impl Nat {
             .or_else(|| plan.siit.first().map(|s| s.settings))
             .unwrap_or_default();
         Ok(Nat {
-            core: Core { shared, nat64, siit, settings, scratch: Scratch::new() },
+            core: Core {
+                shared,
+                nat64,
+                owners: Owners::new(&plan.nat64),
+                siit,
+                settings,
+                scratch: Scratch::new(),
+            },
             sweep: Sweep::default(),
             clock: Steady::default(),
             hints: Box::new([Hint::None; BURST]),
@@ -162,22 +171,10 @@ impl Nat {
         let n = burst.len().min(verdicts.len()).min(BURST);
         let now = self.clock.at(now);
         let Nat { core, hints, .. } = self;
-        let tables = &core.shared.tables;
-        for (hint, packet) in hints.iter_mut().zip(burst.iter().take(n)) {
-            *hint = Hint::of(packet.bytes(), &core.nat64, &core.siit, tables);
-        }
-        for hint in hints.iter().take(n) {
-            hint.prefetch_record(tables);
-        }
-        let packets = burst.iter_mut().zip(verdicts.iter_mut()).take(n);
-        for (i, ((packet, verdict), hint)) in packets.zip(hints.iter()).enumerate() {
-            if !core.shared.emit.has_room() {
-                return i;
-            }
-            core.shared.emit.after = i;
-            *verdict = core.one(now, packet, hint);
-        }
-        n
+        let (Some(burst), Some(hints)) = (burst.get_mut(..n), hints.get_mut(..n)) else { return 0 };
+        look_ahead::lines(core, burst, hints);
+        look_ahead::records(&core.shared.tables, hints);
+        core.translate(now, burst, hints, verdicts)
     }
 
     /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
@@ -210,30 +207,39 @@ impl Nat {
 }
 
 impl Core {
-    /// One packet, to its counted fate.
-    #[inline]
-    fn one(&mut self, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Verdict {
-        let bytes = packet.len();
-        let direction = direction(packet);
-        let result = self.dispatch(now, packet, hint);
-        let counters = &mut self.shared.counters;
-        counters.rx.add(bytes);
-        match result {
-            Ok(Step::Forward { whole: Whole::Yes, hairpinned }) => {
-                counters.forwarded.add(bytes);
-                counters.translated[direction as usize].add(bytes);
-                if hairpinned {
-                    counters.hairpinned.add(bytes);
-                }
-                Verdict::Forward
+    /// The last pass: each packet to its counted fate. Returns how many it got to.
+    #[inline(never)]
+    fn translate(
+        &mut self,
+        now: Instant,
+        burst: &mut [Packet<'_>],
+        hints: &[Hint],
+        verdicts: &mut [Verdict],
+    ) -> usize {
+        let mut rx = Count::default();
+        for ((packet, hint), verdict) in burst.iter_mut().zip(hints).zip(verdicts) {
+            if !self.shared.emit.has_room() {
+                break;
             }
-            Ok(step) => self.rare(packet, direction, step, bytes),
-            Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
+            self.shared.emit.after = rx.packets as usize;
+            let bytes = packet.len();
+            let direction = direction(packet);
+            rx.add(bytes);
+            *verdict = match self.dispatch(now, packet, hint) {
+                Ok(Step::Forward { whole: Whole::Yes, hairpinned: false }) => {
+                    self.shared.counters.add_translated(direction, bytes, false);
+                    Verdict::Forward
+                }
                 Ok(step) => self.rare(packet, direction, step, bytes),
+                Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
+                    Ok(step) => self.rare(packet, direction, step, bytes),
+                    Err(reason) => self.refuse(now, packet, direction, reason, bytes),
+                },
                 Err(reason) => self.refuse(now, packet, direction, reason, bytes),
-            },
-            Err(reason) => self.refuse(now, packet, direction, reason, bytes),
+            };
         }
+        self.shared.counters.end_burst(rx);
+        rx.packets as usize
     }
 
     /// Fates other than a plain forward.
@@ -241,46 +247,25 @@ impl Core {
     fn rare(&mut self, packet: &mut Packet<'_>, direction: Direction, step: Step, bytes: usize) -> Verdict {
         let counters = &mut self.shared.counters;
         match step {
-            Step::Forward { whole: Whole::Split(max), hairpinned } => {
-                return self.cut(packet, direction, max, hairpinned, bytes);
-            }
-            Step::Forward { whole: Whole::Yes, .. } => {
-                counters.forwarded.add(bytes);
-                counters.translated[direction as usize].add(bytes);
+            Step::Forward { whole, hairpinned } => {
+                if let Whole::Split(max) = whole {
+                    match self.shared.emit.cut(packet, max) {
+                        Ok(pieces) => counters.fragments_made += pieces,
+                        Err(reason) => return self.drop(direction, reason, bytes),
+                    }
+                }
+                counters.add_translated(direction, bytes, hairpinned);
+                Verdict::Forward
             }
             // Whoever holds it has counted it.
-            Step::Held => return Verdict::Held,
+            Step::Held => Verdict::Held,
             Step::Echo => {
                 counters.replied.add(bytes);
                 counters.echo_replies += 1;
-                return Verdict::Reply(Reply::Echo);
+                Verdict::Reply(Reply::Echo)
             }
-            Step::Lost(reason) => return self.drop(direction, reason, bytes),
+            Step::Lost(reason) => self.drop(direction, reason, bytes),
         }
-        Verdict::Forward
-    }
-
-    /// A translated packet that has to leave in pieces.
-    fn cut(
-        &mut self,
-        packet: &mut Packet<'_>,
-        direction: Direction,
-        max: u32,
-        hairpinned: bool,
-        bytes: usize,
-    ) -> Verdict {
-        let pieces = match self.shared.emit.cut(packet, max) {
-            Ok(pieces) => pieces,
-            Err(reason) => return self.drop(direction, reason, bytes),
-        };
-        let counters = &mut self.shared.counters;
-        counters.fragments_made += pieces;
-        counters.forwarded.add(bytes);
-        counters.translated[direction as usize].add(bytes);
-        if hairpinned {
-            counters.hairpinned.add(bytes);
-        }
-        Verdict::Forward
     }
 
     fn drop(&mut self, direction: Direction, reason: DropReason, bytes: usize) -> Verdict {

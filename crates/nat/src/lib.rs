@@ -36,6 +36,7 @@ mod icmp_reply;
 mod ident;
 mod look_ahead;
 mod nat64;
+mod pool6;
 mod ports;
 mod probe;
 mod session;

@@ -1,22 +1,28 @@
 //! The first pass over a burst: asks for the memory that each packet's look-up will need, so that the
-//! misses of a burst overlap. It looks at fixed places of plain TCP and UDP packets only; whatever it
-//! says is a hint, and the second pass reads the packet anew.
+//! misses of a burst overlap. It looks at fixed places of plain TCP and UDP packets only. What it finds out
+//! about state is a hint; whose an address is does not change within a burst.
 
 use crate::bib::{Place, Tables};
-use crate::nat64::{Nat64, longest};
+use crate::engine::Core;
 use crate::plan::Transport;
+use crate::pool6::Owner;
 use crate::session::Inside;
-use crate::siit::SiitState;
 use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::Packet;
 use gatun_wire::proto::{TCP, UDP};
 
-/// Where a packet's state most likely is.
+/// Where a packet's state most likely is, and what the first bytes have told already.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hint {
     None,
-    /// The hash of its session.
-    Session(u64),
-    /// Its outside transport address.
+    /// A packet from inside whose transport header follows the fixed one.
+    Session {
+        /// The instance of its destination, and which of the instance's prefixes it lies in.
+        owner: Owner,
+        /// Its session's.
+        hash: u64,
+    },
+    /// A packet to a pool address.
     Binding {
         place: Place,
         transport: Transport,
@@ -24,38 +30,34 @@ pub(crate) enum Hint {
     },
 }
 
-impl Hint {
-    /// Looks at a packet and asks for the line that its look-up begins with.
-    #[inline]
-    pub(crate) fn of(bytes: &[u8], nat64: &[Nat64], siit: &[SiitState], tables: &Tables) -> Hint {
-        match bytes.first().map(|b| b >> 4) {
-            Some(6) => six(bytes, nat64, siit, tables),
-            Some(4) => four(bytes, siit, tables),
+/// The first pass over a burst: asks for the line that each packet's look-up begins with.
+///
+/// Each pass is a function of its own: in one, their variables crowd each other out of the registers.
+#[inline(never)]
+pub(crate) fn lines(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
+    for (hint, packet) in hints.iter_mut().zip(burst) {
+        let bytes = packet.bytes();
+        *hint = match bytes.first().map(|b| b >> 4) {
+            Some(6) => six(bytes, core),
+            Some(4) => four(bytes, core),
             _ => None,
         }
-        .unwrap_or(Hint::None)
+        .unwrap_or(Hint::None);
     }
+}
 
-    /// Asks for the record behind that line.
-    #[inline]
-    pub(crate) fn prefetch_record(&self, tables: &Tables) {
-        match *self {
-            Hint::Session(hash) => tables.prefetch_record_of(hash),
+/// The second pass: asks for the record behind that line.
+#[inline(never)]
+pub(crate) fn records(tables: &Tables, hints: &[Hint]) {
+    for hint in hints {
+        match *hint {
+            Hint::Session { hash, .. } => tables.prefetch_record_of(hash),
             Hint::Binding { place, transport, port } => {
                 if let Some(id) = tables.binding_at(place, transport, port) {
                     tables.prefetch_record(id);
                 }
             }
             Hint::None => {}
-        }
-    }
-
-    /// The session's hash, if it is known.
-    #[inline]
-    pub(crate) fn session_hash(&self) -> Option<u64> {
-        match *self {
-            Hint::Session(hash) => Some(hash),
-            _ => None,
         }
     }
 }
@@ -69,32 +71,33 @@ fn transport(proto: u8) -> Option<Transport> {
     }
 }
 
-#[inline]
-fn six(bytes: &[u8], nat64: &[Nat64], siit: &[SiitState], tables: &Tables) -> Option<Hint> {
+#[inline(always)]
+fn six(bytes: &[u8], core: &Core) -> Option<Hint> {
     let h = bytes.first_chunk::<44>()?;
     let transport = transport(h[6])?;
     let src = Ipv6Addr::from(*h.get(8..)?.first_chunk::<16>()?);
     let dst = Ipv6Addr::from(*h.get(24..)?.first_chunk::<16>()?);
-    let Some((nat, pool6)) = longest(nat64, dst) else {
-        for s in siit {
+    let Some((prefix, owner)) = core.owners.of(dst) else {
+        for s in &core.siit {
             s.prefetch6(src, dst);
         }
         return None;
     };
-    let inside = Inside { addr: src, port: be16(h[40], h[41]), transport, instance: nat.index };
-    let remote = (nat.prefix(pool6).extract_unchecked(dst), be16(h[42], h[43]));
-    let hash = tables.session_hash(&inside, remote);
-    tables.prefetch(hash);
-    Some(Hint::Session(hash))
+    let inside = Inside { addr: src, port: be16(h[40], h[41]), transport, instance: owner.instance };
+    let remote = (prefix.extract_unchecked(dst), be16(h[42], h[43]));
+    let hash = core.shared.tables.session_hash(&inside, remote);
+    core.shared.tables.prefetch(hash);
+    Some(Hint::Session { owner, hash })
 }
 
-#[inline]
-fn four(bytes: &[u8], siit: &[SiitState], tables: &Tables) -> Option<Hint> {
+#[inline(always)]
+fn four(bytes: &[u8], core: &Core) -> Option<Hint> {
     let h = bytes.first_chunk::<24>()?;
     let dst = Ipv4Addr::new(h[16], h[17], h[18], h[19]);
+    let tables = &core.shared.tables;
     let Some(place) = tables.locate(dst) else {
         let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
-        for s in siit {
+        for s in &core.siit {
             s.prefetch4(src, dst);
         }
         return None;

@@ -88,7 +88,7 @@ fn end_of_life(nat64: &[Nat64], sh: &mut Shared, id: RecordId, now: Instant) {
     let probed = session.transport() == Transport::Tcp && on_timeout(session.tcp_state()) == OnTimeout::Probe;
     match nat64.get(usize::from(session.instance)) {
         Some(nat) if probed => {
-            let packet = probe::to_inside(&session, nat.prefix(session.pool6));
+            let packet = probe::to_inside(&session, *nat.prefix(session.pool6));
             if sh.emit.push(&packet, &[]).is_ok() {
                 sh.counters.probes_sent += 1;
             }

@@ -101,13 +101,13 @@ impl<'b> Packet<'b> {
     /// The packet.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.buf.get(self.start..self.end).unwrap_or_default()
+        self.buf.get(self.start..self.end).unwrap_or_else(|| nothing())
     }
 
     /// The packet, to be changed.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.buf.get_mut(self.start..self.end).unwrap_or_default()
+        self.buf.get_mut(self.start..self.end).unwrap_or_else(|| nothing_mut())
     }
 
     /// The whole buffer: a backend writes its own header before [`start`](Self::start).
@@ -184,11 +184,36 @@ impl<'b> Packet<'b> {
         self.offload.checksum = Checksum::Complete;
     }
 
-    /// Adds `delta` to where a partial checksum's bytes begin: the header before them changed its length.
-    #[inline]
-    pub(crate) fn shift_checksum_start(&mut self, delta: isize) {
-        if let Checksum::Partial { start, .. } = &mut self.offload.checksum {
-            *start = start.saturating_add_signed(delta as i16);
+    /// Makes room for a header of `new` bytes in place of the first `old` ones, and ends the packet `rest`
+    /// bytes behind it. The new header's bytes are whatever the buffer held.
+    ///
+    /// # Errors
+    /// `bad_len` where the packet ends before, `no_headroom` where the buffer begins too late; the packet
+    /// is unchanged then.
+    #[inline(always)]
+    pub(crate) fn replace_header(&mut self, old: usize, new: usize, rest: usize) -> Result<(), DropReason> {
+        let middle = self.start + old;
+        let end = middle + rest;
+        if end > self.end {
+            return Err(DropReason::BadLength);
         }
+        self.start = middle.checked_sub(new).ok_or(DropReason::NoHeadroom)?;
+        self.end = end;
+        if let Checksum::Partial { start, .. } = &mut self.offload.checksum {
+            *start = start.saturating_add_signed(new as i16 - old as i16);
+        }
+        Ok(())
     }
+}
+
+/// What a packet outside its buffer would be: there is none, and a branch that is never taken costs less
+/// than the choice between two slices.
+#[cold]
+fn nothing() -> &'static [u8] {
+    &[]
+}
+
+#[cold]
+fn nothing_mut() -> &'static mut [u8] {
+    &mut []
 }

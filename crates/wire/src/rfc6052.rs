@@ -16,6 +16,8 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix64 {
     octets: [u8; 16],
+    /// The first `len` bits set: an address is compared as it lies in the packet.
+    mask: [u8; 16],
     len: u8,
 }
 
@@ -33,7 +35,11 @@ pub enum Prefix64Error {
 impl Prefix64 {
     /// 64:ff9b::/96, the well-known prefix.
     pub const WELL_KNOWN: Prefix64 =
-        Prefix64 { octets: [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], len: 96 };
+        Prefix64::from_octets([0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 96);
+
+    const fn from_octets(octets: [u8; 16], len: u8) -> Self {
+        Prefix64 { octets, mask: (u128::MAX << (128 - len as u32)).to_be_bytes(), len }
+    }
 
     /// The prefix `address/len`.
     ///
@@ -51,7 +57,7 @@ impl Prefix64 {
         if octets[8] != 0 {
             return Err(Prefix64Error::UOctet);
         }
-        Ok(Prefix64 { octets, len })
+        Ok(Prefix64::from_octets(octets, len))
     }
 
     /// The prefix's address.
@@ -68,8 +74,8 @@ impl Prefix64 {
     /// Whether an IPv6 address lies in the prefix.
     #[inline]
     pub fn contains(&self, address: Ipv6Addr) -> bool {
-        let diff = u128::from(address) ^ u128::from_be_bytes(self.octets);
-        diff >> (128 - u32::from(self.len)) == 0
+        let word = u128::from_ne_bytes;
+        (word(address.octets()) ^ word(self.octets)) & word(self.mask) == 0
     }
 
     /// The IPv6 address that stands for `v4`: bits 64 to 71 and the suffix are zero.

@@ -140,7 +140,7 @@ impl Ipv4View {
     ///
     /// # Errors
     /// `short_l3`, `bad_version`, `bad_hlen`, `bad_len`, `bad_l3csum`.
-    #[inline]
+    #[inline(always)]
     pub fn parse(packet: &[u8]) -> Result<Self, DropReason> {
         let view = Self::read(packet)?;
         if view.total_len as usize > packet.len() {
@@ -254,11 +254,15 @@ impl Ipv4View {
 
     #[inline]
     fn header_sum_is_right(&self, packet: &[u8]) -> bool {
-        let sum = match (self.l4_offset, packet.first_chunk::<{ ipv4::LEN }>()) {
-            (20, Some(header)) => checksum::sum(header),
-            (len, _) => checksum::sum(packet.get(..usize::from(len)).unwrap_or_default()),
-        };
-        sum == 0xffff
+        match (self.l4_offset, packet.first_chunk::<{ ipv4::LEN }>()) {
+            (20, Some(header)) => {
+                // As they lie: a sum of all ones is that in either byte order (RFC 1071 2 B).
+                let (words, _) = header.as_chunks::<4>();
+                let word = |w: &[u8; 4]| u64::from(u32::from_ne_bytes(*w));
+                checksum::fold(words.iter().map(word).sum()) == 0xffff
+            }
+            (len, _) => checksum::sum(packet.get(..usize::from(len)).unwrap_or_default()) == 0xffff,
+        }
     }
 }
 
@@ -282,6 +286,7 @@ impl Ipv6View {
     ///
     /// # Errors
     /// `short_l3`, `bad_version`, `bad_len`.
+    #[inline]
     pub fn parse_fixed(packet: &[u8]) -> Result<Self, DropReason> {
         let (h, total_len) = fixed_header(packet)?;
         Ok(Self::read(h, total_len, Chain::none(h[ipv6::NEXT_HEADER])))

@@ -26,33 +26,30 @@ impl From<DropReason> for Refused {
 }
 
 /// Where a packet from outside goes: the instance of its binding, and the IPv6 form.
-pub(crate) struct Admitted {
-    pub(crate) instance: u8,
-    pub(crate) to: To6,
-}
+pub(crate) type Admitted<'n> = (&'n Nat64, To6);
 
 /// Decides on a query from `remote` to the pool address at `place`, and updates its session.
-#[inline]
-pub(crate) fn admit(
-    nats: &[Nat64],
+#[inline(always)]
+pub(crate) fn admit<'n>(
+    nats: &'n [Nat64],
     sh: &mut Shared,
     now: Instant,
     place: Place,
     query: &Query,
     remote: Endpoint4,
-) -> Result<Admitted, Refused> {
+) -> Result<Admitted<'n>, Refused> {
     let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
-        return Err(unbound(sh, place, query, remote));
+        return Err(unbound(sh, place, *query, remote));
     };
     let nat = instance_of(nats, sh, primary)?;
     let found = sh.tables.session_of_binding(primary, remote);
     if let Some(id) = nat.alive(&mut sh.tables, found, now) {
         let session = sh.tables.get_mut(id);
         nat.update(session, Side::V4, query, now);
-        let to = inbound_of(session, nat.prefix(session.pool6));
-        return Ok(Admitted { instance: nat.index, to });
+        let to = inbound_of(session, query.transport, nat.prefix(session.pool6));
+        return Ok((nat, to));
     }
-    without_session(nat, sh, now, place, query, remote)
+    without_session(nat, sh, now, place, *query, remote)
 }
 
 fn instance_of<'n>(nats: &'n [Nat64], sh: &Shared, id: RecordId) -> Result<&'n Nat64, DropReason> {
@@ -61,7 +58,7 @@ fn instance_of<'n>(nats: &'n [Nat64], sh: &Shared, id: RecordId) -> Result<&'n N
 
 /// Nothing is bound there (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
 #[cold]
-fn unbound(sh: &Shared, place: Place, query: &Query, remote: Endpoint4) -> Refused {
+fn unbound(sh: &Shared, place: Place, query: Query, remote: Endpoint4) -> Refused {
     if special::illegal_source4(remote.0) {
         return Refused::Drop(DropReason::SourceMartian);
     }
@@ -76,14 +73,14 @@ fn unbound(sh: &Shared, place: Place, query: &Query, remote: Endpoint4) -> Refus
 
 /// A binding without a session for this remote endpoint.
 #[cold]
-fn without_session(
-    nat: &Nat64,
+fn without_session<'n>(
+    nat: &'n Nat64,
     sh: &mut Shared,
     now: Instant,
     place: Place,
-    query: &Query,
+    query: Query,
     remote: Endpoint4,
-) -> Result<Admitted, Refused> {
+) -> Result<Admitted<'n>, Refused> {
     // A session that was found dead may have taken its binding with it.
     let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
         return Err(unbound(sh, place, query, remote));
@@ -92,7 +89,7 @@ fn without_session(
     if special::illegal_source4(remote.0) {
         return Err(DropReason::SourceMartian.into());
     }
-    let opens = Nat64::may_open(query)?;
+    let opens = Nat64::may_open(&query)?;
     let allowed = match nat.filtering {
         Filtering::EndpointIndependent => true,
         Filtering::AddressDependent => nat.knows_peer(sh, primary, remote, now),
@@ -111,7 +108,7 @@ fn without_session(
             let first_prefix = sh.tables.get(primary).pool6;
             nat.check_embedded(first_prefix, remote.0)?;
             if opens {
-                open(nat, sh, now, primary, query, remote)
+                open(nat, sh, now, primary, query.transport, remote)
             } else {
                 by_binding(nat, sh, primary, remote)
             }
@@ -119,29 +116,34 @@ fn without_session(
     }
 }
 
-fn open(
-    nat: &Nat64,
+fn open<'n>(
+    nat: &'n Nat64,
     sh: &mut Shared,
     now: Instant,
     primary: RecordId,
-    query: &Query,
+    transport: Transport,
     remote: Endpoint4,
-) -> Result<Admitted, Refused> {
+) -> Result<Admitted<'n>, Refused> {
     let p = *sh.tables.get(primary);
     let id = sh.tables.open_from_outside(primary, remote, nat.subscriber(p.inside_addr()))?;
     let session = sh.tables.get_mut(id);
     set_prefix(session, p.pool6, nat.prefix(p.pool6));
-    nat.begin(session, Side::V4, query.transport, now);
-    Ok(Admitted { instance: nat.index, to: inbound_of(session, nat.prefix(p.pool6)) })
+    nat.begin(session, Side::V4, transport, now);
+    Ok((nat, inbound_of(session, transport, nat.prefix(p.pool6))))
 }
 
 /// RFC 6146 3.5.2.2, CLOSED: a TCP packet that is no SYN passes by the binding and makes no state.
-fn by_binding(nat: &Nat64, sh: &Shared, primary: RecordId, remote: Endpoint4) -> Result<Admitted, Refused> {
+fn by_binding<'n>(
+    nat: &'n Nat64,
+    sh: &Shared,
+    primary: RecordId,
+    remote: Endpoint4,
+) -> Result<Admitted<'n>, Refused> {
     let p = sh.tables.get(primary);
     let from = (remote.0, p.outside().0);
     let to = (nat.prefix(p.pool6).embed(remote.0), p.inside_addr());
     let ports = Ports::Set { src: remote.1, dst: p.inside_port };
-    Ok(Admitted { instance: nat.index, to: To6::new(from, to, ports) })
+    Ok((nat, To6::new(from, to, ports)))
 }
 
 impl Nat64 {

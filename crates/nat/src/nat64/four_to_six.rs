@@ -10,39 +10,39 @@ use crate::time::Instant;
 use gatun_wire::rfc7915::four_to_six as wire;
 use gatun_wire::{DropReason, Ipv4View, L4, Packet, To6};
 
-/// A packet from outside.
+/// A packet from outside. By value to what is not inlined, as [`super::From6`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct From4<'v> {
-    pub(crate) view: &'v Ipv4View,
+pub(crate) struct From4 {
+    pub(crate) view: Ipv4View,
     pub(crate) l4: L4,
     pub(crate) place: Place,
 }
 
 /// Translates a query from outside: a whole packet, or a first fragment.
-#[inline]
+#[inline(always)]
 pub(crate) fn query(
     nats: &[Nat64],
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From4<'_>,
+    from: &From4,
     query: &Query,
 ) -> Result<Step, DropReason> {
     let remote = (from.view.src, query.src_port);
     match decide(nats, sh, now, from, query, remote) {
-        Ok((nat, to)) => wire::translate(packet, from.view, from.l4, &to, &nat.settings).map(Step::forward),
+        Ok((nat, to)) => wire::translate(packet, &from.view, from.l4, &to, &nat.settings).map(Step::forward),
         Err(Refused::Drop(reason)) => Err(reason),
-        Err(Refused::Hold(_)) => hold_syn(nats, sh, now, packet, from, query, remote),
+        Err(Refused::Hold(_)) => hold_syn(nats, sh, now, packet, *from, *query),
     }
 }
 
 /// Filters and updates, and computes the outgoing addresses and ports.
-#[inline]
+#[inline(always)]
 pub(crate) fn decide<'n>(
     nats: &'n [Nat64],
     sh: &mut Shared,
     now: Instant,
-    from: &From4<'_>,
+    from: &From4,
     query: &Query,
     remote: Endpoint4,
 ) -> Result<(&'n Nat64, To6), Refused> {
@@ -50,9 +50,7 @@ pub(crate) fn decide<'n>(
     if from.view.ttl <= 1 {
         return Err(DropReason::TtlExceeded.into());
     }
-    let admitted = filter::admit(nats, sh, now, from.place, query, remote)?;
-    let nat = nats.get(usize::from(admitted.instance)).ok_or(DropReason::NoBib)?;
-    Ok((nat, admitted.to))
+    filter::admit(nats, sh, now, from.place, query, remote)
 }
 
 /// RFC 6146 3.5.2.2, RFC 5382 REQ-4: an unsolicited SYN waits six seconds for the inside to open the
@@ -63,10 +61,10 @@ fn hold_syn(
     sh: &mut Shared,
     now: Instant,
     packet: &Packet<'_>,
-    from: &From4<'_>,
-    query: &Query,
-    remote: Endpoint4,
+    from: From4,
+    query: Query,
 ) -> Result<Step, DropReason> {
+    let remote = (from.view.src, query.src_port);
     let mut of_pool = nats.iter().filter(|n| sh.tables.pool_of(n.index) == from.place.pool);
     let Some(nat) = of_pool.find(|n| n.external_tcp) else { return Err(DropReason::ExternalSynPolicy) };
     let until = now.plus_ms(u64::from(nat.timeouts.tcp_incoming_syn_ms));

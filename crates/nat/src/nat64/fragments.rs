@@ -40,12 +40,12 @@ pub(crate) fn six_to_four(
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From6<'_>,
+    from: &From6,
 ) -> Result<Step, DropReason> {
     let nat = nats.get(usize::from(from.instance)).ok_or(DropReason::NoSession)?;
     nat.check_source(from.view.src)?;
     check_protocol(from.view.proto)?;
-    let fragment = Fragment::of6(from.instance.into(), from.view).ok_or(DropReason::FragmentOrphan)?;
+    let fragment = Fragment::of6(from.instance.into(), &from.view).ok_or(DropReason::FragmentOrphan)?;
     let lifetime_ms = nat.timeouts.fragment_ms;
     let result = match Query::of(from.l4, true) {
         Some(query) => first_out(nats, nat, sh, now, packet, from, &query, &fragment),
@@ -62,7 +62,7 @@ fn first_out(
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From6<'_>,
+    from: &From6,
     query: &Query,
     fragment: &Fragment,
 ) -> Result<Step, DropReason> {
@@ -73,7 +73,7 @@ fn first_out(
     let done = match &memo {
         Memo::Turned { to, back, .. } => hairpin::turn(nats, packet, from, to, back),
         Memo::Out { to, .. } => {
-            rfc7915::six_to_four::translate(packet, from.view, from.l4, to, 0, &nat.settings)
+            rfc7915::six_to_four::translate(packet, &from.view, from.l4, to, 0, &nat.settings)
                 .map(Step::forward)
         }
         Memo::In { .. } => Err(DropReason::NoSession),
@@ -86,7 +86,7 @@ fn decide_out(
     nat: &Nat64,
     sh: &mut Shared,
     now: Instant,
-    from: &From6<'_>,
+    from: &From6,
     query: &Query,
 ) -> Result<Memo, DropReason> {
     let (inside, remote) = six_to_four::endpoints(nat, from, query);
@@ -107,12 +107,12 @@ pub(crate) fn four_to_six(
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From4<'_>,
+    from: &From4,
 ) -> Result<Step, DropReason> {
     check_protocol(from.view.proto)?;
     // Which instance it is for shows only at the first fragment; the pool tells datagrams apart.
     let table = u16::MAX - from.place.pool as u16;
-    let fragment = Fragment::of4(table, from.view).ok_or(DropReason::FragmentOrphan)?;
+    let fragment = Fragment::of4(table, &from.view).ok_or(DropReason::FragmentOrphan)?;
     let of_pool = |n: &&Nat64| sh.tables.pool_of(n.index) == from.place.pool;
     let nat = nats.iter().find(of_pool).ok_or(DropReason::NoBib)?;
     let lifetime_ms = nat.timeouts.fragment_ms;
@@ -130,7 +130,7 @@ fn first_in(
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From4<'_>,
+    from: &From4,
     query: &Query,
     fragment: &Fragment,
     lifetime_ms: u32,
@@ -156,7 +156,7 @@ fn first_in(
         return Ok(Step::Held);
     }
     let waiting = sh.fragments.first(now, fragment, lifetime_ms, memo)?;
-    let done = rfc7915::four_to_six::translate(packet, from.view, from.l4, &to, &nat.settings);
+    let done = rfc7915::four_to_six::translate(packet, &from.view, from.l4, &to, &nat.settings);
     finish_first(nats, sh, now, fragment, lifetime_ms, waiting, done.map(Step::forward))
 }
 
@@ -224,7 +224,7 @@ fn follow(nats: &[Nat64], packet: &mut Packet<'_>, memo: &Memo) -> Result<Step, 
             let l4 = view.l4(packet.bytes())?;
             let to = To4 { ports: ports_for(l4, to.ports), ..to };
             let back = To6 { ports: ports_for(l4, back.ports), ..back };
-            let from = From6 { view: &view, l4, instance, pool6: 0 };
+            let from = From6 { view, l4, instance, pool6: 0 };
             hairpin::turn(nats, packet, &from, &to, &back)
         }
     }
@@ -247,11 +247,8 @@ fn release(nats: &[Nat64], sh: &mut Shared, now: Instant, fragment: &Fragment) {
         counters.held -= 1;
         match send_released(nats, emit, counters, &mut released) {
             Ok(()) => {
-                counters.forwarded.add(bytes);
-                counters.translated[direction as usize].add(bytes);
-                if matches!(released.memo, Memo::Turned { .. }) {
-                    counters.hairpinned.add(bytes);
-                }
+                let hairpinned = matches!(released.memo, Memo::Turned { .. });
+                counters.add_translated(direction, bytes, hairpinned);
             }
             Err(reason) => {
                 counters.dropped.add(bytes);

@@ -13,19 +13,20 @@ use gatun_wire::rfc7915::{four_to_six, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Packet, Ports, Settings, To4, To6, Whole};
 
 /// Turns a query round whose outgoing destination is a pool address. `to` is its IPv4 form.
+#[cold]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn query(
     nats: &[Nat64],
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From6<'_>,
-    query: &Query,
-    to: &To4,
+    from: From6,
+    query: Query,
+    to: To4,
     place: Place,
 ) -> Result<Step, DropReason> {
-    let back = decide(nats, sh, now, from, query, to, place)?;
-    turn(nats, packet, from, to, &back)
+    let back = decide(nats, sh, now, &from, &query, &to, place)?;
+    turn(nats, packet, &from, &to, &back)
 }
 
 /// The IPv6 form of the packet at its receiver.
@@ -33,7 +34,7 @@ pub(crate) fn decide(
     nats: &[Nat64],
     sh: &mut Shared,
     now: Instant,
-    from: &From6<'_>,
+    from: &From6,
     query: &Query,
     to: &To4,
     place: Place,
@@ -49,7 +50,7 @@ pub(crate) fn decide(
     let inward = Query { src_port, dst_port, ..*query };
     let remote = (to.src, if query.transport == Transport::Icmp { 0 } else { src_port });
     match filter::admit(nats, sh, now, place, &inward, remote) {
-        Ok(admitted) => Ok(admitted.to),
+        Ok((_, back)) => Ok(back),
         Err(Refused::Drop(reason) | Refused::Hold(reason)) => Err(reason),
     }
 }
@@ -58,14 +59,14 @@ pub(crate) fn decide(
 pub(crate) fn turn(
     nats: &[Nat64],
     packet: &mut Packet<'_>,
-    from: &From6<'_>,
+    from: &From6,
     to: &To4,
     back: &To6,
 ) -> Result<Step, DropReason> {
     let nat = nats.get(usize::from(from.instance)).ok_or(DropReason::NoSession)?;
     let settings = inner_settings(&nat.settings);
     let id = from.view.fragment.map_or(0, |f| f.id as u16);
-    let _ = six_to_four::translate(packet, from.view, from.l4, to, id, &settings)?;
+    let _ = six_to_four::translate(packet, &from.view, from.l4, to, id, &settings)?;
     // The bytes have changed: what goes wrong from here on can't be answered.
     Ok(match turn_back(packet, back, &settings) {
         Ok(whole) => Step::Forward { whole, hairpinned: true },

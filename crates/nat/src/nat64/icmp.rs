@@ -19,11 +19,11 @@ pub(crate) fn six_to_four(
     nats: &[Nat64],
     sh: &mut Shared,
     packet: &mut Packet<'_>,
-    from: &From6<'_>,
+    from: &From6,
 ) -> Result<Step, DropReason> {
     let nat = nats.get(usize::from(from.instance)).ok_or(DropReason::IcmpErrorNoState)?;
     nat.check_origin(from.view.src)?;
-    let embedded = icmp_6to4::embedded(packet.bytes(), from.view)?;
+    let embedded = icmp_6to4::embedded(packet.bytes(), &from.view)?;
     // Inside it is a packet that we sent: from a prefix to the inside host.
     let about = embedded.view;
     let pool6 = nat.prefix_of(about.src).ok_or(DropReason::IcmpInnerUntranslatable)?;
@@ -43,7 +43,7 @@ pub(crate) fn six_to_four(
     let settings = &nat.settings;
     let id = sh.idents.next(u64::from(u32::from(dst)) << 32);
     let Some(place) = sh.tables.locate(dst) else {
-        icmp_6to4::translate(packet, from.view, &embedded, (outside.0, dst), &inner, id, settings)?;
+        icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, settings)?;
         return Ok(Step::forward(Whole::Yes));
     };
     // RFC 6146 3.8, RFC 5508 REQ-7: the sender is inside too. All that can fail is looked up first.
@@ -54,7 +54,7 @@ pub(crate) fn six_to_four(
     let sender = (remote, if echo { outside.1 } else { query.src_port });
     let back = sender_inside(nats, sh, place, sender, outside.0, &query)?;
     let settings = inner_settings(settings);
-    icmp_6to4::translate(packet, from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
+    icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
     Ok(match turn(packet, &back, &settings) {
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
         Err(reason) => Step::Lost(reason),
@@ -110,9 +110,9 @@ pub(crate) fn four_to_six(
     nats: &[Nat64],
     sh: &mut Shared,
     packet: &mut Packet<'_>,
-    from: &From4<'_>,
+    from: &From4,
 ) -> Result<Step, DropReason> {
-    let embedded = icmp_4to6::embedded(packet.bytes(), from.view)?;
+    let embedded = icmp_4to6::embedded(packet.bytes(), &from.view)?;
     // Inside it is a packet that we sent: from a pool address to the remote host.
     let about = embedded.view;
     let query = Query::of(embedded.l4, true).ok_or(DropReason::IcmpErrorNoState)?;
@@ -130,7 +130,7 @@ pub(crate) fn four_to_six(
         _ => remote6,
     };
     let outer = (src, p.inside_addr());
-    icmp_4to6::translate(packet, from.view, &embedded, outer, &inner, &nat.settings)?;
+    icmp_4to6::translate(packet, &from.view, &embedded, outer, &inner, &nat.settings)?;
     Ok(Step::forward(Whole::Yes))
 }
 

@@ -75,10 +75,11 @@ impl Query {
     }
 }
 
-/// A packet from inside.
+/// A packet from inside. It goes by value to what is not inlined: a reference would put it in memory for
+/// every packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct From6<'v> {
-    pub(crate) view: &'v Ipv6View,
+pub(crate) struct From6 {
+    pub(crate) view: Ipv6View,
     pub(crate) l4: L4,
     /// Number of the instance.
     pub(crate) instance: u8,
@@ -109,9 +110,9 @@ impl Nat64 {
 
     /// The prefix number `pool6`; a session of a prefix that is gone uses the first.
     #[inline]
-    pub(crate) fn prefix(&self, pool6: u8) -> Prefix64 {
+    pub(crate) fn prefix(&self, pool6: u8) -> &Prefix64 {
         let prefix = self.pool6.get(usize::from(pool6)).or(self.pool6.first());
-        prefix.copied().unwrap_or(Prefix64::WELL_KNOWN)
+        prefix.unwrap_or(&Prefix64::WELL_KNOWN)
     }
 
     /// Which of the instance's prefixes an address lies in: the longest one.
@@ -159,7 +160,7 @@ impl Nat64 {
 
     /// Whether an IPv4 address may stand behind the prefix `pool6` (RFC 6052 3.1).
     fn check_embedded(&self, pool6: u8, v4: Ipv4Addr) -> Result<(), DropReason> {
-        if !self.wkp_non_global && special::well_known_non_global(&self.prefix(pool6), v4) {
+        if !self.wkp_non_global && special::well_known_non_global(self.prefix(pool6), v4) {
             return Err(DropReason::WellKnownNonGlobal);
         }
         Ok(())
@@ -179,16 +180,10 @@ impl Nat64 {
     }
 
     /// What a packet does to its session: RFC 6146 3.5.1 for UDP, 3.5.2.2 for TCP, 3.5.3 for ICMP.
-    #[inline]
+    #[inline(always)]
     fn update(&self, session: &mut Session, side: Side, query: &Query, now: Instant) {
         let lifetime = if query.transport == Transport::Tcp {
-            let state = session.tcp_state();
-            let segment = tcp_fsm::classify_existing(query.flags);
-            let (next, lifetime) = tcp_fsm::step(state, side, segment, self.rst_during_fin);
-            if next != state {
-                session.state = next as u8;
-            }
-            lifetime
+            self.update_tcp(session, side, query.flags)
         } else if side == Side::V6 || self.inbound_refresh {
             Lifetime::Established
         } else {
@@ -197,6 +192,16 @@ impl Nat64 {
         if let Some(ms) = self.lifetime_ms(query.transport, lifetime) {
             session.live_until(Tick::after(now, ms));
         }
+    }
+
+    fn update_tcp(&self, session: &mut Session, side: Side, flags: u8) -> Lifetime {
+        let state = session.tcp_state();
+        let (next, lifetime) =
+            tcp_fsm::step(state, side, tcp_fsm::classify_existing(flags), self.rst_during_fin);
+        if next != state {
+            session.state = next as u8;
+        }
+        lifetime
     }
 
     /// The first state of a session that a packet from `side` opened.
@@ -260,23 +265,23 @@ impl Nat64 {
     }
 }
 
-/// The IPv4 form of a packet of this session.
+/// The IPv4 form of a packet of this session, whose transport the caller knows.
 #[inline]
-pub(crate) fn outbound_of(session: &Session) -> To4 {
+pub(crate) fn outbound_of(session: &Session, transport: Transport) -> To4 {
     let (src, src_port) = session.outside();
     let (dst, dst_port) = session.remote();
-    let ports = match session.transport() {
+    let ports = match transport {
         Transport::Icmp => Ports::EchoId(src_port),
         _ => Ports::Set { src: src_port, dst: dst_port },
     };
     To4 { src, dst, ports, addresses: session.address_delta() }
 }
 
-/// The IPv6 form of a packet to this session's inside.
+/// The IPv6 form of a packet to this session's inside, as [`outbound_of`].
 #[inline]
-pub(crate) fn inbound_of(session: &Session, prefix: Prefix64) -> To6 {
+pub(crate) fn inbound_of(session: &Session, transport: Transport, prefix: &Prefix64) -> To6 {
     let (remote, remote_port) = session.remote();
-    let ports = match session.transport() {
+    let ports = match transport {
         Transport::Icmp => Ports::EchoId(session.inside_port),
         _ => Ports::Set { src: remote_port, dst: session.inside_port },
     };
@@ -290,25 +295,11 @@ pub(crate) fn inbound_of(session: &Session, prefix: Prefix64) -> To6 {
 
 /// Remembers the prefix that the inside uses towards this session's remote address, and what the change
 /// of addresses does to checksums.
-pub(crate) fn set_prefix(session: &mut Session, pool6: u8, prefix: Prefix64) {
+pub(crate) fn set_prefix(session: &mut Session, pool6: u8, prefix: &Prefix64) {
     let (remote, _) = session.remote();
     let delta =
         address_delta_6to4((session.inside_addr(), prefix.embed(remote)), (session.outside().0, remote));
     session.set_pool6(pool6, delta);
-}
-
-/// The stateful instance whose prefix covers an address, and which of its prefixes; the longest wins.
-#[inline]
-pub(crate) fn longest(nat64: &[Nat64], dst: Ipv6Addr) -> Option<(&Nat64, u8)> {
-    let mut best: Option<(&Nat64, u8)> = None;
-    for nat in nat64 {
-        if let Some(pool6) = nat.prefix_of(dst)
-            && best.is_none_or(|(b, p)| nat.prefix(pool6).len() > b.prefix(p).len())
-        {
-            best = Some((nat, pool6));
-        }
-    }
-    best
 }
 
 /// The inside transport address that sent a packet.

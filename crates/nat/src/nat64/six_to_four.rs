@@ -14,39 +14,39 @@ use gatun_wire::rfc7915::six_to_four as wire;
 use gatun_wire::{DropReason, Packet, Ports, To4};
 
 /// The inside and remote transport addresses of a query.
-#[inline]
-pub(crate) fn endpoints(nat: &Nat64, from: &From6<'_>, query: &Query) -> (Inside, Endpoint4) {
+#[inline(always)]
+pub(crate) fn endpoints(nat: &Nat64, from: &From6, query: &Query) -> (Inside, Endpoint4) {
     let inside = inside_of(nat, from.view.src, query.src_port, query.transport);
     (inside, (nat.prefix(from.pool6).extract_unchecked(from.view.dst), query.dst_port))
 }
 
 /// Translates a query from inside: a whole packet, or a first fragment. `hash` is its session's.
-#[inline]
+#[inline(always)]
 pub(crate) fn query(
     nats: &[Nat64],
     sh: &mut Shared,
     now: Instant,
     packet: &mut Packet<'_>,
-    from: &From6<'_>,
+    from: &From6,
     query: &Query,
     hash: u64,
 ) -> Result<Step, DropReason> {
     let Some(nat) = nats.get(usize::from(from.instance)) else { return Err(DropReason::NoSession) };
     let to = decide(nat, sh, now, from, query, hash)?;
     if let Some(place) = sh.tables.locate(to.dst) {
-        return hairpin::query(nats, sh, now, packet, from, query, &to, place);
+        return hairpin::query(nats, sh, now, packet, *from, *query, to, place);
     }
     let id = sh.idents.next(hash);
-    wire::translate(packet, from.view, from.l4, &to, id, &nat.settings).map(Step::forward)
+    wire::translate(packet, &from.view, from.l4, &to, id, &nat.settings).map(Step::forward)
 }
 
 /// Filters and updates, and computes the outgoing addresses and ports (RFC 6146 3.5, 3.6).
-#[inline]
+#[inline(always)]
 pub(crate) fn decide(
     nat: &Nat64,
     sh: &mut Shared,
     now: Instant,
-    from: &From6<'_>,
+    from: &From6,
     query: &Query,
     hash: u64,
 ) -> Result<To4, DropReason> {
@@ -63,17 +63,17 @@ pub(crate) fn decide(
             if session.pool6 != from.pool6 {
                 set_prefix(session, from.pool6, nat.prefix(from.pool6));
             }
-            outbound_of(session)
+            outbound_of(session, query.transport)
         }
-        None => without_session(nat, sh, now, &inside, remote, query, from)?,
+        None => without_session(nat, sh, now, *from, *query)?,
     };
     Ok(exact(nat, from, to))
 }
 
 /// The same addresses with a delta for the destination as it really is: a suffix that is not zero is
 /// ignored (RFC 6052 2.2), but the checksum covers it.
-#[inline]
-pub(crate) fn exact(nat: &Nat64, from: &From6<'_>, to: To4) -> To4 {
+#[inline(always)]
+pub(crate) fn exact(nat: &Nat64, from: &From6, to: To4) -> To4 {
     let prefix = nat.prefix(from.pool6);
     if prefix.len() == 96 || prefix.embed(to.dst) == from.view.dst {
         return to;
@@ -87,11 +87,10 @@ fn without_session(
     nat: &Nat64,
     sh: &mut Shared,
     now: Instant,
-    inside: &Inside,
-    remote: Endpoint4,
-    query: &Query,
-    from: &From6<'_>,
+    from: From6,
+    query: Query,
 ) -> Result<To4, DropReason> {
+    let (inside, remote) = endpoints(nat, &from, &query);
     // Who has a session has passed these checks.
     nat.check_source(from.view.src)?;
     if query.transport == Transport::Icmp && !nat.icmp_queries {
@@ -101,21 +100,21 @@ fn without_session(
         return Err(DropReason::DestinationMartian);
     }
     nat.check_embedded(from.pool6, remote.0)?;
-    if !Nat64::may_open(query)? {
-        return by_binding(nat, sh, inside, remote, query, from.pool6);
+    if !Nat64::may_open(&query)? {
+        return by_binding(nat, sh, &inside, remote, &query, from.pool6);
     }
-    let wanted = held_syn_from(sh, inside, remote);
+    let wanted = held_syn_from(sh, &inside, remote);
     let subscriber = nat.subscriber(inside.addr);
-    let id = sh.tables.open_from_inside(&Opening { inside: *inside, remote, subscriber, wanted })?;
+    let id = sh.tables.open_from_inside(&Opening { inside, remote, subscriber, wanted })?;
     let session = sh.tables.get_mut(id);
     set_prefix(session, from.pool6, nat.prefix(from.pool6));
     nat.begin(session, Side::V6, query.transport, now);
     if wanted.is_some() {
         // The held SYN had begun the connection: V4_INIT, and now comes the inside's SYN.
         session.state = TcpState::V4Init as u8;
-        nat.update(session, Side::V6, query, now);
+        nat.update(session, Side::V6, &query, now);
     }
-    Ok(outbound_of(session))
+    Ok(outbound_of(session, query.transport))
 }
 
 /// Where a SYN from `remote` is held that this inside host's connection answers: the outside address and

@@ -11,7 +11,7 @@ use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, proto}
 /// `udp_zero_csum`, `frag_zero_csum_stateless`, `frag_icmp`, `icmp_unknown_type`, `icmp_single_hop`,
 /// `unsupported_proto`, `v6_ah`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
 /// [`super::segment`] first. The packet is unchanged then.
-#[inline]
+#[inline(always)]
 pub fn translate(
     packet: &mut Packet<'_>,
     view: &Ipv4View,
@@ -27,13 +27,11 @@ pub fn translate(
         return Err(DropReason::TtlExceeded);
     }
     let l4_at = usize::from(view.l4_offset);
-    let l4_bytes = packet.bytes().get(l4_at..view.total_len as usize).ok_or(DropReason::BadLength)?;
-    let fit = mtu::fit_4to6(view, l4, l4_bytes, packet.offload.segmentation, settings)?;
+    let l4_len = (view.total_len as usize).checked_sub(l4_at).ok_or(DropReason::BadLength)?;
+    let fit = mtu::fit_4to6(view, l4, packet, settings)?;
     let partial = transport::partial_field(&packet.offload, l4_at)?;
     let compute = match l4 {
-        L4::Udp { no_checksum: true, .. } if partial.is_none() => {
-            must_compute(view, l4_bytes, packet.offload.segmentation, settings)?
-        }
+        L4::Udp { no_checksum: true, .. } if partial.is_none() => must_compute(*view, packet, settings)?,
         _ => false,
     };
     // RFC 7915 4: a Fragment header only where there are fragments (RFC 8021: no atomic ones).
@@ -42,15 +40,11 @@ pub fn translate(
         (None, Whole::Split(_)) => Some(FragmentInfo { offset: 0, more: false, id: u32::from(view.id) }),
         (None, Whole::Yes) => None,
     };
-    let l4_len = l4_bytes.len();
     let header = header(view, to, next_header, fragment.is_some(), l4_len, settings)?;
 
     let new_at = ipv6::LEN + if fragment.is_some() { fragment::LEN } else { 0 };
-    let growth = new_at as isize - l4_at as isize;
-    packet.shift_start(-growth)?;
-    packet.truncate(new_at + l4_len);
-    packet.shift_checksum_start(growth);
-    packet.offload.segmentation = fit.segmentation;
+    packet.replace_header(l4_at, new_at, l4_len)?;
+    fit.shrink_segments(&mut packet.offload);
 
     if let Some((ip, rest)) = packet.bytes_mut().split_first_chunk_mut::<{ ipv6::LEN }>() {
         header.write(ip);
@@ -62,16 +56,17 @@ pub fn translate(
             *place = fragment::to_bytes(next_header, f);
         }
     }
-    finish_slow(packet, l4, to, new_at, partial, compute, fit.whole);
+    finish_slow(packet, l4, *to, new_at, partial, compute, fit.whole);
     Ok(fit.whole)
 }
 
 /// The transport part of echo messages, of fragments and what will be cut, and of UDP without checksum.
+/// Addresses come by value: by reference they would be in memory for every packet.
 #[inline(never)]
 fn finish_slow(
     packet: &mut Packet<'_>,
     l4: L4,
-    to: &To6,
+    to: To6,
     l4_at: usize,
     partial: Option<usize>,
     compute: bool,
@@ -121,8 +116,11 @@ fn header(
 /// The Next Header of the transport, or why the packet has none.
 #[inline]
 fn protocol(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
+    if matches!(l4, L4::Tcp { .. } | L4::Udp { .. }) {
+        return Ok(view.proto);
+    }
     match view.proto {
-        proto::TCP | proto::UDP => Ok(view.proto),
+        proto::TCP | proto::UDP => Ok(view.proto), // a later fragment
         proto::ICMP => icmp(view, l4),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
         proto::AH => Err(DropReason::AuthenticationHeader),
@@ -150,18 +148,16 @@ fn icmp(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
 
 /// Whether the checksum of a datagram without one is to be computed (RFC 7915 4.5).
 #[cold]
-fn must_compute(
-    view: &Ipv4View,
-    l4_bytes: &[u8],
-    segmentation: Segmentation,
-    settings: &Settings,
-) -> Result<bool, DropReason> {
+fn must_compute(view: Ipv4View, packet: &Packet<'_>, settings: &Settings) -> Result<bool, DropReason> {
+    let l4_bytes = packet.bytes().get(usize::from(view.l4_offset)..view.total_len as usize);
     match settings.udp_zero_checksum {
         ZeroChecksum::Drop => Err(DropReason::ZeroUdpChecksum),
         ZeroChecksum::Forward => Ok(false),
         // The rest of the datagram would be needed.
         ZeroChecksum::Compute if view.fragment.is_some() => Err(DropReason::FragmentZeroChecksum),
-        ZeroChecksum::Compute if segmentation != Segmentation::None => Err(DropReason::Unfragmentable),
-        ZeroChecksum::Compute => transport::udp_len(l4_bytes).map(|_| true),
+        ZeroChecksum::Compute if packet.offload.segmentation != Segmentation::None => {
+            Err(DropReason::Unfragmentable)
+        }
+        ZeroChecksum::Compute => transport::udp_len(l4_bytes.unwrap_or_default()).map(|_| true),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Settings, Whole};
 use crate::hdr::{fragment, ipv4, ipv6, tcp, udp};
-use crate::{DropReason, Ipv4View, Ipv6View, L4, Segmentation};
+use crate::{DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, Segmentation};
 
 /// What an IPv6 header is longer than an IPv4 header.
 const GROWTH: u32 = 20;
@@ -57,41 +57,57 @@ pub(super) struct Fit {
     /// What one packet measures on the wire, the new IP header included.
     pub(super) wire_len: u32,
     pub(super) whole: Whole,
-    pub(super) segmentation: Segmentation,
+    /// Bytes of payload that a device may put into a TCP segment from now on.
+    segment_size: Option<u16>,
 }
 
-/// Measures an IPv6 packet as IPv4 packet. `l4_bytes` begins at the transport header.
-#[inline]
+impl Fit {
+    #[inline(always)]
+    fn whole(wire_len: u32) -> Fit {
+        Fit { wire_len, whole: Whole::Yes, segment_size: None }
+    }
+
+    /// Lets a device cut smaller segments where the packet's would not fit.
+    #[inline(always)]
+    pub(super) fn shrink_segments(&self, offload: &mut Offload) {
+        if let (Some(new), Segmentation::Tcp { size, .. }) = (self.segment_size, &mut offload.segmentation) {
+            *size = new;
+        }
+    }
+}
+
+/// Measures an IPv6 packet as IPv4 packet.
+#[inline(always)]
 pub(super) fn fit_6to4(
     view: &Ipv6View,
     l4: L4,
-    l4_bytes: &[u8],
-    segmentation: Segmentation,
+    packet: &Packet<'_>,
     settings: &Settings,
 ) -> Result<Fit, DropReason> {
-    let payload = wire_payload(view.fragment.is_some(), l4, l4_bytes, segmentation)?;
+    let body = Body { packet, at: view.l4_offset, len: view.total_len - u32::from(view.l4_offset) };
+    let payload = body.wire_len(l4, view.fragment.is_some())?;
     let wire_len = ipv4::LEN as u32 + payload;
     if wire_len <= settings.mtu4 {
-        return Ok(Fit { wire_len, whole: Whole::Yes, segmentation });
+        return Ok(Fit::whole(wire_len));
     }
     // The sender can act on Packet Too Big only if its packet is larger than what that would say. With
     // an IPv4 link below 1260 bytes it may not be: then the packet has no DF and is cut here.
     if u32::from(view.l4_offset) + payload > packet_too_big(settings) {
         return Err(DropReason::TooBig6);
     }
-    cut(wire_len, ipv4::LEN as u32, settings.mtu4, l4_bytes, segmentation)
+    cut(wire_len, ipv4::LEN as u32, settings.mtu4, body)
 }
 
 /// Measures an IPv4 packet as IPv6 packet. `wire_len` is without a Fragment header that cutting adds.
-#[inline]
+#[inline(always)]
 pub(super) fn fit_4to6(
     view: &Ipv4View,
     l4: L4,
-    l4_bytes: &[u8],
-    segmentation: Segmentation,
+    packet: &Packet<'_>,
     settings: &Settings,
 ) -> Result<Fit, DropReason> {
-    let payload = wire_payload(view.fragment.is_some(), l4, l4_bytes, segmentation)?;
+    let body = Body { packet, at: view.l4_offset, len: view.total_len - u32::from(view.l4_offset) };
+    let payload = body.wire_len(l4, view.fragment.is_some())?;
     let header = ipv4::LEN as u32 + overhead(view.fragment.is_some());
     let wire_len = header + payload;
     if view.dont_fragment {
@@ -100,33 +116,49 @@ pub(super) fn fit_4to6(
         if wire_len + options > settings.mtu6 {
             return Err(DropReason::TooBig4);
         }
-        return Ok(Fit { wire_len, whole: Whole::Yes, segmentation });
+        return Ok(Fit::whole(wire_len));
     }
     let limit = settings.lowest_ipv6_mtu.min(settings.mtu6).max(ipv6::MTU_MIN);
     if wire_len <= limit {
-        return Ok(Fit { wire_len, whole: Whole::Yes, segmentation });
+        return Ok(Fit::whole(wire_len));
     }
-    cut(wire_len, header, limit, l4_bytes, segmentation)
+    cut(wire_len, header, limit, body)
 }
 
-/// Bytes after the IP header of what goes on the wire: of a super-packet, those of one segment.
-#[inline]
-fn wire_payload(
-    is_fragment: bool,
-    l4: L4,
-    l4_bytes: &[u8],
-    segmentation: Segmentation,
-) -> Result<u32, DropReason> {
-    let whole = l4_bytes.len() as u32;
-    let (header, size) = match (segmentation, l4) {
-        (Segmentation::None, _) => return Ok(whole),
-        (Segmentation::Tcp { size, .. }, L4::Tcp { .. }) if !is_fragment => {
-            (tcp::header_len(l4_bytes).ok_or(DropReason::L4Truncated)? as u32, size)
+/// What follows the IP header: its place and its length.
+#[derive(Clone, Copy)]
+struct Body<'p> {
+    packet: &'p Packet<'p>,
+    at: u16,
+    len: u32,
+}
+
+impl<'p> Body<'p> {
+    /// What goes on the wire of it: of a super-packet, one segment.
+    #[inline(always)]
+    fn wire_len(self, l4: L4, is_fragment: bool) -> Result<u32, DropReason> {
+        match self.packet.offload.segmentation {
+            Segmentation::None => Ok(self.len),
+            _ => self.segment_len(l4, is_fragment),
         }
-        (Segmentation::Udp { size }, L4::Udp { .. }) if !is_fragment => (udp::LEN as u32, size),
-        _ => return Err(DropReason::Unfragmentable),
-    };
-    Ok(whole.min(header + u32::from(size)))
+    }
+
+    #[inline(never)]
+    fn segment_len(self, l4: L4, is_fragment: bool) -> Result<u32, DropReason> {
+        let (header, size) = match (self.packet.offload.segmentation, l4) {
+            (Segmentation::Tcp { size, .. }, L4::Tcp { .. }) if !is_fragment => {
+                (tcp::header_len(self.bytes()).ok_or(DropReason::L4Truncated)? as u32, size)
+            }
+            (Segmentation::Udp { size }, L4::Udp { .. }) if !is_fragment => (udp::LEN as u32, size),
+            _ => return Err(DropReason::Unfragmentable),
+        };
+        Ok(self.len.min(header + u32::from(size)))
+    }
+
+    fn bytes(self) -> &'p [u8] {
+        let at = usize::from(self.at);
+        self.packet.bytes().get(at..at + self.len as usize).unwrap_or_default()
+    }
 }
 
 /// A packet too large for `limit` is cut into fragments. A TCP super-packet needs none: a device cuts it
@@ -134,24 +166,17 @@ fn wire_payload(
 /// segments that its peer made. Datagrams have bounds that must be kept: a super-packet of them has to
 /// be cut into datagrams first ([`super::segment`]).
 #[cold]
-fn cut(
-    wire_len: u32,
-    ip_header: u32,
-    limit: u32,
-    l4_bytes: &[u8],
-    segmentation: Segmentation,
-) -> Result<Fit, DropReason> {
-    match segmentation {
-        Segmentation::None => Ok(Fit { wire_len, whole: Whole::Split(limit), segmentation }),
-        Segmentation::Tcp { ecn, .. } => {
-            let header = tcp::header_len(l4_bytes).ok_or(DropReason::L4Truncated)? as u32;
+fn cut(wire_len: u32, ip_header: u32, limit: u32, body: Body<'_>) -> Result<Fit, DropReason> {
+    match body.packet.offload.segmentation {
+        Segmentation::None => Ok(Fit { wire_len, whole: Whole::Split(limit), segment_size: None }),
+        Segmentation::Tcp { .. } => {
+            let header = tcp::header_len(body.bytes()).ok_or(DropReason::L4Truncated)? as u32;
             let room = limit.saturating_sub(ip_header + header);
             let size = u16::try_from(room).unwrap_or(u16::MAX);
             if size == 0 {
                 return Err(DropReason::Unfragmentable);
             }
-            let segmentation = Segmentation::Tcp { size, ecn };
-            Ok(Fit { wire_len: ip_header + header + u32::from(size), whole: Whole::Yes, segmentation })
+            Ok(Fit { segment_size: Some(size), ..Fit::whole(ip_header + header + u32::from(size)) })
         }
         Segmentation::Udp { .. } => Err(DropReason::Unfragmentable),
     }

@@ -22,7 +22,7 @@ const DF_CLEAR_MAX: u32 = 1260;
 /// `ttl`, `ptb_sent` (answered with [`mtu::packet_too_big`]), `icmp_unknown_type`, `icmp_single_hop`,
 /// `frag_icmp`, `unsupported_proto`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
 /// [`super::segment`] first. The packet is unchanged then.
-#[inline]
+#[inline(always)]
 pub fn translate(
     packet: &mut Packet<'_>,
     view: &Ipv6View,
@@ -36,12 +36,11 @@ pub fn translate(
         return Err(DropReason::TtlExceeded);
     }
     let l4_at = usize::from(view.l4_offset);
-    let l4_bytes = packet.bytes().get(l4_at..view.total_len as usize).ok_or(DropReason::BadLength)?;
-    let len = ipv4::LEN + l4_bytes.len();
-    let fit = mtu::fit_6to4(view, l4, l4_bytes, packet.offload.segmentation, settings)?;
+    let l4_len = (view.total_len as usize).checked_sub(l4_at).ok_or(DropReason::BadLength)?;
+    let fit = mtu::fit_6to4(view, l4, packet, settings)?;
     let header = ipv4::Header {
         tos: settings.tos_6to4.unwrap_or(view.traffic_class),
-        total_len: u16::try_from(len).map_err(|_| too_long(packet))?,
+        total_len: u16::try_from(ipv4::LEN + l4_len).map_err(|_| too_long(packet))?,
         id: view.fragment.map_or(id, |f| f.id as u16), // RFC 7915 5.1.1: the low 16 bits
         flags: flags(view, fit.wire_len),
         ttl: view.hop_limit - 1,
@@ -51,11 +50,8 @@ pub fn translate(
     };
 
     let partial = transport::partial_field(&packet.offload, l4_at)?;
-    let shrink = l4_at as isize - ipv4::LEN as isize;
-    packet.shift_start(shrink)?;
-    packet.truncate(len);
-    packet.shift_checksum_start(-shrink);
-    packet.offload.segmentation = fit.segmentation;
+    packet.replace_header(l4_at, ipv4::LEN, l4_len)?;
+    fit.shrink_segments(&mut packet.offload);
     let must_complete = fit.whole != Whole::Yes || proto == proto::ICMP;
 
     let bytes = packet.bytes_mut();
@@ -66,19 +62,14 @@ pub fn translate(
             return Ok(fit.whole);
         }
     }
-    finish_slow(packet, (view.src, view.dst), l4, to, partial);
+    finish_slow(packet, (view.src, view.dst), l4, *to, partial);
     Ok(fit.whole)
 }
 
 /// The transport part of packets whose checksum must be complete: echo messages, and what will be cut.
+/// Addresses come by value: by reference they would be in memory for every packet.
 #[inline(never)]
-fn finish_slow(
-    packet: &mut Packet<'_>,
-    from: (Ipv6Addr, Ipv6Addr),
-    l4: L4,
-    to: &To4,
-    partial: Option<usize>,
-) {
+fn finish_slow(packet: &mut Packet<'_>, from: (Ipv6Addr, Ipv6Addr), l4: L4, to: To4, partial: Option<usize>) {
     if let L4::Echo { request, id } = l4 {
         packet.complete_checksum();
         let l4_bytes = packet.bytes_mut().get_mut(ipv4::LEN..).unwrap_or_default();
@@ -95,6 +86,9 @@ fn finish_slow(
 /// The IPv4 protocol, or why the packet has none.
 #[inline]
 fn protocol(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
+    if matches!(l4, L4::Tcp { .. } | L4::Udp { .. }) {
+        return Ok(view.proto);
+    }
     match view.proto {
         proto::ICMPV6 => icmp(view, l4),
         proto::IGMP => Err(DropReason::IcmpSingleHop),

@@ -153,8 +153,8 @@ impl Tables {
     }
 
     #[inline(always)]
-    pub(crate) fn find_session(&self, hash: u64, inside: &Inside, remote: Endpoint4) -> Option<RecordId> {
-        self.sessions.find(hash, |id| self.get(id).is(inside, remote))
+    pub(crate) fn find_session(&self, hash: u64, inside: Inside, remote: Endpoint4) -> Option<RecordId> {
+        self.sessions.find(hash, move |id| self.get(id).is(&inside, remote))
     }
 
     /// The primary record of the binding of `inside`.
@@ -210,7 +210,7 @@ impl Tables {
             return None;
         }
         let inside = first.inside();
-        self.find_session(self.session_hash(&inside, remote), &inside, remote)
+        self.find_session(self.session_hash(&inside, remote), inside, remote)
     }
 
     /// A session of the binding of `inside` with `remote`, whatever the port: the one that filtering by

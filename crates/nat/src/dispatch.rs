@@ -10,10 +10,11 @@ use crate::nat64::{self, From6, Nat64, Query};
 use crate::pool6::Owner;
 use crate::step::Step;
 use crate::time::Instant;
-use gatun_wire::hdr::ipv4;
+use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
 
 const IPV4_LEN: u16 = ipv4::LEN as u16;
+const IPV6_LEN: u16 = ipv6::LEN as u16;
 
 /// Which way a packet goes, by its first four bits.
 #[inline]
@@ -57,7 +58,7 @@ impl Core {
         // The fixed header alone, and a transport known: of what is inlined here, all that is there for
         // extension headers, fragments and echo messages falls away.
         let bytes = packet.bytes();
-        let view = Ipv6View::parse_fixed(bytes)?;
+        let view = Ipv6View { l4_offset: IPV6_LEN, fragment: None, ..Ipv6View::parse_fixed(bytes)? };
         let l4 = view.l4(bytes)?;
         let from = From6 { view, l4, instance: owner.instance, pool6: owner.pool6 };
         match (l4, Query::of(l4, true)) {
@@ -118,6 +119,8 @@ impl Core {
         let bytes = packet.bytes();
         let view = Ipv4View::parse(bytes)?;
         if let (IPV4_LEN, None) = (view.l4_offset, view.fragment) {
+            // As above: said so that it is seen.
+            let view = Ipv4View { l4_offset: IPV4_LEN, fragment: None, ..view };
             let l4 = view.l4(bytes)?;
             if let (L4::Tcp { .. } | L4::Udp { .. }, Some(query)) = (l4, Query::of(l4, false)) {
                 let (nats, from) = (&self.nat64, From4 { view, l4, place });

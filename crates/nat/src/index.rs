@@ -129,9 +129,10 @@ impl Index {
         slots(bucket.matches(tag(hash, 0))).next().map(|slot| bucket.id(slot))
     }
 
-    /// The entry of this hash for which `eq` holds.
+    /// The entry of this hash for which `eq` holds. A copy of `eq` goes to what is not inlined, so that
+    /// what it compares with may stay in registers.
     #[inline(always)]
-    pub fn find(&self, hash: u64, mut eq: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, hash: u64, eq: impl Fn(u32) -> bool + Copy) -> Option<u32> {
         let bucket = self.buckets.get(self.home(hash))?;
         for slot in slots(bucket.matches(tag(hash, 0))) {
             let id = bucket.id(slot);
@@ -143,7 +144,7 @@ impl Index {
     }
 
     #[cold]
-    fn find_further(&self, hash: u64, eq: impl FnMut(u32) -> bool) -> Option<u32> {
+    fn find_further(&self, hash: u64, eq: impl Fn(u32) -> bool) -> Option<u32> {
         let at = self.locate(hash, eq, 1)?;
         self.buckets.get(at.bucket).map(|b| b.id(at.slot))
     }
@@ -230,7 +231,7 @@ impl Index {
     }
 
     /// Where the entry of this hash lies for which `eq` holds, at least `skip` buckets from home.
-    fn locate(&self, hash: u64, mut eq: impl FnMut(u32) -> bool, skip: usize) -> Option<Place> {
+    fn locate(&self, hash: u64, eq: impl Fn(u32) -> bool, skip: usize) -> Option<Place> {
         for (i, bucket) in self.way(self.home(hash), skip).enumerate() {
             let b = self.buckets.get(bucket)?;
             let distance = i + skip;

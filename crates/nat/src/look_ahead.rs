@@ -37,12 +37,11 @@ pub(crate) enum Hint {
 pub(crate) fn lines(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
     for (hint, packet) in hints.iter_mut().zip(burst) {
         let bytes = packet.bytes();
-        *hint = match bytes.first().map(|b| b >> 4) {
-            Some(6) => six(bytes, core),
-            Some(4) => four(bytes, core),
-            _ => None,
+        match bytes.first().map(|b| b >> 4) {
+            Some(6) => *hint = six(bytes, core).unwrap_or(Hint::None),
+            Some(4) => *hint = four(bytes, core).unwrap_or(Hint::None),
+            _ => *hint = Hint::None,
         }
-        .unwrap_or(Hint::None);
     }
 }
 
@@ -78,9 +77,7 @@ fn six(bytes: &[u8], core: &Core) -> Option<Hint> {
     let src = Ipv6Addr::from(*h.get(8..)?.first_chunk::<16>()?);
     let dst = Ipv6Addr::from(*h.get(24..)?.first_chunk::<16>()?);
     let Some((prefix, owner)) = core.owners.of(dst) else {
-        for s in &core.siit {
-            s.prefetch6(src, dst);
-        }
+        stateless6(core, src, dst);
         return None;
     };
     let inside = Inside { addr: src, port: be16(h[40], h[41]), transport, instance: owner.instance };
@@ -97,9 +94,7 @@ fn four(bytes: &[u8], core: &Core) -> Option<Hint> {
     let tables = &core.shared.tables;
     let Some(place) = tables.locate(dst) else {
         let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
-        for s in &core.siit {
-            s.prefetch4(src, dst);
-        }
+        stateless4(core, src, dst);
         return None;
     };
     if h[0] != 0x45 {
@@ -108,6 +103,16 @@ fn four(bytes: &[u8], core: &Core) -> Option<Hint> {
     let (transport, port) = (transport(h[9])?, be16(h[22], h[23]));
     tables.prefetch_binding(place, transport, port);
     Some(Hint::Binding { place, transport, port })
+}
+
+#[inline(never)]
+fn stateless6(core: &Core, src: Ipv6Addr, dst: Ipv6Addr) {
+    core.siit.iter().for_each(|s| s.prefetch6(src, dst));
+}
+
+#[inline(never)]
+fn stateless4(core: &Core, src: Ipv4Addr, dst: Ipv4Addr) {
+    core.siit.iter().for_each(|s| s.prefetch4(src, dst));
 }
 
 #[inline]

@@ -29,7 +29,6 @@ impl From<DropReason> for Refused {
 pub(crate) type Admitted<'n> = (&'n Nat64, To6);
 
 /// Decides on a query from `remote` to the pool address at `place`, and updates its session.
-#[inline(always)]
 pub(crate) fn admit<'n>(
     nats: &'n [Nat64],
     sh: &mut Shared,
@@ -38,27 +37,44 @@ pub(crate) fn admit<'n>(
     query: &Query,
     remote: Endpoint4,
 ) -> Result<Admitted<'n>, Refused> {
-    let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
-        return Err(unbound(sh, place, *query, remote));
-    };
-    let nat = instance_of(nats, sh, primary)?;
-    let found = sh.tables.session_of_binding(primary, remote);
-    if let Some(id) = nat.alive(&mut sh.tables, found, now) {
-        let session = sh.tables.get_mut(id);
-        nat.update(session, Side::V4, query, now);
-        let to = inbound_of(session, query.transport, nat.prefix(session.pool6));
-        return Ok((nat, to));
+    match session_at(nats, sh, now, place, query, remote) {
+        Some((nat, id)) => Ok((nat, by_session(nat, sh, now, query, id))),
+        None => without_session(nats, sh, now, place, query, remote),
     }
-    without_session(nat, sh, now, place, *query, remote)
 }
 
-fn instance_of<'n>(nats: &'n [Nat64], sh: &Shared, id: RecordId) -> Result<&'n Nat64, DropReason> {
-    nats.get(usize::from(sh.tables.get(id).instance)).ok_or(DropReason::NoBib)
+/// The session of a query from `remote` to the pool address at `place`, and its instance.
+#[inline(always)]
+pub(crate) fn session_at<'n>(
+    nats: &'n [Nat64],
+    sh: &mut Shared,
+    now: Instant,
+    place: Place,
+    query: &Query,
+    remote: Endpoint4,
+) -> Option<(&'n Nat64, RecordId)> {
+    let primary = sh.tables.binding_at(place, query.transport, query.dst_port)?;
+    let nat = instance_of(nats, sh, primary)?;
+    let found = sh.tables.session_of_binding(primary, remote);
+    Some((nat, nat.alive(&mut sh.tables, found, now)?))
+}
+
+/// Updates a session, and gives the packet its inside addresses and ports.
+#[inline(always)]
+pub(crate) fn by_session(nat: &Nat64, sh: &mut Shared, now: Instant, query: &Query, id: RecordId) -> To6 {
+    let session = sh.tables.get_mut(id);
+    nat.update(session, Side::V4, query, now);
+    inbound_of(session, query.transport, nat.prefix(session.pool6))
+}
+
+#[inline(always)]
+fn instance_of<'n>(nats: &'n [Nat64], sh: &Shared, id: RecordId) -> Option<&'n Nat64> {
+    nats.get(usize::from(sh.tables.get(id).instance))
 }
 
 /// Nothing is bound there (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
 #[cold]
-fn unbound(sh: &Shared, place: Place, query: Query, remote: Endpoint4) -> Refused {
+fn unbound(sh: &Shared, place: Place, query: &Query, remote: Endpoint4) -> Refused {
     if special::illegal_source4(remote.0) {
         return Refused::Drop(DropReason::SourceMartian);
     }
@@ -71,25 +87,26 @@ fn unbound(sh: &Shared, place: Place, query: Query, remote: Endpoint4) -> Refuse
     Refused::Drop(DropReason::NoBib)
 }
 
-/// A binding without a session for this remote endpoint.
+/// No binding, or one without a session for this remote endpoint.
 #[cold]
-fn without_session<'n>(
-    nat: &'n Nat64,
+pub(crate) fn without_session<'n>(
+    nats: &'n [Nat64],
     sh: &mut Shared,
     now: Instant,
     place: Place,
-    query: Query,
+    query: &Query,
     remote: Endpoint4,
 ) -> Result<Admitted<'n>, Refused> {
     // A session that was found dead may have taken its binding with it.
     let Some(primary) = sh.tables.binding_at(place, query.transport, query.dst_port) else {
         return Err(unbound(sh, place, query, remote));
     };
+    let nat = instance_of(nats, sh, primary).ok_or(DropReason::NoBib)?;
     // Who has a session has passed this check.
     if special::illegal_source4(remote.0) {
         return Err(DropReason::SourceMartian.into());
     }
-    let opens = Nat64::may_open(&query)?;
+    let opens = Nat64::may_open(query)?;
     let allowed = match nat.filtering {
         Filtering::EndpointIndependent => true,
         Filtering::AddressDependent => nat.knows_peer(sh, primary, remote, now),

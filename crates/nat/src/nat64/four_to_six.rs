@@ -28,16 +28,39 @@ pub(crate) fn query(
     from: &From4,
     query: &Query,
 ) -> Result<Step, DropReason> {
+    // A packet that ends here changes no state.
+    if from.view.ttl <= 1 {
+        return Err(DropReason::TtlExceeded);
+    }
+    // As in the other direction, a known session's addresses must not come in a `Result`.
     let remote = (from.view.src, query.src_port);
-    match decide(nats, sh, now, from, query, remote) {
+    match filter::session_at(nats, sh, now, from.place, query, remote) {
+        Some((nat, id)) => {
+            let to = filter::by_session(nat, sh, now, query, id);
+            wire::translate(packet, &from.view, from.l4, &to, &nat.settings).map(Step::forward)
+        }
+        None => first_of_session(nats, sh, now, packet, *from, *query),
+    }
+}
+
+#[cold]
+fn first_of_session(
+    nats: &[Nat64],
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: From4,
+    query: Query,
+) -> Result<Step, DropReason> {
+    let remote = (from.view.src, query.src_port);
+    match filter::without_session(nats, sh, now, from.place, &query, remote) {
         Ok((nat, to)) => wire::translate(packet, &from.view, from.l4, &to, &nat.settings).map(Step::forward),
         Err(Refused::Drop(reason)) => Err(reason),
-        Err(Refused::Hold(_)) => hold_syn(nats, sh, now, packet, *from, *query),
+        Err(Refused::Hold(_)) => hold_syn(nats, sh, now, packet, &from, &query),
     }
 }
 
 /// Filters and updates, and computes the outgoing addresses and ports.
-#[inline(always)]
 pub(crate) fn decide<'n>(
     nats: &'n [Nat64],
     sh: &mut Shared,
@@ -46,7 +69,6 @@ pub(crate) fn decide<'n>(
     query: &Query,
     remote: Endpoint4,
 ) -> Result<(&'n Nat64, To6), Refused> {
-    // A packet that ends here changes no state.
     if from.view.ttl <= 1 {
         return Err(DropReason::TtlExceeded.into());
     }
@@ -55,14 +77,13 @@ pub(crate) fn decide<'n>(
 
 /// RFC 6146 3.5.2.2, RFC 5382 REQ-4: an unsolicited SYN waits six seconds for the inside to open the
 /// connection itself; only then it is answered.
-#[cold]
 fn hold_syn(
     nats: &[Nat64],
     sh: &mut Shared,
     now: Instant,
     packet: &Packet<'_>,
-    from: From4,
-    query: Query,
+    from: &From4,
+    query: &Query,
 ) -> Result<Step, DropReason> {
     let remote = (from.view.src, query.src_port);
     let mut of_pool = nats.iter().filter(|n| sh.tables.pool_of(n.index) == from.place.pool);

@@ -246,7 +246,7 @@ impl Nat64 {
     }
 
     /// A session that a look-up found, if it is still alive at `now`.
-    #[inline]
+    #[inline(always)]
     fn alive(&self, tables: &mut Tables, found: Option<RecordId>, now: Instant) -> Option<RecordId> {
         let id = found?;
         if !tables.get(id).expires().has_come(Tick::at(now)) || self.outlive(tables, id, now) {

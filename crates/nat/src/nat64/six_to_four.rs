@@ -4,13 +4,13 @@ use super::{From6, Nat64, Query, hairpin, inside_of, outbound_of, set_prefix};
 use crate::bib::Opening;
 use crate::counters::Direction;
 use crate::plan::Transport;
-use crate::session::{Endpoint4, Inside};
+use crate::session::{Endpoint4, Inside, RecordId};
 use crate::shared::Shared;
 use crate::special;
 use crate::step::Step;
 use crate::tcp_fsm::{Side, TcpState};
 use crate::time::Instant;
-use gatun_wire::rfc7915::six_to_four as wire;
+use gatun_wire::rfc7915::{address_delta_6to4, six_to_four as wire};
 use gatun_wire::{DropReason, Packet, Ports, To4};
 
 /// The inside and remote transport addresses of a query.
@@ -21,6 +21,9 @@ pub(crate) fn endpoints(nat: &Nat64, from: &From6, query: &Query) -> (Inside, En
 }
 
 /// Translates a query from inside: a whole packet, or a first fragment. `hash` is its session's.
+///
+/// Addresses of a known session go from its record to the packet through registers; `decide`, which can
+/// fail, would give them back through memory: written in halves and read as a whole, 20 ns a packet.
 #[inline(always)]
 pub(crate) fn query(
     nats: &[Nat64],
@@ -32,16 +35,20 @@ pub(crate) fn query(
     hash: u64,
 ) -> Result<Step, DropReason> {
     let Some(nat) = nats.get(usize::from(from.instance)) else { return Err(DropReason::NoSession) };
-    let to = decide(nat, sh, now, from, query, hash)?;
-    if let Some(place) = sh.tables.locate(to.dst) {
-        return hairpin::query(nats, sh, now, packet, *from, *query, to, place);
+    // A packet that ends here changes no state.
+    if from.view.hop_limit <= 1 {
+        return Err(DropReason::TtlExceeded);
     }
-    let id = sh.idents.next(hash);
-    wire::translate(packet, &from.view, from.l4, &to, id, &nat.settings).map(Step::forward)
+    match session_of(nat, sh, now, from, query, hash) {
+        Some(id) => {
+            let to = by_session(nat, sh, now, from, query, id);
+            send(nats, nat, sh, now, packet, from, query, &to, hash)
+        }
+        None => first_of_session(nats, nat, sh, now, packet, *from, *query, hash),
+    }
 }
 
 /// Filters and updates, and computes the outgoing addresses and ports (RFC 6146 3.5, 3.6).
-#[inline(always)]
 pub(crate) fn decide(
     nat: &Nat64,
     sh: &mut Shared,
@@ -54,31 +61,82 @@ pub(crate) fn decide(
     if from.view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded);
     }
+    match session_of(nat, sh, now, from, query, hash) {
+        Some(id) => Ok(by_session(nat, sh, now, from, query, id)),
+        None => without_session(nat, sh, now, from, query),
+    }
+}
+
+#[inline(always)]
+fn session_of(
+    nat: &Nat64,
+    sh: &mut Shared,
+    now: Instant,
+    from: &From6,
+    query: &Query,
+    hash: u64,
+) -> Option<RecordId> {
     let (inside, remote) = endpoints(nat, from, query);
-    let found = sh.tables.find_session(hash, &inside, remote);
-    let to = match nat.alive(&mut sh.tables, found, now) {
-        Some(id) => {
-            let session = sh.tables.get_mut(id);
-            nat.update(session, Side::V6, query, now);
-            if session.pool6 != from.pool6 {
-                set_prefix(session, from.pool6, nat.prefix(from.pool6));
-            }
-            outbound_of(session, query.transport)
-        }
-        None => without_session(nat, sh, now, *from, *query)?,
-    };
-    Ok(exact(nat, from, to))
+    let found = sh.tables.find_session(hash, inside, remote);
+    nat.alive(&mut sh.tables, found, now)
+}
+
+/// Updates a session, and gives the packet its outside addresses and ports.
+#[inline(always)]
+fn by_session(nat: &Nat64, sh: &mut Shared, now: Instant, from: &From6, query: &Query, id: RecordId) -> To4 {
+    let session = sh.tables.get_mut(id);
+    nat.update(session, Side::V6, query, now);
+    if session.pool6 != from.pool6 {
+        set_prefix(session, from.pool6, nat.prefix(from.pool6));
+    }
+    exact(nat, from, outbound_of(session, query.transport))
+}
+
+#[inline(always)]
+#[allow(clippy::too_many_arguments)]
+fn send(
+    nats: &[Nat64],
+    nat: &Nat64,
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: &From6,
+    query: &Query,
+    to: &To4,
+    hash: u64,
+) -> Result<Step, DropReason> {
+    if let Some(place) = sh.tables.locate(to.dst) {
+        return hairpin::query(nats, sh, now, packet, *from, *query, *to, place);
+    }
+    let id = sh.idents.next(hash);
+    wire::translate(packet, &from.view, from.l4, to, id, &nat.settings).map(Step::forward)
+}
+
+#[cold]
+#[allow(clippy::too_many_arguments)]
+fn first_of_session(
+    nats: &[Nat64],
+    nat: &Nat64,
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: From6,
+    query: Query,
+    hash: u64,
+) -> Result<Step, DropReason> {
+    let to = without_session(nat, sh, now, &from, &query)?;
+    send(nats, nat, sh, now, packet, &from, &query, &to, hash)
 }
 
 /// The same addresses with a delta for the destination as it really is: a suffix that is not zero is
 /// ignored (RFC 6052 2.2), but the checksum covers it.
 #[inline(always)]
-pub(crate) fn exact(nat: &Nat64, from: &From6, to: To4) -> To4 {
+fn exact(nat: &Nat64, from: &From6, to: To4) -> To4 {
     let prefix = nat.prefix(from.pool6);
     if prefix.len() == 96 || prefix.embed(to.dst) == from.view.dst {
         return to;
     }
-    To4::new((from.view.src, from.view.dst), (to.src, to.dst), to.ports)
+    To4 { addresses: address_delta_6to4((from.view.src, from.view.dst), (to.src, to.dst)), ..to }
 }
 
 /// RFC 6146 3.5.1, 3.5.2.2 (CLOSED) and 3.5.3: a packet from inside without session.
@@ -87,10 +145,10 @@ fn without_session(
     nat: &Nat64,
     sh: &mut Shared,
     now: Instant,
-    from: From6,
-    query: Query,
+    from: &From6,
+    query: &Query,
 ) -> Result<To4, DropReason> {
-    let (inside, remote) = endpoints(nat, &from, &query);
+    let (inside, remote) = endpoints(nat, from, query);
     // Who has a session has passed these checks.
     nat.check_source(from.view.src)?;
     if query.transport == Transport::Icmp && !nat.icmp_queries {
@@ -100,8 +158,8 @@ fn without_session(
         return Err(DropReason::DestinationMartian);
     }
     nat.check_embedded(from.pool6, remote.0)?;
-    if !Nat64::may_open(&query)? {
-        return by_binding(nat, sh, &inside, remote, &query, from.pool6);
+    if !Nat64::may_open(query)? {
+        return by_binding(nat, sh, &inside, remote, query, from.pool6).map(|to| exact(nat, from, to));
     }
     let wanted = held_syn_from(sh, &inside, remote);
     let subscriber = nat.subscriber(inside.addr);
@@ -112,9 +170,9 @@ fn without_session(
     if wanted.is_some() {
         // The held SYN had begun the connection: V4_INIT, and now comes the inside's SYN.
         session.state = TcpState::V4Init as u8;
-        nat.update(session, Side::V6, &query, now);
+        nat.update(session, Side::V6, query, now);
     }
-    Ok(outbound_of(session, query.transport))
+    Ok(exact(nat, from, outbound_of(session, query.transport)))
 }
 
 /// Where a SYN from `remote` is held that this inside host's connection answers: the outside address and

@@ -84,8 +84,8 @@ pub(super) fn fit_6to4(
     packet: &Packet<'_>,
     settings: &Settings,
 ) -> Result<Fit, DropReason> {
-    let body = Body { packet, at: view.l4_offset, len: view.total_len - u32::from(view.l4_offset) };
-    let payload = body.wire_len(l4, view.fragment.is_some())?;
+    let (at, len) = (view.l4_offset, view.total_len - u32::from(view.l4_offset));
+    let payload = wire_payload(packet, at, len, l4, view.fragment.is_some())?;
     let wire_len = ipv4::LEN as u32 + payload;
     if wire_len <= settings.mtu4 {
         return Ok(Fit::whole(wire_len));
@@ -95,7 +95,7 @@ pub(super) fn fit_6to4(
     if u32::from(view.l4_offset) + payload > packet_too_big(settings) {
         return Err(DropReason::TooBig6);
     }
-    cut(wire_len, ipv4::LEN as u32, settings.mtu4, body)
+    cut(wire_len, ipv4::LEN as u32, settings.mtu4, l4_bytes(packet, at, len), packet.offload.segmentation)
 }
 
 /// Measures an IPv4 packet as IPv6 packet. `wire_len` is without a Fragment header that cutting adds.
@@ -106,8 +106,8 @@ pub(super) fn fit_4to6(
     packet: &Packet<'_>,
     settings: &Settings,
 ) -> Result<Fit, DropReason> {
-    let body = Body { packet, at: view.l4_offset, len: view.total_len - u32::from(view.l4_offset) };
-    let payload = body.wire_len(l4, view.fragment.is_some())?;
+    let (at, len) = (view.l4_offset, view.total_len - u32::from(view.l4_offset));
+    let payload = wire_payload(packet, at, len, l4, view.fragment.is_some())?;
     let header = ipv4::LEN as u32 + overhead(view.fragment.is_some());
     let wire_len = header + payload;
     if view.dont_fragment {
@@ -122,43 +122,43 @@ pub(super) fn fit_4to6(
     if wire_len <= limit {
         return Ok(Fit::whole(wire_len));
     }
-    cut(wire_len, header, limit, body)
+    cut(wire_len, header, limit, l4_bytes(packet, at, len), packet.offload.segmentation)
 }
 
-/// What follows the IP header: its place and its length.
-#[derive(Clone, Copy)]
-struct Body<'p> {
-    packet: &'p Packet<'p>,
+/// Bytes of `l4` that go on the wire: of a super-packet, those of one segment.
+#[inline(always)]
+fn wire_payload(
+    packet: &Packet<'_>,
     at: u16,
     len: u32,
+    l4: L4,
+    is_fragment: bool,
+) -> Result<u32, DropReason> {
+    match packet.offload.segmentation {
+        Segmentation::None => Ok(len),
+        segmentation => segment_payload(l4_bytes(packet, at, len), l4, is_fragment, segmentation),
+    }
 }
 
-impl<'p> Body<'p> {
-    /// What goes on the wire of it: of a super-packet, one segment.
-    #[inline(always)]
-    fn wire_len(self, l4: L4, is_fragment: bool) -> Result<u32, DropReason> {
-        match self.packet.offload.segmentation {
-            Segmentation::None => Ok(self.len),
-            _ => self.segment_len(l4, is_fragment),
+#[inline(never)]
+fn segment_payload(
+    l4_bytes: &[u8],
+    l4: L4,
+    is_fragment: bool,
+    segmentation: Segmentation,
+) -> Result<u32, DropReason> {
+    let (header, size) = match (segmentation, l4) {
+        (Segmentation::Tcp { size, .. }, L4::Tcp { .. }) if !is_fragment => {
+            (tcp::header_len(l4_bytes).ok_or(DropReason::L4Truncated)? as u32, size)
         }
-    }
+        (Segmentation::Udp { size }, L4::Udp { .. }) if !is_fragment => (udp::LEN as u32, size),
+        _ => return Err(DropReason::Unfragmentable),
+    };
+    Ok((l4_bytes.len() as u32).min(header + u32::from(size)))
+}
 
-    #[inline(never)]
-    fn segment_len(self, l4: L4, is_fragment: bool) -> Result<u32, DropReason> {
-        let (header, size) = match (self.packet.offload.segmentation, l4) {
-            (Segmentation::Tcp { size, .. }, L4::Tcp { .. }) if !is_fragment => {
-                (tcp::header_len(self.bytes()).ok_or(DropReason::L4Truncated)? as u32, size)
-            }
-            (Segmentation::Udp { size }, L4::Udp { .. }) if !is_fragment => (udp::LEN as u32, size),
-            _ => return Err(DropReason::Unfragmentable),
-        };
-        Ok(self.len.min(header + u32::from(size)))
-    }
-
-    fn bytes(self) -> &'p [u8] {
-        let at = usize::from(self.at);
-        self.packet.bytes().get(at..at + self.len as usize).unwrap_or_default()
-    }
+fn l4_bytes<'p>(packet: &'p Packet<'_>, at: u16, len: u32) -> &'p [u8] {
+    packet.bytes().get(usize::from(at)..usize::from(at) + len as usize).unwrap_or_default()
 }
 
 /// A packet too large for `limit` is cut into fragments. A TCP super-packet needs none: a device cuts it
@@ -166,11 +166,17 @@ impl<'p> Body<'p> {
 /// segments that its peer made. Datagrams have bounds that must be kept: a super-packet of them has to
 /// be cut into datagrams first ([`super::segment`]).
 #[cold]
-fn cut(wire_len: u32, ip_header: u32, limit: u32, body: Body<'_>) -> Result<Fit, DropReason> {
-    match body.packet.offload.segmentation {
+fn cut(
+    wire_len: u32,
+    ip_header: u32,
+    limit: u32,
+    l4_bytes: &[u8],
+    segmentation: Segmentation,
+) -> Result<Fit, DropReason> {
+    match segmentation {
         Segmentation::None => Ok(Fit { wire_len, whole: Whole::Split(limit), segment_size: None }),
         Segmentation::Tcp { .. } => {
-            let header = tcp::header_len(body.bytes()).ok_or(DropReason::L4Truncated)? as u32;
+            let header = tcp::header_len(l4_bytes).ok_or(DropReason::L4Truncated)? as u32;
             let room = limit.saturating_sub(ip_header + header);
             let size = u16::try_from(room).unwrap_or(u16::MAX);
             if size == 0 {

@@ -29,6 +29,7 @@ use crate::{Counters, Instant, Plan, Reply, Verdict};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use gatun_mem::OutOfMemory;
 use gatun_mem::hash::Hasher64;
@@ -68,7 +69,7 @@ pub(crate) struct Core {
     pub(crate) shared: Shared,
     pub(crate) nat64: Vec<Nat64>,
     pub(crate) owners: Owners,
-    pub(crate) siit: Vec<SiitState>,
+    pub(crate) siit: Arc<[SiitState]>,
     /// For packets of no instance.
     pub(crate) settings: Settings,
     pub(crate) scratch: Scratch,
@@ -104,6 +105,22 @@ impl Nat {
     /// # Errors
     /// Where the plan contradicts itself, or memory is short.
     pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
+        let siit = plan.siit.iter().map(|s| {
+            SiitState::new(s, plan.own4, plan.own6).map_err(|e| BuildError(format!("siit {:?}: {e}", s.name)))
+        });
+        Self::build(plan, seed, siit.collect::<Result<Arc<[_]>, _>>()?)
+    }
+
+    /// Another worker's engine for the plan that this one was built from. It has state of its own and shares
+    /// what never changes: a million mappings are in memory once.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn sibling(&self, plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
+        Self::build(plan, seed, Arc::clone(&self.core.siit))
+    }
+
+    fn build(plan: &Plan, seed: [u64; 4], siit: Arc<[SiitState]>) -> Result<Self, BuildError> {
         check_counts(plan)?;
         let filters = plan.nat64.iter().any(|n| n.filtering == Filtering::AddressDependent);
         let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
@@ -118,14 +135,6 @@ impl Nat {
                 })?;
             }
         }
-        let siit = plan
-            .siit
-            .iter()
-            .map(|s| {
-                SiitState::new(s, plan.own4, plan.own6)
-                    .map_err(|e| BuildError(format!("siit {:?}: {e}", s.name)))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
         let mut suppressed = [false; DropReason::COUNT];
         for reason in &plan.icmp.suppressed {
             suppressed[*reason as usize] = true;

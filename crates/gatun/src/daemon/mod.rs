@@ -84,10 +84,17 @@ fn start_workers(
     events: &Sender<Event>,
 ) -> anyhow::Result<Vec<Running>> {
     let clock = Clock::new();
+    let mut engines: Vec<Nat> = Vec::new();
+    let queues: Vec<_> = queues.collect();
+    for _ in &queues {
+        let nat = match engines.first() {
+            None => Nat::new(plan, seed()?),
+            Some(first) => first.sibling(plan, seed()?),
+        };
+        engines.push(nat.map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?);
+    }
     let mut built = Vec::new();
-    for queue in queues {
-        let nat =
-            Nat::new(plan, seed()?).map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?;
+    for (nat, queue) in engines.into_iter().zip(queues) {
         built.push(Worker::new(nat, Box::new(queue) as Box<dyn Backend>, clock)?);
     }
     let mut running = Vec::new();

@@ -7,7 +7,6 @@
 
 use crate::bib::Tables;
 use crate::counters::{Count, Direction};
-use crate::dispatch::direction;
 use crate::emit::Emit;
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
@@ -232,7 +231,7 @@ impl Core {
             }
             self.shared.emit.after = rx.packets as usize;
             let bytes = packet.len();
-            let direction = direction(packet);
+            let direction = hint.direction(packet);
             rx.add(bytes);
             *verdict = match self.dispatch(now, packet, hint) {
                 Ok(Step::Forward { whole: Whole::Yes, hairpinned: false }) => {

@@ -3,6 +3,8 @@
 //! about state is a hint; whose an address is does not change within a burst.
 
 use crate::bib::{Place, Tables};
+use crate::counters::Direction;
+use crate::dispatch::direction;
 use crate::engine::Core;
 use crate::plan::Transport;
 use crate::pool6::Owner;
@@ -28,6 +30,18 @@ pub(crate) enum Hint {
         transport: Transport,
         port: u16,
     },
+}
+
+impl Hint {
+    /// Which way the packet goes, without reading it again where the hint tells.
+    #[inline(always)]
+    pub(crate) fn direction(&self, packet: &Packet<'_>) -> Direction {
+        match self {
+            Hint::Session { .. } => Direction::SixToFour,
+            Hint::Binding { .. } => Direction::FourToSix,
+            Hint::None => direction(packet),
+        }
+    }
 }
 
 /// The first pass over a burst: asks for the line that each packet's look-up begins with.

@@ -98,7 +98,7 @@ impl Counters {
     }
 
     /// Counts what a burst has in common: `rx` packets received, and the sum of those translated. Packet
-    /// by packet it would cost eight loads and stores more.
+    /// by packet it would be two more loads and stores.
     pub(crate) fn end_burst(&mut self, rx: Count) {
         self.rx.packets += rx.packets;
         self.rx.bytes += rx.bytes;

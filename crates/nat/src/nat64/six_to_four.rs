@@ -23,7 +23,7 @@ pub(crate) fn endpoints(nat: &Nat64, from: &From6, query: &Query) -> (Inside, En
 /// Translates a query from inside: a whole packet, or a first fragment. `hash` is its session's.
 ///
 /// Addresses of a known session go from its record to the packet through registers; `decide`, which can
-/// fail, would give them back through memory: written in halves and read as a whole, 20 ns a packet.
+/// fail, would give them back through memory, written in halves and read as a whole: the processor waits then.
 #[inline(always)]
 pub(crate) fn query(
     nats: &[Nat64],

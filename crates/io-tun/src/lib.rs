@@ -5,7 +5,7 @@
 //! the same way; that is nearly all of this backend's speed.
 //!
 //! [`Tun::open`] creates or attaches, [`netlink`] sets up what the operator asked for, [`TunQueue`] is the
-//! [`gatun_io::Backend`] of one worker. Unsafe code: four ioctls, in [`mod@ioctl`].
+//! [`gatun_io::Backend`] of one worker. Unsafe code: four ioctls, in `ioctl.rs`.
 
 pub mod error;
 mod ioctl;

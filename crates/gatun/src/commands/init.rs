@@ -20,7 +20,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// nat64: many IPv6 hosts share a few IPv4 addresses. siit: one address for one, without state [nat64]
+    /// nat64: many IPv6 hosts share a few IPv4 addresses. siit: one address for one, without state [default: nat64]
     #[arg(long, value_enum)]
     mode: Option<Mode>,
     /// Translation prefix: IPv4 addresses inside IPv6 [64:ff9b::/96; for siit 2001:db8:46::/96]

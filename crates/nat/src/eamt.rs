@@ -140,9 +140,9 @@ impl Eamt {
     pub fn v4_to_v6(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
         let bits = u32::from(a);
         for t in &self.by_v4 {
-            let key = bits & mask4(t.prefix_len);
+            let key = bits & t.mask4;
             if let Some(slot) = t.find(hash4(key), |s| s.v4 == key) {
-                let suffix = u128::from(bits & !mask4(t.prefix_len));
+                let suffix = u128::from(bits & !t.mask4);
                 return Some(Ipv6Addr::from(slot.v6() | shl(suffix, slot.shift)));
             }
         }
@@ -155,7 +155,7 @@ impl Eamt {
     pub fn v6_to_v4(&self, a: Ipv6Addr) -> Option<Ipv4Addr> {
         let bits = u128::from(a);
         for t in &self.by_v6 {
-            let key = halves(bits & mask6(t.prefix_len));
+            let key = halves(bits & t.mask6);
             if let Some(slot) = t.find(hash6(key), |s| s.v6 == key) {
                 let suffix = shr(bits, slot.shift) as u32 & !mask4(32 - slot.v4_suffix_bits);
                 return Some(Ipv4Addr::from(slot.v4 | suffix));
@@ -168,7 +168,7 @@ impl Eamt {
     #[inline]
     pub fn prefetch_v4(&self, a: Ipv4Addr) {
         for t in &self.by_v4 {
-            t.prefetch(hash4(u32::from(a) & mask4(t.prefix_len)));
+            t.prefetch(hash4(u32::from(a) & t.mask4));
         }
     }
 
@@ -176,7 +176,7 @@ impl Eamt {
     #[inline]
     pub fn prefetch_v6(&self, a: Ipv6Addr) {
         for t in &self.by_v6 {
-            t.prefetch(hash6(halves(u128::from(a) & mask6(t.prefix_len))));
+            t.prefetch(hash6(halves(u128::from(a) & t.mask6)));
         }
     }
 
@@ -185,7 +185,7 @@ impl Eamt {
     pub fn covers_v4(&self, a: Ipv4Addr) -> bool {
         let bits = u32::from(a);
         self.by_v4.iter().any(|t| {
-            let key = bits & mask4(t.prefix_len);
+            let key = bits & t.mask4;
             t.find(hash4(key), |s| s.v4 == key).is_some()
         })
     }
@@ -218,10 +218,15 @@ impl Slot {
     }
 }
 
+/// A bucket without a free slot: what is not in it may be in the next.
+struct Full;
+
 /// The entries of one prefix length, hashed to buckets of eight.
 #[derive(Debug)]
 struct Table {
     prefix_len: u8,
+    mask4: u32,
+    mask6: u128,
     /// One byte a slot: zero where it is empty, else [`tag`] of its key.
     tags: HugeVec<u64>,
     /// Eight for each element of `tags`.
@@ -232,7 +237,8 @@ impl Table {
     /// An empty table with room for `n` entries, at most 5/8 full.
     fn new(prefix_len: u8, n: usize) -> Result<Table, OutOfMemory> {
         let buckets = n / ENTRIES_PER_BUCKET + 1;
-        Ok(Table { prefix_len, tags: HugeVec::new(buckets)?, slots: HugeVec::new(buckets)? })
+        let (mask4, mask6) = (mask4(prefix_len), mask6(prefix_len));
+        Ok(Table { prefix_len, mask4, mask6, tags: HugeVec::new(buckets)?, slots: HugeVec::new(buckets)? })
     }
 
     /// Asks for the first slot that may be the one of `hash`. Its tags are read at once.
@@ -249,21 +255,33 @@ impl Table {
     #[inline]
     fn find(&self, hash: u64, is: impl Fn(&Slot) -> bool) -> Option<&Slot> {
         let home = self.home(hash);
-        for bucket in (home..self.tags.len()).chain(0..home) {
-            let tags = *self.tags.get(bucket)?;
-            let mut candidates = zero_bytes(tags ^ tag(hash));
-            while candidates != 0 {
-                let slot = self.slots.get(bucket)?.get(candidates.trailing_zeros() as usize / 8)?;
-                if is(slot) {
-                    return Some(slot);
-                }
-                candidates &= candidates - 1;
-            }
-            if zero_bytes(tags) != 0 {
-                return None;
-            }
+        match self.find_in(home, hash, &is) {
+            Ok(found) => found,
+            Err(Full) => self.find_further(home, hash, is),
         }
-        None
+    }
+
+    /// The slot in one bucket; an error where it is not there and the search goes on.
+    #[inline]
+    fn find_in(&self, bucket: usize, hash: u64, is: impl Fn(&Slot) -> bool) -> Result<Option<&Slot>, Full> {
+        let (Some(&tags), Some(slots)) = (self.tags.get(bucket), self.slots.get(bucket)) else {
+            return Ok(None);
+        };
+        let mut candidates = zero_bytes(tags ^ tag(hash));
+        while candidates != 0 {
+            let slot = slots.get(candidates.trailing_zeros() as usize / 8).filter(|slot| is(slot));
+            if slot.is_some() {
+                return Ok(slot);
+            }
+            candidates &= candidates - 1;
+        }
+        if zero_bytes(tags) != 0 { Ok(None) } else { Err(Full) }
+    }
+
+    #[cold]
+    fn find_further(&self, home: usize, hash: u64, is: impl Fn(&Slot) -> bool) -> Option<&Slot> {
+        let others = (home + 1..self.tags.len()).chain(0..home);
+        others.map(|bucket| self.find_in(bucket, hash, &is)).find_map(Result::ok).flatten()
     }
 
     /// Puts an entry in that is not there yet, at the first free place on its way.

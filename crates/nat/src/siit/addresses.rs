@@ -7,13 +7,16 @@ use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::{DropReason, Prefix64};
 
+/// Which of an instance's prefixes. Small on purpose: it goes with every address.
+pub(super) type PrefixIx = u16;
+
 /// What led from one address to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     /// An explicit mapping.
     Eam,
     /// RFC 6052, with this prefix.
-    Prefix(Prefix64),
+    Prefix(PrefixIx),
 }
 
 /// A translated address and its way.
@@ -30,7 +33,10 @@ pub(super) struct Addresses {
     /// Longest first.
     prefixes: Vec<Prefix64>,
     /// The one for IPv4 addresses without mapping.
-    first: Option<Prefix64>,
+    first: Option<PrefixIx>,
+    /// No mapping has an IPv6 address inside one of the prefixes, so the prefixes can be asked first: they
+    /// answer at once.
+    prefixes_apart: bool,
     wkp_non_global: bool,
     denied4: Ranges<u32>,
     denied6: Ranges<u128>,
@@ -40,10 +46,13 @@ impl Addresses {
     pub(super) fn new(plan: &Siit, eamt: Eamt) -> Self {
         let mut prefixes = plan.pool6.clone();
         prefixes.sort_by_key(|p| core::cmp::Reverse(p.len()));
+        let first = plan.pool6.first().and_then(|first| prefixes.iter().position(|p| p == first));
+        let inside = |net: &Net6| prefixes.iter().any(|p| p.contains(net.addr) || net.contains(p.address()));
         Addresses {
             eamt,
+            first: first.map(|ix| ix as PrefixIx),
+            prefixes_apart: !plan.eamt.iter().any(|eam| inside(&eam.v6)),
             prefixes,
-            first: plan.pool6.first().copied(),
             wkp_non_global: plan.wkp_non_global,
             denied4: Ranges::new(plan.denylist4.iter().map(range4)),
             denied6: Ranges::new(plan.denylist6.iter().map(range6)),
@@ -68,14 +77,19 @@ impl Addresses {
     /// `missing` where there is none; `wkp_nonglobal`, `denylist`.
     #[inline]
     pub(super) fn to4(&self, a: Ipv6Addr, missing: DropReason) -> Result<Mapped<Ipv4Addr>, DropReason> {
-        let mapped = match self.eamt.v6_to_v4(a) {
-            Some(address) => Mapped { address, via: Via::Eam },
-            None => {
-                let prefix = self.prefix_of(a).ok_or(missing)?;
+        let by_prefix = self.prefix_of(a);
+        let by_mapping = match by_prefix {
+            Some(_) if self.prefixes_apart => None,
+            _ => self.eamt.v6_to_v4(a),
+        };
+        let mapped = match (by_mapping, by_prefix) {
+            (Some(address), _) => Mapped { address, via: Via::Eam },
+            (None, Some((ix, prefix))) => {
                 let address = prefix.extract_unchecked(a);
-                self.check_well_known(&prefix, address)?;
-                Mapped { address, via: Via::Prefix(prefix) }
+                self.check_well_known(prefix, address)?;
+                Mapped { address, via: Via::Prefix(ix) }
             }
+            (None, None) => return Err(missing),
         };
         self.check_denied(mapped.address, a)?;
         Ok(mapped)
@@ -110,17 +124,26 @@ impl Addresses {
 
     /// The IPv6 address for an IPv4 address by a certain prefix.
     #[inline]
-    pub(super) fn embed(&self, prefix: Prefix64, a: Ipv4Addr) -> Result<Mapped<Ipv6Addr>, DropReason> {
-        self.check_well_known(&prefix, a)?;
+    pub(super) fn embed(&self, ix: PrefixIx, a: Ipv4Addr) -> Result<Mapped<Ipv6Addr>, DropReason> {
+        let prefix = self.prefixes.get(usize::from(ix)).ok_or(DropReason::NoEam)?;
+        self.check_well_known(prefix, a)?;
         let address = prefix.embed(a);
         self.check_denied(a, address)?;
-        Ok(Mapped { address, via: Via::Prefix(prefix) })
+        Ok(Mapped { address, via: Via::Prefix(ix) })
+    }
+
+    /// Asks for the memory that [`to4`](Self::to4) will read.
+    #[inline]
+    pub(super) fn prefetch6(&self, a: Ipv6Addr) {
+        if !self.prefixes_apart || self.prefix_of(a).is_none() {
+            self.eamt.prefetch_v6(a);
+        }
     }
 
     /// The longest prefix that an address lies in.
     #[inline]
-    fn prefix_of(&self, a: Ipv6Addr) -> Option<Prefix64> {
-        self.prefixes.iter().find(|p| p.contains(a)).copied()
+    fn prefix_of(&self, a: Ipv6Addr) -> Option<(PrefixIx, &Prefix64)> {
+        self.prefixes.iter().enumerate().find(|(_, p)| p.contains(a)).map(|(ix, p)| (ix as PrefixIx, p))
     }
 
     /// RFC 6052 3.1: 64:ff9b::/96 does not stand for addresses that are not global.
@@ -172,6 +195,9 @@ impl<T: Copy + Ord> Ranges<T> {
 
     #[inline]
     fn contain(&self, a: T) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
         let after = self.0.partition_point(|r| r.0 <= a);
         self.0.get(..after).and_then(<[_]>::last).is_some_and(|r| a <= r.1)
     }

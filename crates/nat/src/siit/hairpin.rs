@@ -11,13 +11,13 @@
 //! What can fail in the second half is looked at before the first half changes a byte.
 
 use super::SiitState;
-use super::addresses::{Mapped, Via};
+use super::addresses::{Mapped, PrefixIx, Via};
 use crate::plan::Hairpin;
 use crate::step::Step;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::icmp_6to4::Embedded6;
 use gatun_wire::rfc7915::{ZeroChecksum, four_to_six, icmp_4to6, icmp_6to4, six_to_four};
-use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Prefix64, Settings, To4, To6, Whole};
+use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
 
 /// An ICMP error to be turned round: what its first translation needs, and the prefixes of the second.
 pub(super) struct ErrorTurn {
@@ -31,9 +31,9 @@ pub(super) struct ErrorTurn {
     /// For the packet inside.
     pub(super) to: To4,
     /// The prefix that the outer destination lies in.
-    pub(super) prefix: Prefix64,
+    pub(super) prefix: PrefixIx,
     /// The prefix that the inner source lies in.
-    pub(super) inner_prefix: Prefix64,
+    pub(super) inner_prefix: PrefixIx,
 }
 
 /// The lowest hop limit that two translations leave alive.
@@ -43,7 +43,7 @@ impl SiitState {
     /// The prefix by which an address was reached that is mapped and might have been written to directly:
     /// its packets turn round here.
     #[inline]
-    pub(super) fn turns_round(&self, a: &Mapped<Ipv4Addr>) -> Option<Prefix64> {
+    pub(super) fn turns_round(&self, a: &Mapped<Ipv4Addr>) -> Option<PrefixIx> {
         match a.via {
             Via::Prefix(prefix)
                 if self.hairpin == Hairpin::Intrinsic && self.addresses.eamt.covers_v4(a.address) =>
@@ -62,7 +62,7 @@ impl SiitState {
         l4: L4,
         to: &To4,
         id: u16,
-        prefix: Prefix64,
+        prefix: PrefixIx,
     ) -> Result<Step, DropReason> {
         let (src, dst) = self.turned(to.src, to.dst, prefix)?;
         check_hop_limit(view)?;
@@ -106,7 +106,7 @@ impl SiitState {
         &self,
         by_prefix: Ipv4Addr,
         mapped: Ipv4Addr,
-        prefix: Prefix64,
+        prefix: PrefixIx,
     ) -> Result<(Ipv6Addr, Ipv6Addr), DropReason> {
         let by_prefix = self.addresses.embed(prefix, by_prefix)?;
         let mapped = self.addresses.to6(mapped, DropReason::NoEam)?;

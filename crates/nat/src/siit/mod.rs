@@ -78,8 +78,8 @@ impl SiitState {
     /// Asks for the memory that [`six_to_four`](Self::six_to_four) will read.
     #[inline]
     pub fn prefetch6(&self, src: Ipv6Addr, dst: Ipv6Addr) {
-        self.addresses.eamt.prefetch_v6(src);
-        self.addresses.eamt.prefetch_v6(dst);
+        self.addresses.prefetch6(src);
+        self.addresses.prefetch6(dst);
     }
 
     /// Asks for the memory that [`four_to_six`](Self::four_to_six) will read.

@@ -13,7 +13,7 @@
 //! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
 //! agree; a port is allocated iff a ring exists for it.
 
-use crate::engine::BuildError;
+use crate::build_error::BuildError;
 use crate::index::Index;
 use crate::plan::{Limits, Plan, StaticBinding, Transport};
 use crate::pool4::Pool4State;

@@ -1,7 +1,6 @@
 //! Packets that the engine makes besides those it was given: further fragments, released ones, probes,
 //! late errors. They lie in one arena until the caller has drained them.
 
-use crate::engine::Emitted;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,6 +13,16 @@ const WORST_CASE: usize = 512 << 10;
 const ARENA: usize = 4 * WORST_CASE;
 const ENTRIES: usize = 4096;
 const ENTRIES_WORST_CASE: usize = ENTRIES / 4;
+
+/// A packet that the engine made: a further fragment, a released one, a probe, a late ICMP error.
+#[derive(Debug)]
+pub struct Emitted<'a> {
+    /// Index in the burst of the packet after which it is to be sent, so that a flow keeps its order;
+    /// packets from [`crate::Nat::expire`] have 0.
+    pub after: usize,
+    /// The packet, with [`gatun_wire::HEADROOM`] in front.
+    pub packet: Packet<'a>,
+}
 
 struct Entry {
     after: usize,

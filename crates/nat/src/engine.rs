@@ -6,8 +6,9 @@
 //! pass to the next: reading a header again is cheaper than storing it.
 
 use crate::bib::Tables;
+use crate::build_error::BuildError;
 use crate::counters::{Count, Direction};
-use crate::emit::Emit;
+use crate::emit::{Emit, Emitted};
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
@@ -27,33 +28,13 @@ use crate::time::Steady;
 use crate::{Counters, Instant, Plan, Reply, Verdict};
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use gatun_mem::OutOfMemory;
 use gatun_mem::hash::Hasher64;
 use gatun_wire::{DropReason, Packet, Settings, Whole, icmp_error};
 
 /// Packets that [`Nat::process`] takes at a time.
 pub const BURST: usize = 64;
-
-/// Why an engine cannot be built from a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildError(pub String);
-
-impl core::fmt::Display for BuildError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for BuildError {}
-
-impl From<OutOfMemory> for BuildError {
-    fn from(e: OutOfMemory) -> Self {
-        BuildError(format!("{e}: lower the limits"))
-    }
-}
 
 /// One translator: state and counters. One per core, nothing shared.
 pub struct Nat {
@@ -72,16 +53,6 @@ pub(crate) struct Core {
     /// For packets of no instance.
     pub(crate) settings: Settings,
     pub(crate) scratch: Scratch,
-}
-
-/// A packet that the engine made: a further fragment, a released one, a probe, a late ICMP error.
-#[derive(Debug)]
-pub struct Emitted<'a> {
-    /// Index in the burst of the packet after which it is to be sent, so that a flow keeps its order;
-    /// packets from [`Nat::expire`] have 0.
-    pub after: usize,
-    /// The packet, with [`gatun_wire::HEADROOM`] in front.
-    pub packet: Packet<'a>,
 }
 
 /// What exists at a moment: gauges beside the counters.

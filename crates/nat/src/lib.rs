@@ -30,6 +30,7 @@ pub mod verdict;
 
 mod bib;
 mod bit_tree;
+mod build_error;
 mod dispatch;
 mod emit;
 mod icmp_reply;
@@ -44,8 +45,10 @@ mod shared;
 mod super_packet;
 mod sweep;
 
+pub use build_error::BuildError;
 pub use counters::Counters;
-pub use engine::{BURST, BuildError, Emitted, Nat, Occupancy};
+pub use emit::Emitted;
+pub use engine::{BURST, Nat, Occupancy};
 pub use plan::Plan;
 pub use step::Step;
 pub use time::Instant;

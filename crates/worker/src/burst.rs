@@ -2,7 +2,7 @@
 
 use crate::WorkerStats;
 use gatun_io::Transmit;
-use gatun_nat::engine::{BURST, Emitted};
+use gatun_nat::{BURST, Emitted};
 use gatun_nat::{Instant, Nat, Verdict};
 use gatun_wire::Packet;
 

@@ -32,8 +32,17 @@ pub use sections::port::{DeviceMode, Network, Port, Routes};
 
 use gatun_nat::Plan;
 use problem::Problems;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
+use toml::Spanned;
 use toml::de::DeTable;
+
+/// Longest file that is read, bytes: some millions of mappings. A device such as /dev/zero has no end.
+const FILE_LEN_MAX: u64 = 512 << 20;
+/// Longest text whose syntax errors are all sought, bytes. Behind the first error of a longer one there may be
+/// millions, where it is no configuration at all, and each takes some hundred bytes.
+const ALL_ERRORS_TEXT_LEN_MAX: usize = 1 << 20;
 
 /// A configuration that holds together.
 #[derive(Clone, Debug)]
@@ -46,7 +55,7 @@ pub struct Config {
 
 impl Config {
     /// The networks whose packets have to reach a port with `routes = "auto"`: translation prefixes,
-    /// pools, and the IPv4 side of mappings, each once.
+    /// pools, the IPv4 side of mappings, and the translator's own addresses, each once.
     pub fn routes(&self) -> Vec<Network> {
         sections::port::auto_routes(&self.plan)
     }
@@ -60,11 +69,11 @@ impl Config {
 /// Reads a configuration; `file_name` is for messages, and the directory that `eam_file` starts from.
 ///
 /// # Errors
-/// Everything that is wrong, not only the first.
+/// Everything that is wrong, not only the first; of the syntax of a text above 1 MiB only the first.
 pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Report> {
     let mut problems = Problems::new(file_name, text);
     let blanked = eam_fast::blank(text);
-    let (root, syntax_errors) = DeTable::parse_recoverable(&blanked.text);
+    let (root, syntax_errors) = parse(&blanked.text);
     for error in &syntax_errors {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().trim_end();
@@ -84,13 +93,33 @@ pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Repor
     problems.finish().map(|warnings| (config, warnings))
 }
 
+fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<toml::de::Error>) {
+    if text.len() <= ALL_ERRORS_TEXT_LEN_MAX {
+        return DeTable::parse_recoverable(text);
+    }
+    match DeTable::parse(text) {
+        Ok(root) => (root, Vec::new()),
+        Err(error) => (Spanned::new(0..0, DeTable::new()), vec![error]),
+    }
+}
+
+/// The bytes of a file.
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_LEN_MAX {
+        return Err(std::io::Error::other(format!("it is longer than {}", Bytes(FILE_LEN_MAX))));
+    }
+    Ok(bytes)
+}
+
 /// Reads a configuration file.
 ///
 /// # Errors
 /// Everything that is wrong, or that the file cannot be read.
 pub fn load_file(path: &Path) -> Result<(Config, Warnings), Report> {
     let name = path.display().to_string();
-    match std::fs::read(path).map(String::from_utf8) {
+    match read(path).map(String::from_utf8) {
         Ok(Ok(text)) => load_str(&text, &name),
         Ok(Err(error)) => {
             let valid = error.utf8_error().valid_up_to();

@@ -282,3 +282,11 @@ fn files_that_are_not_there_or_not_text_are_reported_like_any_other_error() {
     let first = latin1.iter().next().unwrap();
     assert_eq!((first.line, first.column, first.what), (1, 6, "this byte is not UTF-8"));
 }
+
+#[test]
+fn of_a_long_text_that_is_no_configuration_only_the_first_error_is_sought() {
+    let text = "x = 1\n".repeat(200_000);
+    let report = load_str(&text, "gatun.toml").unwrap_err();
+    assert_eq!(report.errors(), 1);
+    assert!(report.to_string().starts_with("gatun.toml:2:1: error: duplicate key"), "{report}");
+}

@@ -312,3 +312,19 @@ allow_overlap = true
     ];
     assert_eq!(routes, expected);
 }
+
+#[test]
+fn own_addresses_outside_of_pools_and_prefixes_get_routes() {
+    let text = r#"
+[translator]
+own4 = "198.51.100.14"
+own6 = "2001:db8:ffff::1"
+[[pool]]
+prefixes = "192.0.2.1"
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+"#;
+    let (config, _) = gatun_config::load_str(text, "own.toml").unwrap();
+    let routes: Vec<String> = config.routes().iter().map(Network::to_string).collect();
+    assert_eq!(routes, ["2001:db8:64::/96", "2001:db8:ffff::1/128", "192.0.2.1/32", "198.51.100.14/32"]);
+}

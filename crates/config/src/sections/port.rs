@@ -184,7 +184,8 @@ fn network(value: &DeValue<'_>) -> Read<Network> {
 /// a few routes.
 pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
     let prefixes = plan.nat64.iter().flat_map(|i| &i.pool6).chain(plan.siit.iter().flat_map(|i| &i.pool6));
-    let mut six: Vec<Net6> = prefixes.map(|p| Net6 { addr: p.address(), len: p.len() }).collect();
+    let own6 = plan.own6.map(|addr| Net6 { addr, len: 128 });
+    let mut six: Vec<Net6> = prefixes.map(|p| Net6 { addr: p.address(), len: p.len() }).chain(own6).collect();
     six.sort_unstable();
     // In this order a network follows the one that contains it.
     six.dedup_by(|next, kept| kept.contains(next.addr));
@@ -194,7 +195,8 @@ pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
         let hosts = u32::MAX.checked_shr(eam.v4.len.into()).unwrap_or(0);
         (eam.v4.addr, Ipv4Addr::from(u32::from(eam.v4.addr) | hosts))
     });
-    let four = join_ranges(of_pools.chain(of_mappings).collect());
+    let own4 = plan.own4.map(|addr| (addr, addr));
+    let four = join_ranges(of_pools.chain(of_mappings).chain(own4).collect());
     let four = four.into_iter().flat_map(|(first, last)| nets_of_range(first, last));
     six.into_iter().map(Network::V6).chain(four.map(Network::V4)).collect()
 }

@@ -1,5 +1,6 @@
 //! Why a device cannot be used, and what to do about it.
 
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
@@ -86,10 +87,14 @@ impl fmt::Display for TunError {
             TunError::Ioctl(what, name, e) => write!(f, "device '{name}': {what} failed: {e}"),
             TunError::Netlink { device, action, error } => {
                 write!(f, "device '{device}': `ip {action}` failed: {error}")?;
-                match error.kind() {
-                    io::ErrorKind::PermissionDenied => write!(f, "; it needs CAP_NET_ADMIN"),
-                    _ if error.raw_os_error() == Some(rustix::io::Errno::ACCESS.raw_os_error()) => {
-                        write!(f, "; IPv6 may be switched off (sysctl net.ipv6.conf.all.disable_ipv6)")
+                // Both are `PermissionDenied` to the standard library.
+                match error.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::PERM) => write!(f, "; it needs CAP_NET_ADMIN"),
+                    Some(Errno::ACCESS) => {
+                        write!(
+                            f,
+                            "; IPv6 may be switched off: sysctl -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0"
+                        )
                     }
                     _ => Ok(()),
                 }
@@ -100,3 +105,18 @@ impl fmt::Display for TunError {
 
 /// No `source`: the text has the system's error in it already.
 impl std::error::Error for TunError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_and_an_ipv6_switched_off_are_told_apart() {
+        let text = |errno: Errno| {
+            let (device, action) = ("gatun0".to_owned(), "route replace ...".to_owned());
+            TunError::Netlink { device, action, error: errno.into() }.to_string()
+        };
+        assert!(text(Errno::PERM).ends_with("it needs CAP_NET_ADMIN"));
+        assert!(text(Errno::ACCESS).contains("disable_ipv6=0") && !text(Errno::ACCESS).contains("CAP_"));
+    }
+}

@@ -3,6 +3,7 @@
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,13 +18,18 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program, without input; its output goes where `command` says.
+    /// Starts a program, without input; its output goes where `command` says. Ctrl-C on the terminal does not
+    /// reach it: it ends with the sandbox, and has nothing to say about it.
     ///
     /// # Errors
     /// Where it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self, Error> {
         let name = describe(command);
-        let child = command.stdin(Stdio::null()).spawn().map_err(|e| Error(format!("{name}: {e}")))?;
+        let child = command
+            .stdin(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|e| Error(format!("{name}: {e}")))?;
         Ok(Process { child, name })
     }
 

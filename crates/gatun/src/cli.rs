@@ -7,7 +7,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   gatun init --output gatun.toml       write a configuration by answering questions
-  gatun check gatun.toml               say everything that is wrong with it, and what to write instead
+  gatun check gatun.toml               say what is wrong with it, and how to fix it
   gatun run gatun.toml                 translate, until SIGTERM or Ctrl-C
   gatun translate in.pcap out.pcap --config gatun.toml
                                        translate a capture, offline

@@ -136,7 +136,10 @@ impl<W: Write, D: Write> Offline<W, D> {
         let answer = matches!(verdicts[0], Verdict::Reply(_));
         match verdicts[0] {
             Verdict::Forward | Verdict::Reply(_) => {
-                self.output.write(frame.time, &frame, layout, burst[0].bytes(), answer)?;
+                let packet = burst[0].bytes();
+                self.output
+                    .write(frame.time, &frame, layout, packet, answer)
+                    .context("writing the output")?;
                 self.outcome.written += 1;
             }
             Verdict::Pass | Verdict::Drop(_) | Verdict::Held => {}
@@ -144,7 +147,9 @@ impl<W: Write, D: Write> Offline<W, D> {
         if let (Some(drops), Verdict::Drop(reason) | Verdict::Reply(gatun_nat::Reply::Error(reason))) =
             (&mut self.drops, verdicts[0])
         {
-            drops.write(&frame, &format!("{}: {}", reason.name(), reason.help()))?;
+            drops
+                .write(&frame, &format!("{}: {}", reason.name(), reason.help()))
+                .context("writing the dropped packets")?;
         }
         self.last = Some((frame, layout));
         self.write_emitted()

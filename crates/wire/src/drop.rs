@@ -46,9 +46,9 @@ drop_reasons! {
     DestinationMartian, "dst_martian", "A destination address that is not forwarded: loopback, multicast, link-local.";
     SourceInPool6, "src_in_pref64", "An IPv6 source inside the translation prefix: a hairpin loop (RFC 6146 3.5).";
     DestinationNotPool6, "dst_not_pref64", "The IPv6 destination is in no translation prefix and no mapping.";
-    WellKnownNonGlobal, "wkp_nonglobal", "64:ff9b::/96 with a private IPv4 address (RFC 6052 3.1); see wkp_non_global.";
+    WellKnownNonGlobal, "wkp_nonglobal", "64:ff9b::/96 with an IPv4 address that is not global (RFC 6052 3.1): use another pool6, or set wkp_non_global.";
     Denylist, "denylist", "The address is on the configured denylist.";
-    NotInPool, "not_in_pool", "The IPv4 destination is in no pool and no mapping.";
+    NotInPool, "not_in_pool", "The IPv4 destination, or its port, is in no pool and no mapping.";
     NoEam, "no_eam", "No explicit address mapping and no prefix covers the address.";
     SourceNotAllowed, "src_not_allowed", "The IPv6 source is outside the prefixes that this instance serves.";
     UOctetNonzero, "u_octet_nonzero", "Bits 64 to 71 of a translated IPv6 address are not zero, and strict checking is on.";

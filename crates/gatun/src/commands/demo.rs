@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const ABOUT: &str = "\
-Makes an IPv6-only client, Gatun and an IPv4-only server in network namespaces, with the kernel's own stacks
-and real programs: ping, traceroute, HTTP, TCP and UDP both ways, path MTU discovery, then iperf3 through
-Gatun, tayga and plain kernel forwarding. Takes about a minute; needs root, or a kernel that lets users make
-namespaces. Nothing is left behind but the files in the output directory, also when it is interrupted.
+Makes an IPv6-only client, Gatun and an IPv4-only server in network namespaces,
+with the kernel's own stacks and real programs: ping, traceroute, HTTP, TCP and
+UDP both ways, path MTU discovery, then iperf3 through Gatun, tayga and plain
+kernel forwarding. Takes about a minute; needs root, or a kernel that lets
+users make namespaces. Nothing is left behind but the files in the output
+directory, also when it is interrupted.
 ";
 
 /// Arguments.

@@ -14,8 +14,12 @@ Signals:
   SIGTERM, SIGINT    stop, and print the final counters
   SIGUSR1            print the counters, each drop with its reason and what it means
 
-Rights: CAP_NET_ADMIN to create a device and set it up, given up once that is done. A persistent device
-that belongs to the user (ip tuntap add dev NAME mode tun user USER) needs none.
+The device's routes go with it when gatun ends, and when its link is set down:
+then restart gatun.
+
+Rights: CAP_NET_ADMIN to create a device and set it up, given up once that is
+done. A persistent device that belongs to the user
+(ip tuntap add dev NAME mode tun user USER) needs none.
 ";
 
 /// Arguments.

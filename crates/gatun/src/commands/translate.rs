@@ -15,12 +15,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-The engine, its rules and its timers are those of `gatun run`; the packets' own times are its clock, so a
-session ends in the capture when it would have ended on the wire. Sessions that began before the capture
-are not known: their packets are dropped or open new ones.
+The engine, its rules and its timers are those of `gatun run`; the packets'
+own times are its clock, so a session ends in the capture when it would have
+ended on the wire. Sessions that began before the capture are not known: their
+packets are dropped or open new ones.
 
-IN is pcap or pcapng with raw IP, Ethernet (VLAN tags are kept), loopback or Linux cooked frames. OUT is
-pcap with the same frames around the translated packets.
+INPUT is pcap or pcapng with raw IP, Ethernet (VLAN tags are kept), loopback
+or Linux cooked frames. OUTPUT is pcap with the same frames around the
+translated packets.
 
 Examples:
   gatun translate client.pcap server.pcap --config gatun.toml

@@ -182,7 +182,7 @@ impl<'a> Worker<'a> {
             plan,
             seed: number + 1,
             flows,
-            ring: Ring::new(usize::try_from(args.buffers)?),
+            ring: Ring::new(usize::try_from(args.buffers)?)?,
             outside: vec![(Ipv4Addr::BROADCAST, 0); usize::try_from(count)?],
             now: Instant(1_000),
             random: number,

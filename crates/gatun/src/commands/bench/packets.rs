@@ -1,6 +1,7 @@
 //! The bench's flows, their packets, and the check of what comes out: written without the engine's own
 //! header code, so that a fault in it cannot hide itself.
 
+use gatun_mem::{HugeVec, OutOfMemory};
 use gatun_wire::{HEADROOM, Packet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -67,15 +68,20 @@ pub(super) fn mix(i: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Packet buffers in one piece of memory.
+/// Packet buffers in one piece of memory, on huge pages as a network card's buffers are.
 pub(super) struct Ring {
-    memory: Vec<u8>,
+    memory: HugeVec<u8>,
 }
 
 impl Ring {
     /// `count` buffers, touched.
-    pub(super) fn new(count: usize) -> Ring {
-        Ring { memory: vec![0xa5; count * STRIDE] }
+    ///
+    /// # Errors
+    /// Where memory is short.
+    pub(super) fn new(count: usize) -> Result<Ring, OutOfMemory> {
+        let mut memory = HugeVec::new(count * STRIDE)?;
+        memory.fill(0xa5);
+        Ok(Ring { memory })
     }
 
     /// A packet in each buffer, made by `make` from its number and the buffer's bytes behind the

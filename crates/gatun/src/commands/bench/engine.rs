@@ -6,6 +6,7 @@
 
 use super::packets::{self, Flows, Ring};
 use super::plans;
+use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::Packet;
@@ -277,7 +278,7 @@ impl<'a> Worker<'a> {
     fn close(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
         const BUDGET: u64 = 256;
         self.now = self.now.plus_ms(10 * 60 * 1000);
-        let start = CpuTime::now();
+        let start = ThreadTime::now();
         // The engine's sweep keeps a pace of its own by the clock: each call is given time for its whole
         // budget. One sweep looks at each record; a second one would find nothing to do.
         for _ in 0..2 * self.flows.count.div_ceil(BUDGET) + 2 {
@@ -304,22 +305,9 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The thread's own CPU time: what others do on the machine meanwhile does not count, though their use
-/// of its caches still does.
-struct CpuTime(Duration);
-
-impl CpuTime {
-    fn now() -> CpuTime {
-        let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        CpuTime(Duration::new(t.tv_sec as u64, t.tv_nsec as u32))
-    }
-
-    fn elapsed(&self) -> Duration {
-        CpuTime::now().0.saturating_sub(self.0)
-    }
-}
-
-/// Translates the packets in bursts: how long it took. Each must be forwarded.
+/// Translates the packets in bursts: how long it took of the thread's own CPU time, so that what others do
+/// on the machine meanwhile does not count, though their use of its caches still does. Each must be
+/// forwarded.
 fn timed(
     nat: &mut Nat,
     now: Instant,
@@ -329,7 +317,7 @@ fn timed(
     let mut verdicts = [Verdict::Pass; BURST];
     let mut refused = None;
     let before = gatun_mem::count_allocations(true);
-    let start = CpuTime::now();
+    let start = ThreadTime::now();
     for burst in packets.chunks_mut(BURST) {
         let done = nat.process(now, burst, &mut verdicts);
         let wrong = verdicts[..burst.len()].iter().find(|v| !matches!(v, Verdict::Forward));

@@ -21,6 +21,7 @@ pub mod drop;
 pub mod hdr;
 pub mod icmp_error;
 pub mod packet;
+pub mod rfc3022;
 pub mod rfc6052;
 pub mod rfc7915;
 pub mod view;

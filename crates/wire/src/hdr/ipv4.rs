@@ -16,6 +16,8 @@ pub const TOTAL_LEN: usize = 2;
 pub const ID: usize = 4;
 /// Offset of the flags and the fragment offset.
 pub const FLAGS: usize = 6;
+/// Offset of the time to live.
+pub const TTL: usize = 8;
 /// Offset of the header checksum.
 pub const CHECKSUM: usize = 10;
 /// Offset of the two addresses.

@@ -48,7 +48,8 @@ pub fn split6(
     Ok(())
 }
 
-/// The same for an IPv4 packet without DF and without options.
+/// The same for an IPv4 packet without DF. Options stay in the first fragment; the others have those that
+/// are to be copied (RFC 791 3.1).
 ///
 /// # Errors
 /// As [`split6`].
@@ -58,32 +59,72 @@ pub fn split4(
     mut emit: impl FnMut(&[u8], &[u8]) -> Result<(), DropReason>,
 ) -> Result<(), DropReason> {
     let is_ready = packet.offload == Offload::default();
+    let header_len = usize::from(packet.bytes().first().map_or(0, |b| b & 0xf)) * 4;
     let (headers, payload) = packet
         .bytes()
-        .split_first_chunk::<{ ipv4::LEN }>()
-        .filter(|(h, _)| is_ready && h[0] == 0x45)
+        .split_at_checked(header_len)
+        .filter(|(h, _)| is_ready && h.len() >= ipv4::LEN)
         .ok_or(DropReason::Unfragmentable)?;
     let flags = get16(headers, ipv4::FLAGS).unwrap_or(ipv4::DF);
     if flags & ipv4::DF != 0 {
         return Err(DropReason::Unfragmentable);
     }
     let whole = FragmentInfo { offset: flags << 3, more: flags & ipv4::MF != 0, id: 0 };
-    let Some(room) = room(payload.len(), max, ipv4::LEN)? else { return Ok(()) };
+    let Some(room) = room(payload.len(), max, header_len)? else { return Ok(()) };
 
-    let headers_of = |part: usize, len: usize| {
-        let mut h = *headers;
+    let finish = |h: &mut [u8], part: usize, len: usize| {
         let place = place_of(whole, part, room, payload.len());
-        put16(&mut h, ipv4::TOTAL_LEN, (ipv4::LEN + len) as u16);
-        put16(&mut h, ipv4::FLAGS, place.offset >> 3 | if place.more { ipv4::MF } else { 0 });
-        ipv4::set_checksum(&mut h);
-        h
+        put16(h, ipv4::TOTAL_LEN, (h.len() + len) as u16);
+        put16(h, ipv4::FLAGS, place.offset >> 3 | if place.more { ipv4::MF } else { 0 });
+        ipv4::set_checksum(h);
     };
+    let (mut later, later_len) = later_header(headers);
     for (part, bytes) in payload.chunks(room).enumerate().skip(1) {
-        emit(&headers_of(part, bytes.len()), bytes)?;
+        let h = later.get_mut(..later_len).unwrap_or_default();
+        finish(h, part, bytes.len());
+        emit(h, bytes)?;
     }
-    let first = headers_of(0, room);
-    keep_first(packet, &first, room);
+    let mut first = [0; HEADER4_MAX];
+    let first = first.get_mut(..header_len).ok_or(DropReason::Unfragmentable)?;
+    first.copy_from_slice(headers);
+    finish(first, 0, room);
+    keep_first(packet, first, room);
     Ok(())
+}
+
+/// An IPv4 header with all the options that fit it.
+const HEADER4_MAX: usize = 60;
+
+/// The header of fragments that are not the first, and its length: options with the copied flag, padded.
+fn later_header(headers: &[u8]) -> ([u8; HEADER4_MAX], usize) {
+    const END: u8 = 0;
+    const NOP: u8 = 1;
+    const COPIED: u8 = 0x80;
+    let mut later = [END; HEADER4_MAX];
+    let mut len = ipv4::LEN;
+    if let (Some(fixed), Some(h)) = (later.first_chunk_mut(), headers.first_chunk::<{ ipv4::LEN }>()) {
+        *fixed = *h;
+    }
+    let mut rest = headers.get(ipv4::LEN..).unwrap_or_default();
+    while let [kind, tail @ ..] = rest {
+        let option_len = match (*kind, tail) {
+            (END, _) => break,
+            (NOP, _) => 1,
+            (_, [n, ..]) if *n >= 2 => usize::from(*n),
+            _ => break,
+        };
+        let Some((option, after)) = rest.split_at_checked(option_len) else { break };
+        if *kind & COPIED != 0
+            && let Some(place) = later.get_mut(len..len + option_len)
+        {
+            place.copy_from_slice(option);
+            len += option_len;
+        }
+        rest = after;
+    }
+    let len = len.next_multiple_of(4);
+    later[0] = 0x40 | (len / 4) as u8;
+    (later, len)
 }
 
 /// Payload bytes of each part but the last; `None` where the packet fits as it is.

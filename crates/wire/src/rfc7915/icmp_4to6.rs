@@ -33,8 +33,13 @@ pub struct Embedded4 {
 /// `icmp_unknown_type`, `icmp_single_hop`, `icmp_ptr_untranslatable`, `frag_icmp`, `bad_l4csum`,
 /// `bad_l3csum`, `icmp_inner_short`, `icmp_double_error`, `icmp_inner_untranslatable`, `icmp_ext_bad`.
 pub fn embedded(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason> {
+    translated_type(read(message(packet, view)?)?)?;
+    quoted(packet, view)
+}
+
+/// As [`embedded`], whatever the error's type.
+pub(crate) fn quoted(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason> {
     let icmp = message(packet, view)?;
-    translated_type(read(icmp)?)?;
     if checksum::sum(icmp) != 0xffff {
         return Err(DropReason::BadL4Checksum);
     }
@@ -105,8 +110,13 @@ pub fn translate(
     packet.replace(out)
 }
 
+/// How many bytes of the packet inside an error were quoted, padding before an extension not counted.
+pub(crate) fn quoted_len(packet: &[u8], view: &Ipv4View, embedded: &Embedded4) -> Result<usize, DropReason> {
+    Ok(split(message(packet, view)?)?.unpadded(embedded.view.total_len).len())
+}
+
 /// The whole ICMP message of a packet that is not a fragment.
-fn message<'p>(packet: &'p [u8], view: &Ipv4View) -> Result<&'p [u8], DropReason> {
+pub(crate) fn message<'p>(packet: &'p [u8], view: &Ipv4View) -> Result<&'p [u8], DropReason> {
     if view.fragment.is_some() {
         return Err(DropReason::FragmentIcmp);
     }

@@ -9,7 +9,7 @@ pub mod mtu;
 mod quote;
 pub mod segment;
 pub mod six_to_four;
-mod transport;
+pub(crate) mod transport;
 
 use crate::checksum::{self, Delta};
 use crate::proto;

@@ -53,10 +53,10 @@ fn plateau_below(total_len: u32) -> u32 {
 
 /// How a translated packet leaves.
 #[derive(Clone, Copy)]
-pub(super) struct Fit {
+pub(crate) struct Fit {
     /// What one packet measures on the wire, the new IP header included.
     pub(super) wire_len: u32,
-    pub(super) whole: Whole,
+    pub(crate) whole: Whole,
     /// Bytes of payload that a device may put into a TCP segment from now on.
     segment_size: Option<u16>,
 }
@@ -69,7 +69,7 @@ impl Fit {
 
     /// Lets a device cut smaller segments where the packet's would not fit.
     #[inline(always)]
-    pub(super) fn shrink_segments(&self, offload: &mut Offload) {
+    pub(crate) fn shrink_segments(&self, offload: &mut Offload) {
         if let (Some(new), Segmentation::Tcp { size, .. }) = (self.segment_size, &mut offload.segmentation) {
             *size = new;
         }
@@ -123,6 +123,20 @@ pub(super) fn fit_4to6(
         return Ok(Fit::whole(wire_len));
     }
     cut(wire_len, header, limit, l4_bytes(packet, at, len), packet.offload.segmentation)
+}
+
+/// Measures an IPv4 packet that stays one, for a link with this MTU (RFC 4787 REQ-13).
+pub(crate) fn fit_4to4(view: &Ipv4View, l4: L4, packet: &Packet<'_>, mtu: u32) -> Result<Fit, DropReason> {
+    let (at, len) = (view.l4_offset, view.total_len - u32::from(view.l4_offset));
+    let payload = wire_payload(packet, at, len, l4, view.fragment.is_some())?;
+    let wire_len = u32::from(at) + payload;
+    if wire_len <= mtu {
+        return Ok(Fit::whole(wire_len));
+    }
+    if view.dont_fragment {
+        return Err(DropReason::TooBig4);
+    }
+    cut(wire_len, at.into(), mtu, l4_bytes(packet, at, len), packet.offload.segmentation)
 }
 
 /// Bytes of `l4` that go on the wire: of a super-packet, those of one segment.

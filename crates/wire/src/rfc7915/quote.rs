@@ -38,7 +38,7 @@ impl<'a> Quote<'a> {
     }
 
     /// The datagram without the zeros that padded it to its extension.
-    fn unpadded(&self, original_len: u32) -> &'a [u8] {
+    pub(super) fn unpadded(&self, original_len: u32) -> &'a [u8] {
         match self.datagram.get(..original_len as usize) {
             Some(original) if !self.extension.is_empty() => original,
             _ => self.datagram,

@@ -15,7 +15,7 @@ use crate::{Checksum, DropReason, L4, Offload};
 /// # Errors
 /// `bad_len` where it would begin in the IP header, which is about to be another one.
 #[inline]
-pub(super) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Option<usize>, DropReason> {
+pub(crate) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Option<usize>, DropReason> {
     match offload.checksum {
         Checksum::Complete => Ok(None),
         Checksum::Partial { start, .. } if usize::from(start) < l4_offset => Err(DropReason::BadLength),
@@ -29,7 +29,7 @@ pub(super) fn partial_field(offload: &Offload, l4_offset: usize) -> Result<Optio
 /// Rewrites the transport header at the beginning of `bytes` for new addresses and ports; not echo
 /// messages, see [`rewrite_echo`].
 #[inline(always)]
-pub(super) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, partial: Option<usize>) {
+pub(crate) fn rewrite(bytes: &mut [u8], l4: L4, ports: Ports, addresses: Delta, partial: Option<usize>) {
     match l4 {
         L4::Tcp { src_port, dst_port, .. } => {
             let ports = set_ports(bytes, src_port, dst_port, ports);
@@ -76,7 +76,7 @@ fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
 /// Makes an echo message one of type `kind`. `pseudo` is what the pseudo-header, which only ICMPv6 has,
 /// does to the checksum: its sum where it comes in, the inverse where it goes.
 #[inline]
-pub(super) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, pseudo: Delta) {
+pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, pseudo: Delta) {
     let Some(head) = bytes.first_chunk_mut::<8>() else { return };
     let new_id = match ports {
         Ports::EchoId(new) => new,

@@ -189,8 +189,9 @@ proptest! {
             Message::Echo { id, .. } => Ports::EchoId(id),
             Message::Raw { .. } => Ports::Keep,
         };
-        // Of a packet that was cut off in the middle of its transport header, too.
-        let len = if cut { left.len().min(24 + 8 + usize::from(code % 40)) } else { left.len() };
+        // Of a packet that was cut off in the middle of its transport header, too; not in the middle of its
+        // checksum, half of which nobody can adjust.
+        let len = if cut { left.len().min(24 + 8 + usize::from(code % 20) * 2) } else { left.len() };
         let (result, out) = error(&outer(kind, code, word, &left[..len]), back);
         prop_assert_eq!(result, Ok(Whole::Yes));
         prop_assert_eq!(out, seen_inside(kind, code, word, &was[..len]));

@@ -90,6 +90,13 @@ impl Nat {
         Self::build(plan, seed, Arc::clone(&self.core.siit))
     }
 
+    /// Makes this the engine of worker number `worker` (from 0) of `workers` that translate for the same
+    /// addresses: their IPv4 identifications are then disjoint (RFC 6864). For up to 256 workers, and before
+    /// the first packet.
+    pub fn set_worker(&mut self, worker: usize, workers: usize) {
+        self.core.shared.idents.share(worker, workers);
+    }
+
     fn build(plan: &Plan, seed: [u64; 4], siit: Arc<[SiitState]>) -> Result<Self, BuildError> {
         check_counts(plan)?;
         let filters = plan.nat64.iter().any(|n| n.filtering == Filtering::AddressDependent);

@@ -3,14 +3,27 @@
 //! A few thousand counters, one of them chosen by the flow's keyed hash and begun at a random value:
 //! within a flow no identification returns before 65,536 packets, and nobody outside can guess another
 //! flow's.
+//!
+//! Two workers may have packets between the same two addresses, and the receiver knows datagrams by address
+//! and identification alone. So of several workers, each has the identifications of its own number in the
+//! lowest bits:
+//!
+//! ```text
+//!   | counter .................. | worker |     3 or 4 workers: two bits; one worker: none
+//! ```
 
 use crate::rng::Rng;
 use alloc::boxed::Box;
 
 const COUNTERS: usize = 2048;
 
+/// More workers than this share identifications; each still has 256 of its own.
+const WORKERS_MAX: usize = 256;
+
 pub(crate) struct Idents {
     next: Box<[u16; COUNTERS]>,
+    /// From one identification of this worker to the next: a power of two, so that it divides 65,536.
+    step: u16,
 }
 
 impl Idents {
@@ -19,7 +32,16 @@ impl Idents {
         for n in next.iter_mut() {
             *n = rng.next_u32() as u16;
         }
-        Idents { next }
+        Idents { next, step: 1 }
+    }
+
+    /// Leaves this worker the identifications that none of the other `workers - 1` has.
+    pub(crate) fn share(&mut self, worker: usize, workers: usize) {
+        let step = workers.clamp(1, WORKERS_MAX).next_power_of_two();
+        for n in self.next.iter_mut() {
+            *n = *n & !(step - 1) as u16 | (worker % step) as u16;
+        }
+        self.step = step as u16;
     }
 
     /// The next identification of the flow with this hash.
@@ -27,7 +49,7 @@ impl Idents {
     pub(crate) fn next(&mut self, hash: u64) -> u16 {
         // The upper bits: tables use the lower ones.
         let n = &mut self.next[(hash >> 48) as usize % COUNTERS];
-        *n = n.wrapping_add(1);
+        *n = n.wrapping_add(self.step);
         *n
     }
 }
@@ -43,5 +65,21 @@ mod tests {
         let mut idents = Idents::new(&mut Rng::new([7; 4]));
         let seen: BTreeSet<u16> = (0..65_536).map(|_| idents.next(0xdead_beef_0000_0000)).collect();
         assert_eq!(seen.len(), 65_536);
+    }
+
+    // proves: A79-53
+    #[test]
+    fn no_two_workers_have_an_identification_in_common() {
+        for workers in [1_usize, 2, 3, 4, 5, 16, 64, 255, 256] {
+            let each = 65_536 / workers.next_power_of_two();
+            let mut all = BTreeSet::new();
+            for worker in 0..workers {
+                let mut idents = Idents::new(&mut Rng::new([worker as u64; 4]));
+                idents.share(worker, workers);
+                let before = all.len();
+                all.extend((0..each).map(|_| idents.next(0xdead_beef_0000_0000)));
+                assert_eq!(all.len() - before, each, "worker {worker} of {workers}");
+            }
+        }
     }
 }

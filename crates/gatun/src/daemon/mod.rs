@@ -94,7 +94,9 @@ fn start_workers(
         engines.push(nat.map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?);
     }
     let mut built = Vec::new();
-    for (nat, queue) in engines.into_iter().zip(queues) {
+    let workers = engines.len();
+    for (worker, (mut nat, queue)) in engines.into_iter().zip(queues).enumerate() {
+        nat.set_worker(worker, workers);
         built.push(Worker::new(nat, Box::new(queue) as Box<dyn Backend>, clock)?);
     }
     let mut running = Vec::new();

@@ -8,6 +8,8 @@ use crate::shared::Shared;
 use crate::special;
 use crate::tcp_fsm::{Segment, Side, classify};
 use crate::time::Instant;
+use core::iter;
+use core::net::Ipv4Addr;
 use gatun_wire::{DropReason, Ports, To6};
 
 /// Why a packet from outside goes no further.
@@ -122,12 +124,11 @@ pub(crate) fn without_session<'n>(
         Transport::Icmp if !opens => Err(DropReason::NoSession.into()),
         _ if !allowed => Err(DropReason::AddressDependentFilter.into()),
         _ => {
-            let first_prefix = sh.tables.get(primary).pool6;
-            nat.check_embedded(first_prefix, remote.0)?;
+            let pool6 = nat.prefix_for(sh.tables.get(primary).pool6, remote.0)?;
             if opens {
-                open(nat, sh, now, primary, query.transport, remote)
+                open(nat, sh, now, primary, pool6, query.transport, remote)
             } else {
-                by_binding(nat, sh, primary, remote)
+                by_binding(nat, sh, primary, pool6, remote)
             }
         }
     }
@@ -138,15 +139,16 @@ fn open<'n>(
     sh: &mut Shared,
     now: Instant,
     primary: RecordId,
+    pool6: u8,
     transport: Transport,
     remote: Endpoint4,
 ) -> Result<Admitted<'n>, Refused> {
-    let p = *sh.tables.get(primary);
-    let id = sh.tables.open_from_outside(primary, remote, nat.subscriber(p.inside_addr()))?;
+    let inside = sh.tables.get(primary).inside_addr();
+    let id = sh.tables.open_from_outside(primary, remote, nat.subscriber(inside))?;
     let session = sh.tables.get_mut(id);
-    set_prefix(session, p.pool6, nat.prefix(p.pool6));
+    set_prefix(session, pool6, nat.prefix(pool6));
     nat.begin(session, Side::V4, transport, now);
-    Ok((nat, inbound_of(session, transport, nat.prefix(p.pool6))))
+    Ok((nat, inbound_of(session, transport, nat.prefix(pool6))))
 }
 
 /// RFC 6146 3.5.2.2, CLOSED: a TCP packet that is no SYN passes by the binding and makes no state.
@@ -154,16 +156,26 @@ fn by_binding<'n>(
     nat: &'n Nat64,
     sh: &Shared,
     primary: RecordId,
+    pool6: u8,
     remote: Endpoint4,
 ) -> Result<Admitted<'n>, Refused> {
     let p = sh.tables.get(primary);
     let from = (remote.0, p.outside().0);
-    let to = (nat.prefix(p.pool6).embed(remote.0), p.inside_addr());
+    let to = (nat.prefix(pool6).embed(remote.0), p.inside_addr());
     let ports = Ports::Set { src: remote.1, dst: p.inside_port };
     Ok((nat, To6::new(from, to, ports)))
 }
 
 impl Nat64 {
+    /// The prefix behind which a remote address is shown that the inside has not talked to: the one that
+    /// the binding uses, or else the instance's first that may stand for it (RFC 6052 3.1).
+    fn prefix_for(&self, of_binding: u8, remote: Ipv4Addr) -> Result<u8, DropReason> {
+        let mut candidates = iter::once(of_binding).chain((0..=u8::MAX).take(self.pool6.len()));
+        candidates
+            .find(|&pool6| self.check_embedded(pool6, remote).is_ok())
+            .ok_or(DropReason::WellKnownNonGlobal)
+    }
+
     /// Address-dependent filtering (RFC 4787 5): whether the binding has a live session with the remote
     /// address. Sessions found dead on the way are ended, a few at a time.
     fn knows_peer(&self, sh: &mut Shared, primary: RecordId, remote: Endpoint4, now: Instant) -> bool {

@@ -121,6 +121,33 @@ fn the_well_known_prefix_stands_for_no_private_address_in_either_direction() {
     }
 }
 
+// proves: A52-5
+#[test]
+fn a_private_host_is_shown_behind_the_first_prefix_that_may_stand_for_it() {
+    let (mid, last) = ("2001:db8:65::/96", "2001:db8:66::/96");
+    let mut plan = plan_with(WKP);
+    plan.nat64[0].pool6.extend([prefix(mid), prefix(last)]);
+    plan.nat64[0].static_bindings = vec![
+        static_binding(Transport::Udp, (CLIENT, 9), (T, 9)),
+        static_binding(Transport::Tcp, (CLIENT, 80), (T, 80)),
+    ];
+    let mut bed = Bed::new(&plan);
+    let source = |e: Ends| e.src.to_string();
+    for (remote, shown) in [("8.8.8.8", WKP), ("10.1.2.3", mid), ("198.51.100.7", mid)] {
+        let expected = v6(&behind(shown, remote)).to_string();
+        assert_eq!(source(bed.through(&udp4(remote, 53, T, 9, b"x"))), expected);
+        assert_eq!(source(bed.through(&tcp4(remote, 53, T, 80, "A", b"no session"))), expected);
+        assert_eq!(source(bed.through(&tcp4(remote, 53, T, 80, "S", b""))), expected);
+        // The answer to where it seemed to come from reaches it.
+        let answer = bed.through(&udp6(CLIENT, 9, &expected, 53, b"x"));
+        assert_eq!((answer.dst, answer.sport), (v4(remote).into(), 9));
+    }
+    // A binding whose inside uses a prefix that may stand for it keeps to that one.
+    let port = bed.through(&udp6(CLIENT, 5000, &behind(last, "10.1.2.3"), 53, b"x")).sport;
+    let other = bed.through(&udp4("10.9.9.9", 53, T, port, b"x"));
+    assert_eq!(source(other), v6(&behind(last, "10.9.9.9")).to_string());
+}
+
 // proves: A52-6
 #[test]
 fn other_prefixes_stand_for_private_addresses() {

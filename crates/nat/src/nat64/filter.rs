@@ -89,6 +89,17 @@ fn unbound(sh: &Shared, place: Place, query: &Query, remote: Endpoint4) -> Refus
     Refused::Drop(DropReason::NoBib)
 }
 
+/// Why a packet ends here whose TTL takes it no further. Ports that no pool range has are not the
+/// translator's: nothing to them is forwarded (RFC 1812 5.3.1), so they get no answer at any TTL. Any other
+/// is a hop of a traceroute. No state changes.
+#[cold]
+pub(crate) fn expired(sh: &Shared, place: Place, query: &Query) -> DropReason {
+    let (transport, port) = (query.transport, query.dst_port);
+    let ours =
+        sh.tables.covers(place, transport, port) || sh.tables.binding_at(place, transport, port).is_some();
+    if ours { DropReason::TtlExceeded } else { DropReason::NotInPool }
+}
+
 /// No binding, or one without a session for this remote endpoint.
 #[cold]
 pub(crate) fn without_session<'n>(

@@ -30,7 +30,7 @@ pub(crate) fn query(
 ) -> Result<Step, DropReason> {
     // A packet that ends here changes no state.
     if from.view.ttl <= 1 {
-        return Err(DropReason::TtlExceeded);
+        return Err(filter::expired(sh, from.place, query));
     }
     // As in the other direction, a known session's addresses must not come in a `Result`.
     let remote = (from.view.src, query.src_port);
@@ -70,7 +70,7 @@ pub(crate) fn decide<'n>(
     remote: Endpoint4,
 ) -> Result<(&'n Nat64, To6), Refused> {
     if from.view.ttl <= 1 {
-        return Err(DropReason::TtlExceeded.into());
+        return Err(filter::expired(sh, from.place, query).into());
     }
     filter::admit(nats, sh, now, from.place, query, remote)
 }

@@ -266,6 +266,26 @@ fn the_last_hop_ends_here_with_time_exceeded_and_no_state() {
     assert_eq!(back.forwarded()[7], 1);
 }
 
+// proves: A79-5
+#[test]
+fn a_port_that_no_pool_range_has_is_no_hop_of_a_traceroute() {
+    let mut plan = plan_with(POOL6);
+    plan.pools = vec![pool(T, T, (1024, 65535))];
+    let mut bed = Bed::new(&plan);
+    for hops in [0, 1, 64] {
+        for packet in [udp4(SERVER, 9, T, 53, b"x"), tcp4(SERVER, 9, T, 53, "S", b"")] {
+            let out = bed.send(&with_hops(packet, hops));
+            assert_eq!(out.verdict, dropped(DropReason::NotInPool), "TTL {hops}");
+        }
+        let fragment = with_flags4(with_hops(udp4(SERVER, 9, T, 53, b"fragment"), hops), 0x2000);
+        assert_eq!(bed.send(&fragment).verdict, dropped(DropReason::NotInPool), "TTL {hops}");
+    }
+    for packet in [udp4(SERVER, 9, T, 33434, b"x"), tcp4(SERVER, 9, T, 33434, "S", b"")] {
+        assert_eq!(bed.send(&with_hops(packet, 1)).verdict, refused(DropReason::TtlExceeded));
+    }
+    assert_eq!(bed.nat.occupancy(), Default::default());
+}
+
 // proves: A79-62, A79-10, R47-13
 #[test]
 fn what_is_too_large_is_answered_with_the_mtu_of_the_other_side() {

@@ -5,6 +5,7 @@
 //! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
 //!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it;
 //! - [`prefetch_read`]: ask for a cache line before it is needed;
+//! - [`find16`]: which of sixteen tags is the one, in a few instructions;
 //! - [`Counting`]: an allocator that counts, for the bench that shows that nothing is allocated;
 //! - [`hash::Hasher64`]: 32 bytes to 64 bits, under a key.
 //!
@@ -18,10 +19,12 @@
 extern crate std;
 
 mod counting;
+mod find16;
 pub mod hash;
 mod huge_vec;
 mod prefetch;
 
 pub use counting::{Counting, count_allocations};
+pub use find16::find16;
 pub use huge_vec::{HugeVec, OutOfMemory};
 pub use prefetch::prefetch_read;

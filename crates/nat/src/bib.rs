@@ -138,12 +138,12 @@ impl Tables {
         self.sessions.prefetch(hash);
     }
 
-    /// Asks for the record that a look-up of this hash most likely ends with.
-    #[inline]
-    pub(crate) fn prefetch_record_of(&self, hash: u64) {
-        if let Some(id) = self.sessions.candidate(hash) {
-            gatun_mem::prefetch_read(&self.records, id as usize);
-        }
+    /// The record that a look-up of this hash most likely ends with; its line is asked for.
+    #[inline(always)]
+    pub(crate) fn candidate(&self, hash: u64) -> RecordId {
+        let id = self.sessions.candidate(hash).unwrap_or(NONE);
+        self.prefetch_record(id);
+        id
     }
 
     /// Asks for a record.

@@ -1,20 +1,15 @@
 //! Whose a packet is: the translator itself, a stateful instance, a stateless one, or nobody.
 
-use crate::bib::{Place, Tables};
+use crate::bib::Tables;
 use crate::counters::Direction;
 use crate::engine::Core;
-use crate::look_ahead::Hint;
 use crate::nat64::four_to_six::From4;
 use crate::nat64::six_to_four::endpoints;
 use crate::nat64::{self, From6, Nat64, Query};
 use crate::pool6::Owner;
 use crate::step::Step;
 use crate::time::Instant;
-use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
-
-const IPV4_LEN: u16 = ipv4::LEN as u16;
-const IPV6_LEN: u16 = ipv6::LEN as u16;
 
 /// Which way a packet goes, by its first four bits.
 #[inline]
@@ -27,51 +22,17 @@ pub(crate) fn direction(packet: &Packet<'_>) -> Direction {
 
 impl Core {
     /// Gives a packet to whom it belongs.
-    #[inline(always)]
-    pub(crate) fn dispatch(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        hint: &Hint,
-    ) -> Result<Step, DropReason> {
-        match *hint {
-            Hint::Session { owner, hash } => self.plain6(now, packet, owner, hash),
-            Hint::Binding { place, .. } => self.plain4(now, packet, place),
-            Hint::None => match packet.bytes().first().map(|b| b >> 4) {
-                Some(6) => self.six(now, packet),
-                Some(4) => self.four(now, packet),
-                Some(_) => Err(DropReason::BadVersion),
-                None => Err(DropReason::ShortL3),
-            },
+    #[inline(never)]
+    pub(crate) fn dispatch(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
+        match packet.bytes().first().map(|b| b >> 4) {
+            Some(6) => self.six(now, packet),
+            Some(4) => self.four(now, packet),
+            Some(_) => Err(DropReason::BadVersion),
+            None => Err(DropReason::ShortL3),
         }
     }
 
-    /// A packet from inside whose transport header, TCP or UDP, follows the fixed one.
-    #[inline(never)]
-    fn plain6(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        owner: Owner,
-        hash: u64,
-    ) -> Result<Step, DropReason> {
-        // The fixed header alone, and a transport known: of what is inlined here, all that is there for
-        // extension headers, fragments and echo messages falls away.
-        let bytes = packet.bytes();
-        let view = Ipv6View { l4_offset: IPV6_LEN, fragment: None, ..Ipv6View::parse_fixed(bytes)? };
-        let l4 = view.l4(bytes)?;
-        let from = From6 { view, l4, instance: owner.instance, pool6: owner.pool6 };
-        match (l4, Query::of(l4, true)) {
-            (L4::Tcp { .. } | L4::Udp { .. }, Some(query)) => {
-                let nats = &self.nat64;
-                nat64::six_to_four::query(nats, &mut self.shared, now, packet, &from, &query, hash)
-            }
-            _ => self.stateful6(now, packet, from),
-        }
-    }
-
-    /// An IPv6 packet that is not plain, or not to a stateful instance.
-    #[inline(never)]
+    /// An IPv6 packet.
     fn six(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
         let bytes = packet.bytes();
         let view = Ipv6View::parse(bytes)?;
@@ -113,25 +74,7 @@ impl Core {
         }
     }
 
-    /// A packet to a pool address whose transport header follows 20 bytes of IP header.
-    #[inline(never)]
-    fn plain4(&mut self, now: Instant, packet: &mut Packet<'_>, place: Place) -> Result<Step, DropReason> {
-        let bytes = packet.bytes();
-        let view = Ipv4View::parse(bytes)?;
-        if let (IPV4_LEN, None) = (view.l4_offset, view.fragment) {
-            // As above: said so that it is seen.
-            let view = Ipv4View { l4_offset: IPV4_LEN, fragment: None, ..view };
-            let l4 = view.l4(bytes)?;
-            if let (L4::Tcp { .. } | L4::Udp { .. }, Some(query)) = (l4, Query::of(l4, false)) {
-                let (nats, from) = (&self.nat64, From4 { view, l4, place });
-                return nat64::four_to_six::query(nats, &mut self.shared, now, packet, &from, &query);
-            }
-        }
-        self.four(now, packet)
-    }
-
-    /// An IPv4 packet that is not plain, or not to a pool address.
-    #[inline(never)]
+    /// An IPv4 packet.
     fn four(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
         let bytes = packet.bytes();
         let view = Ipv4View::parse(bytes)?;

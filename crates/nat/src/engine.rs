@@ -8,6 +8,7 @@
 use crate::bib::Tables;
 use crate::build_error::BuildError;
 use crate::counters::{Count, Direction};
+use crate::dispatch::direction;
 use crate::emit::{Emit, Emitted};
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
@@ -38,7 +39,7 @@ pub const BURST: usize = 64;
 
 /// One translator: state and counters. One per core, nothing shared.
 pub struct Nat {
-    core: Core,
+    pub(crate) core: Core,
     sweep: Sweep,
     clock: Steady,
     hints: Box<[Hint; BURST]>,
@@ -195,7 +196,7 @@ impl Nat {
 impl Core {
     /// The last pass: each packet to its counted fate. Returns how many it got to.
     #[inline(never)]
-    fn translate(
+    pub(crate) fn translate(
         &mut self,
         now: Instant,
         burst: &mut [Packet<'_>],
@@ -207,30 +208,46 @@ impl Core {
             if !self.shared.emit.has_room() {
                 break;
             }
-            self.shared.emit.after = rx.packets as usize;
             let bytes = packet.len();
-            let direction = hint.direction(packet);
-            rx.add(bytes);
-            *verdict = match self.dispatch(now, packet, hint) {
-                Ok(Step::Forward { whole: Whole::Yes, hairpinned: false }) => {
-                    self.shared.counters.add_translated(direction, bytes, false);
-                    Verdict::Forward
-                }
-                Ok(step) => self.rare(packet, direction, step, bytes),
-                Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
-                    Ok(step) => self.rare(packet, direction, step, bytes),
-                    Err(reason) => self.refuse(now, packet, direction, reason, bytes),
-                },
-                Err(reason) => self.refuse(now, packet, direction, reason, bytes),
+            let (direction, is_done) = match hint {
+                Hint::Session(hint) => (Direction::SixToFour, self.plain_outbound(now, packet, hint)),
+                Hint::Binding(hint) => (Direction::FourToSix, self.plain_inbound(now, packet, hint)),
+                Hint::None => (direction(packet), false),
             };
+            *verdict = if is_done {
+                self.shared.counters.add_translated(direction, bytes, false);
+                Verdict::Forward
+            } else {
+                self.shared.emit.after = rx.packets as usize;
+                self.general(now, packet, direction, bytes)
+            };
+            rx.add(bytes);
         }
         self.shared.counters.end_burst(rx);
         rx.packets as usize
     }
 
-    /// Fates other than a plain forward.
-    #[cold]
-    fn rare(&mut self, packet: &mut Packet<'_>, direction: Direction, step: Step, bytes: usize) -> Verdict {
+    /// Any packet, to its counted fate.
+    #[inline(never)]
+    fn general(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        direction: Direction,
+        bytes: usize,
+    ) -> Verdict {
+        match self.dispatch(now, packet) {
+            Ok(step) => self.done(packet, direction, step, bytes),
+            Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
+                Ok(step) => self.done(packet, direction, step, bytes),
+                Err(reason) => self.refuse(now, packet, direction, reason, bytes),
+            },
+            Err(reason) => self.refuse(now, packet, direction, reason, bytes),
+        }
+    }
+
+    /// What an instance did with a packet, counted.
+    fn done(&mut self, packet: &mut Packet<'_>, direction: Direction, step: Step, bytes: usize) -> Verdict {
         let counters = &mut self.shared.counters;
         match step {
             Step::Forward { whole, hairpinned } => {

@@ -16,7 +16,7 @@
 //! What an entry stands for is in its record: the caller compares. Hashes must be keyed, or a client could
 //! fill a bucket and its neighbours; the bound on the way from home then fails the insertion, nothing else.
 
-use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
+use gatun_mem::{HugeVec, OutOfMemory, find16, prefetch_read};
 
 const SLOTS: usize = 10;
 /// Slots used of a bucket, on average, when the table is as full as it was made for.
@@ -30,7 +30,7 @@ const DISTANCE_BITS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-#[derive(Clone, Copy, zerocopy::FromZeros)]
+#[derive(Clone, Copy, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable)]
 #[repr(C, align(64))]
 struct Bucket {
     tags: [u16; SLOTS],
@@ -45,11 +45,9 @@ impl Bucket {
     /// A bit for every used slot with this tag.
     #[inline(always)]
     fn matches(&self, tag: u16) -> u16 {
-        let mut mask = 0;
-        for (slot, &t) in self.tags.iter().enumerate() {
-            mask |= u16::from(t == tag) << slot;
-        }
-        mask & self.used
+        // What lies behind the tags is compared too; `used` has no bits for it.
+        let words: &[[u16; 32]; 1] = zerocopy::transmute_ref!(self);
+        words.as_flattened().first_chunk().map_or(0, |head| find16(head, tag)) & self.used
     }
 
     fn free_slot(&self) -> Option<usize> {

@@ -37,6 +37,7 @@ mod icmp_reply;
 mod ident;
 mod look_ahead;
 mod nat64;
+mod plain;
 mod pool6;
 mod ports;
 mod probe;

@@ -3,12 +3,10 @@
 //! about state is a hint; whose an address is does not change within a burst.
 
 use crate::bib::{Place, Tables};
-use crate::counters::Direction;
-use crate::dispatch::direction;
 use crate::engine::Core;
 use crate::plan::Transport;
 use crate::pool6::Owner;
-use crate::session::Inside;
+use crate::session::{Flow, Inside, NONE, RecordId};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::proto::{TCP, UDP};
@@ -17,31 +15,31 @@ use gatun_wire::proto::{TCP, UDP};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hint {
     None,
-    /// A packet from inside whose transport header follows the fixed one.
-    Session {
-        /// The instance of its destination, and which of the instance's prefixes it lies in.
-        owner: Owner,
-        /// Its session's.
-        hash: u64,
-    },
-    /// A packet to a pool address.
-    Binding {
-        place: Place,
-        transport: Transport,
-        port: u16,
-    },
+    Session(SessionHint),
+    Binding(BindingHint),
 }
 
-impl Hint {
-    /// Which way the packet goes, without reading it again where the hint tells.
-    #[inline(always)]
-    pub(crate) fn direction(&self, packet: &Packet<'_>) -> Direction {
-        match self {
-            Hint::Session { .. } => Direction::SixToFour,
-            Hint::Binding { .. } => Direction::FourToSix,
-            Hint::None => direction(packet),
-        }
-    }
+/// Of a packet from inside, to a translation prefix.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionHint {
+    /// Its session's.
+    pub(crate) hash: u64,
+    pub(crate) flow: Flow,
+    /// The record that is most likely its session's.
+    pub(crate) record: RecordId,
+    pub(crate) transport: Transport,
+    /// The instance of its destination, and which of the instance's prefixes it lies in.
+    pub(crate) owner: Owner,
+}
+
+/// Of a packet to a pool address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BindingHint {
+    pub(crate) place: Place,
+    pub(crate) port: u16,
+    pub(crate) transport: Transport,
+    /// The record that is most likely its session's.
+    pub(crate) record: RecordId,
 }
 
 /// The first pass over a burst: asks for the line that each packet's look-up begins with.
@@ -61,14 +59,13 @@ pub(crate) fn lines(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
 
 /// The second pass: asks for the record behind that line.
 #[inline(never)]
-pub(crate) fn records(tables: &Tables, hints: &[Hint]) {
+pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) {
     for hint in hints {
-        match *hint {
-            Hint::Session { hash, .. } => tables.prefetch_record_of(hash),
-            Hint::Binding { place, transport, port } => {
-                if let Some(id) = tables.binding_at(place, transport, port) {
-                    tables.prefetch_record(id);
-                }
+        match hint {
+            Hint::Session(hint) => hint.record = tables.candidate(hint.hash),
+            Hint::Binding(hint) => {
+                hint.record = tables.binding_at(hint.place, hint.transport, hint.port).unwrap_or(NONE);
+                tables.prefetch_record(hint.record);
             }
             Hint::None => {}
         }
@@ -94,11 +91,16 @@ fn six(bytes: &[u8], core: &Core) -> Option<Hint> {
         stateless6(core, src, dst);
         return None;
     };
-    let inside = Inside { addr: src, port: be16(h[40], h[41]), transport, instance: owner.instance };
+    let port = be16(h[40], h[41]);
     let remote = (prefix.extract_unchecked(dst), be16(h[42], h[43]));
+    // A suffix that is not zero is ignored (RFC 6052 2.2), but the checksum covers it: not a plain packet.
+    if prefix.len() != 96 && prefix.embed(remote.0) != dst {
+        return None;
+    }
+    let inside = Inside { addr: src, port, transport, instance: owner.instance };
     let hash = core.shared.tables.session_hash(&inside, remote);
     core.shared.tables.prefetch(hash);
-    Some(Hint::Session { owner, hash })
+    Some(Hint::Session(SessionHint { hash, flow: Flow::new(port, remote), record: NONE, transport, owner }))
 }
 
 #[inline(always)]
@@ -116,7 +118,7 @@ fn four(bytes: &[u8], core: &Core) -> Option<Hint> {
     }
     let (transport, port) = (transport(h[9])?, be16(h[22], h[23]));
     tables.prefetch_binding(place, transport, port);
-    Some(Hint::Binding { place, transport, port })
+    Some(Hint::Binding(BindingHint { place, port, transport, record: NONE }))
 }
 
 #[inline(never)]

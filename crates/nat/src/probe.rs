@@ -22,7 +22,7 @@ pub(crate) fn to_inside(session: &Session, prefix: Prefix64) -> [u8; IPV6 + TCP_
     p[8..24].copy_from_slice(&prefix.embed(remote).octets());
     p[24..40].copy_from_slice(&session.inside_addr().octets());
     p[40..42].copy_from_slice(&remote_port.to_be_bytes());
-    p[42..44].copy_from_slice(&session.inside_port.to_be_bytes());
+    p[42..44].copy_from_slice(&session.inside_port().to_be_bytes());
     p[52] = 5 << 4;
     p[53] = 0x10;
     let checksum = !add(pseudo(&p[8..40], u32::from(TCP_HEADER), TCP), sum(&p[40..]));

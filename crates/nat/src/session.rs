@@ -2,22 +2,24 @@
 //!
 //! ```text
 //!   0  inside address (16)          X'
-//!  16  remote address (4), inside port (2), remote port (2)      Z, x, z
+//!  16  remote address (4), inside port (2), remote port (2)      Z, x, z: one word, [`Flow`]
 //!  24  outside address (4), outside port (2), address delta (2)  T, t
 //!  32  expires (4), next (4), prev (4), subscriber (4)
-//!  48  outside address number (4), kind, state, transport, instance, pool6, flags
+//!  48  outside address number (4), kind, transport, instance, pool6, state
 //! ```
 //! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
 //! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::bib`]. A static
 //! binding's ring holds an [`Kind::Anchor`] that is no session.
 
 use crate::plan::Transport;
+use crate::pool6::Owner;
 use crate::subscriber::SubscriberKey;
 use crate::tcp_fsm::TcpState;
 use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::hash::Hasher64;
 use gatun_wire::checksum::Delta;
+use gatun_wire::hdr::ipv6;
 
 /// The number of a record. Zero is nobody: record 0 is never used.
 pub(crate) type RecordId = u32;
@@ -69,9 +71,7 @@ impl Tick {
 #[repr(C, align(64))]
 pub(crate) struct Session {
     inside_addr: [u8; 16],
-    remote_addr: u32,
-    pub(crate) inside_port: u16,
-    pub(crate) remote_port: u16,
+    flow: u64,
     outside_addr: u32,
     pub(crate) outside_port: u16,
     address_delta: u16,
@@ -81,10 +81,10 @@ pub(crate) struct Session {
     pub(crate) subscriber: u32,
     pub(crate) address_ix: u32,
     kind: u8,
-    pub(crate) state: u8,
     transport: u8,
     pub(crate) instance: u8,
     pub(crate) pool6: u8,
+    pub(crate) state: u8,
     _spare: [u8; 7],
 }
 
@@ -97,6 +97,24 @@ pub(crate) struct Inside {
     pub(crate) port: u16,
     pub(crate) transport: Transport,
     pub(crate) instance: u8,
+}
+
+/// The remote address and both ports as a packet from inside has them one after another, read as one word:
+/// what tells the sessions of an inside address apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flow(pub(crate) u64);
+
+impl Flow {
+    #[inline]
+    pub(crate) fn new(inside_port: u16, remote: Endpoint4) -> Flow {
+        let address = u64::from(u32::from(remote.0));
+        Flow(address << 32 | u64::from(inside_port) << 16 | u64::from(remote.1))
+    }
+
+    #[inline]
+    pub(crate) fn remote(self) -> Endpoint4 {
+        (Ipv4Addr::from((self.0 >> 32) as u32), self.0 as u16)
+    }
 }
 
 /// An IPv4 transport address: `(T, t)` outside or `(Z, z)` of a remote host.
@@ -114,9 +132,7 @@ impl Session {
     ) -> Self {
         Session {
             inside_addr: inside.addr.octets(),
-            remote_addr: u32::from(remote.0),
-            inside_port: inside.port,
-            remote_port: remote.1,
+            flow: Flow::new(inside.port, remote).0,
             outside_addr: u32::from(outside.0),
             outside_port: outside.1,
             address_delta: 0,
@@ -173,7 +189,7 @@ impl Session {
     pub(crate) fn inside(&self) -> Inside {
         Inside {
             addr: self.inside_addr(),
-            port: self.inside_port,
+            port: self.inside_port(),
             transport: self.transport(),
             instance: self.instance,
         }
@@ -186,7 +202,33 @@ impl Session {
 
     #[inline]
     pub(crate) fn remote(&self) -> Endpoint4 {
-        (Ipv4Addr::from(self.remote_addr), self.remote_port)
+        Flow(self.flow).remote()
+    }
+
+    #[inline]
+    pub(crate) fn inside_port(&self) -> u16 {
+        (self.flow >> 16) as u16
+    }
+
+    /// Whether this is the session of an IPv6 packet, by its source as it lies there and what the
+    /// look-ahead has read.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, packet: &[u8], flow: Flow, transport: Transport, owner: Owner) -> bool {
+        let source = packet.get(ipv6::ADDRESSES..).and_then(|b| b.first_chunk::<16>());
+        let what = [self.kind, self.transport, self.instance, self.pool6];
+        source.is_some_and(|source| {
+            (u128::from_ne_bytes(*source) == u128::from_ne_bytes(self.inside_addr))
+                & (self.flow == flow.0)
+                & (what == [Kind::Session as u8, transport as u8, owner.instance, owner.pool6])
+        })
+    }
+
+    /// Whether this is the session of a packet from `remote` to `outside`.
+    #[inline(always)]
+    pub(crate) fn is_at(&self, outside: Endpoint4, remote: Endpoint4, transport: Transport) -> bool {
+        self.is_remote(remote)
+            & (self.outside() == outside)
+            & ([self.kind, self.transport] == [Kind::Session as u8, transport as u8])
     }
 
     /// Whether this is the session of `inside` with `remote`.
@@ -197,14 +239,16 @@ impl Session {
 
     #[inline]
     pub(crate) fn is_remote(&self, remote: Endpoint4) -> bool {
-        (self.remote_addr == u32::from(remote.0)) & (self.remote_port == remote.1)
+        // The ports between are the binding's.
+        const REMOTE: u64 = 0xffff_ffff_0000_ffff;
+        (self.flow ^ Flow::new(0, remote).0) & REMOTE == 0
     }
 
     /// Whether this record belongs to the binding of `inside`.
     #[inline]
     pub(crate) fn is_inside(&self, inside: &Inside) -> bool {
         (self.inside_addr == inside.addr.octets())
-            & (self.inside_port == inside.port)
+            & (self.inside_port() == inside.port)
             & (self.transport == inside.transport as u8)
             & (self.instance == inside.instance)
     }
@@ -243,24 +287,23 @@ pub(crate) mod key {
     const PEER: u64 = 3 << 32;
     const SUBSCRIBER: u64 = 4 << 32;
 
-    #[inline]
-    fn hash(hasher: &Hasher64, inside: &Inside, remote: u64, what: u64) -> u64 {
+    #[inline(always)]
+    fn hash(hasher: &Hasher64, inside: &Inside, remote: Endpoint4, what: u64) -> u64 {
         let addr = u128::from_ne_bytes(inside.addr.octets());
-        let tail =
-            what | u64::from(inside.port) << 16 | u64::from(inside.instance) << 8 | inside.transport as u64;
-        hasher.hash4([addr as u64, (addr >> 64) as u64, remote, tail])
+        let tail = what | u64::from(inside.instance) << 8 | inside.transport as u64;
+        hasher.hash4([addr as u64, (addr >> 64) as u64, Flow::new(inside.port, remote).0, tail])
     }
 
     /// Of a session: inside and remote transport addresses.
     #[inline]
     pub(crate) fn session(hasher: &Hasher64, inside: &Inside, remote: Endpoint4) -> u64 {
-        hash(hasher, inside, u64::from(u32::from(remote.0)) << 16 | u64::from(remote.1), SESSION)
+        hash(hasher, inside, remote, SESSION)
     }
 
     /// Of a binding: the inside transport address.
     #[inline]
     pub(crate) fn binding(hasher: &Hasher64, inside: &Inside) -> u64 {
-        hash(hasher, inside, 0, BINDING)
+        hash(hasher, inside, (Ipv4Addr::UNSPECIFIED, 0), BINDING)
     }
 
     /// Of a subscriber: which address of a pool it begins with.
@@ -272,7 +315,7 @@ pub(crate) mod key {
     /// Of a binding's peer address, whatever its port: address-dependent filtering asks for it.
     #[inline]
     pub(crate) fn peer(hasher: &Hasher64, inside: &Inside, remote: Ipv4Addr) -> u64 {
-        hash(hasher, inside, u64::from(u32::from(remote)), PEER)
+        hash(hasher, inside, (remote, 0), PEER)
     }
 }
 

@@ -3,7 +3,6 @@
 //! device does that. So it is cut here, and each datagram is translated on its own.
 
 use crate::engine::Core;
-use crate::look_ahead::Hint;
 use crate::step::Step;
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -58,7 +57,7 @@ impl Core {
             let len = segment::write(packet, index, out)?;
             let mut datagram =
                 Packet::new(&mut scratch.datagram, HEADROOM, len).ok_or(DropReason::NoHeadroom)?;
-            let step = self.dispatch(now, &mut datagram, &Hint::None);
+            let step = self.dispatch(now, &mut datagram);
             let sent = step.and_then(|step| self.leave(&mut datagram, step, index == 0));
             match sent {
                 Err(reason) if index == 0 => return Err(reason),

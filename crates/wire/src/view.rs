@@ -255,12 +255,7 @@ impl Ipv4View {
     #[inline]
     fn header_sum_is_right(&self, packet: &[u8]) -> bool {
         match (self.l4_offset, packet.first_chunk::<{ ipv4::LEN }>()) {
-            (20, Some(header)) => {
-                // As they lie: a sum of all ones is that in either byte order (RFC 1071 2 B).
-                let (words, _) = header.as_chunks::<4>();
-                let word = |w: &[u8; 4]| u64::from(u32::from_ne_bytes(*w));
-                checksum::fold(words.iter().map(word).sum()) == 0xffff
-            }
+            (20, Some(header)) => ipv4::sum_is_right(header),
             (len, _) => checksum::sum(packet.get(..usize::from(len)).unwrap_or_default()) == 0xffff,
         }
     }

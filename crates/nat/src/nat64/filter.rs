@@ -173,7 +173,7 @@ fn by_binding<'n>(
     let p = sh.tables.get(primary);
     let from = (remote.0, p.outside().0);
     let to = (nat.prefix(pool6).embed(remote.0), p.inside_addr());
-    let ports = Ports::Set { src: remote.1, dst: p.inside_port };
+    let ports = Ports::Set { src: remote.1, dst: p.inside_port() };
     Ok((nat, To6::new(from, to, ports)))
 }
 

@@ -88,7 +88,7 @@ fn sender_inside(
         src: peer6,
         dst: p.inside_addr(),
         about_dst: peer6,
-        ports: ports(query.transport, p.inside_port, 0, p.inside_port),
+        ports: ports(query.transport, p.inside_port(), 0, p.inside_port()),
     })
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn four_to_six(
     let nat = nats.get(usize::from(p.instance)).ok_or(DropReason::IcmpErrorNoState)?;
     let prefix = nat.prefix(pool6);
     let remote6 = prefix.embed(about.dst);
-    let ports = ports(query.transport, p.inside_port, query.dst_port, p.inside_port);
+    let ports = ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
     let inner = To6::new((about.src, about.dst), (p.inside_addr(), remote6), ports);
     let src = match nat.icmp_error_source {
         IcmpErrorSource::Router if nat.can_stand_for(pool6, from.view.src) => prefix.embed(from.view.src),

@@ -37,7 +37,7 @@ pub(crate) struct Nat64 {
     external_tcp: bool,
     wkp_non_global: bool,
     icmp_error_source: IcmpErrorSource,
-    inbound_refresh: bool,
+    pub(crate) inbound_refresh: bool,
     rst_during_fin: bool,
     icmp_queries: bool,
     subscriber_len: u8,
@@ -171,11 +171,21 @@ impl Nat64 {
     fn lifetime_ms(&self, transport: Transport, lifetime: Lifetime) -> Option<u32> {
         match (transport, lifetime) {
             (_, Lifetime::Keep) => None,
-            (Transport::Udp, _) => Some(self.timeouts.udp_ms),
-            (Transport::Icmp, _) => Some(self.timeouts.icmp_ms),
-            (Transport::Tcp, Lifetime::Established) => Some(self.timeouts.tcp_established_ms),
+            (Transport::Udp | Transport::Icmp, _) | (Transport::Tcp, Lifetime::Established) => {
+                Some(self.established_ms(transport))
+            }
             (Transport::Tcp, Lifetime::Transitory) => Some(self.timeouts.tcp_transitory_ms),
             (Transport::Tcp, Lifetime::IncomingSyn) => Some(self.timeouts.tcp_incoming_syn_ms),
+        }
+    }
+
+    /// How long a session lives that nothing is known of but that it is in use.
+    #[inline]
+    pub(crate) fn established_ms(&self, transport: Transport) -> u32 {
+        match transport {
+            Transport::Tcp => self.timeouts.tcp_established_ms,
+            Transport::Udp => self.timeouts.udp_ms,
+            Transport::Icmp => self.timeouts.icmp_ms,
         }
     }
 
@@ -282,8 +292,8 @@ pub(crate) fn outbound_of(session: &Session, transport: Transport) -> To4 {
 pub(crate) fn inbound_of(session: &Session, transport: Transport, prefix: &Prefix64) -> To6 {
     let (remote, remote_port) = session.remote();
     let ports = match transport {
-        Transport::Icmp => Ports::EchoId(session.inside_port),
-        _ => Ports::Set { src: remote_port, dst: session.inside_port },
+        Transport::Icmp => Ports::EchoId(session.inside_port()),
+        _ => Ports::Set { src: remote_port, dst: session.inside_port() },
     };
     To6 {
         src: prefix.embed(remote),

@@ -76,6 +76,15 @@ impl Header {
     }
 }
 
+/// Whether the checksum of a header without options is right.
+#[inline(always)]
+pub fn sum_is_right(header: &[u8; LEN]) -> bool {
+    // As they lie: a sum of all ones is that in either byte order (RFC 1071 2 B).
+    let (words, _) = header.as_chunks::<4>();
+    let word = |w: &[u8; 4]| u64::from(u32::from_ne_bytes(*w));
+    checksum::fold(words.iter().map(word).sum()) == 0xffff
+}
+
 /// Computes the checksum of a header (options included) anew and stores it.
 pub fn set_checksum(header: &mut [u8]) {
     super::put16(header, CHECKSUM, 0);

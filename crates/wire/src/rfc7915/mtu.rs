@@ -118,7 +118,7 @@ pub(super) fn fit_4to6(
         }
         return Ok(Fit::whole(wire_len));
     }
-    let limit = settings.lowest_ipv6_mtu.min(settings.mtu6).max(ipv6::MTU_MIN);
+    let limit = without_dont_fragment(settings);
     if wire_len <= limit {
         return Ok(Fit::whole(wire_len));
     }
@@ -137,6 +137,12 @@ pub(crate) fn fit_4to4(view: &Ipv4View, l4: L4, packet: &Packet<'_>, mtu: u32) -
         return Err(DropReason::TooBig4);
     }
     cut(wire_len, at.into(), mtu, l4_bytes(packet, at, len), packet.offload.segmentation)
+}
+
+/// What an IPv4 packet without DF may measure as IPv6 packet (RFC 7915 4).
+#[inline(always)]
+pub(super) fn without_dont_fragment(settings: &Settings) -> u32 {
+    settings.lowest_ipv6_mtu.min(settings.mtu6).max(ipv6::MTU_MIN)
 }
 
 /// Bytes of `l4` that go on the wire: of a super-packet, those of one segment.

@@ -114,9 +114,14 @@ fn icmp(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
 pub(super) fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
     match view.fragment {
         Some(f) => f.offset >> 3 | if f.more { ipv4::MF } else { 0 },
-        None if wire_len > DF_CLEAR_MAX => ipv4::DF,
-        None => 0,
+        None => dont_fragment(wire_len),
     }
+}
+
+/// DF, for a packet of so many bytes that is no fragment.
+#[inline(always)]
+pub(super) fn dont_fragment(wire_len: u32) -> u16 {
+    if wire_len > DF_CLEAR_MAX { ipv4::DF } else { 0 }
 }
 
 /// IPv6 can be 20 bytes longer than Total Length can say.

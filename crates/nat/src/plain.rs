@@ -1,0 +1,107 @@
+//! The short way: plain packets of sessions that are alive, and about which the packet changes nothing but
+//! the end of their lives. Nearly all packets are such, and go from their record to the wire through
+//! registers. Whatever is not, in any respect, takes the general way, with nothing done yet; so this is a
+//! matter of speed alone, and a test compares the two.
+
+use crate::engine::Core;
+use crate::look_ahead::{BindingHint, SessionHint};
+use crate::nat64::{Nat64, inbound_of, outbound_of};
+use crate::plan::Transport;
+use crate::session::{Endpoint4, Session, Tick};
+use crate::tcp_fsm::{Side, TcpState};
+use crate::time::Instant;
+use core::net::Ipv4Addr;
+use gatun_wire::Packet;
+use gatun_wire::hdr::{ipv4, tcp};
+use gatun_wire::rfc7915::plain::Plain;
+
+impl Core {
+    /// A packet from inside. `false` where it has to take the general way.
+    #[inline(always)]
+    pub(crate) fn plain_outbound(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        hint: &SessionHint,
+    ) -> bool {
+        let Some(plain) = Plain::six(packet) else { return false };
+        let Some(nat) = self.nat64.get(usize::from(hint.owner.instance)) else { return false };
+        let sh = &mut self.shared;
+        let remote = hint.flow.remote();
+        // To a pool address it is a hairpin.
+        if !plain.fits4(&nat.settings) || sh.tables.locate(remote.0).is_some() {
+            return false;
+        }
+        let session = sh.tables.get_mut(hint.record);
+        if !session.is_of(packet.bytes(), hint.flow, hint.transport, hint.owner)
+            || !nat.goes_on(session, Side::V6, &plain, hint.transport, now)
+        {
+            return false;
+        }
+        let to = outbound_of(session, hint.transport);
+        let ports = (session.inside_port(), remote.1);
+        let id = sh.idents.next(hint.hash);
+        plain.write4(packet, ports, &to, id, &nat.settings);
+        true
+    }
+
+    /// A packet to a pool address. `false` where it has to take the general way.
+    #[inline(always)]
+    pub(crate) fn plain_inbound(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        hint: &BindingHint,
+    ) -> bool {
+        let Some(plain) = Plain::four(packet) else { return false };
+        let Some((remote, outside)) = endpoints(packet.bytes()) else { return false };
+        let session = self.shared.tables.get_mut(hint.record);
+        let Some(nat) = self.nat64.get(usize::from(session.instance)) else { return false };
+        if !session.is_at(outside, remote, hint.transport)
+            || !plain.fits6(packet, &nat.settings)
+            || !nat.goes_on(session, Side::V4, &plain, hint.transport, now)
+        {
+            return false;
+        }
+        let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
+        plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
+        true
+    }
+}
+
+impl Nat64 {
+    /// Whether a session is alive and stays in its state; if so, notes the packet's sign of life.
+    #[inline(always)]
+    fn goes_on(
+        &self,
+        session: &mut Session,
+        side: Side,
+        plain: &Plain,
+        transport: Transport,
+        now: Instant,
+    ) -> bool {
+        const CHANGES: u8 = tcp::SYN | tcp::FIN | tcp::RST;
+        let is_tcp = transport == Transport::Tcp;
+        if session.expires().has_come(Tick::at(now))
+            || is_tcp && (session.state != TcpState::Established as u8 || plain.flags & CHANGES != 0)
+        {
+            return false;
+        }
+        if is_tcp || side == Side::V6 || self.inbound_refresh {
+            session.live_until(Tick::after(now, self.established_ms(transport)));
+        }
+        true
+    }
+}
+
+/// Source and destination of an IPv4 packet without options.
+#[inline(always)]
+fn endpoints(packet: &[u8]) -> Option<(Endpoint4, Endpoint4)> {
+    let h = packet.get(ipv4::ADDRESSES..)?.first_chunk::<12>()?;
+    let address = |at: usize| h.get(at..)?.first_chunk().map(|b| Ipv4Addr::from(*b));
+    let port = |at: usize| h.get(at..)?.first_chunk().map(|b| u16::from_be_bytes(*b));
+    Some(((address(0)?, port(8)?), (address(4)?, port(10)?)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! The short way against the general one: two engines that differ in nothing else.
+
+use crate::look_ahead::{self, Hint};
+use crate::plan::{self, Filtering, IcmpErrorSource, Pairing, Plan, Pool4, PoolRange, Timeouts};
+use crate::{Instant, Nat, Verdict};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::hdr::ipv4;
+use gatun_wire::{Checksum, Packet, Prefix64, Settings, checksum, proto};
+use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
+
+const POOL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const SYN: u8 = 2;
+
+fn prefix(len: u8) -> Prefix64 {
+    Prefix64::new(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), len).unwrap()
+}
+
+fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool) -> Nat {
+    let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
+    let plan = Plan {
+        own4: Some(POOL),
+        own6: Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
+        pools: vec![Pool4 {
+            name: "p".into(),
+            ranges: vec![range],
+            pairing: Pairing::Soft,
+            port_parity: false,
+        }],
+        nat64: vec![plan::Nat64 {
+            name: "n".into(),
+            pool6: vec![prefix(prefix_len)],
+            pool: 0,
+            sources: vec![],
+            filtering: Filtering::EndpointIndependent,
+            external_tcp: true,
+            wkp_non_global: false,
+            icmp_error_source: IcmpErrorSource::Router,
+            inbound_refresh,
+            rst_during_fin: false,
+            icmp_queries: true,
+            subscriber_len: 64,
+            static_bindings: vec![],
+            timeouts: Timeouts::default(),
+            settings,
+        }],
+        ..Plan::default()
+    };
+    Nat::new(&plan, [1, 2, 3, 4]).unwrap()
+}
+
+/// A packet to be made: which flow, which way, and what is odd about it.
+#[derive(Clone, Debug)]
+struct Made {
+    outbound: bool,
+    tcp: bool,
+    port: u8,
+    server: u8,
+    flags: u8,
+    tos: u8,
+    ttl: u8,
+    dont_fragment: bool,
+    payload: usize,
+    odd: Odd,
+    later_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Odd {
+    Nothing,
+    TrailingBytes,
+    CutOff,
+    NoChecksum,
+    WrongChecksum,
+    WrongHeader,
+    Fragment,
+    Partial,
+    NoHeadroom,
+    ToThePool,
+    NonZeroSuffix,
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    use Odd::*;
+    let odd = prop_oneof![
+        12 => Just(Nothing),
+        10 => prop::sample::select(vec![TrailingBytes, CutOff, NoChecksum, WrongChecksum, WrongHeader, Fragment, Partial,
+            NoHeadroom, ToThePool, NonZeroSuffix]),
+    ];
+    let flags = prop_oneof![4 => Just(0x10u8), 2 => Just(SYN), 1 => any::<u8>()];
+    let payload = prop_oneof![4 => 0usize..64, 1 => 1180usize..1500];
+    let ttl = prop_oneof![6 => Just(64u8), 1 => 0u8..3];
+    let later = prop_oneof![6 => Just(0u64), 2 => 1u64..200, 1 => 200_000u64..400_000];
+    (
+        (any::<bool>(), any::<bool>(), 0u8..3, 0u8..3, flags),
+        (any::<u8>(), ttl, any::<bool>(), payload, odd, later),
+    )
+        .prop_map(
+            |((outbound, tcp, port, server, flags), (tos, ttl, dont_fragment, payload, odd, later_ms))| {
+                Made { outbound, tcp, port, server, flags, tos, ttl, dont_fragment, payload, odd, later_ms }
+            },
+        )
+}
+
+impl Made {
+    fn server(&self) -> (Ipv4Addr, u16) {
+        match self.odd {
+            Odd::ToThePool if self.outbound => (POOL, 2000),
+            _ => (Ipv4Addr::new(198, 51, 100, self.server), 443),
+        }
+    }
+
+    fn client(&self) -> (Ipv6Addr, u16) {
+        (Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 5), 5000 + u16::from(self.port))
+    }
+
+    fn transport(&self, src_port: u16, dst_port: u16) -> Vec<u8> {
+        let mut l4 = vec![0u8; if self.tcp { 20 } else { 8 }];
+        l4[..2].copy_from_slice(&src_port.to_be_bytes());
+        l4[2..4].copy_from_slice(&dst_port.to_be_bytes());
+        l4.extend((0..self.payload).map(|i| i as u8));
+        if self.tcp {
+            (l4[12], l4[13]) = (0x50, self.flags);
+        } else {
+            let len = l4.len() as u16;
+            l4[4..6].copy_from_slice(&len.to_be_bytes());
+        }
+        l4
+    }
+
+    fn with_checksum(&self, mut l4: Vec<u8>, addresses: &[u8]) -> Vec<u8> {
+        let at = if self.tcp { 16 } else { 6 };
+        let pseudo = checksum::pseudo(addresses, l4.len() as u32, self.protocol());
+        let sum = match self.odd {
+            Odd::NoChecksum => return l4,
+            Odd::Partial => pseudo,
+            Odd::WrongChecksum => !checksum::add(pseudo, checksum::sum(&l4)) ^ 0x0101,
+            _ => !checksum::add(pseudo, checksum::sum(&l4)),
+        };
+        l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        l4
+    }
+
+    fn protocol(&self) -> u8 {
+        if self.tcp { proto::TCP } else { proto::UDP }
+    }
+
+    fn six(&self, pool6: &Prefix64) -> Vec<u8> {
+        let (server, client) = (self.server(), self.client());
+        let mut dst = pool6.embed(server.0).octets();
+        if self.odd == Odd::NonZeroSuffix && pool6.len() != 96 {
+            dst[15] = 1;
+        }
+        let addresses = [client.0.octets(), dst].concat();
+        let l4 = self.with_checksum(self.transport(client.1, server.1), &addresses);
+        let mut p = vec![0x60 | self.tos >> 4, self.tos << 4 | 5, 6, 7, 0, 0, self.protocol(), self.ttl];
+        p[4..6].copy_from_slice(&(l4.len() as u16).to_be_bytes());
+        if self.odd == Odd::WrongHeader {
+            p[0] ^= 0x10;
+        }
+        p.extend(addresses);
+        if self.odd == Odd::Fragment {
+            p[4..6].copy_from_slice(&(l4.len() as u16 + 8).to_be_bytes());
+            p[6] = proto::FRAGMENT;
+            p.extend([self.protocol(), 0, 0, 1, 0, 0, 0, 9]);
+        }
+        p.extend(l4);
+        p
+    }
+
+    fn four(&self, outside: (Ipv4Addr, u16)) -> Vec<u8> {
+        let server = self.server();
+        let addresses = [server.0.octets(), outside.0.octets()].concat();
+        let l4 = self.with_checksum(self.transport(server.1, outside.1), &addresses);
+        let flags = match self.odd {
+            Odd::Fragment => ipv4::MF,
+            _ if self.dont_fragment => ipv4::DF,
+            _ => 0,
+        };
+        let mut p = vec![0x45, self.tos, 0, 0, 0, 7, 0, 0, self.ttl, self.protocol(), 0, 0];
+        p[2..4].copy_from_slice(&(l4.len() as u16 + 20).to_be_bytes());
+        p[6..8].copy_from_slice(&flags.to_be_bytes());
+        p.extend(addresses);
+        ipv4::set_checksum(&mut p);
+        if self.odd == Odd::WrongHeader {
+            p[11] ^= 1;
+        }
+        p.extend(l4);
+        p
+    }
+
+    fn headroom(&self) -> usize {
+        if self.odd == Odd::NoHeadroom { 8 } else { gatun_wire::HEADROOM }
+    }
+
+    fn buffer(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        match self.odd {
+            Odd::TrailingBytes => bytes.extend([1, 2, 3]),
+            Odd::CutOff => bytes.truncate(bytes.len() - 1),
+            _ => {}
+        }
+        let mut buffer = vec![0; self.headroom()];
+        buffer.extend(bytes);
+        buffer
+    }
+
+    fn packet<'b>(&self, buffer: &'b mut [u8]) -> Packet<'b> {
+        let (at, len) = (self.headroom(), buffer.len() - self.headroom());
+        let l4_at = if buffer[at] >> 4 == 4 { 20 } else { 40 };
+        let mut packet = Packet::new(buffer, at, len).unwrap();
+        if self.odd == Odd::Partial {
+            packet.offload.checksum =
+                Checksum::Partial { start: l4_at, offset: if self.tcp { 16 } else { 6 } };
+        }
+        packet
+    }
+}
+
+/// What a test compares of a packet.
+fn seen<'p>(packet: &'p Packet<'_>) -> (usize, &'p [u8], gatun_wire::Offload) {
+    (packet.start(), packet.bytes(), packet.offload)
+}
+
+proptest! {
+    /// Verdicts, bytes, counters and tables are the same whichever way packets take.
+    #[test]
+    fn the_short_way_and_the_general_one_lead_to_the_same_place(
+        prefix_len in prop::sample::select(vec![96u8, 96, 64, 40, 32]),
+        tos in prop::option::of(any::<u8>()),
+        mtu4 in prop::sample::select(vec![1500u32, 1260, 100]),
+        mtu6 in prop::sample::select(vec![1500u32, 1280]),
+        inbound_refresh in any::<bool>(),
+        history in prop::collection::vec(made(), 1..60),
+    ) {
+        let settings = Settings { tos_6to4: tos, traffic_class_4to6: tos, mtu4, mtu6, ..Settings::default() };
+        let mut short = engine(prefix_len, settings, inbound_refresh);
+        let mut general = engine(prefix_len, settings, inbound_refresh);
+        let mut outside = [(POOL, 2000u16); 6];
+        let mut now = Instant(1_000);
+        for made in history {
+            now = now.plus_ms(made.later_ms);
+            let known = &mut outside[usize::from(made.port) * 2 + usize::from(made.tcp)];
+            let bytes = if made.outbound { made.six(&prefix(prefix_len)) } else { made.four(*known) };
+            let (mut a, mut b) = (made.buffer(bytes.clone()), made.buffer(bytes));
+            let (mut verdict_a, mut verdict_b) = (Verdict::Pass, Verdict::Pass);
+            let (mut a, mut b) = ([made.packet(&mut a)], [made.packet(&mut b)]);
+            short.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
+            general.core.translate(now, &mut b, &[Hint::None], core::slice::from_mut(&mut verdict_b));
+            let ([a], [b]) = (a, b);
+            prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
+            prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
+            let counters = |nat: &Nat| std::format!("{:?} {:?}", nat.counters(), nat.occupancy());
+            prop_assert_eq!(counters(&short), counters(&general));
+            prop_assert_eq!(records(&short), records(&general), "{:?}", made);
+            if verdict_a == Verdict::Forward && made.outbound {
+                let h = a.bytes();
+                *known = (Ipv4Addr::from([h[12], h[13], h[14], h[15]]), u16::from_be_bytes([h[20], h[21]]));
+            }
+        }
+    }
+}
+
+/// All sessions, in full.
+fn records(nat: &Nat) -> std::string::String {
+    let tables = &nat.core.shared.tables;
+    (1..tables.high()).map(|id| std::format!("{:?}\n", tables.get(id))).collect()
+}
+
+/// Were every packet to take the general way, the test above would prove nothing.
+#[test]
+fn plain_packets_of_a_live_session_take_the_short_way() {
+    for tcp in [false, true] {
+        let plain = Made {
+            outbound: true,
+            tcp,
+            port: 0,
+            server: 1,
+            flags: SYN,
+            tos: 0,
+            ttl: 64,
+            dont_fragment: false,
+            payload: 30,
+            odd: Odd::Nothing,
+            later_ms: 0,
+        };
+        let mut nat = engine(96, Settings::default(), true);
+        let now = Instant(1_000);
+        let (mut hints, mut verdicts) = ([Hint::None], [Verdict::Pass]);
+        let mut outside = (POOL, 0);
+        // Each direction's first packet opens, its second one is plain.
+        for (outbound, flags, is_plain) in
+            [(true, SYN, false), (false, SYN, !tcp), (true, 0x10, true), (false, 0x10, true), (true, 1, !tcp)]
+        {
+            let made = Made { outbound, flags, ..plain.clone() };
+            let mut buffer = made.buffer(if outbound { made.six(&prefix(96)) } else { made.four(outside) });
+            let mut burst = [made.packet(&mut buffer)];
+            look_ahead::lines(&nat.core, &burst, &mut hints);
+            look_ahead::records(&nat.core.shared.tables, &mut hints);
+            let done = match &hints[0] {
+                Hint::Session(hint) => nat.core.plain_outbound(now, &mut burst[0], hint),
+                Hint::Binding(hint) => nat.core.plain_inbound(now, &mut burst[0], hint),
+                Hint::None => panic!("{made:?} was not even looked at"),
+            };
+            assert_eq!(done, is_plain, "{made:?}");
+            if !done {
+                nat.core.translate(now, &mut burst, &[Hint::None], &mut verdicts);
+                assert_eq!(verdicts, [Verdict::Forward]);
+            }
+            let h = burst[0].bytes();
+            if outbound {
+                outside = (Ipv4Addr::from([h[12], h[13], h[14], h[15]]), u16::from_be_bytes([h[20], h[21]]));
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use gatun_io::pcap::{CommentedWriter, Frame, Layout, Link, Reader, Writer};
 use gatun_nat::{Counters, Instant, Nat, Plan, Verdict};
 use gatun_wire::{HEADROOM, Packet};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 /// Room for the longest packet and its headers on both sides.
@@ -25,6 +25,8 @@ pub(crate) struct Outcome {
     pub(crate) not_ip: u64,
     /// Frames that the capture cut short.
     pub(crate) cut: u64,
+    /// Whether the file ends inside its last record, which is left out.
+    pub(crate) cut_off: bool,
     /// Packets written.
     pub(crate) written: u64,
     /// The engine's counters.
@@ -79,7 +81,7 @@ impl<W: Write, D: Write> Offline<W, D> {
         mut progress: impl FnMut(u64),
     ) -> anyhow::Result<Outcome> {
         let link = input.link();
-        while let Some(frame) = input.next_frame().context("reading the capture")? {
+        while let Some(frame) = self.next_frame(input)? {
             self.outcome.frames += 1;
             self.outcome.cut += u64::from(frame.cut);
             progress(self.outcome.frames);
@@ -95,6 +97,17 @@ impl<W: Write, D: Write> Offline<W, D> {
             drops.finish().context("writing the dropped packets")?;
         }
         Ok(self.outcome)
+    }
+
+    /// A file whose writer was killed ends inside a record, and counts as if it ended before it.
+    fn next_frame<R: Read>(&mut self, input: &mut Reader<R>) -> anyhow::Result<Option<Frame>> {
+        match input.next_frame() {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                self.outcome.cut_off = true;
+                Ok(None)
+            }
+            other => other.context("reading the capture"),
+        }
     }
 
     fn take(&mut self, link: Link, frame: Frame) -> anyhow::Result<()> {

@@ -253,7 +253,6 @@ fn what_is_no_capture_is_refused_with_a_sentence() {
         (b"hello world, this is no capture".to_vec(), "neither pcap nor pcapng"),
         (Vec::new(), "neither pcap nor pcapng"),
         (pcap(105, false, &[]), "link layer (105)"),
-        (pcap(101, false, &[(0, 0, udp6(b"cut off"))])[..60].to_vec(), "ends inside a packet"),
     ] {
         std::fs::write(&input, content).unwrap();
         let output = scratch.translate(&input, &[]);
@@ -261,6 +260,42 @@ fn what_is_no_capture_is_refused_with_a_sentence() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(expected), "{said}");
     }
+    std::fs::write(scratch.file("out.pcap"), pcap(101, false, &[])).unwrap();
     let same = scratch.translate(&scratch.file("out.pcap"), &[]);
     assert!(String::from_utf8_lossy(&same.stderr).contains("is the input"), "{same:?}");
+}
+
+#[test]
+fn a_capture_whose_writer_was_killed_is_translated_up_to_its_last_whole_record() {
+    let scratch = Scratch::new("killed");
+    let input = scratch.file("in.pcap");
+    let frame = |n: u32| (1_700_000_000 + n, 0, udp6(b"whole"));
+    std::fs::write(&input, pcap(101, false, &[frame(0), frame(1)])).unwrap();
+    assert_ok(&scratch.translate(&input, &["--json"]));
+    let expected = std::fs::read(scratch.file("out.pcap")).unwrap();
+
+    let whole = pcap(101, false, &[frame(0), frame(1), frame(2)]);
+    let record = 16 + 40 + 8 + 5;
+    let whole_ng = |frames: usize| pcapng(101, &vec![(1_700_000_000_000_000, udp6(b"whole")); frames]);
+    let begin_ng = whole_ng(2).len();
+    // In the last record's header, right behind it, and in its packet.
+    let cases = [1, 15, 16, 17, record - 1].map(|cut| (whole[..whole.len() - record + cut].to_vec(), true));
+    let cases_ng = [1, 8, 30, 60].map(|cut| (whole_ng(3)[..begin_ng + cut].to_vec(), false));
+    for (content, exact) in cases.into_iter().chain(cases_ng) {
+        std::fs::write(&input, &content).unwrap();
+        let output = scratch.translate(&input, &["--json"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{} bytes: {said}", content.len());
+        assert!(said.contains("ends inside a record behind frame 2:"), "{said}");
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let counts = ["frames", "rx", "forwarded", "written"].map(|name| json[name].as_u64().unwrap());
+        assert_eq!((counts, json["cut_off"].as_bool()), ([2; 4], Some(true)), "{json}");
+        let written = std::fs::read(scratch.file("out.pcap")).unwrap();
+        assert_eq!(written.len(), expected.len());
+        assert!(!exact || written == expected, "the output is that of the whole records");
+    }
+    std::fs::write(&input, &whole).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_slice(&scratch.translate(&input, &["--json"]).stdout).unwrap();
+    assert_eq!(json["cut_off"].as_bool(), Some(false), "{json}");
 }

@@ -219,7 +219,9 @@ impl<R: Read> Reader<R> {
     /// The next frame.
     ///
     /// # Errors
-    /// Where the file is broken, or a frame longer than [`FRAME_MAX`].
+    /// Where the file is broken, or a frame longer than [`FRAME_MAX`]. Of the kind
+    /// [`io::ErrorKind::UnexpectedEof`] where the file ends inside a record, as it does when its writer was
+    /// killed: all frames before it were good.
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
         let frame = match &mut self.file {
             File::Empty => None,

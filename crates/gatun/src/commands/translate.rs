@@ -24,6 +24,12 @@ INPUT is pcap or pcapng with raw IP, Ethernet (VLAN tags are kept), loopback
 or Linux cooked frames. OUTPUT is pcap with the same frames around the
 translated packets.
 
+Exit status:
+  0  every frame of INPUT was read
+  3  INPUT ends inside a record, as when its writer was killed: the frames before
+     it are translated, OUTPUT and the counters are whole, and a warning is given
+  1  something failed, OUTPUT may be incomplete;  2  the command line is wrong
+
 Examples:
   gatun translate client.pcap server.pcap --config gatun.toml
   gatun translate in.pcapng out.pcap -c gatun.toml --drops dropped.pcapng
@@ -77,8 +83,19 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let outcome = outcome?;
     let text = if args.json { json_of(&outcome) } else { summary(&outcome) };
     super::print_bytes(text.as_bytes())?;
-    Ok(ExitCode::SUCCESS)
+    if !outcome.cut_off {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!(
+        "gatun: warning: {} ends inside a record behind frame {}: its writer was stopped, or the record's length is wrong; what follows that frame is left out",
+        args.input.display(),
+        grouped(outcome.frames),
+    );
+    Ok(ExitCode::from(CUT_OFF))
 }
+
+/// The exit status where the capture ends inside its last record.
+const CUT_OFF: u8 = 3;
 
 type Output = BufWriter<File>;
 
@@ -165,7 +182,7 @@ fn json_of(outcome: &Outcome) -> String {
         })
         .collect();
     let value = json!({
-        "frames": outcome.frames, "not_ip": outcome.not_ip, "cut": outcome.cut, "written": outcome.written,
+        "frames": outcome.frames, "not_ip": outcome.not_ip, "cut": outcome.cut, "cut_off": outcome.cut_off, "written": outcome.written,
         "rx": c.rx.packets, "forwarded": c.forwarded.packets, "passed": c.passed.packets,
         "replied": c.replied.packets, "dropped": c.dropped.packets, "held": c.held,
         "translated_6to4": c.translated[0].packets, "translated_4to6": c.translated[1].packets,

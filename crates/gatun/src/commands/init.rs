@@ -94,56 +94,116 @@ fn write(args: &Args, text: &str) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", args.output.display()))
 }
 
-/// The file's text; `ask` is given a question and a default.
-fn compose(args: &Args, ask: &mut dyn FnMut(&str, &str) -> anyhow::Result<String>) -> anyhow::Result<String> {
+/// Asks a question with a default, and gives the answer.
+type Ask<'a> = dyn FnMut(&str, &str) -> anyhow::Result<String> + 'a;
+
+/// The file's text.
+///
+/// # Errors
+/// What is wrong with a flag; a wrong answer is asked for again.
+fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
     let mode = match args.mode {
         Some(mode) => mode,
-        None => match ask("nat64 (many hosts share addresses) or siit (one address for one)?", "nat64")?
-            .as_str()
-        {
-            "nat64" => Mode::Nat64,
-            "siit" => Mode::Siit,
-            other => anyhow::bail!("\"{other}\" is neither nat64 nor siit"),
-        },
+        None => ask_until(
+            ask,
+            "nat64 (many hosts share addresses) or siit (one address for one)?",
+            "nat64",
+            mode,
+        )?,
     };
     match mode {
         Mode::Nat64 => {
+            const POOL4: &str = "192.0.2.0/28";
             anyhow::ensure!(args.eam.is_empty(), "--eam is for --mode siit");
-            let pool6 = answer(&args.pool6, ask, "Translation prefix?", "64:ff9b::/96")?;
-            let pool4 =
-                answers(&args.pool4, ask, "Public IPv4 addresses (with commas between)?", "192.0.2.0/28")?;
+            let pool6 =
+                Question("Translation prefix?", "64:ff9b::/96")
+                    .answer(&one(&args.pool6), ask, |pool6| check(nat64_text(pool6, POOL4)))?;
+            let text = |pool4: &str| check(nat64_text(&pool6, pool4));
+            let pool4 = Question("Public IPv4 addresses (with commas between)?", POOL4).answer(
+                &args.pool4,
+                ask,
+                text,
+            )?;
             Ok(nat64_text(&pool6, &pool4))
         }
         Mode::Siit => {
+            const EAM: &str = "203.0.113.5=2001:db8::5";
             anyhow::ensure!(args.pool4.is_empty(), "--pool4 is for --mode nat64");
-            let pool6 = answer(&args.pool6, ask, "Translation prefix?", "2001:db8:46::/96")?;
-            let question = "Mappings, IPv4=IPv6 (with commas between)?";
-            siit_text(&pool6, &answers(&args.eam, ask, question, "203.0.113.5=2001:db8::5")?)
+            let pool6 = Question("Translation prefix?", "2001:db8:46::/96").answer(
+                &one(&args.pool6),
+                ask,
+                |pool6| check(siit_text(pool6, EAM)?),
+            )?;
+            let text = |eam: &str| check(siit_text(&pool6, eam)?);
+            let eam =
+                Question("Mappings, IPv4=IPv6 (with commas between)?", EAM).answer(&args.eam, ask, text)?;
+            siit_text(&pool6, &eam)
         }
     }
 }
 
-fn answer(
-    flag: &Option<String>,
-    ask: &mut dyn FnMut(&str, &str) -> anyhow::Result<String>,
-    question: &str,
-    default: &str,
-) -> anyhow::Result<String> {
-    flag.as_ref().map_or_else(|| ask(question, default), |given| Ok(given.clone()))
+/// A question, and what is taken where nobody answers.
+struct Question(&'static str, &'static str);
+
+impl Question {
+    /// What the flag says, or else an answer that `check` has nothing against.
+    fn answer(
+        &self,
+        flags: &[String],
+        ask: &mut Ask<'_>,
+        check: impl Fn(&str) -> anyhow::Result<()>,
+    ) -> anyhow::Result<String> {
+        let Question(question, default) = self;
+        if !flags.is_empty() {
+            let given = flags.join(",");
+            return check(&given).map(|()| given);
+        }
+        ask_until(ask, question, default, |answer| check(answer).map(|()| answer.to_owned()))
+    }
 }
 
-fn answers(
-    flags: &[String],
-    ask: &mut dyn FnMut(&str, &str) -> anyhow::Result<String>,
+/// Asks until `read` has nothing against the answer. The default is always good.
+fn ask_until<T>(
+    ask: &mut Ask<'_>,
     question: &str,
     default: &str,
-) -> anyhow::Result<Vec<String>> {
-    let all = if flags.is_empty() { ask(question, default)? } else { flags.join(",") };
-    Ok(all.split(',').map(|one| one.trim().to_owned()).collect())
+    read: impl Fn(&str) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    loop {
+        match read(&ask(question, default)?) {
+            Ok(value) => return Ok(value),
+            Err(why) => eprintln!("  {why}"),
+        }
+    }
 }
 
-fn nat64_text(pool6: &str, pool4: &[String]) -> String {
-    let prefixes: Vec<String> = pool4.iter().map(|prefix| quoted(prefix)).collect();
+fn mode(answer: &str) -> anyhow::Result<Mode> {
+    match answer.to_ascii_lowercase().as_str() {
+        "nat64" => Ok(Mode::Nat64),
+        "siit" => Ok(Mode::Siit),
+        _ => anyhow::bail!("\"{answer}\" is neither nat64 nor siit"),
+    }
+}
+
+/// Whether the file's text makes a configuration; else what is wrong first.
+fn check(text: String) -> anyhow::Result<()> {
+    let Err(report) = gatun_config::load_str(&text, "(answers)") else { return Ok(()) };
+    let wrong = report.iter().find(|p| p.severity == gatun_config::Severity::Error);
+    let (what, instead) = wrong.map_or(("no configuration", None), |p| (p.what, p.instead));
+    Err(anyhow::anyhow!("{what}{}{}", if instead.is_some() { "; " } else { "" }, instead.unwrap_or_default()))
+}
+
+fn one(flag: &Option<String>) -> Vec<String> {
+    flag.iter().cloned().collect()
+}
+
+/// The parts of an answer with commas.
+fn parts(answer: &str) -> impl Iterator<Item = &str> {
+    answer.split(',').map(str::trim)
+}
+
+fn nat64_text(pool6: &str, pool4: &str) -> String {
+    let prefixes: Vec<String> = parts(pool4).map(quoted).collect();
     format!(
         "{HEAD}
 # The public IPv4 addresses, and the ports of them that inside hosts get.
@@ -169,9 +229,9 @@ pool = \"public\"
     )
 }
 
-fn siit_text(pool6: &str, mappings: &[String]) -> anyhow::Result<String> {
+fn siit_text(pool6: &str, mappings: &str) -> anyhow::Result<String> {
     let mut eam = String::new();
-    for mapping in mappings {
+    for mapping in parts(mappings) {
         let (v4, v6) = mapping.split_once('=').with_context(|| {
             format!("\"{mapping}\" is not of the form IPv4=IPv6, for example 203.0.113.5=2001:db8::5")
         })?;
@@ -214,7 +274,12 @@ fn quoted(text: &str) -> String {
 fn ask(input: &mut dyn BufRead, question: &str, default: &str) -> anyhow::Result<String> {
     eprint!("{question} [{default}] ");
     let mut line = String::new();
-    anyhow::ensure!(input.read_line(&mut line)? > 0, "no answer");
+    if input.read_line(&mut line)? == 0 {
+        eprintln!();
+        anyhow::bail!(
+            "nobody answers any more, so nothing is written; flags say the same (gatun init --help)"
+        );
+    }
     let line = line.trim();
     Ok(if line.is_empty() { default.to_owned() } else { line.to_owned() })
 }
@@ -255,11 +320,55 @@ mod tests {
         assert_eq!(questions, 3);
     }
 
+    /// Answers one after the other, as typed; then the end of input.
+    fn typed(args: &Args, lines: &[u8]) -> (anyhow::Result<String>, Vec<String>) {
+        let (mut input, mut asked) = (lines, Vec::new());
+        let text = compose(args, &mut |question, default| {
+            asked.push(question.split(' ').next().unwrap().to_owned());
+            ask(&mut input, question, default)
+        });
+        (text, asked)
+    }
+
+    #[test]
+    fn a_wrong_answer_is_asked_for_again() {
+        let lines =
+            b"nat46\n\nyes\n64:ff9b::/95\n2001:db8:64::/96\n192.0.2.0/33\n192.0.2.1, 198.51.100.0/30\n";
+        // The empty line takes the default of the first question.
+        let (text, asked) = typed(&args(None), lines);
+        assert_eq!(
+            asked,
+            ["nat64", "nat64", "Translation", "Translation", "Translation", "Public", "Public"]
+        );
+        let (config, _) = gatun_config::load_str(&text.unwrap(), "gatun.toml").unwrap();
+        assert_eq!(config.plan.nat64[0].pool6[0].to_string(), "2001:db8:64::/96");
+        assert_eq!(config.plan.pools[0].ranges.len(), 2);
+        let (text, asked) = typed(&args(None), b"SIIT\n\n203.0.113.5\n203.0.113.5=2001:db8::5\n");
+        assert_eq!(asked, ["nat64", "Translation", "Mappings,", "Mappings,"]);
+        assert!(text.unwrap().contains("[[siit]]"));
+    }
+
+    #[test]
+    fn the_end_of_input_ends_the_questions_with_a_sentence() {
+        for lines in [&b""[..], b"nat46\n", b"nat64\n2001:db8:64::/96\n"] {
+            let (text, _) = typed(&args(None), lines);
+            let said = text.unwrap_err().to_string();
+            assert!(said.contains("nobody answers") && said.contains("nothing is written"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_flag_is_no_question() {
+        let mut given = args(Some(Mode::Nat64));
+        given.pool6 = Some("64:ff9b::/95".to_owned());
+        let (text, asked) = typed(&given, b"\n\n\n\n");
+        assert!(text.unwrap_err().to_string().contains("pool6") && asked.is_empty());
+    }
+
     #[test]
     fn a_text_in_an_answer_cannot_leave_its_quotes() {
         let mut given = args(Some(Mode::Nat64));
         given.pool6 = Some("64:ff9b::/96\"\n[limits]\nsessions_max = 1 #".to_owned());
-        let text = compose(&given, &mut |_, default| Ok(default.to_owned())).unwrap();
-        assert!(gatun_config::load_str(&text, "gatun.toml").is_err());
+        assert!(compose(&given, &mut |_, default| Ok(default.to_owned())).is_err());
     }
 }

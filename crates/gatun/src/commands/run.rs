@@ -14,6 +14,12 @@ Signals:
   SIGTERM, SIGINT    stop, and print the final counters
   SIGUSR1            print the counters, each drop with its reason and what it means
 
+A stop takes at most two seconds more where nobody reads the standard output:
+then the final counters are a line on the standard error.
+
+Exit status: 0 after a signal; 1 where it could not start, lost a device, or
+could not print the final counters.
+
 The device's routes go with it when gatun ends, and when its link is set down:
 then restart gatun.
 

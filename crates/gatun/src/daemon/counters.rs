@@ -10,13 +10,22 @@ use gatun_worker::Snapshot;
 /// Columns where the terminal does not say how many it has.
 const WIDTH: u16 = 110;
 
-/// Writes the table to standard output.
-pub(super) fn print(title: &str, snapshot: &Snapshot) {
-    // Nobody may be reading any more; packets go on.
-    let _ = crate::commands::print_bytes(render(title, snapshot).as_bytes());
+/// The most important of them in a line.
+pub(super) fn short(snapshot: &Snapshot) -> String {
+    let engine = &snapshot.engine;
+    format!(
+        "received {}, forwarded {}, answered {}, not for the translator {}, dropped {}, held {}",
+        engine.rx.packets,
+        engine.forwarded.packets,
+        engine.replied.packets,
+        engine.passed.packets,
+        engine.dropped.packets,
+        engine.held
+    )
 }
 
-fn render(title: &str, snapshot: &Snapshot) -> String {
+/// All of them, as a table.
+pub(super) fn render(title: &str, snapshot: &Snapshot) -> String {
     let mut text = format!("\n{title}, device {}\n{}\n", snapshot.backend_name, packets(snapshot));
     let drops = drops(snapshot);
     if drops.row_count() > 0 {

@@ -5,6 +5,7 @@
 //! ```
 
 mod counters;
+mod outlet;
 mod privileges;
 mod signals;
 
@@ -13,6 +14,7 @@ use gatun_io::Backend;
 use gatun_io_tun::{Tun, TunConfig};
 use gatun_nat::{Nat, Plan};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
+use outlet::Output;
 use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
@@ -52,12 +54,13 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     privileges::keep_for_start(setup.user.is_some())?;
     let devices: Vec<Tun> =
         setup.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
-    for device in &devices {
-        let how = if device.attached { "attached" } else { "created" };
-        log(&format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe()));
-    }
     privileges::drop_all(setup.user.as_ref())?;
 
+    let output = Output::new()?;
+    for device in &devices {
+        let how = if device.attached { "attached" } else { "created" };
+        output.log(&format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe()));
+    }
     let (sender, events) = channel();
     // Before the first worker runs, so that no signal finds the default handler.
     signals::watch(sender.clone())?;
@@ -66,11 +69,11 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let workers = start_workers(&setup.plan, queues.into_iter().flatten(), &sender)?;
     let count = workers.len();
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
-    log(&format!(
+    output.log(&format!(
         "translating with {count} worker{}, {ms:.1} ms after start",
         if count == 1 { "" } else { "s" }
     ));
-    Ok(supervise(workers, &events))
+    Ok(supervise(workers, &events, &output))
 }
 
 struct Running {
@@ -114,20 +117,22 @@ fn start_workers(
 }
 
 /// Answers signals until every worker has ended.
-fn supervise(workers: Vec<Running>, events: &Receiver<Event>) -> ExitCode {
+fn supervise(workers: Vec<Running>, events: &Receiver<Event>, output: &Output) -> ExitCode {
     let mut total = Snapshot::default();
-    let mut exit = ExitCode::SUCCESS;
+    let mut success = true;
     let mut ended = 0;
     while ended < workers.len() {
         match events.recv() {
             Ok(Event::Signal(Signal::Stop)) => workers.iter().for_each(|w| w.handle.stop()),
-            Ok(Event::Signal(Signal::Report)) => counters::print("counters", &snapshot(&workers)),
+            Ok(Event::Signal(Signal::Report)) => {
+                output.print(&counters::render("counters", &snapshot(&workers, output)));
+            }
             Ok(Event::WorkerEnded { worker, last, error }) => {
                 ended += 1;
                 total += &last;
                 if let Some(error) = error {
-                    log(&format!("worker {worker}: {error}"));
-                    exit = ExitCode::FAILURE;
+                    output.log(&format!("worker {worker}: {error}"));
+                    success = false;
                     // One device less is not what was configured: stop, and let the operator know.
                     workers.iter().for_each(|w| w.handle.stop());
                 }
@@ -137,20 +142,20 @@ fn supervise(workers: Vec<Running>, events: &Receiver<Event>) -> ExitCode {
     }
     for worker in workers {
         if worker.thread.join().is_err() {
-            log("a worker panicked: this is a defect, please report it with the lines above");
-            exit = ExitCode::FAILURE;
+            output.log("a worker panicked: this is a defect, please report it with the lines above");
+            success = false;
         }
     }
-    counters::print("final counters", &total);
-    exit
+    success &= output.finish(&counters::render("final counters", &total), &counters::short(&total));
+    if success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn snapshot(workers: &[Running]) -> Snapshot {
+fn snapshot(workers: &[Running], output: &Output) -> Snapshot {
     let mut total = Snapshot::default();
     for worker in workers {
         match worker.handle.snapshot(ANSWER_MAX) {
             Some(snapshot) => total += &snapshot,
-            None => log("a worker does not answer; its counters are missing below"),
+            None => output.log("a worker does not answer; its counters are missing below"),
         }
     }
     total
@@ -165,10 +170,4 @@ fn seed() -> anyhow::Result<[u64; 4]> {
     }
     let (words, _) = bytes.as_chunks::<8>();
     Ok(std::array::from_fn(|i| words.get(i).map_or(0, |w| u64::from_ne_bytes(*w))))
-}
-
-/// One line for the operator or the journal. A closed standard error stops no packets.
-fn log(line: &str) {
-    use std::io::Write as _;
-    let _ = writeln!(io::stderr(), "gatun: {line}");
 }

@@ -72,15 +72,26 @@ impl Daemon {
     }
 
     pub(crate) fn spawn(network: &Topology, config: &str, flags: &[&str]) -> Daemon {
+        Daemon::spawn_to(network, config, flags, None, None)
+    }
+
+    /// With the streams given, and without waiting; a stream that is not given goes to a file.
+    pub(crate) fn spawn_to(
+        network: &Topology,
+        config: &str,
+        flags: &[&str],
+        out: Option<Stdio>,
+        err: Option<Stdio>,
+    ) -> Daemon {
         // /run is the sandbox's own.
         let dir = PathBuf::from(format!("/run/gatun-{:x}", Instant::now().elapsed().as_nanos() ^ rand()));
         fs::create_dir_all(&dir).unwrap();
         let file = dir.join("gatun.toml");
         fs::write(&file, config).unwrap();
+        let [out_file, err_file] = ["out", "err"].map(|name| fs::File::create(dir.join(name)).unwrap());
         let mut command = network.translator.command(env!("CARGO_BIN_EXE_gatun"));
         command.arg("run").arg(&file).args(flags);
-        command.stdout(fs::File::create(dir.join("out")).unwrap());
-        command.stderr(fs::File::create(dir.join("err")).unwrap());
+        command.stdout(out.unwrap_or(out_file.into())).stderr(err.unwrap_or(err_file.into()));
         Daemon { process: Process::start(&mut command).unwrap(), dir }
     }
 

@@ -4,6 +4,7 @@ use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping
 use gatun_lab::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -42,6 +43,71 @@ fn sigusr1_prints_the_counters_with_reasons_and_goes_on() {
         assert!(text.contains("what it means"), "{text}");
         assert!(ping(&net.client, 3, SERVER, ""), "it goes on");
         daemon.stop(Signal::TERM);
+    });
+}
+
+/// A pipe that takes nothing more, as nobody reads it.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let size = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+    writer.write_all(&vec![b'x'; size]).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_reader_that_does_not_read_holds_up_neither_packets_nor_the_stop() {
+    in_lab("lifecycle::a_reader_that_does_not_read_holds_up_neither_packets_nor_the_stop", || {
+        let net = network();
+        for both in [false, true] {
+            let (mut reader, writer) = full_pipe();
+            let err = both.then(|| writer.try_clone().unwrap().into());
+            let config = format!("{CREATE}{SIIT}");
+            let daemon = Daemon::spawn_to(&net, &config, &[], Some(writer.into()), err);
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !ping(&net.client, 1, SERVER, "") {
+                assert!(Instant::now() < deadline, "no packet crosses: {}", daemon.stderr());
+            }
+            for _ in 0..20 {
+                daemon.process.signal(Signal::USR1).unwrap();
+                assert!(ping(&net.client, 1, SERVER, ""));
+            }
+            let stop = Instant::now();
+            daemon.process.signal(Signal::TERM).unwrap();
+            let ended = daemon.wait();
+            let ms = stop.elapsed().as_millis();
+            assert!(ms < 3_000, "{ms} ms from the signal to the end");
+            // What was asked for and not given is an error, and where there is anybody to tell, told.
+            assert!(!ended.success);
+            let told = ended.stderr.contains("standard output lacks the final counters (nobody reads it)");
+            assert_eq!(told, !both, "{}", ended.stderr);
+            if !both {
+                assert!(ended.stderr.contains("received ") && ended.stderr.contains(", held 0"));
+                assert!(ended.stderr.contains("counters are not printed"), "{}", ended.stderr);
+            }
+            let mut piped = Vec::new();
+            reader.read_to_end(&mut piped).unwrap();
+            assert!(piped.iter().all(|byte| *byte == b'x'), "nobody read, and yet there was room");
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_comes_late_gets_every_table() {
+    in_lab("lifecycle::a_reader_that_comes_late_gets_every_table", || {
+        let net = network();
+        let (mut reader, writer) = full_pipe();
+        let daemon = Daemon::spawn_to(&net, &format!("{CREATE}{SIIT}"), &[], Some(writer.into()), None);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !ping(&net.client, 1, SERVER, "") {
+            assert!(Instant::now() < deadline, "no packet crosses: {}", daemon.stderr());
+        }
+        daemon.process.signal(Signal::USR1).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        daemon.process.signal(Signal::TERM).unwrap();
+        let mut piped = String::new();
+        reader.read_to_string(&mut piped).unwrap();
+        assert_eq!(piped.matches("every packet received is accounted for").count(), 2, "{piped}");
+        assert!(daemon.wait().success);
     });
 }
 

@@ -13,8 +13,10 @@ pub mod netlink;
 pub mod open;
 pub mod queue;
 pub mod vnet;
+pub mod watch;
 
 pub use error::TunError;
 pub use netlink::Prefix;
 pub use open::{Guard, Mode, Offloads, Tun, TunConfig};
 pub use queue::TunQueue;
+pub use watch::{LinkEvent, LinkWatch, Restored};

@@ -1,11 +1,11 @@
 //! Link, addresses and routes of a device, by netlink.
 //!
-//! Requests come at start only. Each waits for its answer, but routes, of which there may be a million,
-//! go in batches: the kernel answers the last of a batch, and any that fails.
+//! Requests come at start, and when a link comes back. Each waits for its answer, but routes, of which there
+//! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
 
 use crate::{TunConfig, TunError};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -35,6 +35,24 @@ impl std::fmt::Display for Prefix {
 /// What one datagram to the kernel carries, some 15 KB.
 const ROUTES_PER_BATCH: usize = 256;
 
+/// What to do where a route of the same network exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// Take its place.
+    Replace,
+    /// Leave it: whoever set it meant it.
+    Keep,
+}
+
+/// Answers to a batch of requests.
+#[derive(Debug, Default)]
+struct Answers {
+    /// The first that failed, and its sequence number.
+    failed: Option<(io::Error, u32)>,
+    /// Requests whose object existed.
+    existed: usize,
+}
+
 /// A netlink socket that speaks about one device.
 pub(crate) struct Netlink {
     socket: Socket,
@@ -63,7 +81,7 @@ impl Netlink {
         self.index().is_ok()
     }
 
-    fn index(&self) -> io::Result<u32> {
+    pub(crate) fn index(&self) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(&self.socket, &self.device)?)
     }
 
@@ -78,37 +96,79 @@ impl Netlink {
                 format!("link set dev {} mtu {mtu}", self.device),
             )?;
         }
-        for &address in &config.addresses {
-            let action = format!("address replace {address} dev {}", self.device);
-            self.request(RouteNetlinkMessage::NewAddress(address_message(index, address)), action)?;
-        }
+        self.add_addresses(index, &config.addresses)?;
         if config.up {
             let mut link = link(index);
             link.header.flags = LinkFlags::Up;
             link.header.change_mask = LinkFlags::Up;
             self.request(RouteNetlinkMessage::SetLink(link), format!("link set dev {} up", self.device))?;
         }
-        for batch in config.routes.chunks(ROUTES_PER_BATCH) {
-            self.add_routes(index, batch)?;
+        self.add_routes(index, &config.routes, Existing::Replace).map(drop)
+    }
+
+    pub(crate) fn add_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), TunError> {
+        for &address in addresses {
+            let action = format!("address replace {address} dev {}", self.device);
+            self.request(RouteNetlinkMessage::NewAddress(address_message(index, address)), action)?;
         }
         Ok(())
     }
 
-    fn add_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), TunError> {
+    /// Adds routes to the device; returns how many existed and were left alone.
+    pub(crate) fn add_routes(
+        &mut self,
+        index: u32,
+        routes: &[Prefix],
+        existing: Existing,
+    ) -> Result<usize, TunError> {
+        let mut existed = 0;
+        for batch in routes.chunks(ROUTES_PER_BATCH) {
+            existed += self.add_batch(index, batch, existing)?;
+        }
+        Ok(existed)
+    }
+
+    fn add_batch(&mut self, index: u32, routes: &[Prefix], existing: Existing) -> Result<usize, TunError> {
         let first = self.sequence + 1;
+        let how = match existing {
+            Existing::Replace => NLM_F_REPLACE,
+            Existing::Keep => NLM_F_EXCL,
+        };
         let mut batch = Vec::new();
         for (i, &route) in routes.iter().enumerate() {
             let answer = if i + 1 == routes.len() { NLM_F_ACK } else { 0 };
-            let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE | answer;
+            let flags = NLM_F_REQUEST | NLM_F_CREATE | how | answer;
             self.append(&mut batch, RouteNetlinkMessage::NewRoute(route_message(index, route)), flags);
         }
         let sent = self.socket.send(&batch, 0).map_err(|e| (e, first));
-        let done = sent.and_then(|_| self.answers(first));
+        let answers = sent.and_then(|_| self.answers(first));
+        let done = answers.and_then(|answers| answers.failed.map_or(Ok(answers.existed), Err));
         done.map_err(|(e, sequence)| {
             let route = routes.get((sequence - first) as usize).or(routes.last());
             let route = route.map_or(String::new(), Prefix::to_string);
             self.error(format!("route replace {route} dev {}", self.device), e)
         })
+    }
+
+    /// Whether the link is set up.
+    pub(crate) fn is_up(&mut self, index: u32) -> io::Result<bool> {
+        let mut bytes = Vec::new();
+        self.append(&mut bytes, RouteNetlinkMessage::GetLink(link(index)), NLM_F_REQUEST);
+        self.socket.send(&bytes, 0)?;
+        loop {
+            let (answer, _) = self.socket.recv_from_full()?;
+            let answer = parse(&answer)?;
+            if answer.header.sequence_number != self.sequence {
+                continue;
+            }
+            match answer.payload {
+                NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
+                    return Ok(link.header.flags.contains(LinkFlags::Up));
+                }
+                NetlinkPayload::Error(e) => return Err(e.to_io()),
+                _ => {}
+            }
+        }
     }
 
     /// Sends one request and waits for the kernel's answer to it.
@@ -124,7 +184,8 @@ impl Netlink {
         let mut bytes = Vec::new();
         self.append(&mut bytes, message, NLM_F_REQUEST | NLM_F_ACK | create);
         self.socket.send(&bytes, 0)?;
-        self.answers(self.sequence).map_err(|(e, _)| e)
+        let answers = self.answers(self.sequence).map_err(|(e, _)| e)?;
+        answers.failed.map_or(Ok(()), |(e, _)| Err(e))
     }
 
     /// Writes the next request behind those in `bytes`.
@@ -140,24 +201,25 @@ impl Netlink {
         message.serialize(&mut bytes[at..]);
     }
 
-    /// Waits for the answer to the newest request; requests since `first` may have failed before it. Gives
-    /// the first failure, and which request it was.
-    fn answers(&mut self, first: u32) -> Result<(), (io::Error, u32)> {
-        let mut failed = None;
+    /// Waits for the answer to the newest request; requests since `first` may have failed before it.
+    fn answers(&mut self, first: u32) -> Result<Answers, (io::Error, u32)> {
+        let mut answers = Answers::default();
         loop {
             let (answer, _) = self.socket.recv_from_full().map_err(|e| (e, self.sequence))?;
-            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
-                .map_err(|e| (io::Error::new(io::ErrorKind::InvalidData, e.to_string()), self.sequence))?;
+            let answer = parse(&answer).map_err(|e| (e, self.sequence))?;
             let sequence = answer.header.sequence_number;
             let NetlinkPayload::Error(e) = answer.payload else { continue };
             if sequence < first || sequence > self.sequence {
                 continue;
             }
-            if e.code.is_some() && failed.is_none() {
-                failed = Some((e.to_io(), sequence));
+            if e.code.is_some() {
+                match e.to_io() {
+                    error if error.kind() == io::ErrorKind::AlreadyExists => answers.existed += 1,
+                    error => drop(answers.failed.get_or_insert((error, sequence))),
+                }
             }
             if sequence == self.sequence {
-                return failed.map_or(Ok(()), Err);
+                return Ok(answers);
             }
         }
     }
@@ -165,6 +227,11 @@ impl Netlink {
     fn error(&self, action: String, error: io::Error) -> TunError {
         TunError::Netlink { device: self.device.clone(), action, error }
     }
+}
+
+/// One message of the kernel.
+pub(crate) fn parse(bytes: &[u8]) -> io::Result<NetlinkMessage<RouteNetlinkMessage>> {
+    NetlinkMessage::deserialize(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
 }
 
 fn family(addr: IpAddr) -> AddressFamily {

@@ -33,7 +33,7 @@ reasons! {
     TxError {
         Full, "tx_full", "The device's queue was full (EAGAIN, ENOBUFS).";
         Invalid, "tx_invalid", "The kernel refused the packet as malformed (EINVAL).";
-        Down, "tx_down", "The device is down (EIO, ENETDOWN): set its link up and its routes again, or restart gatun.";
+        Down, "tx_down", "The device is down (EIO, ENETDOWN): set its link up, and its routes return.";
         TooLong, "tx_too_long", "Longer than the device takes (EMSGSIZE).";
         NoMemory, "tx_no_memory", "The kernel had no memory for the packet (ENOMEM).";
         NoHeadroom, "tx_no_headroom", "No room in front for the device's header.";

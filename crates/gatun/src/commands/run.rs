@@ -20,11 +20,12 @@ then the final counters are a line on the standard error.
 Exit status: 0 after a signal; 1 where it could not start, lost a device, or
 could not print the final counters.
 
-The device's routes go with it when gatun ends, and when its link is set down:
-then restart gatun.
+The device's routes go with it when gatun ends, and when its link is set down by
+hand: that is logged, and what gatun has set it sets again when the link is up.
 
 Rights: CAP_NET_ADMIN to create a device and set it up, given up once that is
-done. A persistent device that belongs to the user
+done, but by the one thread that sets routes again when a link comes back; with
+routes = false and no addresses, by that as well. A persistent device that belongs to the user
 (ip tuntap add dev NAME mode tun user USER) needs none.
 ";
 

@@ -1,17 +1,19 @@
 //! The daemon: devices, workers, signals. What it does to packets is the engine's matter.
 //!
 //! ```text
-//!   privileges to CAP_NET_ADMIN -> devices -> no privileges -> one thread a worker -> signals, until the end
+//!   privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
+//!     -> one thread a worker -> signals and links, until the end
 //! ```
 
 mod counters;
+mod links;
 mod outlet;
 mod privileges;
 mod signals;
 
 use anyhow::{Context as _, bail};
 use gatun_io::Backend;
-use gatun_io_tun::{Tun, TunConfig};
+use gatun_io_tun::{LinkEvent, LinkWatch, Tun, TunConfig};
 use gatun_nat::{Nat, Plan};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use outlet::Output;
@@ -43,7 +45,14 @@ pub(crate) struct Setup {
 /// What the main thread waits for.
 enum Event {
     Signal(Signal),
-    WorkerEnded { worker: usize, last: Box<Snapshot>, error: Option<io::Error> },
+    Link(LinkEvent),
+    /// Nothing is heard of links any more.
+    LinksUnwatched(io::Error),
+    WorkerEnded {
+        worker: usize,
+        last: Box<Snapshot>,
+        error: Option<io::Error>,
+    },
 }
 
 /// Runs until a signal or the loss of a device ends it.
@@ -54,6 +63,9 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     privileges::keep_for_start(setup.user.is_some())?;
     let devices: Vec<Tun> =
         setup.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
+    let (sender, events) = channel();
+    let watched = devices.iter().map(|device| device.name.clone()).zip(setup.devices);
+    links::watch(LinkWatch::new(watched)?, setup.user, sender.clone())?;
     privileges::drop_all(setup.user.as_ref())?;
 
     let output = Output::new()?;
@@ -61,7 +73,6 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         let how = if device.attached { "attached" } else { "created" };
         output.log(&format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe()));
     }
-    let (sender, events) = channel();
     // Before the first worker runs, so that no signal finds the default handler.
     signals::watch(sender.clone())?;
     // The guards of the devices' names live as long as the workers.
@@ -127,6 +138,10 @@ fn supervise(workers: Vec<Running>, events: &Receiver<Event>, output: &Output) -
             Ok(Event::Signal(Signal::Report)) => {
                 output.print(&counters::render("counters", &snapshot(&workers, output)));
             }
+            Ok(Event::Link(event)) => output.log(&links::describe(&event)),
+            Ok(Event::LinksUnwatched(error)) => output.log(&format!(
+                "links are not watched any more ({error}): after one was down, restart gatun to set its routes"
+            )),
             Ok(Event::WorkerEnded { worker, last, error }) => {
                 ended += 1;
                 total += &last;

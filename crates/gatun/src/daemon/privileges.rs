@@ -1,13 +1,14 @@
-//! What the process may do: CAP_NET_ADMIN until the devices are open, nothing after.
+//! What the process may do: CAP_NET_ADMIN until the devices are open, nothing after; but for the thread that
+//! watches links, which may still set routes, where there are any to be set (docs/decisions/0011).
 //!
-//! Capabilities belong to threads: all this happens before the first further thread exists.
+//! Capabilities belong to threads: that thread is the only one to exist before the others' are given up.
 
 use anyhow::{Context as _, anyhow};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
-    set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
+    set_keep_capabilities, set_no_new_privs, set_thread_gid, set_thread_groups, set_thread_uid,
 };
 use std::str::FromStr;
 
@@ -56,6 +57,17 @@ pub(crate) fn keep_for_start(switch: bool) -> anyhow::Result<()> {
 
 /// Becomes `user`, gives up every capability, and makes sure that none comes back.
 pub(crate) fn drop_all(user: Option<&User>) -> anyhow::Result<()> {
+    drop_to(user, CapabilitySet::empty())
+}
+
+/// The same, but for the right to set routes, in the calling thread.
+pub(crate) fn keep_net_admin(user: Option<&User>) -> anyhow::Result<()> {
+    // Else becoming another user would take all of them.
+    set_keep_capabilities(true).context("capabilities cannot be kept")?;
+    drop_to(user, CapabilitySet::NET_ADMIN & capabilities(None)?.permitted)
+}
+
+fn drop_to(user: Option<&User>, held: CapabilitySet) -> anyhow::Result<()> {
     if let Some(user) = user {
         become_user(user).with_context(|| {
             format!("cannot become user {}; it needs CAP_SETUID and CAP_SETGID", user.uid)
@@ -65,7 +77,7 @@ pub(crate) fn drop_all(user: Option<&User>) -> anyhow::Result<()> {
         Ok(()) | Err(Errno::INVAL) => {} // INVAL: a kernel without ambient capabilities
         Err(e) => return Err(e).context("ambient capabilities cannot be given up"),
     }
-    set(CapabilitySet::empty()).context("capabilities cannot be given up")?;
+    set(held).context("capabilities cannot be given up")?;
     set_no_new_privs(true).context("no_new_privs cannot be set")
 }
 

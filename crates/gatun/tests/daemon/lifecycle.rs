@@ -1,7 +1,8 @@
 //! Start, signals, rights, devices that exist or go away.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, status_line};
-use gatun_lab::topology::SERVER;
+use gatun_lab::Topology;
+use gatun_lab::topology::{PUBLIC, SERVER};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -45,6 +46,9 @@ fn sigusr1_prints_the_counters_with_reasons_and_goes_on() {
         daemon.stop(Signal::TERM);
     });
 }
+
+/// No capability, in /proc/PID/status.
+const NONE: &str = "0000000000000000";
 
 /// A pipe that takes nothing more, as nobody reads it.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
@@ -112,20 +116,27 @@ fn a_reader_that_comes_late_gets_every_table() {
 }
 
 #[test]
-fn after_the_start_it_has_no_capability_left_and_can_get_none() {
-    in_lab("lifecycle::after_the_start_it_has_no_capability_left_and_can_get_none", || {
+fn after_the_start_one_thread_can_set_routes_and_no_other_has_or_gets_any_right() {
+    in_lab("lifecycle::after_the_start_one_thread_can_set_routes_and_no_other_has_or_gets_any_right", || {
+        const NET_ADMIN: &str = "0000000000001000";
         let net = network();
-        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
-        let pid = daemon.process.id();
-        for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
-            let tid = task.unwrap().file_name().to_string_lossy().parse().unwrap();
-            for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-                assert_eq!(status_line(tid, set), "0000000000000000", "{set} of thread {tid}");
+        for (port, expected) in [("", NET_ADMIN), ("routes = false\n", NONE)] {
+            let daemon = Daemon::start(&net, &format!("{CREATE}{port}{SIIT}"));
+            let pid = daemon.process.id();
+            let mut watchers = 0;
+            for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+                let tid = task.unwrap().file_name().to_string_lossy().parse().unwrap();
+                let watches = status_line(tid, "Name") == "links";
+                watchers += u32::from(watches);
+                for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+                    let may = if watches && matches!(set, "CapPrm" | "CapEff") { expected } else { NONE };
+                    assert_eq!(status_line(tid, set), may, "{set} of thread {tid}");
+                }
+                assert_eq!(status_line(tid, "NoNewPrivs"), "1", "thread {tid}");
             }
-            assert_eq!(status_line(tid, "NoNewPrivs"), "1", "thread {tid}");
+            assert_eq!(watchers, 1);
+            daemon.stop(Signal::TERM);
         }
-        assert!(ping(&net.client, 3, SERVER, ""), "and it still translates");
-        daemon.stop(Signal::TERM);
     });
 }
 
@@ -149,6 +160,9 @@ fn it_becomes_the_user_that_it_is_told_to() {
         assert_eq!(status_line(pid, "Gid"), "65533\t65533\t65533\t65533");
         assert_eq!(status_line(pid, "Groups"), "65533");
         assert!(ping(&net.client, 3, SERVER, ""));
+        // Whoever it is, it sets routes again.
+        down_and_up(&net, &daemon);
+        assert!(ping(&net.client, 3, SERVER, ""), "{}", daemon.stderr());
         daemon.stop(Signal::TERM);
     });
 }
@@ -222,20 +236,81 @@ fn a_device_that_is_removed_ends_it_with_a_clear_error_and_the_counters() {
     });
 }
 
+/// Sets the device's link down and up, and waits until the daemon has noticed both.
+fn down_and_up(net: &Topology, daemon: &Daemon) {
+    let notices = |text: &str| daemon.stderr().matches(text).count();
+    let before = notices("its link is up again");
+    net.translator.ip("link set nat64 down").unwrap();
+    net.translator.ip("link set nat64 up").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while notices("its link is up again") == before {
+        assert!(Instant::now() < deadline, "{}", daemon.stderr());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(notices("its link is down"), before + 1, "{}", daemon.stderr());
+}
+
 #[test]
-fn a_link_that_is_down_for_a_while_is_no_reason_to_end() {
-    in_lab("lifecycle::a_link_that_is_down_for_a_while_is_no_reason_to_end", || {
-        let net = network();
-        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
-        assert!(ping(&net.client, 3, SERVER, ""));
-        net.translator.ip("link set nat64 down").unwrap();
-        assert!(!ping(&net.client, 1, SERVER, ""));
-        net.translator.ip("link set nat64 up").unwrap();
-        net.translator.ip("-6 route replace 2001:db8:64::/96 dev nat64").unwrap();
-        net.translator.ip("route replace 192.0.2.1/32 dev nat64").unwrap();
-        assert!(ping(&net.client, 3, SERVER, ""));
-        daemon.stop(Signal::TERM);
-    });
+fn a_link_that_was_down_gets_back_the_routes_and_addresses_that_the_daemon_has_set() {
+    in_lab(
+        "lifecycle::a_link_that_was_down_gets_back_the_routes_and_addresses_that_the_daemon_has_set",
+        || {
+            let net = network();
+            let port = "addresses = [\"2001:db8:9::1/64\", \"192.0.2.77/32\"]\n";
+            let daemon = Daemon::start(&net, &format!("{CREATE}{port}{SIIT}"));
+            let routes = || {
+                let [v4, v6] =
+                    ["-4", "-6"].map(|family| net.translator.run(&format!("ip {family} route")).unwrap());
+                let mut lines: Vec<String> = (v4 + &v6).lines().map(|line| line.trim().to_owned()).collect();
+                lines.sort();
+                lines
+            };
+            let addresses =
+                || net.translator.run("ip -brief -6 address show dev nat64 scope global").unwrap();
+            let before = (routes(), addresses());
+            assert!(ping(&net.client, 3, SERVER, ""));
+            for _ in 0..5 {
+                down_and_up(&net, &daemon);
+                assert_eq!((routes(), addresses()), before);
+            }
+            assert!(ping(&net.client, 3, SERVER, "") && ping(&net.server, 3, PUBLIC, ""));
+            // Where another route was set meanwhile, somebody means it.
+            net.translator.ip("link set nat64 down").unwrap();
+            net.translator.ip("route add 192.0.2.1/32 dev outside").unwrap();
+            net.translator.ip("link set nat64 up").unwrap();
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while !daemon.stderr().contains("set by somebody else: 1 routes") {
+                assert!(Instant::now() < deadline, "{}", daemon.stderr());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            assert!(net.translator.run("ip route get 192.0.2.1").unwrap().contains("dev outside"));
+            assert!(!ping(&net.server, 1, PUBLIC, "") && ping(&net.client, 1, "2001:db8:9::1", ""));
+            daemon.stop(Signal::TERM);
+        },
+    );
+}
+
+#[test]
+fn a_link_that_went_down_unheard_is_found_when_the_kernel_says_that_something_was_lost() {
+    in_lab(
+        "lifecycle::a_link_that_went_down_unheard_is_found_when_the_kernel_says_that_something_was_lost",
+        || {
+            let net = network();
+            let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+            assert!(ping(&net.client, 1, SERVER, ""));
+            // Stopped, it reads nothing: more is told than its socket's buffer holds.
+            daemon.process.signal(Signal::STOP).unwrap();
+            for state in ["down", "up"].repeat(200) {
+                net.translator.ip(&format!("link set nat64 {state}")).unwrap();
+            }
+            daemon.process.signal(Signal::CONT).unwrap();
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !ping(&net.client, 1, SERVER, "") {
+                assert!(Instant::now() < deadline, "{}", daemon.stderr());
+            }
+            daemon.stop(Signal::TERM);
+        },
+    );
 }
 
 #[test]

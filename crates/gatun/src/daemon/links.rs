@@ -1,0 +1,66 @@
+//! Links of the devices that are set down and up by hand, in a thread of its own.
+
+use super::{Event, privileges};
+use anyhow::Context as _;
+use gatun_io_tun::{LinkEvent, LinkWatch, Restored};
+use std::sync::mpsc::{Sender, channel};
+
+/// Sends an event whenever a link changes, from now on. The thread keeps CAP_NET_ADMIN where there are
+/// routes or addresses to set up again, and nothing else.
+///
+/// # Errors
+/// Where the thread cannot begin, or not give up its rights.
+pub(super) fn watch(
+    mut links: LinkWatch,
+    user: Option<privileges::User>,
+    events: Sender<Event>,
+) -> anyhow::Result<()> {
+    let (ready, readiness) = channel();
+    let body = move || {
+        let rights = match links.restores() {
+            true => privileges::keep_net_admin(user.as_ref()),
+            false => privileges::drop_all(user.as_ref()),
+        };
+        let fine = rights.is_ok();
+        if ready.send(rights).is_err() || !fine {
+            return;
+        }
+        loop {
+            let event = match links.wait() {
+                Ok(Some(event)) => Event::Link(event),
+                Ok(None) => return,
+                Err(error) => Event::LinksUnwatched(error),
+            };
+            let last = matches!(event, Event::LinksUnwatched(_));
+            if events.send(event).is_err() || last {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("links".into()).spawn(body).context("no thread to watch links")?;
+    readiness.recv().context("the thread that watches links has ended")?
+}
+
+/// What an operator reads about it.
+pub(super) fn describe(event: &LinkEvent) -> String {
+    match event {
+        LinkEvent::Down { device } => format!(
+            "device {device}: its link is down: no packet crosses, and its routes are gone until it is up again"
+        ),
+        LinkEvent::Up { device, restored: Ok(restored) } => {
+            format!("device {device}: its link is up again; {}", list(restored))
+        }
+        LinkEvent::Up { device, restored: Err(error) } => format!(
+            "device {device}: its link is up again, and not what went with it: {error}; restart gatun, or set the rest by hand"
+        ),
+    }
+}
+
+fn list(restored: &Restored) -> String {
+    let &Restored { routes, routes_existing, addresses } = restored;
+    let mut text = format!("set again: {routes} routes, {addresses} addresses");
+    if routes_existing > 0 {
+        text += &format!("; left alone, as set by somebody else: {routes_existing} routes");
+    }
+    text
+}

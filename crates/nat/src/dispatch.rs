@@ -9,6 +9,7 @@ use crate::nat64::{self, From6, Nat64, Query};
 use crate::pool6::Owner;
 use crate::step::Step;
 use crate::time::Instant;
+use core::net::Ipv6Addr;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
 
 /// Which way a packet goes, by its first four bits.
@@ -45,7 +46,7 @@ impl Core {
             return icmp_error::echo_reply6(packet, &view).map(|()| Step::Echo);
         }
         let siit = self.siit.iter().find(|s| s.claims6(view.dst)).ok_or(DropReason::DestinationNotPool6)?;
-        siit.six_to_four(packet, &view, l4, sh.idents.next(flow(&view)))
+        siit.six_to_four(packet, &view, l4, sh.idents.next(flow(view.src, view.dst)))
     }
 
     /// Any packet from inside to a stateful instance.
@@ -143,7 +144,7 @@ fn hash_of(tables: &Tables, nat: &Nat64, from: &From6, query: &Query) -> u64 {
 
 /// Tells flows apart that need identifications of their own, where there is no session to do it.
 #[inline]
-fn flow(view: &Ipv6View) -> u64 {
-    let mixed = u128::from(view.src).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u128::from(view.dst);
+pub(crate) fn flow(src: Ipv6Addr, dst: Ipv6Addr) -> u64 {
+    let mixed = u128::from(src).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u128::from(dst);
     (mixed as u64) ^ ((mixed >> 64) as u64).rotate_left(32)
 }

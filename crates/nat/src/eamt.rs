@@ -142,8 +142,7 @@ impl Eamt {
         for t in &self.by_v4 {
             let key = bits & t.mask4;
             if let Some(slot) = t.find(hash4(key), |s| s.v4 == key) {
-                let suffix = u128::from(bits & !t.mask4);
-                return Some(Ipv6Addr::from(slot.v6() | shl(suffix, slot.shift)));
+                return Some(slot.v6_of(t, bits));
             }
         }
         None
@@ -157,27 +156,38 @@ impl Eamt {
         for t in &self.by_v6 {
             let key = halves(bits & t.mask6);
             if let Some(slot) = t.find(hash6(key), |s| s.v6 == key) {
-                let suffix = shr(bits, slot.shift) as u32 & !mask4(32 - slot.v4_suffix_bits);
-                return Some(Ipv4Addr::from(slot.v4 | suffix));
+                return Some(slot.v4_of(bits));
             }
         }
         None
     }
 
-    /// Asks for the memory that a look-up of this address will most likely read.
-    #[inline]
-    pub fn prefetch_v4(&self, a: Ipv4Addr) {
-        for t in &self.by_v4 {
-            t.prefetch(hash4(u32::from(a) & t.mask4));
-        }
+    /// Where an IPv4 address most likely stands; its slot is asked for.
+    #[inline(always)]
+    pub(crate) fn look4(&self, a: Ipv4Addr) -> Look {
+        look(&self.by_v4, |t| hash4(u32::from(a) & t.mask4))
     }
 
-    /// As [`prefetch_v4`](Self::prefetch_v4).
-    #[inline]
-    pub fn prefetch_v6(&self, a: Ipv6Addr) {
-        for t in &self.by_v6 {
-            t.prefetch(hash6(halves(u128::from(a) & t.mask6)));
-        }
+    /// Where an IPv6 address most likely stands; its slot is asked for.
+    #[inline(always)]
+    pub(crate) fn look6(&self, a: Ipv6Addr) -> Look {
+        look(&self.by_v6, |t| hash6(halves(u128::from(a) & t.mask6)))
+    }
+
+    /// As [`v4_to_v6`](Self::v4_to_v6), where a look has led; `None` where it was the wrong place.
+    #[inline(always)]
+    pub(crate) fn v4_to_v6_at(&self, at: At, a: Ipv4Addr) -> Option<Ipv6Addr> {
+        let (table, slot) = at.slot(&self.by_v4)?;
+        let bits = u32::from(a);
+        (slot.v4 == bits & table.mask4).then(|| slot.v6_of(table, bits))
+    }
+
+    /// As [`v6_to_v4`](Self::v6_to_v4), where a look has led; `None` where it was the wrong place.
+    #[inline(always)]
+    pub(crate) fn v6_to_v4_at(&self, at: At, a: Ipv6Addr) -> Option<Ipv4Addr> {
+        let (table, slot) = at.slot(&self.by_v6)?;
+        let bits = u128::from(a);
+        (slot.v6 == halves(bits & table.mask6)).then(|| slot.v4_of(bits))
     }
 
     /// Whether an entry covers an IPv4 address.
@@ -216,6 +226,66 @@ impl Slot {
         let [high, low] = self.v6;
         u128::from(high) << 64 | u128::from(low)
     }
+
+    /// The IPv6 address for an IPv4 address that this entry is for.
+    #[inline(always)]
+    fn v6_of(&self, table: &Table, v4: u32) -> Ipv6Addr {
+        let suffix = u128::from(v4 & !table.mask4);
+        Ipv6Addr::from(self.v6() | shl(suffix, self.shift))
+    }
+
+    /// The IPv4 address for an IPv6 address that this entry is for.
+    #[inline(always)]
+    fn v4_of(&self, v6: u128) -> Ipv4Addr {
+        let suffix = shr(v6, self.shift) as u32 & !mask4(32 - self.v4_suffix_bits);
+        Ipv4Addr::from(self.v4 | suffix)
+    }
+}
+
+/// What a look at the tags alone says of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// No entry is for it.
+    Absent,
+    /// If an entry is for it, then most likely this one, and none with a longer prefix.
+    At(At),
+    /// Only a search can tell.
+    Unknown,
+}
+
+/// A place in the tables of one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    table: u8,
+    slot: u32,
+}
+
+impl At {
+    #[inline(always)]
+    fn slot(self, tables: &[Table]) -> Option<(&Table, &Slot)> {
+        let table = tables.get(usize::from(self.table))?;
+        Some((table, table.slots.as_flattened().get(self.slot as usize)?))
+    }
+}
+
+/// Looks at the tags of each table, longest prefixes first.
+#[inline(always)]
+fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> Look {
+    for (number, table) in (0u8..).zip(tables) {
+        let hash = hash(table);
+        let home = table.home(hash);
+        let tags = table.tags.get(home).copied().unwrap_or(0);
+        let candidates = zero_bytes(tags ^ tag(hash));
+        if candidates != 0 {
+            let slot = home * 8 + candidates.trailing_zeros() as usize / 8;
+            prefetch_read(table.slots.as_flattened(), slot);
+            return Look::At(At { table: number, slot: slot as u32 });
+        }
+        if zero_bytes(tags) == 0 {
+            return Look::Unknown;
+        }
+    }
+    Look::Absent
 }
 
 /// A bucket without a free slot: what is not in it may be in the next.
@@ -239,16 +309,6 @@ impl Table {
         let buckets = n / ENTRIES_PER_BUCKET + 1;
         let (mask4, mask6) = (mask4(prefix_len), mask6(prefix_len));
         Ok(Table { prefix_len, mask4, mask6, tags: HugeVec::new(buckets)?, slots: HugeVec::new(buckets)? })
-    }
-
-    /// Asks for the first slot that may be the one of `hash`. Its tags are read at once.
-    #[inline]
-    fn prefetch(&self, hash: u64) {
-        let home = self.home(hash);
-        let candidates = self.tags.get(home).map_or(0, |tags| zero_bytes(tags ^ tag(hash)));
-        if candidates != 0 {
-            prefetch_read(self.slots.as_flattened(), home * 8 + candidates.trailing_zeros() as usize / 8);
-        }
     }
 
     /// The slot that `is` accepts. A bucket that is not full ends the search: there always is one.

@@ -212,6 +212,8 @@ impl Core {
             let (direction, is_done) = match hint {
                 Hint::Session(hint) => (Direction::SixToFour, self.plain_outbound(now, packet, hint)),
                 Hint::Binding(hint) => (Direction::FourToSix, self.plain_inbound(now, packet, hint)),
+                Hint::Stateless6(hint) => (Direction::SixToFour, self.plain_stateless6(packet, hint)),
+                Hint::Stateless4(hint) => (Direction::FourToSix, self.plain_stateless4(packet, hint)),
                 Hint::None => (direction(packet), false),
             };
             *verdict = if is_done {

@@ -7,6 +7,7 @@ use crate::engine::Core;
 use crate::plan::Transport;
 use crate::pool6::Owner;
 use crate::session::{Flow, Inside, NONE, RecordId};
+use crate::siit::{General, Looks, SiitState};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::proto::{TCP, UDP};
@@ -17,6 +18,8 @@ pub(crate) enum Hint {
     None,
     Session(SessionHint),
     Binding(BindingHint),
+    Stateless6(StatelessHint),
+    Stateless4(StatelessHint),
 }
 
 /// Of a packet from inside, to a translation prefix.
@@ -40,6 +43,13 @@ pub(crate) struct BindingHint {
     pub(crate) transport: Transport,
     /// The record that is most likely its session's.
     pub(crate) record: RecordId,
+}
+
+/// Of a packet to a stateless instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatelessHint {
+    pub(crate) instance: u8,
+    pub(crate) looks: Looks,
 }
 
 /// The first pass over a burst: asks for the line that each packet's look-up begins with.
@@ -67,7 +77,7 @@ pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) {
                 hint.record = tables.binding_at(hint.place, hint.transport, hint.port).unwrap_or(NONE);
                 tables.prefetch_record(hint.record);
             }
-            Hint::None => {}
+            Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
         }
     }
 }
@@ -88,8 +98,7 @@ fn six(bytes: &[u8], core: &Core) -> Option<Hint> {
     let src = Ipv6Addr::from(*h.get(8..)?.first_chunk::<16>()?);
     let dst = Ipv6Addr::from(*h.get(24..)?.first_chunk::<16>()?);
     let Some((prefix, owner)) = core.owners.of(dst) else {
-        stateless6(core, src, dst);
-        return None;
+        return stateless6(core, src, dst);
     };
     let port = be16(h[40], h[41]);
     let remote = (prefix.extract_unchecked(dst), be16(h[42], h[43]));
@@ -110,8 +119,7 @@ fn four(bytes: &[u8], core: &Core) -> Option<Hint> {
     let tables = &core.shared.tables;
     let Some(place) = tables.locate(dst) else {
         let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
-        stateless4(core, src, dst);
-        return None;
+        return stateless4(core, src, dst);
     };
     if h[0] != 0x45 {
         return None;
@@ -121,14 +129,28 @@ fn four(bytes: &[u8], core: &Core) -> Option<Hint> {
     Some(Hint::Binding(BindingHint { place, port, transport, record: NONE }))
 }
 
-#[inline(never)]
-fn stateless6(core: &Core, src: Ipv6Addr, dst: Ipv6Addr) {
-    core.siit.iter().for_each(|s| s.prefetch6(src, dst));
+/// The first stateless instance that the packet is for.
+#[inline(always)]
+fn stateless(
+    core: &Core,
+    look: impl Fn(&SiitState) -> Result<Option<Looks>, General>,
+) -> Option<StatelessHint> {
+    for (instance, siit) in (0u8..).zip(core.siit.iter()) {
+        if let Some(looks) = look(siit).ok()? {
+            return Some(StatelessHint { instance, looks });
+        }
+    }
+    None
 }
 
 #[inline(never)]
-fn stateless4(core: &Core, src: Ipv4Addr, dst: Ipv4Addr) {
-    core.siit.iter().for_each(|s| s.prefetch4(src, dst));
+fn stateless6(core: &Core, src: Ipv6Addr, dst: Ipv6Addr) -> Option<Hint> {
+    stateless(core, |siit| siit.look6(src, dst)).map(Hint::Stateless6)
+}
+
+#[inline(never)]
+fn stateless4(core: &Core, src: Ipv4Addr, dst: Ipv4Addr) -> Option<Hint> {
+    stateless(core, |siit| siit.look4(src, dst)).map(Hint::Stateless4)
 }
 
 #[inline]

@@ -3,21 +3,22 @@
 //! registers. Whatever is not, in any respect, takes the general way, with nothing done yet; so this is a
 //! matter of speed alone, and a test compares the two.
 
+use crate::dispatch::flow;
 use crate::engine::Core;
-use crate::look_ahead::{BindingHint, SessionHint};
+use crate::look_ahead::{BindingHint, SessionHint, StatelessHint};
 use crate::nat64::{Nat64, inbound_of, outbound_of};
 use crate::plan::Transport;
 use crate::session::{Endpoint4, Session, Tick};
 use crate::tcp_fsm::{Side, TcpState};
 use crate::time::Instant;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
-use gatun_wire::hdr::{ipv4, tcp};
+use gatun_wire::hdr::{ipv4, ipv6, tcp};
 use gatun_wire::rfc7915::plain::Plain;
 
 impl Core {
     /// A packet from inside. `false` where it has to take the general way.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn plain_outbound(
         &mut self,
         now: Instant,
@@ -46,7 +47,7 @@ impl Core {
     }
 
     /// A packet to a pool address. `false` where it has to take the general way.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn plain_inbound(
         &mut self,
         now: Instant,
@@ -65,6 +66,35 @@ impl Core {
         }
         let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
         plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
+        true
+    }
+
+    /// An IPv6 packet to a stateless instance. `false` where it has to take the general way.
+    #[inline(never)]
+    pub(crate) fn plain_stateless6(&mut self, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
+        let Some(plain) = Plain::six(packet) else { return false };
+        let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
+        let Some((src, dst)) = addresses6(packet.bytes()) else { return false };
+        if !plain.fits4(siit.settings()) {
+            return false;
+        }
+        let Some(to) = siit.short6(src, dst, &hint.looks) else { return false };
+        let id = self.shared.idents.next(flow(src, dst));
+        plain.write4(packet, UNCHANGED, &to, id, siit.settings());
+        true
+    }
+
+    /// An IPv4 packet to a stateless instance. `false` where it has to take the general way.
+    #[inline(never)]
+    pub(crate) fn plain_stateless4(&mut self, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
+        let Some(plain) = Plain::four(packet) else { return false };
+        let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
+        let Some((src, dst)) = endpoints(packet.bytes()) else { return false };
+        if !plain.fits6(packet, siit.settings()) {
+            return false;
+        }
+        let Some(to) = siit.short4(src.0, dst.0, &hint.looks) else { return false };
+        plain.write6(packet, UNCHANGED, &to, siit.settings());
         true
     }
 }
@@ -92,6 +122,17 @@ impl Nat64 {
         }
         true
     }
+}
+
+/// Ports that nobody asks for, because they stay.
+const UNCHANGED: (u16, u16) = (0, 0);
+
+/// Source and destination of an IPv6 packet.
+#[inline(always)]
+fn addresses6(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
+    let h = packet.get(ipv6::ADDRESSES..)?.first_chunk::<32>()?;
+    let address = |at: usize| h.get(at..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b));
+    Some((address(0)?, address(16)?))
 }
 
 /// Source and destination of an IPv4 packet without options.

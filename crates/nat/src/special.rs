@@ -9,28 +9,41 @@ use gatun_wire::Prefix64;
 /// with such an outer source.
 ///
 /// The rest of 240/4 is reserved, not illegal: hosts in the field use it as unicast.
-#[inline]
+#[inline(always)]
 pub fn illegal_source4(a: Ipv4Addr) -> bool {
+    // A bit for each first octet with an illegal address: most addresses are legal at one look.
+    const SUSPECT: [u64; 4] =
+        [1, 1 << (127 - 64), 1 << (169 - 128), 0xffff << (224 - 192) | 1 << (255 - 192)];
+    let first = (u32::from(a) >> 24) as usize;
+    SUSPECT[first / 64] >> (first % 64) & 1 == 1 && illegal_among_suspect4(a)
+}
+
+#[cold]
+fn illegal_among_suspect4(a: Ipv4Addr) -> bool {
     let [first, second, ..] = a.octets();
     matches!(first, 0 | 127 | 224..=239) || (first == 169 && second == 254) || a == Ipv4Addr::BROADCAST
 }
 
 /// Whether no packet is forwarded to an address. The same set: translation is for unicast (RFC 7915 1.2).
-#[inline]
+#[inline(always)]
 pub fn illegal_destination4(a: Ipv4Addr) -> bool {
     illegal_source4(a)
 }
 
 /// Whether no packet may come from an address: `::`, `::1`, fe80::/10, ff00::/8 (RFC 4291 2.5.2, 2.5.3,
 /// 2.5.6, 2.7).
-#[inline]
+#[inline(always)]
 pub fn illegal_source6(a: Ipv6Addr) -> bool {
-    let [first, second, ..] = a.octets();
-    first == 0xff || (first == 0xfe && second & 0xc0 == 0x80) || u128::from(a) <= 1
+    let bits = u128::from(a);
+    // fe80::/10 and what comes after fec0::/10, or ::/127.
+    match (bits >> 118) as u32 {
+        0 => bits <= 1,
+        first => first == 0x3fa || first >= 0x3fc,
+    }
 }
 
 /// Whether no packet is forwarded to an address. The same set.
-#[inline]
+#[inline(always)]
 pub fn illegal_destination6(a: Ipv6Addr) -> bool {
     illegal_source6(a)
 }

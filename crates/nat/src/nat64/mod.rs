@@ -276,7 +276,7 @@ impl Nat64 {
 }
 
 /// The IPv4 form of a packet of this session, whose transport the caller knows.
-#[inline]
+#[inline(always)]
 pub(crate) fn outbound_of(session: &Session, transport: Transport) -> To4 {
     let (src, src_port) = session.outside();
     let (dst, dst_port) = session.remote();
@@ -288,7 +288,7 @@ pub(crate) fn outbound_of(session: &Session, transport: Transport) -> To4 {
 }
 
 /// The IPv6 form of a packet to this session's inside, as [`outbound_of`].
-#[inline]
+#[inline(always)]
 pub(crate) fn inbound_of(session: &Session, transport: Transport, prefix: &Prefix64) -> To6 {
     let (remote, remote_port) = session.remote();
     let ports = match transport {

@@ -81,6 +81,20 @@ enum Odd {
     NonZeroSuffix,
 }
 
+const PLAIN: Made = Made {
+    outbound: true,
+    tcp: false,
+    port: 0,
+    server: 1,
+    flags: SYN,
+    tos: 0,
+    ttl: 64,
+    dont_fragment: false,
+    payload: 30,
+    odd: Odd::Nothing,
+    later_ms: 0,
+};
+
 fn made() -> impl Strategy<Value = Made> {
     use Odd::*;
     let odd = prop_oneof![
@@ -152,8 +166,12 @@ impl Made {
         if self.odd == Odd::NonZeroSuffix && pool6.len() != 96 {
             dst[15] = 1;
         }
-        let addresses = [client.0.octets(), dst].concat();
-        let l4 = self.with_checksum(self.transport(client.1, server.1), &addresses);
+        self.six_between(client, (dst.into(), server.1))
+    }
+
+    fn six_between(&self, from: (Ipv6Addr, u16), to: (Ipv6Addr, u16)) -> Vec<u8> {
+        let addresses = [from.0.octets(), to.0.octets()].concat();
+        let l4 = self.with_checksum(self.transport(from.1, to.1), &addresses);
         let mut p = vec![0x60 | self.tos >> 4, self.tos << 4 | 5, 6, 7, 0, 0, self.protocol(), self.ttl];
         p[4..6].copy_from_slice(&(l4.len() as u16).to_be_bytes());
         if self.odd == Odd::WrongHeader {
@@ -170,9 +188,12 @@ impl Made {
     }
 
     fn four(&self, outside: (Ipv4Addr, u16)) -> Vec<u8> {
-        let server = self.server();
-        let addresses = [server.0.octets(), outside.0.octets()].concat();
-        let l4 = self.with_checksum(self.transport(server.1, outside.1), &addresses);
+        self.four_between(self.server(), outside)
+    }
+
+    fn four_between(&self, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Vec<u8> {
+        let addresses = [from.0.octets(), to.0.octets()].concat();
+        let l4 = self.with_checksum(self.transport(from.1, to.1), &addresses);
         let flags = match self.odd {
             Odd::Fragment => ipv4::MF,
             _ if self.dont_fragment => ipv4::DF,
@@ -222,6 +243,33 @@ fn seen<'p>(packet: &'p Packet<'_>) -> (usize, &'p [u8], gatun_wire::Offload) {
     (packet.start(), packet.bytes(), packet.offload)
 }
 
+/// Source address and port of a translated packet.
+fn outside_of(packet: &[u8]) -> (Ipv4Addr, u16) {
+    let address = <[u8; 4]>::try_from(&packet[12..16]).unwrap();
+    (address.into(), u16::from_be_bytes([packet[20], packet[21]]))
+}
+
+/// Gives the packet to one engine as it comes, and to the other with nothing found out in advance.
+fn compare(
+    short: &mut Nat,
+    general: &mut Nat,
+    now: Instant,
+    made: &Made,
+    bytes: Vec<u8>,
+) -> Result<(Verdict, Vec<u8>), TestCaseError> {
+    let (mut a, mut b) = (made.buffer(bytes.clone()), made.buffer(bytes));
+    let (mut verdict_a, mut verdict_b) = (Verdict::Pass, Verdict::Pass);
+    let (mut a, mut b) = ([made.packet(&mut a)], [made.packet(&mut b)]);
+    short.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
+    general.core.translate(now, &mut b, &[Hint::None], core::slice::from_mut(&mut verdict_b));
+    let ([a], [b]) = (a, b);
+    prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
+    prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
+    let counters = |nat: &Nat| std::format!("{:?} {:?}", nat.counters(), nat.occupancy());
+    prop_assert_eq!(counters(short), counters(general));
+    Ok((verdict_a, a.bytes().to_vec()))
+}
+
 proptest! {
     /// Verdicts, bytes, counters and tables are the same whichever way packets take.
     #[test]
@@ -242,20 +290,10 @@ proptest! {
             now = now.plus_ms(made.later_ms);
             let known = &mut outside[usize::from(made.port) * 2 + usize::from(made.tcp)];
             let bytes = if made.outbound { made.six(&prefix(prefix_len)) } else { made.four(*known) };
-            let (mut a, mut b) = (made.buffer(bytes.clone()), made.buffer(bytes));
-            let (mut verdict_a, mut verdict_b) = (Verdict::Pass, Verdict::Pass);
-            let (mut a, mut b) = ([made.packet(&mut a)], [made.packet(&mut b)]);
-            short.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
-            general.core.translate(now, &mut b, &[Hint::None], core::slice::from_mut(&mut verdict_b));
-            let ([a], [b]) = (a, b);
-            prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
-            prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
-            let counters = |nat: &Nat| std::format!("{:?} {:?}", nat.counters(), nat.occupancy());
-            prop_assert_eq!(counters(&short), counters(&general));
+            let (verdict, sent) = compare(&mut short, &mut general, now, &made, bytes)?;
             prop_assert_eq!(records(&short), records(&general), "{:?}", made);
-            if verdict_a == Verdict::Forward && made.outbound {
-                let h = a.bytes();
-                *known = (Ipv4Addr::from([h[12], h[13], h[14], h[15]]), u16::from_be_bytes([h[20], h[21]]));
+            if verdict == Verdict::Forward && made.outbound {
+                *known = outside_of(&sent);
             }
         }
     }
@@ -271,19 +309,6 @@ fn records(nat: &Nat) -> std::string::String {
 #[test]
 fn plain_packets_of_a_live_session_take_the_short_way() {
     for tcp in [false, true] {
-        let plain = Made {
-            outbound: true,
-            tcp,
-            port: 0,
-            server: 1,
-            flags: SYN,
-            tos: 0,
-            ttl: 64,
-            dont_fragment: false,
-            payload: 30,
-            odd: Odd::Nothing,
-            later_ms: 0,
-        };
         let mut nat = engine(96, Settings::default(), true);
         let now = Instant(1_000);
         let (mut hints, mut verdicts) = ([Hint::None], [Verdict::Pass]);
@@ -292,7 +317,7 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
         for (outbound, flags, is_plain) in
             [(true, SYN, false), (false, SYN, !tcp), (true, 0x10, true), (false, 0x10, true), (true, 1, !tcp)]
         {
-            let made = Made { outbound, flags, ..plain.clone() };
+            let made = Made { outbound, flags, tcp, ..PLAIN };
             let mut buffer = made.buffer(if outbound { made.six(&prefix(96)) } else { made.four(outside) });
             let mut burst = [made.packet(&mut buffer)];
             look_ahead::lines(&nat.core, &burst, &mut hints);
@@ -300,17 +325,135 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
             let done = match &hints[0] {
                 Hint::Session(hint) => nat.core.plain_outbound(now, &mut burst[0], hint),
                 Hint::Binding(hint) => nat.core.plain_inbound(now, &mut burst[0], hint),
-                Hint::None => panic!("{made:?} was not even looked at"),
+                _ => panic!("{made:?} was not even looked at"),
             };
             assert_eq!(done, is_plain, "{made:?}");
             if !done {
                 nat.core.translate(now, &mut burst, &[Hint::None], &mut verdicts);
                 assert_eq!(verdicts, [Verdict::Forward]);
             }
-            let h = burst[0].bytes();
             if outbound {
-                outside = (Ipv4Addr::from([h[12], h[13], h[14], h[15]]), u16::from_be_bytes([h[20], h[21]]));
+                outside = outside_of(burst[0].bytes());
             }
+        }
+    }
+}
+
+/// Few addresses, so that mappings overlap and packets meet them, the prefixes and the denylist.
+fn address4() -> impl Strategy<Value = Ipv4Addr> {
+    prop_oneof![
+        6 => (0u8..4, 0u8..4).prop_map(|(a, b)| Ipv4Addr::new(8, 8, a, b)),
+        2 => (0u8..4).prop_map(|b| Ipv4Addr::new(198, 51, 100, b)),
+        1 => any::<u32>().prop_map(Ipv4Addr::from),
+    ]
+}
+
+fn address6(prefixes: Vec<Prefix64>) -> impl Strategy<Value = Ipv6Addr> {
+    let embedded = (prop::sample::select(prefixes), address4()).prop_map(|(p, a)| p.embed(a));
+    let mapped = (0u16..3, 0u16..4).prop_map(|(a, b)| Ipv6Addr::new(0x2001, 0xdb8, 0xe, a, 0, 0, 0, b));
+    prop_oneof![4 => embedded, 4 => mapped, 1 => any::<u128>().prop_map(Ipv6Addr::from)]
+}
+
+fn mapping() -> impl Strategy<Value = plan::Eam> {
+    let v6 =
+        prop::sample::select(vec![Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 0), prefix(96).address()]);
+    (0u8..4, 0u8..4, v6, 0u16..3, 0u16..4, 28u8..=32, 0u8..60).prop_map(|(a, b, v6, c, d, len4, more)| {
+        let len6 = 128 - (32 - len4) - more / 15 * 16;
+        let v4 = u32::from(Ipv4Addr::new(8, 8, a, b)) & u32::MAX << (32 - len4);
+        let v6 = u128::from(v6) | u128::from(c) << 64 | u128::from(d);
+        let v6 = v6 & u128::MAX << (128 - len6);
+        plan::Eam {
+            v4: plan::Net4 { addr: v4.into(), len: len4 },
+            v6: plan::Net6 { addr: v6.into(), len: len6 },
+        }
+    })
+}
+
+fn siit(eamt: &[plan::Eam], pool6: Vec<Prefix64>, hairpin: plan::Hairpin, denied: bool) -> plan::Siit {
+    let mut kept: Vec<plan::Eam> = vec![];
+    for e in eamt {
+        if kept.iter().all(|k| k.v4 != e.v4 && k.v6 != e.v6) {
+            kept.push(*e);
+        }
+    }
+    let denied4 = plan::Net4 { addr: Ipv4Addr::new(8, 8, 1, 0), len: 31 };
+    let denied6 = plan::Net6 { addr: Ipv6Addr::new(0x2001, 0xdb8, 0xe, 1, 0, 0, 0, 2), len: 127 };
+    plan::Siit {
+        name: "s".into(),
+        pool6,
+        eamt: kept,
+        hairpin,
+        denylist4: if denied { vec![denied4] } else { vec![] },
+        denylist6: if denied { vec![denied6] } else { vec![] },
+        wkp_non_global: false,
+        icmp_pool4: vec![],
+        icmp_pool4_mode: plan::IcmpPoolMode::Hash,
+        icmp_pool6: vec![],
+        settings: Settings::default(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// The same of two stateless instances, the first of them with or without a prefix.
+    #[test]
+    fn so_it_is_without_state(
+        first in prop::collection::vec(mapping(), 0..8),
+        second in prop::collection::vec(mapping(), 0..8),
+        first_has_prefix in any::<bool>(),
+        hairpin in prop::sample::select(vec![plan::Hairpin::Off, plan::Hairpin::Simple, plan::Hairpin::Intrinsic]),
+        denied in any::<bool>(),
+        history in prop::collection::vec(
+            (made(), address4(), address4(), address6(vec![prefix(96), prefix(64), Prefix64::WELL_KNOWN]),
+                address6(vec![prefix(96), prefix(64), Prefix64::WELL_KNOWN])),
+            1..40,
+        ),
+    ) {
+        let pool6 = if first_has_prefix { vec![prefix(96), Prefix64::WELL_KNOWN] } else { vec![] };
+        let plan = Plan {
+            siit: vec![siit(&first, pool6, hairpin, denied), siit(&second, vec![prefix(64)], hairpin, false)],
+            ..Plan::default()
+        };
+        let mut short = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
+        let mut general = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
+        for (made, src4, dst4, src6, dst6) in history {
+            let bytes = if made.outbound {
+                made.six_between((src6, 5), (dst6, 6))
+            } else {
+                made.four_between((src4, 5), (dst4, 6))
+            };
+            let _ = compare(&mut short, &mut general, Instant(1_000), &made, bytes)?;
+        }
+    }
+}
+
+#[test]
+fn plain_packets_of_mapped_hosts_take_the_short_way() {
+    let eam = plan::Eam {
+        v4: plan::Net4 { addr: Ipv4Addr::new(8, 8, 1, 2), len: 32 },
+        v6: plan::Net6 { addr: Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1), len: 128 },
+    };
+    for tcp in [false, true] {
+        let made = Made { tcp, ..PLAIN };
+        let plan = Plan {
+            siit: vec![siit(&[eam], vec![prefix(96)], plan::Hairpin::Intrinsic, false)],
+            ..Plan::default()
+        };
+        let mut nat = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
+        let server = Ipv4Addr::new(198, 51, 100, 7);
+        let out = made.six_between((eam.v6.addr, 5), (prefix(96).embed(server), 6));
+        let back = made.four_between((server, 6), (eam.v4.addr, 5));
+        for bytes in [out, back] {
+            let mut buffer = made.buffer(bytes);
+            let mut burst = [made.packet(&mut buffer)];
+            let mut hints = [Hint::None];
+            look_ahead::lines(&nat.core, &burst, &mut hints);
+            assert!(match &hints[0] {
+                Hint::Stateless6(hint) => nat.core.plain_stateless6(&mut burst[0], hint),
+                Hint::Stateless4(hint) => nat.core.plain_stateless4(&mut burst[0], hint),
+                _ => false,
+            });
         }
     }
 }

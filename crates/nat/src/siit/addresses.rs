@@ -1,8 +1,8 @@
 //! Addresses of one instance: explicit mappings first, then the translation prefixes (RFC 7757 3.3).
 
-use crate::eamt::Eamt;
+use crate::eamt::{Eamt, Look};
 use crate::plan::{Net4, Net6, Siit};
-use crate::special::well_known_non_global;
+use crate::special::non_global4;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::{DropReason, Prefix64};
@@ -37,7 +37,8 @@ pub(super) struct Addresses {
     /// No mapping has an IPv6 address inside one of the prefixes, so the prefixes can be asked first: they
     /// answer at once.
     prefixes_apart: bool,
-    wkp_non_global: bool,
+    /// The well-known prefix, where it must not stand for addresses that are not global.
+    restricted: Option<PrefixIx>,
     denied4: Ranges<u32>,
     denied6: Ranges<u128>,
 }
@@ -47,13 +48,14 @@ impl Addresses {
         let mut prefixes = plan.pool6.clone();
         prefixes.sort_by_key(|p| core::cmp::Reverse(p.len()));
         let first = plan.pool6.first().and_then(|first| prefixes.iter().position(|p| p == first));
+        let restricted = prefixes.iter().position(|p| *p == Prefix64::WELL_KNOWN);
         let inside = |net: &Net6| prefixes.iter().any(|p| p.contains(net.addr) || net.contains(p.address()));
         Addresses {
             eamt,
             first: first.map(|ix| ix as PrefixIx),
             prefixes_apart: !plan.eamt.iter().any(|eam| inside(&eam.v6)),
+            restricted: restricted.map(|ix| ix as PrefixIx).filter(|_| !plan.wkp_non_global),
             prefixes,
-            wkp_non_global: plan.wkp_non_global,
             denied4: Ranges::new(plan.denylist4.iter().map(range4)),
             denied6: Ranges::new(plan.denylist6.iter().map(range6)),
         }
@@ -86,7 +88,7 @@ impl Addresses {
             (Some(address), _) => Mapped { address, via: Via::Eam },
             (None, Some((ix, prefix))) => {
                 let address = prefix.extract_unchecked(a);
-                self.check_well_known(prefix, address)?;
+                self.check_well_known(ix, address)?;
                 Mapped { address, via: Via::Prefix(ix) }
             }
             (None, None) => return Err(missing),
@@ -126,37 +128,81 @@ impl Addresses {
     #[inline]
     pub(super) fn embed(&self, ix: PrefixIx, a: Ipv4Addr) -> Result<Mapped<Ipv6Addr>, DropReason> {
         let prefix = self.prefixes.get(usize::from(ix)).ok_or(DropReason::NoEam)?;
-        self.check_well_known(prefix, a)?;
+        self.check_well_known(ix, a)?;
         let address = prefix.embed(a);
         self.check_denied(a, address)?;
         Ok(Mapped { address, via: Via::Prefix(ix) })
     }
 
-    /// Asks for the memory that [`to4`](Self::to4) will read.
+    /// Where an IPv6 address stands in the mapping table: not there where a prefix answers for it.
+    #[inline(always)]
+    pub(super) fn look6(&self, a: Ipv6Addr) -> Look {
+        if self.prefixes_apart && self.has_prefix_of(a) { Look::Absent } else { self.eamt.look6(a) }
+    }
+
+    /// As [`to4`](Self::to4), for an address that has been looked up: the IPv4 address, and whether by a
+    /// mapping. `None` where it takes longer, or there is none to be used.
+    #[inline(always)]
+    pub(super) fn short4(&self, a: Ipv6Addr, look: Look) -> Option<(Ipv4Addr, bool)> {
+        let (address, by_mapping) = match look {
+            Look::Unknown => return None,
+            Look::At(place) => (self.eamt.v6_to_v4_at(place, a)?, true),
+            Look::Absent => {
+                let (ix, prefix) = self.prefix_of(a)?;
+                let address = prefix.extract_unchecked(a);
+                self.check_well_known(ix, address).ok()?;
+                (address, false)
+            }
+        };
+        self.check_denied(address, a).ok()?;
+        Some((address, by_mapping))
+    }
+
+    /// As [`to6`](Self::to6), for an address that has been looked up.
+    #[inline(always)]
+    pub(super) fn short6(&self, a: Ipv4Addr, look: Look) -> Option<Ipv6Addr> {
+        let address = match look {
+            Look::Unknown => return None,
+            Look::At(place) => self.eamt.v4_to_v6_at(place, a)?,
+            Look::Absent => {
+                let ix = self.first?;
+                let prefix = self.prefixes.get(usize::from(ix))?;
+                self.check_well_known(ix, a).ok()?;
+                prefix.embed(a)
+            }
+        };
+        self.check_denied(a, address).ok()?;
+        Some(address)
+    }
+
+    #[inline(always)]
+    pub(super) fn has_prefix_of(&self, a: Ipv6Addr) -> bool {
+        self.prefix_of(a).is_some()
+    }
+
+    /// Whether every IPv4 address has an IPv6 address.
     #[inline]
-    pub(super) fn prefetch6(&self, a: Ipv6Addr) {
-        if !self.prefixes_apart || self.prefix_of(a).is_none() {
-            self.eamt.prefetch_v6(a);
-        }
+    pub(super) fn has_first_prefix(&self) -> bool {
+        self.first.is_some()
     }
 
     /// The longest prefix that an address lies in.
-    #[inline]
+    #[inline(always)]
     fn prefix_of(&self, a: Ipv6Addr) -> Option<(PrefixIx, &Prefix64)> {
         self.prefixes.iter().enumerate().find(|(_, p)| p.contains(a)).map(|(ix, p)| (ix as PrefixIx, p))
     }
 
     /// RFC 6052 3.1: 64:ff9b::/96 does not stand for addresses that are not global.
-    #[inline]
-    fn check_well_known(&self, prefix: &Prefix64, a: Ipv4Addr) -> Result<(), DropReason> {
-        if !self.wkp_non_global && well_known_non_global(prefix, a) {
+    #[inline(always)]
+    fn check_well_known(&self, prefix: PrefixIx, a: Ipv4Addr) -> Result<(), DropReason> {
+        if self.restricted == Some(prefix) && non_global4(a) {
             return Err(DropReason::WellKnownNonGlobal);
         }
         Ok(())
     }
 
     /// The denylist beats mappings and prefixes.
-    #[inline]
+    #[inline(always)]
     fn check_denied(&self, v4: Ipv4Addr, v6: Ipv6Addr) -> Result<(), DropReason> {
         if self.denied4.contain(v4.into()) || self.denied6.contain(v6.into()) {
             return Err(DropReason::Denylist);
@@ -193,11 +239,13 @@ impl<T: Copy + Ord> Ranges<T> {
         Ranges(kept)
     }
 
-    #[inline]
+    #[inline(always)]
     fn contain(&self, a: T) -> bool {
-        if self.0.is_empty() {
-            return false;
-        }
+        !self.0.is_empty() && self.search(a)
+    }
+
+    #[inline(never)]
+    fn search(&self, a: T) -> bool {
         let after = self.0.partition_point(|r| r.0 <= a);
         self.0.get(..after).and_then(<[_]>::last).is_some_and(|r| a <= r.1)
     }

@@ -13,6 +13,7 @@
 mod addresses;
 mod hairpin;
 mod rfc6791;
+mod short;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
 use rfc6791::ErrorSources;
+pub(crate) use short::{General, Looks};
 
 /// A stateless instance. It holds tables, no state: a packet leaves it as it was.
 #[derive(Debug)]
@@ -73,20 +75,6 @@ impl SiitState {
     /// Header translation, as configured.
     pub fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    /// Asks for the memory that [`six_to_four`](Self::six_to_four) will read.
-    #[inline]
-    pub fn prefetch6(&self, src: Ipv6Addr, dst: Ipv6Addr) {
-        self.addresses.prefetch6(src);
-        self.addresses.prefetch6(dst);
-    }
-
-    /// Asks for the memory that [`four_to_six`](Self::four_to_six) will read.
-    #[inline]
-    pub fn prefetch4(&self, src: Ipv4Addr, dst: Ipv4Addr) {
-        self.addresses.eamt.prefetch_v4(src);
-        self.addresses.eamt.prefetch_v4(dst);
     }
 
     /// Translates an IPv6 packet, in place; a hairpinned one (RFC 7757 4.2.2) is an IPv6 packet again

@@ -105,16 +105,18 @@ pub struct To6 {
 }
 
 /// The delta of replacing one pair of addresses (source, destination) by another.
-#[inline]
+#[inline(always)]
 pub fn address_delta_6to4(from: (Ipv6Addr, Ipv6Addr), to: (Ipv4Addr, Ipv4Addr)) -> Delta {
     use crate::checksum::fold;
     // Whole words: one's complement sums do not mind how wide their words are (RFC 1071 2).
-    let six = |a: Ipv6Addr| {
+    let halves = |a: Ipv6Addr| {
         let bits = u128::from(a);
-        fold((bits >> 64) as u64) as u64 + fold(bits as u64) as u64
+        (bits >> 64) + (bits & u128::from(u64::MAX))
     };
+    let sum = halves(from.0) + halves(from.1);
+    let (low, carry) = (sum as u64).overflowing_add((sum >> 64) as u64);
     let four = |a: Ipv4Addr| u64::from(u32::from(a));
-    Delta::of(fold(six(from.0) + six(from.1)), fold(four(to.0) + four(to.1)))
+    Delta::of(fold(low + u64::from(carry)), fold(four(to.0) + four(to.1)))
 }
 
 impl To4 {

@@ -62,13 +62,13 @@ fn main() {
         // As the engine does it: a burst is prefetched, then looked up.
         let burst4 = per_lookup(|i| {
             if i % 64 == 0 {
-                v4[i..LOOKUPS.min(i + 64)].iter().for_each(|a| table.prefetch_v4(*a));
+                v4[i..LOOKUPS.min(i + 64)].iter().for_each(|a| _ = table.look4(*a));
             }
             assert!(black_box(table.v4_to_v6(v4[i])).is_some());
         });
         let burst6 = per_lookup(|i| {
             if i % 64 == 0 {
-                v6[i..LOOKUPS.min(i + 64)].iter().for_each(|a| table.prefetch_v6(*a));
+                v6[i..LOOKUPS.min(i + 64)].iter().for_each(|a| _ = table.look6(*a));
             }
             assert!(black_box(table.v6_to_v4(v6[i])).is_some());
         });

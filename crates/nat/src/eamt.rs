@@ -164,13 +164,13 @@ impl Eamt {
 
     /// Where an IPv4 address most likely stands; its slot is asked for.
     #[inline(always)]
-    pub(crate) fn look4(&self, a: Ipv4Addr) -> Look {
+    pub fn look4(&self, a: Ipv4Addr) -> Look {
         look(&self.by_v4, |t| hash4(u32::from(a) & t.mask4))
     }
 
     /// Where an IPv6 address most likely stands; its slot is asked for.
     #[inline(always)]
-    pub(crate) fn look6(&self, a: Ipv6Addr) -> Look {
+    pub fn look6(&self, a: Ipv6Addr) -> Look {
         look(&self.by_v6, |t| hash6(halves(u128::from(a) & t.mask6)))
     }
 
@@ -244,7 +244,7 @@ impl Slot {
 
 /// What a look at the tags alone says of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub enum Look {
     /// No entry is for it.
     Absent,
     /// If an entry is for it, then most likely this one, and none with a longer prefix.
@@ -255,7 +255,7 @@ pub(crate) enum Look {
 
 /// A place in the tables of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct At {
+pub struct At {
     table: u8,
     slot: u32,
 }

@@ -4,8 +4,10 @@
 //! take over ten times as long as the entries' own work, and 1.5 GB. So lists in which every entry is written
 //! plainly are read here, and blanked out of the text; offsets, and with them the places of errors, stay what
 //! they were. A list with anything else in it - an escape, another key, a wrong address - is left as it is,
-//! and the ordinary way reads it and says what is wrong.
+//! and the ordinary way reads it and says what is wrong; unless so much is left that it would take gigabytes
+//! of memory: [`Blanked::left`] and [`Blanked::stop`] say how much, and why.
 
+use crate::reader::Wrong;
 use crate::value;
 use gatun_nat::plan::Eam;
 use std::borrow::Cow;
@@ -27,33 +29,54 @@ pub(crate) struct Blanked<'t> {
     pub(crate) text: Cow<'t, str>,
     /// What was in them.
     pub(crate) lists: Lists,
+    /// Bytes that are left to the parser.
+    pub(crate) left: usize,
+    /// Where the first list that is left is not plain.
+    pub(crate) stop: Option<Stop>,
+}
+
+/// What is not plain in a list.
+pub(crate) struct Stop {
+    /// The place.
+    pub(crate) at: Range<usize>,
+    /// The key whose value is wrong, and why; without, it may well be right.
+    pub(crate) wrong: Option<(&'static str, Wrong)>,
 }
 
 /// Takes the large plain lists out of `text`.
 pub(crate) fn blank(text: &str) -> Blanked<'_> {
-    let mut blanked = Blanked { text: Cow::Borrowed(text), lists: HashMap::new() };
-    // In a string of several lines, what looks like a list may be none.
-    if text.len() < TEXT_MIN || text.contains("\"\"\"") || text.contains("'''") {
+    let mut blanked =
+        Blanked { text: Cow::Borrowed(text), lists: HashMap::new(), left: text.len(), stop: None };
+    if text.len() < TEXT_MIN {
         return blanked;
     }
+    // In a string of several lines, what looks like a list may be none.
+    let safe_end = ["\"\"\"", "'''"].iter().filter_map(|q| text.find(q)).min().unwrap_or(text.len());
     let mut at = 0;
     let mut holes = Vec::new();
-    while let Some(open) = next_list(text, at) {
+    while let Some(open) = next_list(text, at).filter(|open| *open < safe_end) {
         at = open + 1;
-        if let Some((entries, close)) = plain_list(text, open + 1)
-            && close - open > TEXT_MIN
-        {
-            holes.push(open + 1..close);
-            blanked.lists.insert(open, entries);
-            at = close;
+        match plain_list(text, at) {
+            Ok((entries, close)) if close - open > TEXT_MIN => {
+                holes.push(at..close);
+                blanked.lists.insert(open, entries);
+                at = close;
+            }
+            Ok(_) => {}
+            Err(stop) => {
+                // What was plain so far holds no other list.
+                at = at.max(stop.at.start);
+                blanked.stop.get_or_insert(stop);
+            }
         }
     }
     if !holes.is_empty() {
         let mut bytes = text.as_bytes().to_vec();
         for hole in holes {
+            blanked.left -= hole.len();
             bytes[hole].fill(b' ');
         }
-        // Only whole characters of ASCII were replaced.
+        // Whole characters were replaced.
         blanked.text = String::from_utf8(bytes).map_or(Cow::Borrowed(text), Cow::Owned);
     }
     blanked
@@ -76,24 +99,21 @@ fn next_list(text: &str, from: usize) -> Option<usize> {
     }
 }
 
-/// The entries from `at` on, and the offset of the `]`; `None` where anything is not plain.
-fn plain_list(text: &str, at: usize) -> Option<(Entries, usize)> {
+/// The entries from `at` on, and the offset of the `]`.
+fn plain_list(text: &str, at: usize) -> Result<(Entries, usize), Stop> {
     let mut cursor = Cursor { text, at };
     let mut entries = Vec::new();
     loop {
-        cursor.skip_blanks()?;
+        cursor.skip_blanks();
         if cursor.eat("]") {
-            return Some((entries, cursor.at - 1));
+            return Ok((entries, cursor.at - 1));
         }
         let start = cursor.at;
-        let v4 = cursor.expect("{")?.expect("v4")?.expect("=")?.plain_string()?;
-        let v6 = cursor.expect(",")?.expect("v6")?.expect("=")?.plain_string()?;
-        cursor.expect("}")?;
-        let end = cursor.at;
-        entries.push((Eam { v4: value::parse_net4(v4).ok()?, v6: value::parse_net6(v6).ok()? }, start..end));
-        cursor.skip_blanks()?;
-        if !cursor.eat(",") && !cursor.text[cursor.at..].starts_with(']') {
-            return None;
+        let eam = cursor.entry()?;
+        entries.push((eam, start..cursor.at));
+        cursor.skip_blanks();
+        if !cursor.eat(",") && !cursor.rest().starts_with(']') {
+            return Err(cursor.stop());
         }
     }
 }
@@ -104,33 +124,75 @@ struct Cursor<'t> {
 }
 
 impl<'t> Cursor<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
     fn eat(&mut self, word: &str) -> bool {
-        let there = self.text[self.at..].starts_with(word);
+        let there = self.rest().starts_with(word);
         self.at += if there { word.len() } else { 0 };
         there
     }
 
-    /// A word after spaces on the same line.
-    fn expect(&mut self, word: &str) -> Option<&mut Self> {
-        let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start_matches([' ', '\t']).len();
-        self.eat(word).then_some(self)
+    /// `{ v4 = "...", v6 = "..." }`, in this order or the other.
+    fn entry(&mut self) -> Result<Eam, Stop> {
+        self.expect("{")?;
+        let (mut v4, mut v6) = (None, None);
+        for separator in [",", "}"] {
+            self.skip_spaces();
+            if v4.is_none() && self.eat("v4") {
+                v4 = Some(self.value("v4", value::parse_net4)?);
+            } else if v6.is_none() && self.eat("v6") {
+                v6 = Some(self.value("v6", value::parse_net6)?);
+            }
+            self.expect(separator)?;
+        }
+        let (Some(v4), Some(v6)) = (v4, v6) else { return Err(self.stop()) };
+        Ok(Eam { v4, v6 })
     }
 
-    /// A string without escapes.
-    fn plain_string(&mut self) -> Option<&'t str> {
-        self.expect("\"")?;
-        let rest = &self.text[self.at..];
-        let len = rest.find(|c: char| !(c.is_ascii_hexdigit() || matches!(c, '.' | ':' | '/')))?;
+    /// A string without escapes, and what it stands for.
+    fn value<T>(&mut self, key: &'static str, parse: impl Fn(&str) -> Result<T, Wrong>) -> Result<T, Stop> {
+        self.expect("=")?;
+        self.skip_spaces();
+        let start = self.at;
+        let quote = if self.rest().starts_with('\'') { "'" } else { "\"" };
+        self.expect(quote)?;
+        let rest = self.rest();
+        let len = rest.find(['"', '\'', '\\', '\n']).ok_or_else(|| self.stop())?;
         self.at += len;
-        self.eat("\"").then(|| &rest[..len])
+        self.expect(quote)?;
+        parse(&rest[..len]).map_err(|wrong| Stop { at: start..self.at, wrong: Some((key, wrong)) })
     }
 
-    /// Spaces and ends of lines; a comment is not plain, as its text could be anything.
-    fn skip_blanks(&mut self) -> Option<()> {
-        let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
-        (self.at < self.text.len()).then_some(())
+    /// A word after spaces on the same line.
+    fn expect(&mut self, word: &str) -> Result<(), Stop> {
+        self.skip_spaces();
+        if self.eat(word) { Ok(()) } else { Err(self.stop()) }
+    }
+
+    fn stop(&self) -> Stop {
+        Stop { at: self.at..self.at, wrong: None }
+    }
+
+    fn skip_spaces(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t']).len();
+    }
+
+    /// Spaces, ends of lines, and comments; one with a character that no comment may have stays.
+    fn skip_blanks(&mut self) {
+        loop {
+            let rest = self.rest();
+            self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
+            let rest = self.rest();
+            let line = rest.find('\n').map_or(rest, |end| &rest[..end]);
+            let line = line.strip_suffix('\r').unwrap_or(line);
+            if !line.starts_with('#') || line.contains(|c: char| c.is_ascii_control() && c != '\t') {
+                return;
+            }
+            self.at += line.len();
+        }
     }
 }
 
@@ -158,8 +220,8 @@ mod tests {
     fn a_list_that_is_read_ahead_gives_what_the_parser_would_give() {
         let plain = file("").replace("denylist4 = 7\n", "");
         assert_eq!(super::blank(&plain).lists.len(), 1);
-        // A comment in the list leaves it to the parser.
-        let ordinary = plain.replacen("eam = [", "eam = [ # all", 1);
+        // A key in quotes leaves it to the parser.
+        let ordinary = plain.replacen("{ v4", "{ \"v4\"", 1);
         assert_eq!(super::blank(&ordinary).lists.len(), 0);
         let (a, _) = load_str(&plain, "f").unwrap();
         let (b, _) = load_str(&ordinary, "f").unwrap();
@@ -182,11 +244,44 @@ mod tests {
 
     #[test]
     fn what_is_not_plain_is_left_to_the_parser() {
-        for more in
-            ["{ v4 = \"x\" }", "7", "{ v4 = \"10.9.9.9\", v6 = \"2001:db8::1\", v8 = 1 }", "# ]\n", "\u{e9}"]
-        {
-            assert_eq!(super::blank(&file(more)).lists.len(), 0, "{more}");
-            assert!(load_str(&file(more), "f").is_err());
+        for more in [
+            "{ v4 = \"x\" }",
+            "7",
+            "{ v4 = \"10.9.9.9\", v6 = \"2001:db8::1\", v8 = 1 }",
+            "# \u{7}\n",
+            "\u{e9}",
+        ] {
+            let text = file(more);
+            let blanked = super::blank(&text);
+            assert_eq!((blanked.lists.len(), blanked.left), (0, text.len()), "{more}");
+            let stop = blanked.stop.unwrap().at.start;
+            assert!((text.find(more).unwrap()..).contains(&stop) && stop < text.len() - 15, "{more}: {stop}");
+            assert!(load_str(&text, "f").is_err());
         }
+    }
+
+    #[test]
+    fn comments_and_either_order_and_either_quotes_are_plain() {
+        let more = [
+            "# ] } \"\n",
+            "# M\u{fc}ller, \u{1f4e1}\r\n",
+            "{ v6 = \"2001:db8:ffff::1\", v4 = \"10.9.9.9\" }, # {\n#\n#\n",
+            "{ v6 = '2001:db8:ffff::2', v4 = \"10.9.9.8\" }# last\n",
+        ];
+        let text = file(&more.concat()).replacen("eam = [", "eam = [ # all of them, and '''more'''", 1);
+        let text = text.replace("denylist4 = 7\n", "");
+        let blanked = super::blank(&text);
+        assert_eq!((blanked.lists.len(), blanked.text.len()), (1, text.len()));
+        assert!(blanked.left < 30 && blanked.stop.is_none(), "{} left", blanked.left);
+        let (fast, _) = load_str(&text, "f").unwrap();
+        let (slow, _) = load_str(&text.replacen("{ v4", "{ \"v4\"", 1), "f").unwrap();
+        assert_eq!(fast.plan.siit[0].eamt.len(), 502);
+        assert_eq!(fast.plan.siit[0].eamt, slow.plan.siit[0].eamt);
+    }
+
+    #[test]
+    fn a_list_in_a_string_of_several_lines_is_none() {
+        let text = format!("x = \"\"\"\n{}\"\"\"\n", file(""));
+        assert_eq!(super::blank(&text).lists.len(), 0);
     }
 }

@@ -44,6 +44,10 @@ const FILE_LEN_MAX: u64 = 512 << 20;
 /// millions, where it is no configuration at all, and each takes some hundred bytes.
 const ALL_ERRORS_TEXT_LEN_MAX: usize = 1 << 20;
 
+/// Longest text that the TOML parser is given, bytes, plain lists of mappings not counted: it takes up to a
+/// hundred times as much memory. Some 100,000 static bindings.
+const PARSED_LEN_MAX: usize = 8 << 20;
+
 /// A configuration that holds together.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -69,10 +73,15 @@ impl Config {
 /// Reads a configuration; `file_name` is for messages, and the directory that `eam_file` starts from.
 ///
 /// # Errors
-/// Everything that is wrong, not only the first; of the syntax of a text above 1 MiB only the first.
+/// Everything that is wrong, not only the first; of the syntax of a text above 1 MiB only the first. A text with
+/// more than 8 MiB beside plain lists of mappings is refused.
 pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Report> {
     let mut problems = Problems::new(file_name, text);
     let blanked = eam_fast::blank(text);
+    if blanked.left > PARSED_LEN_MAX {
+        refuse_length(&blanked, &mut problems);
+        return Err(problems.into_report());
+    }
     let (root, syntax_errors) = parse(&blanked.text);
     for error in &syntax_errors {
         let span = error.span().unwrap_or(0..0);
@@ -93,6 +102,32 @@ pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Repor
     problems.finish().map(|warnings| (config, warnings))
 }
 
+/// Says what makes the text too long to be parsed: most often one entry in a long list.
+fn refuse_length(blanked: &eam_fast::Blanked<'_>, problems: &mut Problems) {
+    const PLAIN: &str = "write each mapping as `{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }`, or all of them in a file of their own, a pair a line: `eam_file = \"eam.txt\"`";
+    let mut at = 0..0;
+    if let Some(stop) = &blanked.stop {
+        at = stop.at.clone();
+        if let Some((key, wrong)) = &stop.wrong {
+            let instead = wrong.instead.clone().unwrap_or_default();
+            problems.error(at.clone(), format!("`{key}`: {}", wrong.what), instead);
+        }
+    }
+    let what = match blanked.stop {
+        Some(_) => format!(
+            "with this entry the list is not a plain one, so {} are left to parse: more than {} are refused",
+            Bytes(blanked.left as u64),
+            Bytes(PARSED_LEN_MAX as u64)
+        ),
+        None => format!(
+            "the file has {} beside plain lists of mappings: more than {} are refused",
+            Bytes(blanked.left as u64),
+            Bytes(PARSED_LEN_MAX as u64)
+        ),
+    };
+    problems.error(at, what, PLAIN);
+}
+
 fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<toml::de::Error>) {
     if text.len() <= ALL_ERRORS_TEXT_LEN_MAX {
         return DeTable::parse_recoverable(text);
@@ -103,7 +138,7 @@ fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<toml::de::Error>) {
     }
 }
 
-/// The bytes of a file.
+/// The bytes of a file, and no more than any configuration has.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;

@@ -290,3 +290,47 @@ fn of_a_long_text_that_is_no_configuration_only_the_first_error_is_sought() {
     assert_eq!(report.errors(), 1);
     assert!(report.to_string().starts_with("gatun.toml:2:1: error: duplicate key"), "{report}");
 }
+
+/// A list of so many mappings, and `more` in its middle.
+fn long_list(mappings: u32, more: &str) -> String {
+    let mut text = String::from("[[siit]]\neam = [\n");
+    for n in 0..mappings {
+        if n == mappings / 2 {
+            text.push_str(more);
+        }
+        let (v4, v6) = (std::net::Ipv4Addr::from(0x0b00_0000 | n), n);
+        let _ = writeln!(
+            text,
+            "  {{ v4 = \"{v4}\", v6 = \"2001:db8::{:x}:{:x}\" }}, # a host",
+            v6 >> 16,
+            v6 & 0xffff
+        );
+    }
+    text + "]\n"
+}
+
+#[test]
+fn a_long_list_that_is_not_plain_is_refused_for_its_entry_and_not_parsed() {
+    let text = long_list(200_000, "");
+    assert!(text.len() > 8 << 20);
+    assert!(load_str(&text, "gatun.toml").is_ok(), "a plain list may be long, comments and all");
+    let mut all = String::new();
+    for more in [
+        "  { v4 = \"10.0.0.300\", v6 = \"2001:db8::5\" },\n",
+        "  { v4 = \"10.0.0.3\", \"v6\" = \"2001:db8::5\" },\n",
+    ] {
+        let _ = writeln!(all, "{}", report(&long_list(200_000, more)));
+    }
+    let _ = writeln!(all, "{}", report(&("x = [".to_owned() + &"1,".repeat(5 << 20) + "]\n")));
+    insta::assert_snapshot!(all);
+}
+
+#[test]
+fn a_file_of_mappings_without_end_is_refused() {
+    let text = "[[siit]]\neam_file = \"/dev/zero\"\n";
+    let said = report(text);
+    assert!(
+        said.contains("gatun.toml:2:12: error: `eam_file`: /dev/zero cannot be read: it is longer than"),
+        "{said}"
+    );
+}

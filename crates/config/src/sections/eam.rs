@@ -54,7 +54,9 @@ pub(crate) fn read_file(
 ) {
     let path = directory.join(name.get_ref());
     let shown = path.display().to_string();
-    let text: Arc<str> = match std::fs::read_to_string(&path) {
+    let not_utf8 = |e| std::io::Error::new(std::io::ErrorKind::InvalidData, e);
+    let text = crate::read(&path).and_then(|bytes| String::from_utf8(bytes).map_err(not_utf8));
+    let text: Arc<str> = match text {
         Ok(text) => text.into(),
         Err(error) => {
             let what = format!("`eam_file`: {} cannot be read: {error}", value::shorten(&shown));

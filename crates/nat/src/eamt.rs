@@ -176,16 +176,16 @@ impl Eamt {
 
     /// As [`v4_to_v6`](Self::v4_to_v6), where a look has led; `None` where it was the wrong place.
     #[inline(always)]
-    pub(crate) fn v4_to_v6_at(&self, at: At, a: Ipv4Addr) -> Option<Ipv6Addr> {
-        let (table, slot) = at.slot(&self.by_v4)?;
+    pub(crate) fn v4_to_v6_at(&self, look: Look, a: Ipv4Addr) -> Option<Ipv6Addr> {
+        let (table, slot) = look.slot(&self.by_v4)?;
         let bits = u32::from(a);
         (slot.v4 == bits & table.mask4).then(|| slot.v6_of(table, bits))
     }
 
     /// As [`v6_to_v4`](Self::v6_to_v4), where a look has led; `None` where it was the wrong place.
     #[inline(always)]
-    pub(crate) fn v6_to_v4_at(&self, at: At, a: Ipv6Addr) -> Option<Ipv4Addr> {
-        let (table, slot) = at.slot(&self.by_v6)?;
+    pub(crate) fn v6_to_v4_at(&self, look: Look, a: Ipv6Addr) -> Option<Ipv4Addr> {
+        let (table, slot) = look.slot(&self.by_v6)?;
         let bits = u128::from(a);
         (slot.v6 == halves(bits & table.mask6)).then(|| slot.v4_of(bits))
     }
@@ -242,29 +242,26 @@ impl Slot {
     }
 }
 
-/// What a look at the tags alone says of an address.
+/// What a look at the tags alone says of an address: that there is no entry for it, or only a search can
+/// tell, or where its entry most likely stands. One word, so that it stays in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub struct Look(u64);
+
+impl Look {
     /// No entry is for it.
-    Absent,
-    /// If an entry is for it, then most likely this one, and none with a longer prefix.
-    At(At),
+    pub const ABSENT: Look = Look(u64::MAX);
     /// Only a search can tell.
-    Unknown,
-}
+    pub const UNKNOWN: Look = Look(u64::MAX - 1);
 
-/// A place in the tables of one side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At {
-    table: u8,
-    slot: u32,
-}
+    /// If an entry is for it, then most likely this one, and none with a longer prefix.
+    fn at(table: u8, slot: usize) -> Look {
+        Look(u64::from(table) << 48 | slot as u64)
+    }
 
-impl At {
     #[inline(always)]
     fn slot(self, tables: &[Table]) -> Option<(&Table, &Slot)> {
-        let table = tables.get(usize::from(self.table))?;
-        Some((table, table.slots.as_flattened().get(self.slot as usize)?))
+        let table = tables.get((self.0 >> 48) as usize)?;
+        Some((table, table.slots.as_flattened().get((self.0 & 0xffff_ffff_ffff) as usize)?))
     }
 }
 
@@ -279,13 +276,13 @@ fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> Look {
         if candidates != 0 {
             let slot = home * 8 + candidates.trailing_zeros() as usize / 8;
             prefetch_read(table.slots.as_flattened(), slot);
-            return Look::At(At { table: number, slot: slot as u32 });
+            return Look::at(number, slot);
         }
         if zero_bytes(tags) == 0 {
-            return Look::Unknown;
+            return Look::UNKNOWN;
         }
     }
-    Look::Absent
+    Look::ABSENT
 }
 
 /// A bucket without a free slot: what is not in it may be in the next.

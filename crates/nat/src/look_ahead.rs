@@ -54,16 +54,19 @@ pub(crate) struct StatelessHint {
 
 /// The first pass over a burst: asks for the line that each packet's look-up begins with.
 ///
-/// Each pass is a function of its own: in one, their variables crowd each other out of the registers.
+/// Each pass is a function of its own: in one, their variables crowd each other out of the registers. Hints
+/// are written where they stay: one that is copied has been written in parts and is read back as a whole,
+/// which the processor waits for.
 #[inline(never)]
 pub(crate) fn lines(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
     for (hint, packet) in hints.iter_mut().zip(burst) {
         let bytes = packet.bytes();
-        match bytes.first().map(|b| b >> 4) {
-            Some(6) => *hint = six(bytes, core).unwrap_or(Hint::None),
-            Some(4) => *hint = four(bytes, core).unwrap_or(Hint::None),
-            _ => *hint = Hint::None,
-        }
+        *hint = Hint::None;
+        let _: Option<()> = match bytes.first().map(|b| b >> 4) {
+            Some(6) => six(bytes, core, hint),
+            Some(4) => four(bytes, core, hint),
+            _ => None,
+        };
     }
 }
 
@@ -92,13 +95,13 @@ fn transport(proto: u8) -> Option<Transport> {
 }
 
 #[inline(always)]
-fn six(bytes: &[u8], core: &Core) -> Option<Hint> {
+fn six(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
     let h = bytes.first_chunk::<44>()?;
     let transport = transport(h[6])?;
     let src = Ipv6Addr::from(*h.get(8..)?.first_chunk::<16>()?);
     let dst = Ipv6Addr::from(*h.get(24..)?.first_chunk::<16>()?);
     let Some((prefix, owner)) = core.owners.of(dst) else {
-        return stateless6(core, src, dst);
+        return stateless6(core, src, dst, hint);
     };
     let port = be16(h[40], h[41]);
     let remote = (prefix.extract_unchecked(dst), be16(h[42], h[43]));
@@ -109,24 +112,27 @@ fn six(bytes: &[u8], core: &Core) -> Option<Hint> {
     let inside = Inside { addr: src, port, transport, instance: owner.instance };
     let hash = core.shared.tables.session_hash(&inside, remote);
     core.shared.tables.prefetch(hash);
-    Some(Hint::Session(SessionHint { hash, flow: Flow::new(port, remote), record: NONE, transport, owner }))
+    let flow = Flow::new(port, remote);
+    *hint = Hint::Session(SessionHint { hash, flow, record: NONE, transport, owner });
+    Some(())
 }
 
 #[inline(always)]
-fn four(bytes: &[u8], core: &Core) -> Option<Hint> {
+fn four(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
     let h = bytes.first_chunk::<24>()?;
     let dst = Ipv4Addr::new(h[16], h[17], h[18], h[19]);
     let tables = &core.shared.tables;
     let Some(place) = tables.locate(dst) else {
         let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
-        return stateless4(core, src, dst);
+        return stateless4(core, src, dst, hint);
     };
     if h[0] != 0x45 {
         return None;
     }
     let (transport, port) = (transport(h[9])?, be16(h[22], h[23]));
     tables.prefetch_binding(place, transport, port);
-    Some(Hint::Binding(BindingHint { place, port, transport, record: NONE }))
+    *hint = Hint::Binding(BindingHint { place, port, transport, record: NONE });
+    Some(())
 }
 
 /// The first stateless instance that the packet is for.
@@ -144,13 +150,15 @@ fn stateless(
 }
 
 #[inline(never)]
-fn stateless6(core: &Core, src: Ipv6Addr, dst: Ipv6Addr) -> Option<Hint> {
-    stateless(core, |siit| siit.look6(src, dst)).map(Hint::Stateless6)
+fn stateless6(core: &Core, src: Ipv6Addr, dst: Ipv6Addr, hint: &mut Hint) -> Option<()> {
+    *hint = Hint::Stateless6(stateless(core, |siit| siit.look6(src, dst))?);
+    Some(())
 }
 
 #[inline(never)]
-fn stateless4(core: &Core, src: Ipv4Addr, dst: Ipv4Addr) -> Option<Hint> {
-    stateless(core, |siit| siit.look4(src, dst)).map(Hint::Stateless4)
+fn stateless4(core: &Core, src: Ipv4Addr, dst: Ipv4Addr, hint: &mut Hint) -> Option<()> {
+    *hint = Hint::Stateless4(stateless(core, |siit| siit.look4(src, dst))?);
+    Some(())
 }
 
 #[inline]

@@ -18,7 +18,7 @@ use gatun_wire::rfc7915::plain::Plain;
 
 impl Core {
     /// A packet from inside. `false` where it has to take the general way.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn plain_outbound(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Core {
     }
 
     /// A packet to a pool address. `false` where it has to take the general way.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn plain_inbound(
         &mut self,
         now: Instant,
@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// An IPv6 packet to a stateless instance. `false` where it has to take the general way.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn plain_stateless6(&mut self, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
         let Some(plain) = Plain::six(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
@@ -85,7 +85,7 @@ impl Core {
     }
 
     /// An IPv4 packet to a stateless instance. `false` where it has to take the general way.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn plain_stateless4(&mut self, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
         let Some(plain) = Plain::four(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };

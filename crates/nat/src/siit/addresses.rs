@@ -137,7 +137,7 @@ impl Addresses {
     /// Where an IPv6 address stands in the mapping table: not there where a prefix answers for it.
     #[inline(always)]
     pub(super) fn look6(&self, a: Ipv6Addr) -> Look {
-        if self.prefixes_apart && self.has_prefix_of(a) { Look::Absent } else { self.eamt.look6(a) }
+        if self.prefixes_apart && self.has_prefix_of(a) { Look::ABSENT } else { self.eamt.look6(a) }
     }
 
     /// As [`to4`](Self::to4), for an address that has been looked up: the IPv4 address, and whether by a
@@ -145,14 +145,14 @@ impl Addresses {
     #[inline(always)]
     pub(super) fn short4(&self, a: Ipv6Addr, look: Look) -> Option<(Ipv4Addr, bool)> {
         let (address, by_mapping) = match look {
-            Look::Unknown => return None,
-            Look::At(place) => (self.eamt.v6_to_v4_at(place, a)?, true),
-            Look::Absent => {
+            Look::UNKNOWN => return None,
+            Look::ABSENT => {
                 let (ix, prefix) = self.prefix_of(a)?;
                 let address = prefix.extract_unchecked(a);
                 self.check_well_known(ix, address).ok()?;
                 (address, false)
             }
+            look => (self.eamt.v6_to_v4_at(look, a)?, true),
         };
         self.check_denied(address, a).ok()?;
         Some((address, by_mapping))
@@ -162,14 +162,14 @@ impl Addresses {
     #[inline(always)]
     pub(super) fn short6(&self, a: Ipv4Addr, look: Look) -> Option<Ipv6Addr> {
         let address = match look {
-            Look::Unknown => return None,
-            Look::At(place) => self.eamt.v4_to_v6_at(place, a)?,
-            Look::Absent => {
+            Look::UNKNOWN => return None,
+            Look::ABSENT => {
                 let ix = self.first?;
                 let prefix = self.prefixes.get(usize::from(ix))?;
                 self.check_well_known(ix, a).ok()?;
                 prefix.embed(a)
             }
+            look => self.eamt.v4_to_v6_at(look, a)?,
         };
         self.check_denied(a, address).ok()?;
         Some(address)

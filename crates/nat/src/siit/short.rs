@@ -26,8 +26,8 @@ impl SiitState {
     #[inline]
     pub(crate) fn look6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Result<Option<Looks>, General> {
         let dst = match self.addresses.look6(dst) {
-            Look::Absent if !self.addresses.has_prefix_of(dst) => return Ok(None),
-            Look::Unknown => return Err(General),
+            Look::ABSENT if !self.addresses.has_prefix_of(dst) => return Ok(None),
+            Look::UNKNOWN => return Err(General),
             look => look,
         };
         Ok(Some(Looks { src: self.addresses.look6(src), dst }))
@@ -39,8 +39,8 @@ impl SiitState {
         let eamt = &self.addresses.eamt;
         let looks = Looks { src: eamt.look4(src), dst: eamt.look4(dst) };
         match looks.dst {
-            Look::Absent if !self.addresses.has_first_prefix() => Ok(None),
-            Look::Unknown => Err(General),
+            Look::ABSENT if !self.addresses.has_first_prefix() => Ok(None),
+            Look::UNKNOWN => Err(General),
             _ => Ok(Some(looks)),
         }
     }
@@ -57,7 +57,7 @@ impl SiitState {
         let may_turn = self.hairpin == Hairpin::Intrinsic && !by_mapping;
         if illegal_source4(src4)
             || illegal_destination4(dst4)
-            || may_turn && self.addresses.eamt.look4(dst4) != Look::Absent
+            || may_turn && self.addresses.eamt.look4(dst4) != Look::ABSENT
         {
             return None;
         }

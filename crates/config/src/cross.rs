@@ -1,6 +1,7 @@
 //! What holds between sections: names, references, and addresses that must not be claimed twice.
 
 mod addresses;
+mod allocation;
 mod pools;
 
 use crate::problem::Problems;
@@ -35,7 +36,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     pools::check_ranges(&read.pools, problems);
     let pool_names = names("pool", read.pools.iter().map(|p| (&p.name, p.span.clone())), problems);
     let pool_of = pools::resolve(&read, &pool_names, problems);
-    let pools = pools::build(&read, &pool_names, &pool_of, problems);
+    let mut pools = pools::build(&read, &pool_names, &pool_of, problems);
+    allocation::check(&read, &pool_of, &mut pools, problems);
     addresses::check_pools_against_mappings(&read, problems);
     let instance_names = instance_names(&read, problems);
     let (own4, own6) = addresses::own_addresses(&read, problems);

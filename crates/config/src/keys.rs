@@ -1,7 +1,9 @@
 //! Every section and key of the configuration file, once: the reader refuses what is not listed here, and
 //! the schema and the reference page are made from it.
 
-use gatun_nat::plan::{Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport};
+use gatun_nat::plan::{
+    BlockProtocols, Blocks, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport,
+};
 use gatun_wire::rfc7915::ZeroChecksum;
 
 /// A key of a table.
@@ -45,8 +47,8 @@ pub(crate) enum Kind {
     Table(&'static [Key]),
     /// A list of tables.
     Tables(&'static [Key]),
-    /// A word, or a table with that word as its `kind`.
-    Allocation,
+    /// A word, or a table with that word as its `kind`, and these keys.
+    WordOrTable(&'static [Key]),
 }
 
 impl Key {
@@ -83,6 +85,8 @@ pub(crate) const ALLOCATION: &[(&str, Allocation)] = &[
     ("blocks", Allocation::Blocks),
     ("deterministic", Allocation::Deterministic),
 ];
+pub(crate) const BLOCK_PROTOCOLS: &[(&str, BlockProtocols)] =
+    &[("shared", BlockProtocols::Shared), ("split", BlockProtocols::Split)];
 pub(crate) const SUBSCRIBER: &[(&str, u8)] = &[("/128", 128), ("/64", 64), ("/56", 56), ("/48", 48)];
 pub(crate) const FILTERING: &[(&str, Filtering)] = &[
     ("endpoint-independent", Filtering::EndpointIndependent),
@@ -142,6 +146,7 @@ const ADDRESS6: Kind = Kind::Text { form: "IPv6 address", pattern: "^[0-9A-Fa-f:
 const ADDRESS: Kind = Kind::Text { form: "address/length", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
 const NET4: Kind = Kind::Text { form: "IPv4 prefix", pattern: "^[0-9.]+(/[0-9]+)?$" };
 const NET6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
+const NET: Kind = Kind::Text { form: "IPv6 or IPv4 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
 const RANGE4: Kind = Kind::Text { form: "IPv4 prefix or range", pattern: "^[0-9.]+(/[0-9]+| *- *[0-9.]+)?$" };
 const POOL6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$" };
 const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+$" };
@@ -218,7 +223,21 @@ pub(crate) const POOL: &[Key] = &[
     key("ranges", Kind::Tables(RANGE), "[{ prefixes = \"192.0.2.7\", ports = \"80-443\", protocols = \"tcp\" }]", "More addresses with ports and protocols of their own, where one set does not fit all."),
     key("pairing", Kind::Words(|| words(PAIRING)), "\"soft\"", "A subscriber keeps one public address. Where it has no port left: `soft` takes another address and counts it, `hard` drops (RFC 7857 4).").default("\"soft\""),
     key("port_parity", Kind::Flag, "true", "Whether an even port is given for an even one and an odd for an odd, where one is free (RFC 4787 REQ-4; RFC 7857 8 allows `false`).").default("true"),
-    key("allocation", Kind::Allocation, "\"random\"", "How ports are given out. Only `random` is in this version.").default("\"random\""),
+    key("port_class", Kind::Flag, "true", "Whether a port below 1024 is given for one below 1024, and one from 1024 on for others, where one is free (RFC 4787 REQ-3). Blocks have no class.").default("true"),
+    key("allocation", Kind::WordOrTable(ALLOCATION_KEYS), "{ kind = \"blocks\", size = 256 }", "How ports are given out: `random`, one by one over the whole address; in `blocks`, so that one log record tells of many ports; or `deterministic`, by a formula that needs no log (RFC 7422). A word, or a table with that word as `kind`.").default("\"random\""),
+];
+
+/// `allocation` in `[[pool]]`
+pub(crate) const ALLOCATION_KEYS: &[Key] = &[
+    key("kind", Kind::Words(|| words(ALLOCATION)), "\"blocks\"", "As above.").required(),
+    key("size", Kind::Integer { min: Blocks::SIZE_MIN as u32, max: Blocks::SIZE_MAX as u32 }, "256", "Blocks: ports of each, a power of two. A block begins at a multiple of its size; ports that fill no block are not given out.").default("256"),
+    key("blocks_per_subscriber", Kind::Integer { min: 1, max: 1024 }, "4", "Blocks: how many a subscriber may have at a time; the next one is given when the last one is full. Deterministic: so many from the overflow, beside its own.").default("4"),
+    key("protocols", Kind::Words(|| words(BLOCK_PROTOCOLS)), "\"shared\"", "Blocks: whether a block is for TCP, UDP and ICMP together, or each has its own.").default("\"shared\""),
+    key("linger", Kind::Duration, "\"2m\"", "Blocks: how long a block that has become empty is kept for its subscriber.").default("\"2m\""),
+    key("hold", Kind::Duration, "\"120s\"", "How long what was given back is given to nobody else (RFC 6888 REQ-8); `\"0s\"` for not at all. Ports of TCP alone and of instances that filter by address are exempt.").default("\"120s\""),
+    key("hold_max", Kind::Integer { min: 0, max: 1 << 28 }, "16_384", "Ports that are held so at a time; where there are more, the one held longest is free again.").default("16_384 for `random`, no bound for blocks"),
+    key("inside", Kind::List(&NET), "[\"2001:db8::/48\"]", "Deterministic: the subscribers that have a block of their own, in order; each is as long as the instance's `subscriber` says (an IPv4 subscriber is an address)."),
+    key("overflow", Kind::Integer { min: 0, max: 2047 }, "8", "Deterministic: how many blocks of each address, its last ones, are for those who need more than their own.").default("0"),
 ];
 
 /// `ranges` in `[[pool]]`

@@ -117,7 +117,7 @@ mod tests {
             range(0, 5, (11, 11), [true, false, false]),
             range(u32::MAX, u32::MAX, (80, 80), [true; 3]),
         ];
-        let pool = Pool4 { name: String::new(), ranges, pairing: Default::default(), port_parity: false };
+        let pool = Pool4 { ranges, ..Pool4::default() };
         assert_eq!(PoolSize::of(&pool), PoolSize { addresses: 11, ports: 100 + 6 + 3 });
     }
 

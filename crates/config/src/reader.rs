@@ -189,7 +189,7 @@ impl<'a> Table<'a> {
 
     fn inner_keys(&self, name: &str) -> &'static [Key] {
         match find(self.keys, name).map(|key| &key.kind) {
-            Some(Kind::Table(keys) | Kind::Tables(keys)) => keys,
+            Some(Kind::Table(keys) | Kind::Tables(keys) | Kind::WordOrTable(keys)) => keys,
             _ => &[],
         }
     }

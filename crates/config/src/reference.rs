@@ -51,7 +51,9 @@ fn write_section(page: &mut String, section: &Key) {
     write_keys(page, table_keys);
     for key in table_keys {
         match &key.kind {
-            Kind::Tables(inner) | Kind::Table(inner) if !std::ptr::eq(*inner, keys::TIMEOUTS) => {
+            Kind::Tables(inner) | Kind::Table(inner) | Kind::WordOrTable(inner)
+                if !std::ptr::eq(*inner, keys::TIMEOUTS) =>
+            {
                 let _ = write!(page, "\n### `{}` in `{header}`\n\n", key.name);
                 write_keys(page, inner);
             }
@@ -95,6 +97,6 @@ fn value(kind: &Kind) -> String {
         Kind::Ports => "ports".to_owned(),
         Kind::Table(_) => "table".to_owned(),
         Kind::Tables(_) => "list of tables".to_owned(),
-        Kind::Allocation => "`\"random\"`".to_owned(),
+        Kind::WordOrTable(_) => "word or table".to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! The JSON schema of the file, for editors and for programs that write it.
 
-use crate::keys::{ALLOCATION, FILE_KEYS, Key, Kind};
+use crate::keys::{FILE_KEYS, Key, Kind};
 use serde_json::{Map, Value, json};
 
 /// The schema (JSON Schema 2020-12), as text that ends with a newline.
@@ -59,9 +59,9 @@ fn kind(kind_of: &Kind) -> Value {
         ] }),
         Kind::Table(keys) => Value::Object(object(keys)),
         Kind::Tables(keys) => json!({ "type": "array", "items": Value::Object(object(keys)) }),
-        Kind::Allocation => {
-            let word = json!({ "enum": ALLOCATION.iter().map(|(word, _)| *word).collect::<Vec<_>>() });
-            json!({ "anyOf": [word, { "type": "object", "properties": { "kind": word }, "required": ["kind"] }] })
+        Kind::WordOrTable(keys) => {
+            let word = keys.iter().find(|key| key.name == "kind").map(|key| kind(&key.kind));
+            json!({ "anyOf": [word, Value::Object(object(keys))] })
         }
     }
 }

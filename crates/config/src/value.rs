@@ -179,6 +179,15 @@ pub(crate) fn net6(value: &DeValue<'_>) -> Read<Net6> {
     parse_net6(text(value)?)
 }
 
+/// An IPv6 prefix, or an IPv4 one as it stands in ::ffff:0:0/96.
+pub(crate) fn net(value: &DeValue<'_>) -> Read<Net6> {
+    if text(value)?.contains(':') {
+        return net6(value);
+    }
+    let Net4 { addr, len } = net4(value)?;
+    Ok(Net6 { addr: addr.to_ipv6_mapped(), len: len + 96 })
+}
+
 /// See [`net6`].
 pub(crate) fn parse_net6(s: &str) -> Read<Net6> {
     let no_net = || Wrong::new(format!("\"{}\" is not an IPv6 prefix", shorten(s)));

@@ -185,11 +185,51 @@ fn what_a_later_version_will_read_is_said_to_be_not_yet_there() {
 backend = "dpdk"
 [[pool]]
 prefixes = "192.0.2.0/28"
-allocation = { kind = "blocks", size = 256 }
 [[nat44]]
 inside = ["100.64.0.0/10"]
 [api]
 listen = "unix:/run/gatun/api.sock"
+"#;
+    insta::assert_snapshot!(report(text));
+}
+
+// proves: R74-2
+#[test]
+fn allocations_that_cannot_be_are_refused_and_waste_is_pointed_at() {
+    let text = r#"
+[[pool]]
+name = "waste"
+prefixes = "192.0.2.0"
+ports = "1024-5000"
+allocation = { kind = "blocks", size = 2048 }
+[[pool]]
+name = "none"
+prefixes = "192.0.2.1"
+ports = "1025-1300"
+allocation = { kind = "blocks" }
+[[pool]]
+name = "odd"
+prefixes = "192.0.2.2"
+allocation = { kind = "blocks", size = 1000, overflow = 3, linger = "soon" }
+[[pool]]
+name = "random"
+prefixes = "192.0.2.3"
+allocation = { kind = "random", size = 256, protocols = "split" }
+[[pool]]
+name = "formula"
+prefixes = "192.0.2.4"
+allocation = { kind = "deterministic", inside = ["2001:db8::/48"] }
+[[pool]]
+name = "formula2"
+prefixes = "192.0.2.5"
+allocation = "deterministic"
+[[pool]]
+name = "list"
+prefixes = "192.0.2.6"
+allocation = ["blocks"]
+[[nat64]]
+pool6 = "64:ff9b::/96"
+pool = "formula"
 "#;
     insta::assert_snapshot!(report(text));
 }

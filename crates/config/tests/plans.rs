@@ -95,7 +95,8 @@ protocols = ["tcp", "udp"]
 ranges = [{ prefixes = "192.0.2.0", ports = ["1-99"], protocols = "icmp" }]
 pairing = "hard"
 port_parity = false
-allocation = { kind = "random" }
+port_class = false
+allocation = { kind = "blocks", size = 512, blocks_per_subscriber = 3, linger = "30s", hold = "2m", hold_max = 4096, protocols = "split" }
 
 [[nat64]]
 name = "default"
@@ -193,6 +194,15 @@ fn every_key_reaches_the_plan() {
         range("192.0.2.1", "192.0.2.1", (80, 80), [true, false, false]), // of the static binding
     ];
     assert_eq!(pool.ranges, expected);
+    assert!(!pool.port_class);
+    let blocks = Blocks {
+        size: 512,
+        per_subscriber: 3,
+        linger_ms: 30_000,
+        hold: HoldDown { ms: 120_000, ports_max: 4096 },
+        protocols: BlockProtocols::Split,
+    };
+    assert_eq!(pool.allocation, Allocation::Blocks(blocks));
     assert_eq!(
         plan.limits,
         Limits {
@@ -327,4 +337,38 @@ pool6 = "2001:db8:64::/96"
     let (config, _) = gatun_config::load_str(text, "own.toml").unwrap();
     let routes: Vec<String> = config.routes().iter().map(Network::to_string).collect();
     assert_eq!(routes, ["2001:db8:64::/96", "2001:db8:ffff::1/128", "192.0.2.1/32", "198.51.100.14/32"]);
+}
+
+// proves: R74-1
+#[test]
+fn a_formula_takes_its_subscribers_length_from_the_instance() {
+    let (config, _) = load(
+        r#"
+[[pool]]
+prefixes = "192.0.2.0/28"
+allocation = { kind = "deterministic", size = 1024, inside = ["2001:db8::/48", "100.64.0.0/28"], overflow = 2 }
+[[nat64]]
+pool6 = "64:ff9b::/96"
+subscriber = "/56"
+"#,
+    );
+    let inside = [
+        Net6::new("2001:db8::".parse().unwrap(), 48).unwrap(),
+        Net6::new("::ffff:100.64.0.0".parse().unwrap(), 124).unwrap(),
+    ];
+    let Allocation::Deterministic(d) = &config.plan.pools[0].allocation else { panic!("another allocation") };
+    assert_eq!((&d.inside[..], d.overflow_per_address, d.blocks.size), (&inside[..], 2, 1024));
+    assert_eq!(d.subscriber_len, 56);
+}
+
+#[test]
+fn an_allocation_may_be_one_word() {
+    let of = |word: &str| {
+        let text = format!(
+            "[[pool]]\nprefixes = \"192.0.2.0/28\"\nallocation = \"{word}\"\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n"
+        );
+        load(&text).0.plan.pools[0].allocation.clone()
+    };
+    assert_eq!(of("blocks"), Allocation::Blocks(Blocks::default()));
+    assert_eq!(of("random"), Allocation::Random(HoldDown { ms: 120_000, ports_max: 16_384 }));
 }

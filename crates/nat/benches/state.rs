@@ -1,9 +1,10 @@
 //! What the parts of the state cost: hash, index, ports. `cargo bench -p gatun-nat --bench state`
 
 use gatun_mem::hash::Hasher64;
+use gatun_nat::Instant as Clock;
 use gatun_nat::index::Index;
-use gatun_nat::plan::{Pairing, Pool4, PoolRange, Transport};
-use gatun_nat::pool4::Pool4State;
+use gatun_nat::plan::{Allocation, Blocks, Pool4, PoolRange, Transport};
+use gatun_nat::pool4::{Holdings, Pool4State, PortRequest};
 use gatun_nat::rng::Rng;
 use std::hint::black_box;
 use std::time::Instant;
@@ -67,38 +68,65 @@ fn index(entries: u32) {
     println!("index of {entries}: find {find:.1} ns, insert {insert:.1} ns, remove + insert {churn:.1} ns");
 }
 
-fn ports(addresses: u32, fill: f64) {
+/// Ports of subscribers with 16 each: one given back and one taken, of subscribers chosen at random.
+fn ports(name: &str, allocation: &Allocation, addresses: u32, fill: f64) {
+    const EACH: u32 = 16;
     let first = std::net::Ipv4Addr::new(10, 0, 0, 0);
     let last = std::net::Ipv4Addr::from(u32::from(first) + addresses - 1);
     let range = PoolRange { first, last, ports: (1024, 65_535), transports: [true; 3] };
-    let plan = Pool4 { name: String::new(), ranges: vec![range], pairing: Pairing::Soft, port_parity: false };
-    let mut pool = Pool4State::new(&plan).unwrap();
+    let plan = Pool4 { ranges: vec![range], allocation: allocation.clone(), ..Pool4::default() };
+    let mut pool = Pool4State::new(&plan, true).unwrap();
     let mut rng = Rng::new([4; 4]);
     let total = pool.usage(Transport::Udp).total;
-    let fill_to = (total as f64 * fill) as u64;
+    let per_subscriber = match allocation {
+        Allocation::Blocks(blocks) => u64::from(blocks.size),
+        _ => u64::from(EACH),
+    };
+    let subscribers = (total as f64 * fill / per_subscriber as f64) as u32;
+    let mut holdings = vec![Holdings::NONE; subscribers as usize];
+    let now = Clock(1_000_000);
+    let request = |subscriber: u32| PortRequest {
+        transport: Transport::Udp,
+        inside_port: 40_000,
+        spread: u64::from(subscriber).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        subscriber,
+        prefix: subscriber.into(),
+    };
     let mut given = Vec::new();
-    for i in 0..fill_to {
-        let port = pool.allocate(&mut rng, Transport::Udp, Some(i as u32 % addresses), 0, 40_000).unwrap();
-        given.push(port);
+    let mut take = |pool: &mut Pool4State, holdings: &mut [Holdings], subscriber: u32| {
+        let held = &mut holdings[subscriber as usize];
+        let grant = pool.allocate(&mut rng, now, &request(subscriber), held).unwrap();
+        if held.paired().is_none() {
+            held.pair(grant.address_ix);
+        }
+        (subscriber, grant.address_ix, grant.port)
+    };
+    for subscriber in (0..subscribers).flat_map(|s| [s; EACH as usize]) {
+        given.push(take(&mut pool, &mut holdings, subscriber));
     }
-    let cost = ns(ROUNDS / 4, |i| {
-        let which = rng.below(given.len() as u32) as usize;
-        let (ix, port) = given[which];
-        pool.release(Transport::Udp, ix, port);
-        let preferred = Some(i % addresses);
-        given[which] = pool.allocate(&mut rng, Transport::Udp, preferred, 0, 40_000).unwrap();
+    let mut pick = Rng::new([5; 4]);
+    let cost = ns(ROUNDS / 4, |_| {
+        let which = pick.below(given.len() as u32) as usize;
+        let (subscriber, ix, port) = given[which];
+        pool.release(now, Transport::Udp, ix, port, Some(&mut holdings[subscriber as usize]));
+        given[which] = take(&mut pool, &mut holdings, subscriber);
     });
     println!(
-        "{addresses} addresses, {:.1} % of the ports used: release + allocate {cost:.1} ns",
-        fill * 100.0
+        "{name}, {addresses} addresses, {subscribers} subscribers with {EACH} ports: release + allocate {cost:.1} ns"
     );
 }
 
 fn main() {
     hashes();
     [1000, 10_000, 2_097_152].into_iter().for_each(index);
-    for fill in [0.01, 0.5, 0.9, 0.999] {
-        ports(1, fill);
-        ports(64, fill);
+    let random = Allocation::default();
+    for (addresses, fill) in [(1, 0.01), (1, 0.5), (1, 0.9), (64, 0.5), (64, 0.9)] {
+        ports("random", &random, addresses, fill);
+    }
+    for size in [32, 256, 2048] {
+        let blocks = Allocation::Blocks(Blocks { size, ..Blocks::default() });
+        for addresses in [64, 2048] {
+            ports(&format!("blocks of {size}"), &blocks, addresses, 0.5);
+        }
     }
 }

@@ -15,11 +15,12 @@
 
 use crate::build_error::BuildError;
 use crate::index::Index;
-use crate::plan::{Limits, Plan, StaticBinding, Transport};
-use crate::pool4::Pool4State;
+use crate::plan::{Filtering, Limits, Plan, Pool4, StaticBinding, Transport};
+use crate::pool4::{Pool4State, PortRequest};
 use crate::rng::Rng;
 use crate::session::{Endpoint4, Inside, Kind, NONE, RecordId, Session, key};
 use crate::subscriber::{SubscriberKey, Subscribers};
+use crate::time::Instant;
 use alloc::format;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -64,6 +65,15 @@ pub(crate) struct Tables {
     hasher: Hasher64,
     rng: Rng,
     limits: Limits,
+    /// When the burst or sweep at hand began.
+    pub(crate) now: Instant,
+}
+
+/// Whether what is given back to a pool is held down: not where its instances filter by address (RFC 6888
+/// REQ-8 C).
+fn holds(plan: &Plan, pool: usize) -> bool {
+    let mut users = plan.nat64.iter().filter(|n| n.pool == pool);
+    users.any(|n| n.filtering == Filtering::EndpointIndependent)
 }
 
 impl Tables {
@@ -79,8 +89,10 @@ impl Tables {
         let records_max = sessions_max.saturating_add(statics as u32);
         let subscribers_max = if stateful { plan.limits.subscribers_max } else { 0 };
         let pools = if stateful {
-            let state = |p| Pool4State::new(p).map_err(|e| BuildError(format!("pool {:?}: {e}", p.name)));
-            plan.pools.iter().map(state).collect::<Result<Vec<_>, _>>()?
+            let state = |(at, p): (usize, &Pool4)| {
+                Pool4State::new(p, holds(plan, at)).map_err(|e| BuildError(format!("pool {:?}: {e}", p.name)))
+            };
+            plan.pools.iter().enumerate().map(state).collect::<Result<Vec<_>, _>>()?
         } else {
             Vec::new()
         };
@@ -97,6 +109,7 @@ impl Tables {
             hasher,
             rng,
             limits: plan.limits,
+            now: Instant::default(),
         })
     }
 
@@ -245,7 +258,7 @@ impl Tables {
 
     fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
         let Some(&s) = self.subscribers.get(subscriber) else { return Err(DropReason::SubscriberTableFull) };
-        let (sessions, ports, paired) = (s.sessions, s.ports, s.paired());
+        let (sessions, ports) = (s.sessions, s.ports);
         if sessions >= self.limits.sessions_per_subscriber {
             return Err(DropReason::SubscriberSessionQuota);
         }
@@ -258,32 +271,58 @@ impl Tables {
         if ports >= self.limits.ports_per_subscriber {
             return Err(DropReason::SubscriberPortQuota);
         }
-        let (address_ix, outside) = self.allocate(o, paired)?;
+        let (address_ix, outside) = self.allocate(o, subscriber)?;
         let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
         let id = self.insert(record, None)?;
         if let Some(s) = self.subscribers.get_mut(subscriber) {
             s.ports += 1;
-            if paired.is_none() {
-                s.pair(address_ix);
+            if s.holdings.paired().is_none() {
+                s.holdings.pair(address_ix);
             }
         }
         Ok(id)
     }
 
     /// An outside address and port for a new binding.
-    fn allocate(&mut self, o: &Opening, paired: Option<u32>) -> Result<(u32, Endpoint4), DropReason> {
+    fn allocate(&mut self, o: &Opening, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
         let pool = self.pool_of(o.inside.instance);
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
-        let transport = o.inside.transport;
-        if let Some((address, port)) = o.wanted
-            && let Some(ix) = pool.address_ix(address)
-            && pool.reserve(transport, address, port).is_ok()
-        {
-            return Ok((ix, (address, port)));
+        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
+        let request = PortRequest {
+            transport: o.inside.transport,
+            inside_port: o.inside.port,
+            spread: match s.holdings.paired() {
+                Some(_) => 0,
+                None => key::subscriber(&self.hasher, o.subscriber),
+            },
+            subscriber,
+            prefix: o.subscriber.prefix,
+        };
+        let asked_for =
+            o.wanted.and_then(|outside| pool.claim_for(self.now, outside, &request, &mut s.holdings));
+        let grant = match asked_for {
+            Some(grant) => grant,
+            None => pool.allocate(&mut self.rng, self.now, &request, &mut s.holdings)?,
+        };
+        Ok((grant.address_ix, (pool.address(grant.address_ix), grant.port)))
+    }
+
+    /// Ends port blocks that have lingered, and the hold-down of what was given back, at most `budget` of
+    /// each. Says whether any still waits.
+    pub(crate) fn expire_ports(&mut self, budget: usize) -> bool {
+        let mut waiting = false;
+        for pool in &mut self.pools {
+            for _ in 0..budget {
+                let Some(owner) = pool.lingered(self.now) else { break };
+                // A subscriber with a block keeps its record.
+                if let Some(s) = self.subscribers.get_mut(owner) {
+                    pool.end_lingering(self.now, &mut s.holdings);
+                }
+                self.subscribers.release_if_idle(owner);
+            }
+            waiting |= pool.expire(self.now, budget);
         }
-        let spread = key::subscriber(&self.hasher, o.subscriber);
-        let (ix, port) = pool.allocate(&mut self.rng, transport, paired, spread, o.inside.port)?;
-        Ok((ix, (pool.address(ix), port)))
+        waiting
     }
 
     /// Makes a session for a packet from outside, through the binding of `primary`.
@@ -474,10 +513,12 @@ impl Tables {
         self.bindings.remove(hash, id);
         self.point_outside(id, NONE);
         let pool = self.pool_of(record.instance);
+        let mut subscriber = self.subscribers.get_mut(record.subscriber);
         if let Some(pool) = self.pools.get_mut(pool) {
-            pool.release(record.transport(), record.address_ix, record.outside_port);
+            let holdings = subscriber.as_deref_mut().map(|s| &mut s.holdings);
+            pool.release(self.now, record.transport(), record.address_ix, record.outside_port, holdings);
         }
-        if counted && let Some(s) = self.subscribers.get_mut(record.subscriber) {
+        if counted && let Some(s) = subscriber {
             s.ports -= 1;
         }
     }

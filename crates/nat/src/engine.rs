@@ -159,6 +159,7 @@ impl Nat {
         let now = self.clock.at(now);
         let Nat { core, hints, .. } = self;
         let (Some(burst), Some(hints)) = (burst.get_mut(..n), hints.get_mut(..n)) else { return 0 };
+        core.shared.tables.now = now;
         look_ahead::lines(core, burst, hints);
         look_ahead::records(&core.shared.tables, hints);
         core.translate(now, burst, hints, verdicts)
@@ -168,6 +169,7 @@ impl Nat {
     /// not. Returns how many milliseconds it may be left alone at most.
     pub fn expire(&mut self, now: Instant, budget: usize) -> u32 {
         let now = self.clock.at(now);
+        self.core.shared.tables.now = now;
         self.sweep.run(&self.core.nat64, &mut self.core.shared, now, budget)
     }
 

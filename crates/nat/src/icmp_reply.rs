@@ -28,13 +28,15 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         | Denylist
         | AddressDependentFilter
         | SubscriberPortQuota
+        | SubscriberBlockQuota
         | SubscriberSessionQuota
         | SubscriberRate => unreachable6(1),
         // RFC 4443 3.1: failed ingress policy.
         SourceNotAllowed => unreachable6(5),
         NoEam => unreachable6(0),
         // RFC 6146 3.5.1.1: no transport address to be had.
-        PortsExhausted | PoolEmpty | SessionTableFull | BibTableFull | SubscriberTableFull => unreachable6(3),
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
+        | SubscriberTableFull => unreachable6(3),
         _ => None,
     }
 }

@@ -193,6 +193,111 @@ pub struct Pool4 {
     pub pairing: Pairing,
     /// Whether an even port gets an even one and an odd one an odd (RFC 4787 REQ-4).
     pub port_parity: bool,
+    /// Whether a port below 1024 gets one below 1024 and others one from 1024 on, where ports are given one by
+    /// one and such a port is free (RFC 4787 REQ-3). Blocks have no class.
+    pub port_class: bool,
+    /// How ports are given out.
+    pub allocation: Allocation,
+}
+
+impl Default for Pool4 {
+    /// No address; ports one by one, their class kept, their parity not.
+    fn default() -> Self {
+        Pool4 {
+            name: String::new(),
+            ranges: Vec::new(),
+            pairing: Pairing::Soft,
+            port_parity: false,
+            port_class: true,
+            allocation: Allocation::default(),
+        }
+    }
+}
+
+/// How the ports of a pool are given out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// One by one, at random over all ports of the subscriber's address (RFC 6056).
+    Random(HoldDown),
+    /// By blocks: a subscriber gets some ports in a row, and each of its bindings a random one of them.
+    Blocks(Blocks),
+    /// By a formula: which ports a subscriber has is known without a log (RFC 7422).
+    Deterministic(Deterministic),
+}
+
+impl Default for Allocation {
+    fn default() -> Self {
+        Allocation::Random(HoldDown::default())
+    }
+}
+
+/// How long what was given back is given to nobody else (RFC 6888 REQ-8). TCP's own ports are exempt, as each
+/// connection is followed to its end, and so are pools whose instances all filter by address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HoldDown {
+    /// The time; zero holds nothing.
+    pub ms: u32,
+    /// Ports held at a time; where there are more, the one held longest is free again.
+    pub ports_max: u32,
+}
+
+/// Port block allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Ports of a block: a power of two from [`Blocks::SIZE_MIN`] to [`Blocks::SIZE_MAX`]. A block begins at a
+    /// multiple of its size; ports that fill no block are not given out.
+    pub size: u16,
+    /// Blocks of one subscriber at a time; where protocols have their own, of each protocol.
+    pub per_subscriber: u16,
+    /// How long a block without bindings is kept for its subscriber.
+    pub linger_ms: u32,
+    /// Then, how long nobody gets it.
+    pub hold: HoldDown,
+    /// Which protocols a block is for.
+    pub protocols: BlockProtocols,
+}
+
+impl Blocks {
+    /// The smallest block.
+    pub const SIZE_MIN: u16 = 32;
+    /// The largest block.
+    pub const SIZE_MAX: u16 = 16_384;
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Blocks {
+            size: 256,
+            per_subscriber: 4,
+            linger_ms: 120_000,
+            hold: HoldDown { ms: 120_000, ports_max: u32::MAX },
+            protocols: BlockProtocols::Shared,
+        }
+    }
+}
+
+/// Which protocols a port block is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockProtocols {
+    /// All of them: a subscriber has the same ports for TCP, UDP and ICMP, and one log record tells of it.
+    #[default]
+    Shared,
+    /// One: each protocol has its own blocks.
+    Split,
+}
+
+/// Deterministic allocation: the n-th subscriber has the n-th block, in order of addresses and ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deterministic {
+    /// The subscribers that have a block of their own, in this order. IPv4 networks stand in ::ffff:0:0/96.
+    pub inside: Vec<Net6>,
+    /// The prefix length of those that are IPv6; an IPv4 subscriber is an address.
+    pub subscriber_len: u8,
+    /// Blocks of each address, its last ones, that are nobody's own: who needs more than its own block, or has
+    /// none, gets one of these for as long as it needs it.
+    pub overflow_per_address: u16,
+    /// The size of all blocks, and the terms of those of the overflow. Protocols are always shared.
+    pub blocks: Blocks,
 }
 
 /// Some addresses and some of their ports.

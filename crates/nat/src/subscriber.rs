@@ -1,11 +1,12 @@
 //! Subscribers: the unit of pairing and quotas. One record for each IPv6 prefix with state.
 
 use crate::index::Index;
+use crate::pool4::Holdings;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use gatun_wire::DropReason;
 
-/// No address, no record.
+/// No record.
 const NONE: u32 = u32::MAX;
 
 /// Who a subscriber is.
@@ -17,36 +18,28 @@ pub struct SubscriberKey {
     pub instance: u8,
 }
 
-/// What is kept of a subscriber: half a cache line.
+/// What is kept of a subscriber: one cache line.
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
-#[repr(C, align(32))]
+#[repr(C, align(64))]
 pub struct Subscriber {
     prefix: [u64; 2],
-    /// Sessions at this moment.
+    /// Sessions at this moment; of a free record, the number of the next free one.
     pub sessions: u32,
     /// Ports at this moment, all protocols together.
     pub ports: u32,
-    /// Number of the paired address; of a free record, the next free one.
-    paired: u32,
+    /// Its public address and port blocks.
+    pub holdings: Holdings,
     instance: u8,
     live: bool,
 }
+
+const _: () = assert!(size_of::<Subscriber>() == 64);
 
 impl Subscriber {
     /// Who it is.
     pub fn key(&self) -> SubscriberKey {
         let prefix = u128::from(self.prefix[0]) << 64 | u128::from(self.prefix[1]);
         SubscriberKey { prefix, instance: self.instance }
-    }
-
-    /// The number of the outside address that it is paired with (RFC 4787 REQ-2), if it is already.
-    pub fn paired(&self) -> Option<u32> {
-        (self.paired != NONE).then_some(self.paired)
-    }
-
-    /// Pairs it with an outside address.
-    pub fn pair(&mut self, address_ix: u32) {
-        self.paired = address_ix;
     }
 }
 
@@ -96,7 +89,7 @@ impl Subscribers {
             return Ok(id);
         }
         let hash = self.hash(key);
-        let recycled = self.records.get(self.free as usize).map(|r| r.paired);
+        let recycled = self.records.get(self.free as usize).map(|r| r.sessions);
         let id = if recycled.is_some() { self.free } else { self.fresh };
         let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;
         self.index.insert(hash, id).map_err(|_| DropReason::SubscriberTableFull)?;
@@ -104,7 +97,7 @@ impl Subscribers {
             prefix: [(key.prefix >> 64) as u64, key.prefix as u64],
             sessions: 0,
             ports: 0,
-            paired: NONE,
+            holdings: Holdings::NONE,
             instance: key.instance,
             live: true,
         };
@@ -133,17 +126,17 @@ impl Subscribers {
         prefetch_read(&self.records, id as usize);
     }
 
-    /// Frees the record of a subscriber without sessions and ports; says whether it did.
+    /// Frees the record of a subscriber without sessions, ports and port blocks; says whether it did.
     pub fn release_if_idle(&mut self, id: u32) -> bool {
         let Some(record) = self.get(id) else { return false };
-        if record.sessions > 0 || record.ports > 0 {
+        if record.sessions > 0 || record.ports > 0 || record.holdings.blocks() != [0; 3] {
             return false;
         }
         let hash = self.hash(record.key());
         self.index.remove(hash, id);
         if let Some(record) = self.records.get_mut(id as usize) {
             record.live = false;
-            record.paired = self.free;
+            record.sessions = self.free;
             self.free = id;
         }
         true
@@ -176,12 +169,12 @@ mod tests {
         let mut table = table(10);
         let id = table.find_or_insert(key(1)).unwrap();
         let new = table.get_mut(id).unwrap();
-        assert_eq!((new.sessions, new.ports, new.paired(), new.key()), (0, 0, None, key(1)));
-        new.pair(0);
+        assert_eq!((new.sessions, new.ports, new.holdings.paired(), new.key()), (0, 0, None, key(1)));
+        new.holdings.pair(0);
         new.sessions = 3;
         assert_eq!(table.find_or_insert(key(1)), Ok(id));
         assert_eq!(table.find(key(1)), Some(id));
-        assert_eq!(table.get(id).unwrap().paired(), Some(0));
+        assert_eq!(table.get(id).unwrap().holdings.paired(), Some(0));
         assert_ne!(table.find_or_insert(key(0)), Ok(id), "another instance's is another subscriber");
         table.prefetch(id);
         table.prefetch(u32::MAX);

@@ -37,9 +37,10 @@ impl Sweep {
         self.sessions(nat64, sh, now, budget);
         expire_syns(sh, now, budget);
         self.fragments(sh, now, budget);
+        let ports_wait = sh.tables.expire_ports(budget);
         if sh.counters.held > 0 {
             IDLE_HELD_MS
-        } else if sh.tables.session_count() > 0 {
+        } else if ports_wait || sh.tables.session_count() > 0 {
             IDLE_SESSIONS_MS
         } else {
             IDLE_MS

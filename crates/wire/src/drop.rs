@@ -83,6 +83,9 @@ drop_reasons! {
     SubscriberPortQuota, "sub_port_quota", "The subscriber has as many ports as limits.ports_per_subscriber allows.";
     SubscriberSessionQuota, "sub_sess_quota", "The subscriber has as many sessions as limits.sessions_per_subscriber allows.";
     SubscriberRate, "sub_rate", "The subscriber opens sessions faster than its limit.";
+    SubscriberBlockQuota, "sub_block_quota", "The subscriber's port blocks are full, and it has as many as its pool allows.";
+    BlockNone, "block_none", "No free port block on the addresses that this subscriber may use.";
+    HoldDownAll, "holddown_all", "Nothing is free: ports or blocks given back lately are held down (RFC 6888 REQ-8).";
     StaticConflict, "static_conflict", "The port belongs to a static binding of another host.";
     // ICMP
     IcmpUnknownType, "icmp_unknown_type", "An ICMP type or code that has no translation (RFC 7915 4.2, 5.2).";

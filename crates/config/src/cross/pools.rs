@@ -107,6 +107,8 @@ pub(super) fn build(
         ranges: raw.ranges.iter().map(|range| *range.get_ref()).collect(),
         pairing: raw.pairing,
         port_parity: raw.port_parity,
+        port_class: raw.port_class,
+        allocation: raw.allocation.get_ref().clone(),
     };
     let mut pools: Vec<Pool4> = read.pools.iter().zip(names).map(build).collect();
     let mut taken = HashMap::new();

@@ -1,5 +1,6 @@
 //! One file a section: from its tables to typed settings, without regard to other sections.
 
+pub(crate) mod allocation;
 pub(crate) mod eam;
 pub(crate) mod nat64;
 pub(crate) mod pool;

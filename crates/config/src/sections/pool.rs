@@ -1,10 +1,11 @@
 //! `[[pool]]`: public IPv4 addresses and their ports.
 
-use crate::keys::{self, Allocation};
+use super::allocation;
+use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong, type_name};
+use crate::reader::{Read, Table, Wrong};
 use crate::value;
-use gatun_nat::plan::{Pairing, PoolRange};
+use gatun_nat::plan::{Allocation, Pairing, PoolRange};
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use toml::Spanned;
@@ -23,6 +24,8 @@ pub(crate) struct RawPool {
     pub(crate) ranges: Vec<Spanned<PoolRange>>,
     pub(crate) pairing: Pairing,
     pub(crate) port_parity: bool,
+    pub(crate) port_class: bool,
+    pub(crate) allocation: Spanned<Allocation>,
     /// Whether an error was found in it: then its ranges are not all there.
     pub(crate) broken: bool,
     pub(crate) span: Range<usize>,
@@ -37,7 +40,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPool {
         }
         ranges.extend(read_ranges(&finer, problems));
     }
-    table.get("allocation", problems, allocation);
+    let allocation = allocation::read(table, problems);
     if ranges.is_empty() && problems.errors() == errors_before {
         let at = table.span_of("prefixes");
         problems.error(at, "the pool has no addresses", table.example("prefixes"));
@@ -47,6 +50,8 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPool {
         ranges,
         pairing: table.get("pairing", problems, |v| value::choice(v, keys::PAIRING)).unwrap_or_default(),
         port_parity: table.flag("port_parity", problems).unwrap_or(true),
+        port_class: table.flag("port_class", problems).unwrap_or(true),
+        allocation: Spanned::new(table.span_of("allocation"), allocation),
         broken: problems.errors() > errors_before,
         span: table.span.clone(),
     }
@@ -93,26 +98,4 @@ fn pool_addresses(value: &DeValue<'_>) -> Read<(Ipv4Addr, Ipv4Addr)> {
         return Err(Wrong::new(format!("no host can have an address of {first}-{last}")));
     }
     Ok((first, last))
-}
-
-/// A word, or a table with the word as its `kind`.
-fn allocation(value: &DeValue<'_>) -> Read<()> {
-    let kind = match value {
-        DeValue::Table(table) => match table.get("kind") {
-            Some(kind) => kind.get_ref(),
-            None => return Err(Wrong::new("`kind` is missing")),
-        },
-        DeValue::String(_) => value,
-        other => return Err(Wrong::new(format!("a word is wanted here, not {}", type_name(other)))),
-    };
-    match (value::choice(kind, keys::ALLOCATION)?, value) {
-        (Allocation::Random, DeValue::Table(table)) if table.len() > 1 => {
-            Err(Wrong::with("\"random\" has no settings", "write `allocation = \"random\"`"))
-        }
-        (Allocation::Random, _) => Ok(()),
-        (Allocation::Blocks | Allocation::Deterministic, _) => Err(Wrong::with(
-            "only \"random\" is in this version: \"blocks\" and \"deterministic\" are not yet",
-            "write `allocation = \"random\"`",
-        )),
-    }
 }

@@ -1,7 +1,7 @@
 //! The short way against the general one: two engines that differ in nothing else.
 
 use crate::look_ahead::{self, Hint};
-use crate::plan::{self, Filtering, IcmpErrorSource, Pairing, Plan, Pool4, PoolRange, Timeouts};
+use crate::plan::{self, Filtering, IcmpErrorSource, Plan, Pool4, PoolRange, Timeouts};
 use crate::{Instant, Nat, Verdict};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::ipv4;
@@ -22,12 +22,7 @@ fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool) -> Nat {
     let plan = Plan {
         own4: Some(POOL),
         own6: Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
-        pools: vec![Pool4 {
-            name: "p".into(),
-            ranges: vec![range],
-            pairing: Pairing::Soft,
-            port_parity: false,
-        }],
+        pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
         nat64: vec![plan::Nat64 {
             name: "n".into(),
             pool6: vec![prefix(prefix_len)],

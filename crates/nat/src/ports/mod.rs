@@ -6,7 +6,11 @@
 //! number of words however full the set is; see [`random`]. Group 0 is the well-known ports, which is all
 //! that port classes (RFC 4787 REQ-3) need.
 
+pub(crate) mod blocks;
+pub(crate) mod chunk;
+pub(crate) mod deterministic;
 pub(crate) mod random;
+pub(crate) mod single;
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -66,9 +70,13 @@ pub(crate) struct Wanted {
 impl Wanted {
     pub(crate) const ANY: Wanted = Wanted { class: Class::Any, parity: Parity::Any };
 
-    /// What keeps the class, and if asked to the parity, of an inside port.
-    pub(crate) fn like(port: u16, keep_parity: bool) -> Wanted {
-        let class = if group_of(port) == 0 { Class::WellKnown } else { Class::Other };
+    /// What keeps the class or the parity of an inside port, where asked to.
+    pub(crate) fn like(port: u16, keep_class: bool, keep_parity: bool) -> Wanted {
+        let class = match (keep_class, group_of(port)) {
+            (false, _) => Class::Any,
+            (true, 0) => Class::WellKnown,
+            (true, _) => Class::Other,
+        };
         let parity = match (keep_parity, port % 2) {
             (false, _) => Parity::Any,
             (true, 0) => Parity::Even,
@@ -178,6 +186,12 @@ impl PortSet {
     /// How many of the layout are used.
     pub(crate) fn used(&self) -> u32 {
         self.in_class.iter().flatten().sum()
+    }
+
+    /// Whether a port is used.
+    pub(crate) fn has(&self, port: u16) -> bool {
+        let (word, bit) = place(port);
+        self.words.get(word).is_some_and(|w| w & bit != 0)
     }
 
     /// Marks a port as used; `false` where it is already.
@@ -336,7 +350,7 @@ mod tests {
         for port in (0..=65_535).step_by(61) {
             assert_eq!(sets[0].random_free(&layout, Wanted::ANY, &mut rng), None);
             assert!(sets[0].give_back(&layout, port));
-            assert_eq!(sets[0].random_free(&layout, Wanted::like(port, true), &mut rng), Some(port));
+            assert_eq!(sets[0].random_free(&layout, Wanted::like(port, true, true), &mut rng), Some(port));
             assert_eq!(sets[0].random_free(&layout, Wanted::ANY, &mut rng), Some(port));
             assert!(sets[0].take(&layout, port));
         }

@@ -2,9 +2,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use etherparse::{PacketBuilder, SlicedPacket};
-use gatun_nat::plan::{
-    self, Filtering, IcmpErrorSource, Pairing, PoolRange, StaticBinding, Timeouts, Transport,
-};
+use gatun_nat::plan::{self, Filtering, IcmpErrorSource, PoolRange, StaticBinding, Timeouts, Transport};
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::{HEADROOM, Offload, Packet, Prefix64, Settings};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -52,8 +50,7 @@ pub fn pool(first: &str, last: &str, ports: (u16, u16)) -> plan::Pool4 {
     plan::Pool4 {
         name: "pool".into(),
         ranges: vec![PoolRange { first: v4(first), last: v4(last), ports, transports: [true; 3] }],
-        pairing: Pairing::Soft,
-        port_parity: false,
+        ..plan::Pool4::default()
     }
 }
 

@@ -4,6 +4,7 @@
 mod common;
 
 mod addresses;
+mod blocks;
 mod hairpin;
 mod histories;
 mod icmp_errors;

@@ -58,8 +58,8 @@ fn plan(filtering: Filtering) -> Plan {
         pools: vec![Pool4 {
             name: "pool".into(),
             ranges: vec![range((1024, 1055), [true, true, false]), range((0, 31), [false, false, true])],
-            pairing: Pairing::Soft,
             port_parity: true,
+            ..Pool4::default()
         }],
         nat64: vec![Nat64 {
             name: "stateful".into(),

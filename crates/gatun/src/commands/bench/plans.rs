@@ -3,8 +3,8 @@
 use super::packets::{Flows, POOL6, subscriber_address};
 use gatun_nat::Plan;
 use gatun_nat::plan::{
-    Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat64, Net4, Net6, Pairing, Pool4,
-    PoolRange, Siit, Timeouts,
+    Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat64, Net4, Net6, Pool4, PoolRange,
+    Siit, Timeouts,
 };
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv4Addr;
@@ -32,12 +32,7 @@ pub(super) fn nat64(flows: Flows) -> anyhow::Result<Plan> {
     };
     let each = u32::try_from(flows.count.div_ceil(flows.subscribers))?;
     Ok(Plan {
-        pools: vec![Pool4 {
-            name: "bench".into(),
-            ranges: vec![range],
-            pairing: Pairing::Soft,
-            port_parity: false,
-        }],
+        pools: vec![Pool4 { name: "bench".into(), ranges: vec![range], ..Pool4::default() }],
         nat64: vec![Nat64 {
             name: "bench".into(),
             pool6: vec![pool6()?],

@@ -1,0 +1,59 @@
+//! Whether a pool's blocks fit its ports, and a formula its subscribers.
+
+use crate::memory::PoolSize;
+use crate::problem::Problems;
+use crate::sections::Sections;
+use gatun_nat::plan::{Allocation, Pool4};
+use gatun_nat::pool4::{DeterministicMap, Pool4State};
+use toml::Spanned;
+
+/// Ports in whole blocks, of a hundred, below which the waste is pointed at.
+const IN_BLOCKS_MIN: u64 = 95;
+
+/// Fills in what a formula needs of its instance, and checks the pools of stateful instances.
+pub(super) fn check(
+    read: &Sections,
+    pool_of: &[Option<usize>],
+    pools: &mut [Pool4],
+    problems: &mut Problems,
+) {
+    for (at, (raw, pool)) in read.pools.iter().zip(pools).enumerate().filter(|(_, (raw, _))| !raw.broken) {
+        let users = read.nat64.iter().zip(pool_of).filter(|(_, pool)| **pool == Some(at));
+        let lens: Vec<u8> = users.map(|(instance, _)| instance.subscriber_len).collect();
+        if let Allocation::Deterministic(d) = &mut pool.allocation {
+            d.subscriber_len = lens.first().copied().unwrap_or(d.subscriber_len);
+        }
+        match pool.allocation {
+            Allocation::Random(_) => continue,
+            Allocation::Deterministic(_) if lens.is_empty() => continue,
+            Allocation::Blocks(_) | Allocation::Deterministic(_) => {
+                check_blocks(&raw.allocation, pool, problems)
+            }
+        }
+    }
+}
+
+fn check_blocks(written: &Spanned<Allocation>, pool: &Pool4, problems: &mut Problems) {
+    let usable = match Pool4State::ports_of(pool) {
+        Ok(ports) => ports,
+        // Said of the ranges already, or of the size.
+        Err(_) => return,
+    };
+    let all = PoolSize::of(pool).ports;
+    if usable == 0 {
+        let instead = "write a smaller `size`, or `ports` that begin and end at multiples of it";
+        problems.error(written.span(), "the pool's ports fill no whole block", instead);
+        return;
+    }
+    if usable * 100 < all * IN_BLOCKS_MIN {
+        let lost = all - usable;
+        let what = format!("{lost} of {all} ports lie in no whole block, and are not given out");
+        let instead = "let `ports` begin and end at multiples of `size`, or write a smaller `size`";
+        problems.warn(written.span(), what, instead);
+    }
+    if let Err(error) = DeterministicMap::new(pool) {
+        let instead =
+            "give the pool more addresses, name fewer subscribers in `inside`, or write a smaller `size`";
+        problems.error(written.span(), error.to_string(), instead);
+    }
+}

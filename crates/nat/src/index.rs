@@ -152,9 +152,22 @@ impl Index {
     /// # Errors
     /// Where all buckets within the bound are full: with keyed hashes, and no more entries than the
     /// table was made for, that does not happen.
+    #[inline]
     pub fn insert(&mut self, hash: u64, id: u32) -> Result<(), Full> {
         let home = self.home(hash);
-        let found = self.way(home, 0).enumerate().find_map(|(distance, b)| {
+        match self.buckets.get_mut(home).map(|b| (b.free_slot(), b)) {
+            Some((Some(slot), bucket)) => {
+                bucket.put(slot, tag(hash, 0), id);
+                self.len += 1;
+                Ok(())
+            }
+            _ => self.insert_further(home, hash, id),
+        }
+    }
+
+    #[cold]
+    fn insert_further(&mut self, home: usize, hash: u64, id: u32) -> Result<(), Full> {
+        let found = self.way(home, 1).zip(1..).find_map(|(b, distance)| {
             let slot = self.buckets.get(b)?.free_slot()?;
             Some((distance, b, slot))
         });
@@ -168,7 +181,24 @@ impl Index {
     }
 
     /// Takes the entry of this hash and number out; `false` where there is none.
+    #[inline]
     pub fn remove(&mut self, hash: u64, id: u32) -> bool {
+        let home = self.home(hash);
+        if let Some(bucket) = self.buckets.get_mut(home)
+            && bucket.passed == 0
+        {
+            let Some(slot) = slots(bucket.matches(tag(hash, 0))).find(|&slot| bucket.id(slot) == id) else {
+                return false;
+            };
+            bucket.clear(slot);
+            self.len -= 1;
+            return true;
+        }
+        self.remove_further(hash, id)
+    }
+
+    #[cold]
+    fn remove_further(&mut self, hash: u64, id: u32) -> bool {
         let Some(at) = self.locate(hash, |i| i == id, 0) else { return false };
         self.change_passed(self.home(hash), at.distance, |passed| passed.saturating_sub(1));
         if let Some(b) = self.buckets.get_mut(at.bucket) {

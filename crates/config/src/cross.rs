@@ -56,8 +56,9 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         siit: read.siit.into_iter().map(|raw| siit(raw, name())).collect(),
         limits: read.limits,
         icmp: read.icmp,
+        events: read.events.as_ref().map(|events| events.plan).unwrap_or_default(),
     };
-    Config { plan, ports }
+    Config { plan, ports, events: read.events.map(|events| events.sink) }
 }
 
 fn nat64(raw: RawNat64, name: String, pool: Option<usize>) -> Nat64 {

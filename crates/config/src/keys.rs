@@ -1,6 +1,7 @@
 //! Every section and key of the configuration file, once: the reader refuses what is not listed here, and
 //! the schema and the reference page are made from it.
 
+use gatun_nat::EventKind;
 use gatun_nat::plan::{
     BlockProtocols, Blocks, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport,
 };
@@ -151,6 +152,7 @@ const RANGE4: Kind = Kind::Text { form: "IPv4 prefix or range", pattern: "^[0-9.
 const POOL6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$" };
 const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+$" };
 const ENDPOINT6: Kind = Kind::Text { form: "[IPv6 address]:port", pattern: "^\\[[0-9A-Fa-f:.]+\\]:[0-9]+$" };
+const EVENT_KIND: Kind = Kind::Words(|| EventKind::ALL.iter().map(|kind| kind.name()).collect());
 const PROTOCOL_KIND: Kind = Kind::Words(|| words(PROTOCOL));
 const REASON: Kind = Kind::Words(|| gatun_wire::DropReason::ALL.iter().map(|r| r.name()).collect());
 
@@ -199,6 +201,12 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "Lifetimes without traffic. What is set here holds for every `[[nat64]]` instance; its own `timeouts` come before it.",
     ),
     key("icmp", Kind::Table(ICMP), "{ rate = 1000 }", "ICMP errors that Gatun itself makes."),
+    key(
+        "events",
+        Kind::Table(EVENTS),
+        "{ file = \"stdout\" }",
+        "What happens to sessions, port blocks and limits, one JSON object a line. Without this section nothing is told.",
+    ),
 ];
 
 /// `[[port]]`
@@ -374,6 +382,31 @@ pub(crate) const LIMITS: &[Key] = &[
         "Ports of one subscriber, all protocols together (RFC 6888 REQ-4).",
     )
     .default("4_096"),
+    key("tcp_ports_per_subscriber", Kind::Integer { min: 0, max: 65_535 }, "1024", "Of these, for TCP.")
+        .default("65_535"),
+    key("udp_ports_per_subscriber", Kind::Integer { min: 0, max: 65_535 }, "1024", "Of these, for UDP.")
+        .default("65_535"),
+    key(
+        "icmp_ports_per_subscriber",
+        Kind::Integer { min: 0, max: 65_535 },
+        "64",
+        "Of these, identifiers of ICMP.",
+    )
+    .default("65_535"),
+    key(
+        "session_rate_per_subscriber",
+        Kind::Integer { min: 0, max: 10_000_000 },
+        "500",
+        "New sessions a second of one subscriber (RFC 6888 REQ-4, REQ-5); 0 is no limit.",
+    )
+    .default("0"),
+    key(
+        "session_burst_per_subscriber",
+        Kind::Integer { min: 1, max: 10_000_000 },
+        "2000",
+        "New sessions at once of one subscriber, where there is a rate.",
+    )
+    .default("1_000"),
     key(
         "syn_store_max",
         Kind::Integer { min: 1, max: 1_048_576 },
@@ -399,7 +432,7 @@ pub(crate) const LIMITS: &[Key] = &[
         "fragments_per_source",
         Kind::Integer { min: 1, max: 65_536 },
         "128",
-        "Fragments that wait, of one source address.",
+        "Fragments that wait and fragmented packets followed, of one subscriber, or of one outside address.",
     )
     .default("128"),
 ];
@@ -426,4 +459,15 @@ pub(crate) const ICMP: &[Key] = &[
         "Reasons for a drop, by name, that are not answered with an error.",
     )
     .default("[]"),
+    key("quota_code6", Kind::Integer { min: 0, max: 6 }, "1", "Code of the ICMPv6 Destination Unreachable that tells a host that a limit of its subscriber is reached: 1 is \"administratively prohibited\".").default("1"),
+    key("quota_code4", Kind::Integer { min: 0, max: 15 }, "1", "The same of ICMPv4: 1 is \"host unreachable\" (RFC 6888 REQ-11), 13 \"administratively prohibited\".").default("1"),
+];
+
+/// `[events]`
+pub(crate) const EVENTS: &[Key] = &[
+    key("file", FILE, "\"/var/log/gatun/events.json\"", "Where they go: a file, to which lines are added, or `\"stdout\"`.").required(),
+    key("kinds", Kind::List(&EVENT_KIND), "[\"block_assigned\", \"block_released\"]", "Which are told. That events were lost is always told.").default("blocks, quotas, exhausted pools and thresholds"),
+    key("destinations", Kind::Flag, "false", "Whether the events of sessions tell the remote address and port (RFC 6888 REQ-12: not unless it has to be).").default("false"),
+    key("ring", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Events that wait to be written, for each worker; packets never wait for them. More are lost, and how many is told.").default("65_536"),
+    key("threshold", Kind::Integer { min: 11, max: 100 }, "90", "How full a pool's ports, the sessions or the subscribers are, of a hundred, when it is told; and again when they are ten below.").default("90"),
 ];

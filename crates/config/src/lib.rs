@@ -28,6 +28,7 @@ pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
+pub use sections::events::EventSink;
 pub use sections::port::{DeviceMode, Network, Port, Routes};
 
 use gatun_nat::Plan;
@@ -55,6 +56,8 @@ pub struct Config {
     pub plan: Plan,
     /// Where packets come from and go to; at least one.
     pub ports: Vec<Port>,
+    /// Where events go, if they go anywhere.
+    pub events: Option<EventSink>,
 }
 
 impl Config {

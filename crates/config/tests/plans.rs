@@ -1,7 +1,8 @@
 //! Good files, and the exact plans that come of them.
 
-use gatun_config::{Config, DeviceMode, Network, Routes, load_str};
+use gatun_config::{Config, DeviceMode, EventSink, Network, Routes, load_str};
 use gatun_nat::plan::*;
+use gatun_nat::{EventKind, EventKinds};
 use gatun_wire::{DropReason, Prefix64, rfc7915::ZeroChecksum};
 
 fn load(text: &str) -> (Config, String) {
@@ -143,6 +144,11 @@ sessions_max = 1_000
 subscribers_max = 100
 sessions_per_subscriber = 50
 ports_per_subscriber = 40
+tcp_ports_per_subscriber = 30
+udp_ports_per_subscriber = 20
+icmp_ports_per_subscriber = 10
+session_rate_per_subscriber = 500
+session_burst_per_subscriber = 2000
 syn_store_max = 30
 fragment_entries_max = 20
 fragment_bytes_max = "1MiB"
@@ -160,6 +166,15 @@ fragment = "2500ms"
 rate = 10
 burst = 5
 suppress = ["no_bib", "ttl", "no_bib"]
+quota_code6 = 3
+quota_code4 = 13
+
+[events]
+file = "/tmp/events.json"
+kinds = ["session_created", "quota_hit"]
+destinations = true
+ring = 4096
+threshold = 80
 "#;
 
 // proves: A79-16, R68-3, R78-9
@@ -210,6 +225,9 @@ fn every_key_reaches_the_plan() {
             subscribers_max: 100,
             sessions_per_subscriber: 50,
             ports_per_subscriber: 40,
+            ports_per_subscriber_by: [30, 20, 10],
+            session_rate_per_subscriber: 500,
+            session_burst_per_subscriber: 2_000,
             syn_store_max: 30,
             fragment_entries_max: 20,
             fragment_bytes_max: 1 << 20,
@@ -217,6 +235,10 @@ fn every_key_reaches_the_plan() {
         }
     );
     assert_eq!((plan.icmp.rate, plan.icmp.burst), (10, 5));
+    assert_eq!((plan.icmp.quota_code6, plan.icmp.quota_code4), (3, 13));
+    let kinds = EventKinds::NONE.with(EventKind::SessionCreated).with(EventKind::QuotaHit);
+    assert_eq!(plan.events, EventPlan { kinds, ring_len: 4096, destinations: true, threshold: 80 });
+    assert_eq!(config.events, Some(EventSink::File("/tmp/events.json".into())));
     assert_eq!(plan.icmp.suppressed, [DropReason::NoBib, DropReason::TtlExceeded]);
 }
 

@@ -13,7 +13,10 @@
 //! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
 //! agree; a port is allocated iff a ring exists for it.
 
+mod told;
+
 use crate::build_error::BuildError;
+use crate::event::{EventKind, Events};
 use crate::index::Index;
 use crate::plan::{Filtering, Limits, Plan, Pool4, StaticBinding, Transport};
 use crate::pool4::{Pool4State, PortRequest};
@@ -27,6 +30,7 @@ use core::net::Ipv4Addr;
 use gatun_mem::HugeVec;
 use gatun_mem::hash::Hasher64;
 use gatun_wire::DropReason;
+use told::Gauges;
 
 /// The subscriber of an anchor: nobody.
 const NO_SUBSCRIBER: u32 = u32::MAX;
@@ -65,6 +69,8 @@ pub(crate) struct Tables {
     hasher: Hasher64,
     rng: Rng,
     limits: Limits,
+    pub(crate) events: Events,
+    gauges: Gauges,
     /// When the burst or sweep at hand began.
     pub(crate) now: Instant,
 }
@@ -109,6 +115,8 @@ impl Tables {
             hasher,
             rng,
             limits: plan.limits,
+            events: Events::new(&plan.events),
+            gauges: Gauges::new(plan),
             now: Instant::default(),
         })
     }
@@ -250,32 +258,27 @@ impl Tables {
         self.room()?;
         let subscriber = self.subscribers.find_or_insert(o.subscriber)?;
         let made = self.open_for_subscriber(o, subscriber);
-        if made.is_err() {
+        if let Err(reason) = made {
+            self.refused(reason, subscriber, o.inside.instance, o.inside.transport);
             self.subscribers.release_if_idle(subscriber);
         }
         made
     }
 
     fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
-        let Some(&s) = self.subscribers.get(subscriber) else { return Err(DropReason::SubscriberTableFull) };
-        let (sessions, ports) = (s.sessions, s.ports);
-        if sessions >= self.limits.sessions_per_subscriber {
-            return Err(DropReason::SubscriberSessionQuota);
-        }
+        self.admit(subscriber)?;
         if let Some(primary) = self.binding_of(&o.inside) {
             let p = self.get(primary);
             let record =
                 Session::new(Kind::Session, &o.inside, p.outside(), p.address_ix, o.remote, subscriber);
             return self.insert(record, Some(primary));
         }
-        if ports >= self.limits.ports_per_subscriber {
-            return Err(DropReason::SubscriberPortQuota);
-        }
+        self.may_have_port(subscriber, o.inside.transport)?;
         let (address_ix, outside) = self.allocate(o, subscriber)?;
         let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
         let id = self.insert(record, None)?;
         if let Some(s) = self.subscribers.get_mut(subscriber) {
-            s.ports += 1;
+            s.ports[o.inside.transport as usize] += 1;
             if s.holdings.paired().is_none() {
                 s.holdings.pair(address_ix);
             }
@@ -304,19 +307,48 @@ impl Tables {
             Some(grant) => grant,
             None => pool.allocate(&mut self.rng, self.now, &request, &mut s.holdings)?,
         };
-        Ok((grant.address_ix, (pool.address(grant.address_ix), grant.port)))
+        let outside = (pool.address(grant.address_ix), grant.port);
+        if let Some(block) = grant.new_block {
+            self.tell_block(EventKind::BlockAssigned, o.inside.instance, o.subscriber, &block);
+        }
+        Ok((grant.address_ix, outside))
+    }
+
+    /// Whether a subscriber may have another session; counts it for its rate (RFC 6888 REQ-4, REQ-5).
+    fn admit(&mut self, subscriber: u32) -> Result<(), DropReason> {
+        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
+        if s.sessions >= self.limits.sessions_per_subscriber {
+            return Err(DropReason::SubscriberSessionQuota);
+        }
+        if s.admit(self.now, &self.limits) { Ok(()) } else { Err(DropReason::SubscriberRate) }
+    }
+
+    /// Whether a subscriber may have another port (RFC 6888 REQ-4).
+    fn may_have_port(&self, subscriber: u32, transport: Transport) -> Result<(), DropReason> {
+        let s = self.subscribers.get(subscriber).ok_or(DropReason::SubscriberTableFull)?;
+        let t = transport as usize;
+        let max = self.limits.ports_per_subscriber_by[t].min(u16::MAX.into());
+        if s.ports_total() >= self.limits.ports_per_subscriber || u32::from(s.ports[t]) >= max {
+            return Err(DropReason::SubscriberPortQuota);
+        }
+        Ok(())
     }
 
     /// Ends port blocks that have lingered, and the hold-down of what was given back, at most `budget` of
     /// each. Says whether any still waits.
     pub(crate) fn expire_ports(&mut self, budget: usize) -> bool {
         let mut waiting = false;
-        for pool in &mut self.pools {
+        for (number, pool) in self.pools.iter_mut().enumerate() {
             for _ in 0..budget {
                 let Some(owner) = pool.lingered(self.now) else { break };
                 // A subscriber with a block keeps its record.
-                if let Some(s) = self.subscribers.get_mut(owner) {
-                    pool.end_lingering(self.now, &mut s.holdings);
+                if let Some(s) = self.subscribers.get_mut(owner)
+                    && let Some(block) = pool.end_lingering(self.now, &mut s.holdings)
+                    && self.events.wants(EventKind::BlockReleased)
+                {
+                    let address = pool.address(block.address_ix);
+                    let event = told::block(EventKind::BlockReleased, number, s.key(), address, &block);
+                    self.events.tell(event);
                 }
                 self.subscribers.release_if_idle(owner);
             }
@@ -338,12 +370,12 @@ impl Tables {
     ) -> Result<RecordId, DropReason> {
         self.room()?;
         let subscriber = self.subscribers.find_or_insert(subscriber)?;
-        let sessions = self.subscribers.get(subscriber).map_or(0, |s| s.sessions);
-        if sessions >= self.limits.sessions_per_subscriber {
-            self.subscribers.release_if_idle(subscriber);
-            return Err(DropReason::SubscriberSessionQuota);
-        }
         let p = *self.get(primary);
+        if let Err(reason) = self.admit(subscriber) {
+            self.refused(reason, subscriber, p.instance, p.transport());
+            self.subscribers.release_if_idle(subscriber);
+            return Err(reason);
+        }
         let record = Session::new(Kind::Session, &p.inside(), p.outside(), p.address_ix, remote, subscriber);
         let made = self.insert(record, Some(primary));
         if made.is_err() {
@@ -406,6 +438,7 @@ impl Tables {
             None => self.link_alone(id),
             Some(primary) => self.link_into_ring(id, primary),
         }
+        self.tell_created(&record, primary.is_none());
         let entered = self.enter(id, &record, primary.is_none());
         if entered.is_err() {
             self.unlink(id, primary.is_some());
@@ -497,6 +530,7 @@ impl Tables {
                 self.make_primary(id, record.prev);
             }
         }
+        self.tell_deleted(&record, record.next == id);
         if let Some(s) = self.subscribers.get_mut(record.subscriber) {
             s.sessions -= 1;
             self.subscribers.release_if_idle(record.subscriber);
@@ -514,12 +548,21 @@ impl Tables {
         self.point_outside(id, NONE);
         let pool = self.pool_of(record.instance);
         let mut subscriber = self.subscribers.get_mut(record.subscriber);
+        let mut ended = None;
         if let Some(pool) = self.pools.get_mut(pool) {
+            let (transport, ix, port) = (record.transport(), record.address_ix, record.outside_port);
             let holdings = subscriber.as_deref_mut().map(|s| &mut s.holdings);
-            pool.release(self.now, record.transport(), record.address_ix, record.outside_port, holdings);
+            ended = pool.release(self.now, transport, ix, port, holdings).flatten();
         }
         if counted && let Some(s) = subscriber {
-            s.ports -= 1;
+            let ports = &mut s.ports[record.transport() as usize];
+            *ports = ports.saturating_sub(1);
+        }
+        if let Some(block) = ended
+            && let Some(s) = self.subscribers.get(record.subscriber)
+        {
+            let key = s.key();
+            self.tell_block(EventKind::BlockReleased, record.instance, key, &block);
         }
     }
 

@@ -17,16 +17,18 @@ use crate::ident::Idents;
 use crate::look_ahead::{self, Hint};
 use crate::nat64::Nat64;
 use crate::plan::{Filtering, Limits};
+use crate::pool4::Pool4State;
 use crate::pool6::Owners;
 use crate::rng::Rng;
 use crate::shared::Shared;
 use crate::siit::SiitState;
 use crate::step::Step;
+use crate::subscriber::Subscribers;
 use crate::super_packet::{Scratch, has_to_be_cut};
 use crate::sweep::Sweep;
 use crate::syn_store::SynStore;
 use crate::time::Steady;
-use crate::{Counters, Instant, Plan, Reply, Verdict};
+use crate::{Counters, EventReader, Instant, Plan, Reply, Verdict};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -127,6 +129,7 @@ impl Nat {
             idents: Idents::new(&mut rng),
             icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
             suppressed,
+            quota_codes: [plan.icmp.quota_code6, plan.icmp.quota_code4],
             counters: Counters::default(),
             emit: Emit::new(),
         };
@@ -181,6 +184,26 @@ impl Nat {
     /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.core.shared.counters
+    }
+
+    /// Where events come out; once, and only where the plan wants any.
+    pub fn take_events(&mut self) -> Option<EventReader> {
+        self.core.shared.tables.events.take_reader()
+    }
+
+    /// Events that were lost because nobody read them in time.
+    pub fn events_lost(&self) -> u64 {
+        self.core.shared.tables.events.lost()
+    }
+
+    /// The pools, in the order of the plan.
+    pub fn pools(&self) -> &[Pool4State] {
+        &self.core.shared.tables.pools
+    }
+
+    /// Subscribers that have state: their sessions, ports and blocks.
+    pub fn subscribers(&self) -> &Subscribers {
+        &self.core.shared.tables.subscribers
     }
 
     /// What exists now.
@@ -316,7 +339,10 @@ impl Core {
             Direction::SixToFour => icmp_reply::for_ipv6(reason, packet.bytes(), &settings),
             Direction::FourToSix => icmp_reply::for_ipv4(reason, packet.bytes(), &settings),
         };
-        let Some(message) = message else { return false };
+        let Some(mut message) = message else { return false };
+        if icmp_reply::is_quota(reason) {
+            message.code = sh.quota_codes[direction as usize];
+        }
         let allowed = match direction {
             Direction::SixToFour => icmp_reply::may_answer6(packet.bytes()),
             Direction::FourToSix => icmp_reply::may_answer4(packet.bytes()),

@@ -41,6 +41,12 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
     }
 }
 
+/// Whether a limit of the subscriber's own is the reason, whose code the operator chooses.
+pub(crate) fn is_quota(reason: DropReason) -> bool {
+    use DropReason::*;
+    matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
+}
+
 /// The MTU of Packet Too Big: of the IPv4 side, or of the IPv6 side for a packet that fits the IPv4 one
 /// and was turned round (RFC 6146 3.8, RFC 7757 4.2).
 fn too_big(packet: &[u8], settings: &Settings) -> u32 {
@@ -63,7 +69,18 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         NoBib => unreachable4(3),
         NoEam => unreachable4(1),
         Denylist | AddressDependentFilter | ExternalSynPolicy => unreachable4(13),
-        SubscriberSessionQuota | SubscriberRate | SessionTableFull | SubscriberTableFull => unreachable4(1),
+        // RFC 6888 REQ-11: whatever cannot be mapped.
+        SubscriberSessionQuota
+        | SubscriberPortQuota
+        | SubscriberBlockQuota
+        | SubscriberRate
+        | PortsExhausted
+        | BlockNone
+        | HoldDownAll
+        | PoolEmpty
+        | SessionTableFull
+        | BibTableFull
+        | SubscriberTableFull => unreachable4(1),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! What an engine is built from: every value here is already checked. The configuration file becomes
 //! one of these; tests and benches make theirs directly.
 
+use crate::event::EventKinds;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -71,6 +72,8 @@ pub struct Plan {
     pub limits: Limits,
     /// ICMP errors made here.
     pub icmp: IcmpPolicy,
+    /// What is told of what happens to state.
+    pub events: EventPlan,
 }
 
 /// A stateful NAT64 instance (RFC 6146).
@@ -382,6 +385,25 @@ pub enum IcmpPoolMode {
     HopLimit,
 }
 
+/// Which events are made, and how many may wait to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventPlan {
+    /// Kinds that are made.
+    pub kinds: EventKinds,
+    /// Events that wait; more are lost, and counted.
+    pub ring_len: u32,
+    /// Whether sessions' events tell the remote end (RFC 6888 REQ-12: not unless somebody asks for it).
+    pub destinations: bool,
+    /// How full a pool or table is, of a hundred, when [`crate::EventKind::ThresholdHigh`] tells of it.
+    pub threshold: u8,
+}
+
+impl Default for EventPlan {
+    fn default() -> Self {
+        EventPlan { kinds: EventKinds::NONE, ring_len: 65_536, destinations: false, threshold: 90 }
+    }
+}
+
 /// Sizes of tables. Reaching one drops new state only, and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -393,13 +415,19 @@ pub struct Limits {
     pub sessions_per_subscriber: u32,
     /// Ports (bindings) of one subscriber, all protocols together.
     pub ports_per_subscriber: u32,
+    /// Of these, for TCP, UDP and ICMP each; never more than 65,535.
+    pub ports_per_subscriber_by: [u32; 3],
+    /// New sessions a second of one subscriber; 0 is no limit.
+    pub session_rate_per_subscriber: u32,
+    /// New sessions at once of one subscriber, where there is a limit a second.
+    pub session_burst_per_subscriber: u32,
     /// Held unsolicited SYNs.
     pub syn_store_max: u32,
     /// Fragmented packets followed at a time.
     pub fragment_entries_max: u32,
     /// Bytes of held fragments, all together.
     pub fragment_bytes_max: u32,
-    /// Fragmented packets followed and fragments held, together, for one source address.
+    /// Fragmented packets followed and fragments held, together, for one subscriber, or one outside address.
     pub fragments_per_source: u32,
 }
 
@@ -410,6 +438,9 @@ impl Default for Limits {
             subscribers_max: 65_536,
             sessions_per_subscriber: 16_384,
             ports_per_subscriber: 4_096,
+            ports_per_subscriber_by: [u32::MAX; 3],
+            session_rate_per_subscriber: 0,
+            session_burst_per_subscriber: 1_000,
             syn_store_max: 1_024,
             fragment_entries_max: 2_048,
             fragment_bytes_max: 4 << 20,
@@ -427,6 +458,10 @@ pub struct IcmpPolicy {
     pub burst: u32,
     /// Reasons that are not answered though they could be.
     pub suppressed: Vec<DropReason>,
+    /// Code of the ICMPv6 Destination Unreachable that tells a subscriber of its quota.
+    pub quota_code6: u8,
+    /// As above, of ICMPv4 (RFC 6888 REQ-11: 1).
+    pub quota_code4: u8,
 }
 
 impl Default for IcmpPolicy {
@@ -434,6 +469,12 @@ impl Default for IcmpPolicy {
         // What scanners from outside would have sent back, and what tells them which ports are bound.
         let suppressed =
             [DropReason::NoBib, DropReason::AddressDependentFilter, DropReason::ExternalSynPolicy];
-        IcmpPolicy { rate: 1_000, burst: 200, suppressed: suppressed.to_vec() }
+        IcmpPolicy {
+            rate: 1_000,
+            burst: 200,
+            suppressed: suppressed.to_vec(),
+            quota_code6: 1,
+            quota_code4: 1,
+        }
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) icmp_limit: IcmpLimit,
     /// Errors made here that are not to be sent.
     pub(crate) suppressed: [bool; DropReason::COUNT],
+    /// Codes of the errors that tell of a quota, for IPv6 and IPv4 packets.
+    pub(crate) quota_codes: [u8; 2],
     pub(crate) counters: Counters,
     pub(crate) emit: Emit,
 }

@@ -1,7 +1,9 @@
 //! Subscribers: the unit of pairing and quotas. One record for each IPv6 prefix with state.
 
 use crate::index::Index;
+use crate::plan::Limits;
 use crate::pool4::Holdings;
+use crate::time::Instant;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use gatun_wire::DropReason;
@@ -25,13 +27,20 @@ pub struct Subscriber {
     prefix: [u64; 2],
     /// Sessions at this moment; of a free record, the number of the next free one.
     pub sessions: u32,
-    /// Ports at this moment, all protocols together.
-    pub ports: u32,
     /// Its public address and port blocks.
     pub holdings: Holdings,
+    /// Ports at this moment, by transport.
+    pub ports: [u16; 3],
     instance: u8,
     live: bool,
+    /// When a quota was told of last, in units of [`TOLD_EVERY_MS`], from 1 on.
+    told: u32,
+    /// When its next session would be due, had it opened them at its rate, ns.
+    due_ns: u64,
 }
+
+/// A subscriber at its quota is told of once in this time.
+const TOLD_EVERY_MS: u64 = 10_000;
 
 const _: () = assert!(size_of::<Subscriber>() == 64);
 
@@ -40,6 +49,34 @@ impl Subscriber {
     pub fn key(&self) -> SubscriberKey {
         let prefix = u128::from(self.prefix[0]) << 64 | u128::from(self.prefix[1]);
         SubscriberKey { prefix, instance: self.instance }
+    }
+
+    /// Ports at this moment, all protocols together.
+    pub fn ports_total(&self) -> u32 {
+        self.ports.iter().map(|&n| u32::from(n)).sum()
+    }
+
+    /// Whether it may open another session now, by its rate; counts it where it may.
+    ///
+    /// A token bucket by one number: each session moves the time at which the bucket would be full again.
+    pub(crate) fn admit(&mut self, now: Instant, limits: &Limits) -> bool {
+        let Some(each_ns) = 1_000_000_000u64.checked_div(limits.session_rate_per_subscriber.into()) else {
+            return true;
+        };
+        let now_ns = now.0.saturating_mul(1_000_000);
+        let burst_ns = each_ns.saturating_mul(limits.session_burst_per_subscriber.max(1).into());
+        let due_ns = self.due_ns.max(now_ns).saturating_add(each_ns);
+        let admitted = due_ns - now_ns <= burst_ns;
+        if admitted {
+            self.due_ns = due_ns;
+        }
+        admitted
+    }
+
+    /// Whether a quota that it has hit is to be told of, and not again for some time.
+    pub(crate) fn tell_quota(&mut self, now: Instant) -> bool {
+        let at = (now.0 / TOLD_EVERY_MS) as u32 + 1;
+        core::mem::replace(&mut self.told, at) != at
     }
 }
 
@@ -96,10 +133,12 @@ impl Subscribers {
         *record = Subscriber {
             prefix: [(key.prefix >> 64) as u64, key.prefix as u64],
             sessions: 0,
-            ports: 0,
             holdings: Holdings::NONE,
+            ports: [0; 3],
             instance: key.instance,
             live: true,
+            told: 0,
+            due_ns: 0,
         };
         match recycled {
             Some(next) => self.free = next,
@@ -120,6 +159,12 @@ impl Subscribers {
         self.records.get_mut(id as usize).filter(|r| r.live)
     }
 
+    /// Numbers of subscribers lie below this: a walk over all of them looks at each with [`Subscribers::get`], some
+    /// at a time.
+    pub fn high(&self) -> u32 {
+        self.fresh
+    }
+
     /// Asks for the line of a subscriber's record.
     #[inline]
     pub fn prefetch(&self, id: u32) {
@@ -129,7 +174,7 @@ impl Subscribers {
     /// Frees the record of a subscriber without sessions, ports and port blocks; says whether it did.
     pub fn release_if_idle(&mut self, id: u32) -> bool {
         let Some(record) = self.get(id) else { return false };
-        if record.sessions > 0 || record.ports > 0 || record.holdings.blocks() != [0; 3] {
+        if record.sessions > 0 || record.ports != [0; 3] || record.holdings.blocks() != [0; 3] {
             return false;
         }
         let hash = self.hash(record.key());
@@ -169,7 +214,7 @@ mod tests {
         let mut table = table(10);
         let id = table.find_or_insert(key(1)).unwrap();
         let new = table.get_mut(id).unwrap();
-        assert_eq!((new.sessions, new.ports, new.holdings.paired(), new.key()), (0, 0, None, key(1)));
+        assert_eq!((new.sessions, new.ports, new.holdings.paired(), new.key()), (0, [0; 3], None, key(1)));
         new.holdings.pair(0);
         new.sessions = 3;
         assert_eq!(table.find_or_insert(key(1)), Ok(id));
@@ -187,13 +232,42 @@ mod tests {
         assert_eq!(table.find_or_insert(key(1000)), Err(DropReason::SubscriberTableFull));
         assert_eq!(table.find_or_insert(key(5)), Ok(ids[5]), "those who are in stay");
         table.get_mut(ids[7]).unwrap().sessions = 1;
-        table.get_mut(ids[8]).unwrap().ports = 1;
+        table.get_mut(ids[8]).unwrap().ports[2] = 1;
         assert!(!table.release_if_idle(ids[7]) && !table.release_if_idle(ids[8]));
         assert!(table.release_if_idle(ids[9]));
         assert!(!table.release_if_idle(ids[9]) && table.get(ids[9]).is_none());
         assert_eq!(table.find_or_insert(key(1000)), Ok(ids[9]));
         assert_eq!(table.get(ids[9]).unwrap().key(), key(1000));
         assert_eq!(table.len(), 1000);
+    }
+
+    // proves: R68-4, R68-5
+    #[test]
+    fn sessions_are_admitted_at_a_rate_and_some_at_once() {
+        let limits = Limits {
+            session_rate_per_subscriber: 100,
+            session_burst_per_subscriber: 20,
+            ..Limits::default()
+        };
+        let mut table = table(1);
+        let id = table.find_or_insert(key(0)).unwrap();
+        let s = table.get_mut(id).unwrap();
+        let mut admitted = |ms| (0..50).filter(|_| s.admit(Instant(ms), &limits)).count();
+        assert_eq!(admitted(1_000_000), 20);
+        assert_eq!([admitted(1_000_005), admitted(1_000_010), admitted(1_000_100)], [0, 1, 9]);
+        assert_eq!(admitted(9_000_000), 20, "the bucket holds no more");
+        let in_a_second: usize = (0..1000).map(|ms| admitted(9_000_001 + ms)).sum();
+        assert_eq!(in_a_second, 100);
+        assert!((0..10_000).all(|_| s.admit(Instant(0), &Limits::default())), "no limit");
+    }
+
+    #[test]
+    fn a_quota_is_told_of_once_in_ten_seconds() {
+        let mut table = table(1);
+        let id = table.find_or_insert(key(0)).unwrap();
+        let s = table.get_mut(id).unwrap();
+        let told: Vec<u64> = (0..60).map(|s| s * 500).filter(|&ms| s.tell_quota(Instant(ms))).collect();
+        assert_eq!(told, [0, 10_000, 20_000]);
     }
 
     #[test]

@@ -38,6 +38,7 @@ impl Sweep {
         expire_syns(sh, now, budget);
         self.fragments(sh, now, budget);
         let ports_wait = sh.tables.expire_ports(budget);
+        sh.tables.events.report_loss(now);
         if sh.counters.held > 0 {
             IDLE_HELD_MS
         } else if ports_wait || sh.tables.session_count() > 0 {

@@ -80,9 +80,9 @@ drop_reasons! {
     // Ports
     PoolEmpty, "pool_empty", "The pool has no address for this protocol.";
     PortsExhausted, "addr_ports_empty", "No free port on the addresses that this subscriber may use.";
-    SubscriberPortQuota, "sub_port_quota", "The subscriber has as many ports as limits.ports_per_subscriber allows.";
+    SubscriberPortQuota, "sub_port_quota", "The subscriber has as many ports as limits.ports_per_subscriber allows, or that of the protocol.";
     SubscriberSessionQuota, "sub_sess_quota", "The subscriber has as many sessions as limits.sessions_per_subscriber allows.";
-    SubscriberRate, "sub_rate", "The subscriber opens sessions faster than its limit.";
+    SubscriberRate, "sub_rate", "The subscriber opens sessions faster than limits.session_rate_per_subscriber allows.";
     SubscriberBlockQuota, "sub_block_quota", "The subscriber's port blocks are full, and it has as many as its pool allows.";
     BlockNone, "block_none", "No free port block on the addresses that this subscriber may use.";
     HoldDownAll, "holddown_all", "Nothing is free: ports or blocks given back lately are held down (RFC 6888 REQ-8).";

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod eam;
+pub(crate) mod events;
 pub(crate) mod nat64;
 pub(crate) mod pool;
 pub(crate) mod port;
@@ -27,6 +28,7 @@ pub(crate) struct Sections {
     pub(crate) translator: translator::Translator,
     pub(crate) limits: Limits,
     pub(crate) icmp: IcmpPolicy,
+    pub(crate) events: Option<events::Events>,
 }
 
 /// Reads all sections.
@@ -53,7 +55,8 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
         .collect();
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));
-    Sections { ports, pools, nat64, siit, translator, limits, icmp }
+    let events = file.table("events", problems).and_then(|t| events::read(&t, problems));
+    Sections { ports, pools, nat64, siit, translator, limits, icmp, events }
 }
 
 fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
@@ -64,6 +67,13 @@ fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
         subscribers_max: or("subscribers_max", d.subscribers_max),
         sessions_per_subscriber: or("sessions_per_subscriber", d.sessions_per_subscriber),
         ports_per_subscriber: or("ports_per_subscriber", d.ports_per_subscriber),
+        ports_per_subscriber_by: [
+            or("tcp_ports_per_subscriber", d.ports_per_subscriber_by[0]),
+            or("udp_ports_per_subscriber", d.ports_per_subscriber_by[1]),
+            or("icmp_ports_per_subscriber", d.ports_per_subscriber_by[2]),
+        ],
+        session_rate_per_subscriber: or("session_rate_per_subscriber", d.session_rate_per_subscriber),
+        session_burst_per_subscriber: or("session_burst_per_subscriber", d.session_burst_per_subscriber),
         syn_store_max: or("syn_store_max", d.syn_store_max),
         fragment_entries_max: or("fragment_entries_max", d.fragment_entries_max),
         fragment_bytes_max: d.fragment_bytes_max,
@@ -111,5 +121,7 @@ fn read_icmp(table: &Table<'_>, problems: &mut Problems) -> IcmpPolicy {
         rate: table.integer("rate", problems).unwrap_or(d.rate),
         burst: table.integer("burst", problems).unwrap_or(d.burst),
         suppressed,
+        quota_code6: table.integer("quota_code6", problems).map_or(d.quota_code6, |code| code as u8),
+        quota_code4: table.integer("quota_code4", problems).map_or(d.quota_code4, |code| code as u8),
     }
 }

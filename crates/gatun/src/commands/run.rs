@@ -52,7 +52,9 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
     let devices = devices(&config).with_context(|| file.display().to_string())?;
-    daemon::run(Setup { plan: config.plan, devices, user: args.user, started })
+    let memory = config.memory();
+    let (plan, events) = (config.plan, config.events);
+    daemon::run(Setup { plan, memory, events, devices, user: args.user, started })
 }
 
 /// The devices of a configuration, each with as many queues as it gets workers.

@@ -1,17 +1,21 @@
 //! The daemon: devices, workers, signals. What it does to packets is the engine's matter.
 //!
 //! ```text
-//!   privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
+//!   memory, engines -> privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
 //!     -> one thread a worker -> signals and links, until the end
 //! ```
 
 mod counters;
+mod event_log;
 mod links;
+mod memory;
 mod outlet;
 mod privileges;
 mod signals;
 
 use anyhow::{Context as _, bail};
+use event_log::EventLog;
+use gatun_config::{EventSink, Memory};
 use gatun_io::Backend;
 use gatun_io_tun::{LinkEvent, LinkWatch, Tun, TunConfig};
 use gatun_nat::{Nat, Plan};
@@ -23,7 +27,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use privileges::User;
 
@@ -34,6 +38,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct Setup {
     /// For every engine.
     pub(crate) plan: Plan,
+    /// What the tables of one worker need.
+    pub(crate) memory: Memory,
+    /// Where events go.
+    pub(crate) events: Option<EventSink>,
     /// The devices, each with one queue a worker.
     pub(crate) devices: Vec<TunConfig>,
     /// Whom to become once the devices are open.
@@ -60,6 +68,10 @@ enum Event {
 /// # Errors
 /// What kept it from starting.
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
+    // Whoever cannot have the tables has no device made either.
+    let queues = setup.devices.iter().map(|device| device.queues).sum();
+    memory::check(&setup.memory, queues)?;
+    let mut engines = build_engines(&setup.plan, queues)?;
     privileges::keep_for_start(setup.user.is_some())?;
     let devices: Vec<Tun> =
         setup.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
@@ -77,14 +89,26 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     signals::watch(sender.clone())?;
     // The guards of the devices' names live as long as the workers.
     let (queues, _guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
-    let workers = start_workers(&setup.plan, queues.into_iter().flatten(), &sender)?;
+    let (clock, epoch) = (Clock::new(), SystemTime::now());
+    let event_log = match &setup.events {
+        Some(sink) => {
+            let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
+            Some(EventLog::start(sink, &setup.plan, readers, epoch)?)
+        }
+        None => None,
+    };
+    let workers = start_workers(engines, queues.into_iter().flatten(), clock, &sender)?;
     let count = workers.len();
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!(
         "translating with {count} worker{}, {ms:.1} ms after start",
         if count == 1 { "" } else { "s" }
     ));
-    Ok(supervise(workers, &events, &output))
+    let exit = supervise(workers, &events, &output);
+    if let Some(log) = event_log {
+        log.finish();
+    }
+    Ok(exit)
 }
 
 struct Running {
@@ -92,21 +116,25 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-fn start_workers(
-    plan: &Plan,
-    queues: impl Iterator<Item = gatun_io_tun::TunQueue>,
-    events: &Sender<Event>,
-) -> anyhow::Result<Vec<Running>> {
-    let clock = Clock::new();
+/// An engine for each worker.
+fn build_engines(plan: &Plan, workers: usize) -> anyhow::Result<Vec<Nat>> {
     let mut engines: Vec<Nat> = Vec::new();
-    let queues: Vec<_> = queues.collect();
-    for _ in &queues {
+    for _ in 0..workers {
         let nat = match engines.first() {
             None => Nat::new(plan, seed()?),
             Some(first) => first.sibling(plan, seed()?),
         };
         engines.push(nat.map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?);
     }
+    Ok(engines)
+}
+
+fn start_workers(
+    engines: Vec<Nat>,
+    queues: impl Iterator<Item = gatun_io_tun::TunQueue>,
+    clock: Clock,
+    events: &Sender<Event>,
+) -> anyhow::Result<Vec<Running>> {
     let mut built = Vec::new();
     let workers = engines.len();
     for (worker, (mut nat, queue)) in engines.into_iter().zip(queues).enumerate() {

@@ -5,6 +5,7 @@ mod common;
 
 mod addresses;
 mod blocks;
+mod events;
 mod hairpin;
 mod histories;
 mod icmp_errors;

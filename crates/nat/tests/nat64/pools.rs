@@ -207,6 +207,55 @@ fn a_subscriber_has_so_many_ports_and_its_neighbour_as_many() {
     bed.through(&more);
 }
 
+// proves: R68-4
+#[test]
+fn ports_may_be_limited_by_protocol() {
+    let mut plan = plan_with(POOL6);
+    plan.limits.ports_per_subscriber_by = [2, 3, u32::MAX];
+    let mut bed = Bed::new(&plan);
+    for n in 0..5 {
+        let udp = bed.send(&udp6(CLIENT, 5000 + n, SERVER6, 53, b"x")).verdict;
+        let tcp = bed.send(&tcp6(CLIENT, 5000 + n, SERVER6, 80, "S", b"")).verdict;
+        bed.through(&echo6(CLIENT, SERVER6, true, 5000 + n, b"x"));
+        for (verdict, max) in [(tcp, 2), (udp, 3)] {
+            let expected = if n < max { Verdict::Forward } else { refused(DropReason::SubscriberPortQuota) };
+            assert_eq!(verdict, expected);
+        }
+    }
+    let key = gatun_nat::subscriber::SubscriberKey { prefix: v6(CLIENT).into(), instance: 0 };
+    let subscribers = bed.nat.subscribers();
+    let s = subscribers.get(subscribers.find(key).unwrap()).unwrap();
+    assert_eq!((s.ports, s.ports_total(), s.sessions), ([2, 3, 5], 10, 10));
+}
+
+// proves: R68-4, R68-5, R68-11
+#[test]
+fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    plan.limits.session_rate_per_subscriber = 10;
+    plan.limits.session_burst_per_subscriber = 20;
+    plan.icmp.quota_code6 = 5;
+    let mut bed = Bed::new(&plan);
+    let mut scan = |bed: &mut Bed, from: u16| {
+        (from..from + 100)
+            .filter(|&port| {
+                bed.send(&udp6(&client(u32::from(port)), 5000, SERVER6, port, b"x")).verdict
+                    == Verdict::Forward
+            })
+            .count()
+    };
+    assert_eq!(scan(&mut bed, 1), 20);
+    let out = bed.send(&udp6(&client(1), 9, SERVER6, 9, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::SubscriberRate));
+    assert_eq!(icmp_type(&out.bytes), (1, 5));
+    // Neither neighbours nor what is open already pay for it.
+    bed.through(&udp6(&client(1 << 16), 5000, SERVER6, 53, b"x"));
+    bed.through(&udp6(&client(1), 5000, SERVER6, 1, b"x"));
+    bed.now = bed.now.plus_ms(1_000);
+    assert_eq!(scan(&mut bed, 1_000), 10);
+}
+
 // proves: R68-5
 #[test]
 fn a_subscriber_has_so_many_sessions_whoever_opens_them() {

@@ -104,8 +104,10 @@ fn plan(filtering: Filtering) -> Plan {
             fragment_entries_max: 8,
             fragment_bytes_max: 8192,
             fragments_per_source: 6,
+            ..Limits::default()
         },
-        icmp: IcmpPolicy { rate: 10, burst: 4, suppressed: Vec::new() },
+        events: EventPlan::default(),
+        icmp: IcmpPolicy { rate: 10, burst: 4, suppressed: Vec::new(), ..IcmpPolicy::default() },
     }
 }
 

@@ -1,0 +1,48 @@
+//! `[events]`: what is told of what happens to state, and where.
+
+use crate::problem::Problems;
+use crate::reader::{Table, Wrong};
+use crate::value;
+use gatun_nat::plan::EventPlan;
+use gatun_nat::{EventKind, EventKinds};
+use std::path::PathBuf;
+
+/// Where events go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventSink {
+    /// Standard output.
+    Stdout,
+    /// The end of a file.
+    File(PathBuf),
+}
+
+/// The section.
+pub(crate) struct Events {
+    pub(crate) sink: EventSink,
+    pub(crate) plan: EventPlan,
+}
+
+pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Events> {
+    let d = EventPlan::default();
+    let sink = table.require("file", problems, |v| match value::text(v)? {
+        "stdout" => Ok(EventSink::Stdout),
+        name if name.starts_with('/') && !name.contains('\0') => Ok(EventSink::File(name.into())),
+        name => {
+            let what = format!("\"{}\" is neither \"stdout\" nor a path from / on", value::shorten(name));
+            Err(Wrong::new(what))
+        }
+    });
+    let names: Vec<_> = EventKind::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
+    let kinds = table.list("kinds", problems, |v| value::choice(v, &names));
+    let kinds = match table.node("kinds") {
+        None => EventKinds::FEW,
+        Some(_) => kinds.iter().fold(EventKinds::NONE, |set, kind| set.with(*kind.get_ref())),
+    };
+    let plan = EventPlan {
+        kinds,
+        ring_len: table.integer("ring", problems).unwrap_or(d.ring_len),
+        destinations: table.flag("destinations", problems).unwrap_or(d.destinations),
+        threshold: table.integer("threshold", problems).map_or(d.threshold, |n| n as u8),
+    };
+    Some(Events { sink: sink?, plan })
+}

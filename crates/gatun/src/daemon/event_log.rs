@@ -1,0 +1,248 @@
+//! Events as JSON, one object a line, to a file or to standard output.
+//!
+//! A thread of its own empties the rings of all workers. Where what it writes to is slow, rings fill up and
+//! events are lost, which the next record tells; packets never wait.
+
+use anyhow::Context as _;
+use gatun_config::EventSink;
+use gatun_nat::event::Gauge;
+use gatun_nat::{Event, EventKind, EventReader, Plan};
+use serde::Serialize;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::net::Ipv6Addr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long the thread sleeps where no event waits.
+const IDLE: Duration = Duration::from_millis(50);
+/// How long the end of the daemon waits for the last events to be written.
+const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
+/// Events of one ring that are written before the next ring is looked at.
+const TURN: usize = 1024;
+
+/// The thread that writes.
+pub(super) struct EventLog {
+    /// Disconnected once it has ended.
+    ended: Receiver<()>,
+}
+
+impl EventLog {
+    /// Opens the sink and starts the thread. `epoch` is the time of day at which the engines' clock began.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened.
+    pub(super) fn start(
+        sink: &EventSink,
+        plan: &Plan,
+        readers: Vec<EventReader>,
+        epoch: SystemTime,
+    ) -> anyhow::Result<EventLog> {
+        let out: Box<dyn Write + Send> = match sink {
+            EventSink::Stdout => Box::new(io::stdout()),
+            EventSink::File(path) => {
+                let opened = OpenOptions::new().create(true).append(true).open(path);
+                Box::new(opened.with_context(|| format!("events: cannot write to {}", path.display()))?)
+            }
+        };
+        let names = Names::of(plan);
+        let (running, ended) = channel();
+        let body = move || {
+            let _running = running;
+            // Nobody is left to tell where even this cannot be written: the daemon goes on.
+            let _ = write_all(readers, &names, epoch, BufWriter::new(out));
+        };
+        std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
+        Ok(EventLog { ended })
+    }
+
+    /// Waits for the last events, but not for a reader who does not read. The workers are gone.
+    pub(super) fn finish(self) {
+        let _: Result<(), RecvTimeoutError> = self.ended.recv_timeout(LAST_WRITES_MAX);
+    }
+}
+
+/// Names of what events give numbers of.
+struct Names {
+    /// Each with the length of its subscribers' prefixes.
+    instances: Vec<(String, u8)>,
+    pools: Vec<String>,
+}
+
+impl Names {
+    fn of(plan: &Plan) -> Names {
+        Names {
+            instances: plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len)).collect(),
+            pools: plan.pools.iter().map(|p| p.name.clone()).collect(),
+        }
+    }
+
+    fn pool(&self, event: &Event) -> Option<&str> {
+        self.pools.get(usize::from(event.pool)).map(String::as_str)
+    }
+
+    fn instance(&self, event: &Event) -> Option<&str> {
+        self.instances.get(usize::from(event.instance)).map(|(name, _)| name.as_str())
+    }
+
+    fn subscriber(&self, event: &Event) -> String {
+        let len = self.instances.get(usize::from(event.instance)).map_or(128, |(_, len)| *len);
+        match event.inside().to_ipv4_mapped() {
+            Some(v4) => format!("{v4}/32"),
+            None => format!("{}/{len}", event.inside()),
+        }
+    }
+}
+
+/// Writes until every engine is gone and its ring empty.
+fn write_all(
+    mut readers: Vec<EventReader>,
+    names: &Names,
+    epoch: SystemTime,
+    mut out: impl Write,
+) -> io::Result<()> {
+    loop {
+        let mut written = 0;
+        // Asked before the rings are emptied: what came before the end is found.
+        let over = readers.iter().all(EventReader::is_abandoned);
+        for (worker, reader) in readers.iter_mut().enumerate() {
+            for event in std::iter::from_fn(|| reader.next()).take(TURN) {
+                serde_json::to_writer(&mut out, &Line::of(&event, worker, names, epoch))?;
+                out.write_all(b"\n")?;
+                written += 1;
+            }
+        }
+        out.flush()?;
+        match (written, over) {
+            (0, true) => return Ok(()),
+            (0, false) => std::thread::sleep(IDLE),
+            _ => {}
+        }
+    }
+}
+
+/// A line. What an event does not have is left out.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    event: &'static str,
+    worker: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    protocols: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscriber: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inside: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inside_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outside_ports: Option<[u16; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remote: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remote_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gauge: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+}
+
+impl<'a> Line<'a> {
+    fn of(event: &Event, worker: usize, names: &'a Names, epoch: SystemTime) -> Line<'a> {
+        use EventKind::*;
+        let mapping = matches!(event.kind, SessionCreated | SessionDeleted | BindingCreated | BindingDeleted);
+        let block = matches!(event.kind, BlockAssigned | BlockReleased);
+        let refusal = matches!(event.kind, QuotaHit | PoolExhausted);
+        let crossing = matches!(event.kind, ThresholdHigh | ThresholdLow);
+        let of_pool = !crossing || event.gauge == Some(Gauge::PoolPorts);
+        let remote = !event.remote().is_unspecified();
+        Line {
+            time: time_of(epoch + Duration::from_millis(event.at.0)),
+            event: event.kind.name(),
+            worker,
+            instance: if mapping || block || refusal { names.instance(event) } else { None },
+            pool: if event.kind != EventsLost && of_pool { names.pool(event) } else { None },
+            protocols: protocols(event),
+            subscriber: (block || refusal).then(|| names.subscriber(event)),
+            inside: mapping.then(|| address(event.inside())),
+            inside_port: mapping.then_some(event.inside_port),
+            outside: (mapping || block).then(|| event.outside().to_string()),
+            outside_port: mapping.then_some(event.outside_port),
+            outside_ports: block.then_some([event.outside_port, event.outside_last]),
+            remote: remote.then(|| event.remote().to_string()),
+            remote_port: remote.then_some(event.remote_port),
+            reason: event.reason.map(|reason| reason.name()),
+            gauge: event.gauge.map(gauge),
+            value: (crossing || event.kind == EventsLost).then_some(event.value),
+            total: crossing.then_some(event.total),
+        }
+    }
+}
+
+fn protocols(event: &Event) -> Vec<&'static str> {
+    let all = ["tcp", "udp", "icmp"].into_iter().zip(event.transports());
+    all.filter(|(_, on)| *on).map(|(name, _)| name).collect()
+}
+
+fn address(inside: Ipv6Addr) -> String {
+    inside.to_ipv4_mapped().map_or_else(|| inside.to_string(), |v4| v4.to_string())
+}
+
+fn gauge(gauge: Gauge) -> &'static str {
+    match gauge {
+        Gauge::PoolPorts => "pool_ports",
+        Gauge::Sessions => "sessions",
+        Gauge::Subscribers => "subscribers",
+    }
+}
+
+/// RFC 3339, in UTC, with milliseconds.
+fn time_of(at: SystemTime) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = date_of(days);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+}
+
+/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.
+fn date_of(days: u64) -> (u64, u64, u64) {
+    // Years begin on 1 March here, so that the leap day is a year's last; 400 of them are 146,097 days.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let year = era * 400 + year_of_era + u64::from(month >= 10);
+    (year, if month < 10 { month + 3 } else { month - 9 }, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |secs: u64, ms: u64| time_of(UNIX_EPOCH + Duration::from_millis(secs * 1000 + ms));
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(951_782_399, 7), "2000-02-28T23:59:59.007Z");
+        assert_eq!(at(951_782_400, 0), "2000-02-29T00:00:00.000Z");
+        assert_eq!(at(951_868_800, 0), "2000-03-01T00:00:00.000Z");
+        assert_eq!(at(1_735_689_599, 999), "2024-12-31T23:59:59.999Z");
+        assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000Z");
+    }
+}

@@ -1,0 +1,188 @@
+//! What is told of the tables' changes, and when a gauge crosses its threshold.
+
+use super::Tables;
+use crate::event::{Event, EventKind, Gauge, only};
+use crate::plan::{Plan, Transport};
+use crate::pool4::{PortBlock, TRANSPORTS};
+use crate::session::Session;
+use crate::subscriber::SubscriberKey;
+use crate::time::Instant;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use gatun_wire::DropReason;
+
+/// An exhausted pool is told of once in this time.
+const EXHAUSTED_EVERY_MS: u64 = 1_000;
+
+/// What was told of pools and tables.
+pub(super) struct Gauges {
+    /// By pool and transport: when exhaustion was told of last.
+    exhausted: Vec<[Option<Instant>; 3]>,
+    /// By pool and transport: whether the threshold is crossed.
+    pools: Vec<[bool; 3]>,
+    sessions: bool,
+    subscribers: bool,
+    percent: u64,
+    sessions_max: u64,
+    subscribers_max: u64,
+}
+
+impl Gauges {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Gauges {
+            exhausted: vec![[None; 3]; plan.pools.len()],
+            pools: vec![[false; 3]; plan.pools.len()],
+            sessions: false,
+            subscribers: false,
+            percent: plan.events.threshold.into(),
+            sessions_max: plan.limits.sessions_max.into(),
+            subscribers_max: plan.limits.subscribers_max.into(),
+        }
+    }
+}
+
+/// The event of a port block.
+pub(super) fn block(
+    kind: EventKind,
+    pool: usize,
+    subscriber: SubscriberKey,
+    address: Ipv4Addr,
+    block: &PortBlock,
+) -> Event {
+    let event = Event::new(kind, block.at).of(subscriber).for_transports(block.transports);
+    Event { pool: pool as u8, ..event.with_outside(address, block.first, block.last) }
+}
+
+/// The kind of a crossing, if `used` of `total` crosses: up at `percent`, down a tenth of all below it.
+fn crossing(high: &mut bool, used: u64, total: u64, percent: u64) -> Option<EventKind> {
+    let crossed = match *high {
+        false => total > 0 && used * 100 >= total * percent,
+        true => used * 100 < total * percent.saturating_sub(10),
+    };
+    if !crossed {
+        return None;
+    }
+    *high = !*high;
+    Some(if *high { EventKind::ThresholdHigh } else { EventKind::ThresholdLow })
+}
+
+impl Tables {
+    pub(super) fn tell_created(&mut self, record: &Session, new_binding: bool) {
+        if !record.is_session() {
+            return;
+        }
+        let pool = self.pool_of(record.instance);
+        if new_binding && self.events.wants(EventKind::BindingCreated) {
+            self.events.tell_session(EventKind::BindingCreated, self.now, pool, record);
+        }
+        if self.events.wants(EventKind::SessionCreated) {
+            self.events.tell_session(EventKind::SessionCreated, self.now, pool, record);
+        }
+        self.check_gauges(pool, record.transport(), EventKind::ThresholdHigh);
+    }
+
+    pub(super) fn tell_deleted(&mut self, record: &Session, binding_too: bool) {
+        if !record.is_session() {
+            return;
+        }
+        let pool = self.pool_of(record.instance);
+        if self.events.wants(EventKind::SessionDeleted) {
+            self.events.tell_session(EventKind::SessionDeleted, self.now, pool, record);
+        }
+        if binding_too && self.events.wants(EventKind::BindingDeleted) {
+            self.events.tell_session(EventKind::BindingDeleted, self.now, pool, record);
+        }
+        self.check_gauges(pool, record.transport(), EventKind::ThresholdLow);
+    }
+
+    pub(super) fn tell_block(
+        &mut self,
+        kind: EventKind,
+        instance: u8,
+        subscriber: SubscriberKey,
+        ended: &PortBlock,
+    ) {
+        if !self.events.wants(kind) {
+            return;
+        }
+        let number = self.pool_of(instance);
+        let address = self.pools.get(number).map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ended.address_ix));
+        self.events.tell(block(kind, number, subscriber, address, ended));
+    }
+
+    /// A subscriber was refused a session: tells of its quota, or of the pool.
+    #[cold]
+    pub(super) fn refused(&mut self, reason: DropReason, id: u32, instance: u8, transport: Transport) {
+        use DropReason::*;
+        let quota = matches!(
+            reason,
+            SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate
+        );
+        let exhausted = matches!(reason, PoolEmpty | PortsExhausted | BlockNone | HoldDownAll);
+        let kind = if quota { EventKind::QuotaHit } else { EventKind::PoolExhausted };
+        if !(quota || exhausted) || !self.events.wants(kind) {
+            return;
+        }
+        let pool = self.pool_of(instance);
+        let now = self.now;
+        let Some(s) = self.subscribers.get_mut(id) else { return };
+        let due = if quota { s.tell_quota(now) } else { self.gauges.exhausted_due(pool, transport, now) };
+        if due {
+            let event = Event::new(kind, now).of(s.key()).for_transports(only(transport));
+            self.events.tell(Event { pool: pool as u8, reason: Some(reason), ..event });
+        }
+    }
+
+    /// Looks whether a pool or table has crossed its threshold in the direction that `kind` tells of.
+    #[inline]
+    fn check_gauges(&mut self, pool: usize, transport: Transport, kind: EventKind) {
+        if self.events.wants(kind) {
+            self.check_each_gauge(pool, transport);
+        }
+    }
+
+    fn check_each_gauge(&mut self, pool: usize, transport: Transport) {
+        let percent = self.gauges.percent;
+        let (t, now) = (transport as usize, self.now);
+        if let (Some(state), Some(high)) = (self.pools.get(pool), self.gauges.pools.get_mut(pool)) {
+            let usage = state.usage(transport);
+            if let Some(kind) = crossing(&mut high[t], usage.used, usage.total, percent) {
+                let event = Event::new(kind, now).for_transports(only(transport));
+                let (value, total, gauge) = (usage.used, usage.total, Some(Gauge::PoolPorts));
+                self.tell_crossing(Event { pool: pool as u8, value, total, gauge, ..event });
+            }
+        }
+        let (used, total) = (self.session_count() as u64, self.gauges.sessions_max);
+        if let Some(kind) = crossing(&mut self.gauges.sessions, used, total, percent) {
+            let gauge = Some(Gauge::Sessions);
+            self.tell_crossing(Event { value: used, total, gauge, ..Event::new(kind, now) });
+        }
+        let (used, total) = (self.subscribers.len() as u64, self.gauges.subscribers_max);
+        if let Some(kind) = crossing(&mut self.gauges.subscribers, used, total, percent) {
+            let gauge = Some(Gauge::Subscribers);
+            self.tell_crossing(Event { value: used, total, gauge, ..Event::new(kind, now) });
+        }
+    }
+
+    fn tell_crossing(&mut self, event: Event) {
+        if self.events.wants(event.kind) {
+            self.events.tell(event);
+        }
+    }
+}
+
+impl Gauges {
+    /// Whether a pool's exhaustion is to be told of, and not again for some time.
+    fn exhausted_due(&mut self, pool: usize, transport: Transport, now: Instant) -> bool {
+        debug_assert!(TRANSPORTS.contains(&transport));
+        let Some(last) = self.exhausted.get_mut(pool).map(|p| &mut p[transport as usize]) else {
+            return false;
+        };
+        let due = last.is_none_or(|at| now.since_ms(at) >= EXHAUSTED_EVERY_MS);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+}

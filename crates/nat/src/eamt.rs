@@ -174,20 +174,37 @@ impl Eamt {
         look(&self.by_v6, |t| hash6(halves(u128::from(a) & t.mask6)))
     }
 
-    /// As [`v4_to_v6`](Self::v4_to_v6), where a look has led; `None` where it was the wrong place.
+    /// As [`v4_to_v6`](Self::v4_to_v6), for an address that has been looked up.
     #[inline(always)]
     pub(crate) fn v4_to_v6_at(&self, look: Look, a: Ipv4Addr) -> Option<Ipv6Addr> {
-        let (table, slot) = look.slot(&self.by_v4)?;
         let bits = u32::from(a);
-        (slot.v4 == bits & table.mask4).then(|| slot.v6_of(table, bits))
+        match look.slot(&self.by_v4) {
+            _ if look == Look::ABSENT => None,
+            Some((table, slot)) if slot.v4 == bits & table.mask4 => Some(slot.v6_of(table, bits)),
+            _ => self.search_v4(a),
+        }
     }
 
-    /// As [`v6_to_v4`](Self::v6_to_v4), where a look has led; `None` where it was the wrong place.
+    /// As [`v6_to_v4`](Self::v6_to_v4), for an address that has been looked up.
     #[inline(always)]
     pub(crate) fn v6_to_v4_at(&self, look: Look, a: Ipv6Addr) -> Option<Ipv4Addr> {
-        let (table, slot) = look.slot(&self.by_v6)?;
         let bits = u128::from(a);
-        (slot.v6 == halves(bits & table.mask6)).then(|| slot.v4_of(bits))
+        match look.slot(&self.by_v6) {
+            _ if look == Look::ABSENT => None,
+            Some((table, slot)) if slot.v6 == halves(bits & table.mask6) => Some(slot.v4_of(bits)),
+            _ => self.search_v6(a),
+        }
+    }
+
+    /// For the few whose tag is another's too.
+    #[cold]
+    fn search_v4(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
+        self.v4_to_v6(a)
+    }
+
+    #[cold]
+    fn search_v6(&self, a: Ipv6Addr) -> Option<Ipv4Addr> {
+        self.v6_to_v4(a)
     }
 
     /// Whether an entry covers an IPv4 address.

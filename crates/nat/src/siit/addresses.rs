@@ -141,38 +141,44 @@ impl Addresses {
     }
 
     /// As [`to4`](Self::to4), for an address that has been looked up: the IPv4 address, and whether by a
-    /// mapping. `None` where it takes longer, or there is none to be used.
+    /// mapping. `None` where there is none to be used.
     #[inline(always)]
     pub(super) fn short4(&self, a: Ipv6Addr, look: Look) -> Option<(Ipv4Addr, bool)> {
-        let (address, by_mapping) = match look {
-            Look::UNKNOWN => return None,
-            Look::ABSENT => {
+        let mapped = self.eamt.v6_to_v4_at(look, a);
+        let address = match mapped {
+            Some(address) => address,
+            None => {
                 let (ix, prefix) = self.prefix_of(a)?;
                 let address = prefix.extract_unchecked(a);
                 self.check_well_known(ix, address).ok()?;
-                (address, false)
+                address
             }
-            look => (self.eamt.v6_to_v4_at(look, a)?, true),
         };
         self.check_denied(address, a).ok()?;
-        Some((address, by_mapping))
+        Some((address, mapped.is_some()))
     }
 
     /// As [`to6`](Self::to6), for an address that has been looked up.
     #[inline(always)]
     pub(super) fn short6(&self, a: Ipv4Addr, look: Look) -> Option<Ipv6Addr> {
-        let address = match look {
-            Look::UNKNOWN => return None,
-            Look::ABSENT => {
+        let address = match self.eamt.v4_to_v6_at(look, a) {
+            Some(address) => address,
+            None => {
                 let ix = self.first?;
                 let prefix = self.prefixes.get(usize::from(ix))?;
                 self.check_well_known(ix, a).ok()?;
                 prefix.embed(a)
             }
-            look => self.eamt.v4_to_v6_at(look, a)?,
         };
         self.check_denied(a, address).ok()?;
         Some(address)
+    }
+
+    /// Whether a mapping covers an IPv4 address.
+    #[inline(always)]
+    pub(super) fn maps4(&self, a: Ipv4Addr) -> bool {
+        let look = self.eamt.look4(a);
+        look != Look::ABSENT && self.eamt.covers_v4(a)
     }
 
     #[inline(always)]

@@ -167,6 +167,17 @@ impl Tables {
         id
     }
 
+    /// Asks for what the end of a session will touch.
+    pub(crate) fn prefetch_end(&self, id: RecordId) {
+        let session = self.get(id);
+        let inside = session.inside();
+        self.sessions.prefetch(self.session_hash(&inside, session.remote()));
+        self.bindings.prefetch(key::binding(&self.hasher, &inside));
+        self.subscribers.prefetch(session.subscriber);
+        let place = Place { pool: self.pool_of(session.instance), address_ix: session.address_ix };
+        self.prefetch_binding(place, session.transport(), session.outside_port);
+    }
+
     /// Asks for a record.
     #[inline]
     pub(crate) fn prefetch_record(&self, id: RecordId) {

@@ -17,6 +17,8 @@ use gatun_wire::{DropReason, HEADROOM, Packet};
 
 /// Every record is looked at once in this time, if the budget allows.
 const ROUND_MS: u64 = 4_000;
+/// Records whose memory is asked for at a time.
+const GROUP: usize = 16;
 /// How long the caller may wait while there are sessions, or packets that are held.
 const IDLE_SESSIONS_MS: u32 = 1_000;
 const IDLE_HELD_MS: u32 = 100;
@@ -69,17 +71,44 @@ impl Sweep {
             return;
         }
         self.done = if due > looked_at { now } else { self.done.plus_ms(due * ROUND_MS / records) };
-        let tick = Tick::at(now);
-        for _ in 0..looked_at {
-            if !sh.emit.has_room() {
+        let mut left = looked_at as usize;
+        while left > 0 {
+            let group = left.min(GROUP);
+            if !self.group(nat64, sh, now, group) {
                 return;
             }
-            self.cursor = if self.cursor >= sh.tables.high() - 1 { 1 } else { self.cursor + 1 };
-            let session = sh.tables.get(self.cursor);
-            if session.is_session() && session.expires().has_come(tick) {
-                end_of_life(nat64, sh, self.cursor, now);
+            left -= group;
+        }
+    }
+
+    /// Looks at the next few records: first asks for the memory that their ends will touch, so that the
+    /// misses overlap. `false` where the buffers for emitted packets are used up.
+    fn group(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, records: usize) -> bool {
+        let tick = Tick::at(now);
+        let before = self.cursor;
+        let next = |cursor, sh: &Shared| if cursor >= sh.tables.high() - 1 { 1 } else { cursor + 1 };
+        let is_due = |sh: &Shared, id| {
+            let session = sh.tables.get(id);
+            session.is_session() && session.expires().has_come(tick)
+        };
+        for _ in 0..records {
+            self.cursor = next(self.cursor, sh);
+            if is_due(sh, self.cursor) {
+                sh.tables.prefetch_end(self.cursor);
             }
         }
+        self.cursor = before;
+        for _ in 0..records {
+            let id = next(self.cursor, sh);
+            if is_due(sh, id) {
+                if !sh.emit.has_room() {
+                    return false;
+                }
+                end_of_life(nat64, sh, id, now);
+            }
+            self.cursor = id;
+        }
+        true
     }
 }
 

@@ -237,7 +237,7 @@ fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() 
     plan.limits.session_burst_per_subscriber = 20;
     plan.icmp.quota_code6 = 5;
     let mut bed = Bed::new(&plan);
-    let mut scan = |bed: &mut Bed, from: u16| {
+    let scan = |bed: &mut Bed, from: u16| {
         (from..from + 100)
             .filter(|&port| {
                 bed.send(&udp6(&client(u32::from(port)), 5000, SERVER6, port, b"x")).verdict

@@ -7,12 +7,13 @@ mod pools;
 use crate::problem::Problems;
 use crate::sections::Sections;
 use crate::sections::eam::RawEam;
+use crate::sections::nat44::RawNat44;
 use crate::sections::nat64::RawNat64;
 use crate::sections::port::{DeviceMode, RawPort, Routes};
 use crate::sections::siit::RawSiit;
 use crate::{Config, Port};
 use gatun_nat::Plan;
-use gatun_nat::plan::{Nat64, Siit};
+use gatun_nat::plan::{Nat44, Nat64, Siit};
 use std::collections::HashMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -23,13 +24,14 @@ const INSTANCES_MAX: usize = 255;
 /// Checks the sections against each other and puts them together. What comes out counts only where
 /// `problems` has no errors.
 pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
-    if read.nat64.is_empty() && read.siit.is_empty() && problems.errors() == 0 {
-        let instead = "add a section [[nat64]] or [[siit]]; `gatun init` writes a whole file";
+    if read.nat64.is_empty() && read.nat44.is_empty() && read.siit.is_empty() && problems.errors() == 0 {
+        let instead = "add a section [[nat64]], [[nat44]] or [[siit]]; `gatun init` writes a whole file";
         problems.error(0..0, "the file has no instance: nothing would be translated", instead);
     }
-    if let Some(instance) = read.nat64.get(INSTANCES_MAX) {
-        let what = format!("more than {INSTANCES_MAX} [[nat64]] instances");
-        problems.error(instance.span.clone(), what, "write one instance with several `pool6`");
+    let spans = read.nat64.iter().map(|i| &i.span).chain(read.nat44.iter().map(|i| &i.span));
+    if let Some(span) = spans.into_iter().nth(INSTANCES_MAX) {
+        let what = format!("more than {INSTANCES_MAX} [[nat64]] and [[nat44]] instances");
+        problems.error(span.clone(), what, "write one instance with several `pool6`, or `inside` networks");
     }
     addresses::check_pool6(&read, problems);
     addresses::check_mappings(&mut read, problems);
@@ -41,18 +43,23 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     addresses::check_pools_against_mappings(&read, problems);
     let instance_names = instance_names(&read, problems);
     let (own4, own6) = addresses::own_addresses(&read, problems);
+    addresses::check_inside(&read, own4, problems);
     addresses::check_ports(&read, own4, own6, problems);
     addresses::check_well_known_prefix(&read, problems);
     check_routes(&read, problems);
     let ports = build_ports(&read, problems);
 
+    let mut pool_of = pool_of.into_iter();
     let mut instance_names = instance_names.into_iter();
     let mut name = || instance_names.next().unwrap_or_default();
     let plan = Plan {
         own4,
         own6,
         pools,
-        nat64: read.nat64.into_iter().zip(pool_of).map(|(raw, pool)| nat64(raw, name(), pool)).collect(),
+        nat64: (read.nat64.into_iter().zip(&mut pool_of))
+            .map(|(raw, pool)| nat64(raw, name(), pool))
+            .collect(),
+        nat44: read.nat44.into_iter().zip(pool_of).map(|(raw, pool)| nat44(raw, name(), pool)).collect(),
         siit: read.siit.into_iter().map(|raw| siit(raw, name())).collect(),
         limits: read.limits,
         icmp: read.icmp,
@@ -78,6 +85,23 @@ fn nat64(raw: RawNat64, name: String, pool: Option<usize>) -> Nat64 {
         static_bindings: raw.static_bindings.into_iter().map(|s| s.binding).collect(),
         timeouts: raw.timeouts,
         settings: raw.settings,
+    }
+}
+
+fn nat44(raw: RawNat44, name: String, pool: Option<usize>) -> Nat44 {
+    Nat44 {
+        name,
+        inside: raw.inside.into_iter().map(Spanned::into_inner).collect(),
+        pool: pool.unwrap_or_default(),
+        exempt: raw.exempt,
+        filtering: raw.filtering,
+        external_tcp: raw.external_tcp,
+        inbound_refresh: raw.inbound_refresh,
+        icmp_queries: raw.icmp_queries,
+        subscriber_len: raw.subscriber_len,
+        static_bindings: raw.static_bindings.into_iter().map(|s| s.binding).collect(),
+        timeouts: raw.timeouts,
+        mtu: raw.mtu,
     }
 }
 
@@ -126,8 +150,9 @@ fn instance_names(read: &Sections, problems: &mut Problems) -> Vec<String> {
         None => Some(Spanned::new(span.clone(), format!("{kind}-{}", at + 1))),
     };
     let nat64 = read.nat64.iter().enumerate().map(|(at, i)| spanned("nat64", at, &i.name, &i.span));
+    let nat44 = read.nat44.iter().enumerate().map(|(at, i)| spanned("nat44", at, &i.name, &i.span));
     let siit = read.siit.iter().enumerate().map(|(at, i)| spanned("siit", at, &i.name, &i.span));
-    let all: Vec<_> = nat64.chain(siit).collect();
+    let all: Vec<_> = nat64.chain(nat44).chain(siit).collect();
     names("", all.iter().map(|name| (name, 0..0)), problems)
 }
 
@@ -136,7 +161,8 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
     let unwritten = [RawPort::unwritten()];
     let raw = if read.ports.is_empty() { &unwritten[..] } else { &read.ports };
     let instances = read.nat64.iter().map(|i| i.settings).chain(read.siit.iter().map(|i| i.settings));
-    let mtu = instances.map(|s| s.mtu4.max(s.mtu6)).max().unwrap_or(1500);
+    let mtus = instances.map(|s| s.mtu4.max(s.mtu6)).chain(read.nat44.iter().map(|i| i.mtu));
+    let mtu = mtus.max().unwrap_or(1500);
     let devices: Vec<Option<Spanned<String>>> = (raw.iter().enumerate())
         .map(|(at, port)| {
             let default = || Spanned::new(port.span.clone(), format!("gatun{at}"));

@@ -66,7 +66,6 @@ pub(crate) fn find<'k>(keys: &'k [Key], name: &str) -> Option<&'k Key> {
 
 /// Keys of the design that this version does not read yet, and what to do meanwhile.
 pub(crate) const LATER: &[(&str, &str)] = &[
-    ("nat44", "this version translates between IPv6 and IPv4 only: take the section out"),
     ("api", "take the section out; `kill -USR1` makes the daemon print its counters"),
     ("metrics", "take the section out; `kill -USR1` makes the daemon print its counters"),
     ("pcp", "take the section out; `static` bindings open ports"),
@@ -89,9 +88,21 @@ pub(crate) const ALLOCATION: &[(&str, Allocation)] = &[
 pub(crate) const BLOCK_PROTOCOLS: &[(&str, BlockProtocols)] =
     &[("shared", BlockProtocols::Shared), ("split", BlockProtocols::Split)];
 pub(crate) const SUBSCRIBER: &[(&str, u8)] = &[("/128", 128), ("/64", 64), ("/56", 56), ("/48", 48)];
+pub(crate) const SUBSCRIBER4: &[(&str, u8)] = &[
+    ("/32", 32),
+    ("/31", 31),
+    ("/30", 30),
+    ("/29", 29),
+    ("/28", 28),
+    ("/27", 27),
+    ("/26", 26),
+    ("/25", 25),
+    ("/24", 24),
+];
 pub(crate) const FILTERING: &[(&str, Filtering)] = &[
     ("endpoint-independent", Filtering::EndpointIndependent),
     ("address-dependent", Filtering::AddressDependent),
+    ("address-and-port-dependent", Filtering::AddressAndPortDependent),
 ];
 pub(crate) const ERROR_SOURCE: &[(&str, IcmpErrorSource)] =
     &[("router", IcmpErrorSource::Router), ("inner-destination", IcmpErrorSource::InnerDestination)];
@@ -177,6 +188,12 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "Stateful NAT64 (RFC 6146): many IPv6 hosts share the addresses of a pool. One section an instance.",
     ),
     key(
+        "nat44",
+        Kind::Tables(NAT44),
+        "[{ inside = [\"100.64.0.0/10\"] }]",
+        "NAT44 for many subscribers (RFC 6888): private IPv4 hosts share the addresses of a pool. One section an instance; a pool may serve NAT64 and NAT44 instances at once.",
+    ),
+    key(
         "siit",
         Kind::Tables(SIIT),
         "[{ pool6 = \"2001:db8:46::/96\" }]",
@@ -186,7 +203,7 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "translator",
         Kind::Table(TRANSLATOR),
         "{ mtu4 = 1500 }",
-        "Own addresses, and how headers are translated. What is set here holds for every instance; `mtu4` and the keys after it can also stand in a `[[nat64]]` or `[[siit]]` section, for that instance alone.",
+        "Own addresses, and how headers are translated. What is set here holds for every instance; `mtu4` and the keys after it can also stand in a `[[nat64]]` or `[[siit]]` section (`mtu4` in `[[nat44]]`, too), for that instance alone.",
     ),
     key(
         "limits",
@@ -198,7 +215,7 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "timeouts",
         Kind::Table(TIMEOUTS),
         "{ udp = \"5m\" }",
-        "Lifetimes without traffic. What is set here holds for every `[[nat64]]` instance; its own `timeouts` come before it.",
+        "Lifetimes without traffic. What is set here holds for every stateful instance; its own `timeouts` come before it.",
     ),
     key("icmp", Kind::Table(ICMP), "{ rate = 1000 }", "ICMP errors that Gatun itself makes."),
     key(
@@ -217,14 +234,14 @@ pub(crate) const PORT: &[Key] = &[
     key("mode", Kind::Words(|| words(MODE)), "\"create\"", "`create` makes the device and takes it away again at the end; `attach` uses a persistent one that exists (`ip tuntap add mode tun ...`), which then needs no privilege where it belongs to the user.").default("\"create\""),
     key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker.").default("one a processor"),
     key("addresses", Kind::List(&ADDRESS), "[\"192.0.2.1/24\", \"2001:db8::1/64\"]", "Addresses that the kernel gets on the device. They are the kernel's, not the translator's: see `own4` and `own6`.").default("[]"),
-    key("routes", Kind::AutoOr(&ADDRESS), "\"auto\"", "Routes to the device. `\"auto\"` adds those to each `pool6`, each prefix of a `pool` the IPv4 side of each mapping and the own addresses, neighbours joined; a list adds those in the list; `false` adds none.").default("\"auto\""),
+    key("routes", Kind::AutoOr(&ADDRESS), "\"auto\"", "Routes to the device. `\"auto\"` adds those to each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, neighbours joined; a list adds those in the list; `false` adds none.").default("\"auto\""),
     key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "MTU of the device in bytes.").default("the larger of `mtu4` and `mtu6`"),
     key("offload", Kind::Flag, "true", "Whether segments of up to 64 KB pass as one packet (TSO, USO). Off is many times slower, and for finding faults only.").default("true"),
 ];
 
 /// `[[pool]]`
 pub(crate) const POOL: &[Key] = &[
-    key("name", NAME, "\"res\"", "For operators, and for `pool` in `[[nat64]]`.").default("\"pool1\", \"pool2\", ..."),
+    key("name", NAME, "\"res\"", "For operators, and for `pool` in `[[nat64]]` and `[[nat44]]`.").default("\"pool1\", \"pool2\", ..."),
     key("prefixes", Kind::List(&RANGE4), "[\"192.0.2.0/28\", \"198.51.100.7-198.51.100.9\"]", "Its addresses: prefixes, single addresses, or ranges. All of them are used, the first and the last of a prefix too."),
     key("ports", Kind::List(&Kind::Ports), "\"1024-65535\"", "Ports (for ICMP: identifiers) of these addresses. Two pools may have the same addresses where their ports differ.").default("\"1024-65535\""),
     key("protocols", Kind::List(&PROTOCOL_KIND), "[\"tcp\", \"udp\", \"icmp\"]", "Protocols that these ports are for.").default("all three"),
@@ -262,16 +279,54 @@ pub(crate) const NAT64: &[Key] = &[
     key("pool", NAME, "\"res\"", "The `[[pool]]` that gives public addresses.").default("the pool, where there is only one"),
     key("sources", Kind::List(&NET6), "[\"2001:db8::/32\"]", "IPv6 prefixes that are served; packets from others are dropped.").default("all"),
     key("subscriber", Kind::Words(|| words(SUBSCRIBER)), "\"/64\"", "What one subscriber is: the unit of pairing and of the limits per subscriber.").default("\"/64\""),
-    key("filtering", Kind::Words(|| words(FILTERING)), "\"endpoint-independent\"", "Who may send to a binding from outside: anybody, or only addresses that the inside host has sent to (RFC 4787 5).").default("\"endpoint-independent\""),
+    key("filtering", Kind::Words(|| words(FILTERING)), "\"endpoint-independent\"", "Who may send to a binding from outside: anybody, only addresses that the inside host has sent to, or only those addresses and ports (RFC 4787 5).").default("\"endpoint-independent\""),
     key("external_tcp", Kind::Flag, "true", "Whether TCP connections may be opened from outside to a binding.").default("true"),
     key("static", Kind::Tables(STATIC), "[{ protocol = \"tcp\", inside = \"[2001:db8::1]:80\", outside = \"192.0.2.1:80\" }]", "Bindings that always exist. Their outside ports need not be among the pool's `ports`."),
     key("icmp_error_source", Kind::Words(|| words(ERROR_SOURCE)), "\"router\"", "Source of a translated ICMPv4 error: the `router` that sent it, so that traceroute shows the path, or the `inner-destination` (RFC 6146 3.6.1 to the letter).").default("\"router\""),
-    key("inbound_refresh", Kind::Flag, "true", "Whether packets from outside keep a UDP or ICMP session alive (RFC 6146 3.5.1; RFC 7857 7 would have `false`).").default("true"),
+    key("inbound_refresh", Kind::Flag, "true", "Whether packets from outside keep a session alive (RFC 6146 3.5.1; RFC 7857 7 would have `false`).").default("true"),
     key("rst_during_fin", Kind::Flag, "false", "Whether a reset after one side's FIN shortens the session's life (not in RFC 6146).").default("false"),
     key("icmp_queries", Kind::Flag, "true", "Whether ping is translated.").default("true"),
     key("wkp_non_global", Kind::Flag, "false", "Whether `64:ff9b::/96` may stand for private IPv4 addresses, against RFC 6052 3.1.").default("false"),
     key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "As `[timeouts]`, for this instance.").default("those of `[timeouts]`"),
     MTU4, MTU6, LOWEST_MTU6, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
+];
+
+/// `[[nat44]]`
+pub(crate) const NAT44: &[Key] = &[
+    key("name", NAME, "\"cgn\"", "For operators.").default("\"nat44-1\", \"nat44-2\", ..."),
+    key("inside", Kind::List(&NET4), "[\"100.64.0.0/10\"]", "Private networks: packets from them are translated. No two instances share one, and none lies in a pool.").required(),
+    key("pool", NAME, "\"res\"", "The `[[pool]]` that gives public addresses.").default("the pool, where there is only one"),
+    key("exempt", Kind::Tables(EXEMPT), "[{ prefixes = [\"10.0.0.0/8\"] }]", "Destinations to which packets pass untranslated (RFC 6888 REQ-6). Those in `inside` are exempt always."),
+    key("subscriber", Kind::Words(|| words(SUBSCRIBER4)), "\"/32\"", "What one subscriber is: the unit of pairing and of the limits per subscriber.").default("\"/32\""),
+    key("filtering", Kind::Words(|| words(FILTERING)), "\"endpoint-independent\"", "As in `[[nat64]]`.").default("\"endpoint-independent\""),
+    key("external_tcp", Kind::Flag, "true", "As in `[[nat64]]`.").default("true"),
+    key("static", Kind::Tables(STATIC4), "[{ protocol = \"tcp\", inside = \"100.64.0.2:80\", outside = \"192.0.2.1:80\" }]", "Bindings that always exist. Their outside ports need not be among the pool's `ports`."),
+    key("inbound_refresh", Kind::Flag, "false", "Whether packets from outside keep a session alive (RFC 4787 REQ-6 allows it, RFC 7857 7 advises against it).").default("false"),
+    key("icmp_queries", Kind::Flag, "true", "Whether ping is translated.").default("true"),
+    key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "As `[timeouts]`, for this instance.").default("those of `[timeouts]`"),
+    MTU4,
+];
+
+/// `exempt` in `[[nat44]]`
+pub(crate) const EXEMPT: &[Key] = &[
+    key("prefixes", Kind::List(&NET4), "[\"10.0.0.0/8\"]", "Destinations.").required(),
+    key("protocol", PROTOCOL_KIND, "\"udp\"", "Only this protocol.").default("all"),
+    key("ports", Kind::List(&Kind::Ports), "\"53\"", "Only these destination ports.")
+        .default("all, and packets without ports"),
+];
+
+/// `static` in `[[nat44]]`
+pub(crate) const STATIC4: &[Key] = &[
+    key("protocol", PROTOCOL_KIND, "\"tcp\"", "Its protocol.").required(),
+    key("inside", ENDPOINT4, "\"100.64.0.2:80\"", "Inside address and port (for icmp: identifier).")
+        .required(),
+    key(
+        "outside",
+        ENDPOINT4,
+        "\"192.0.2.1:80\"",
+        "Outside address and port; the address is one of the pool's.",
+    )
+    .required(),
 ];
 
 /// `static` in `[[nat64]]`
@@ -441,7 +496,9 @@ pub(crate) const LIMITS: &[Key] = &[
 pub(crate) const TIMEOUTS: &[Key] = &[
     key("udp", Kind::Duration, "\"5m\"", "UDP sessions; RFC 4787 REQ-5 wants at least `2m`.").default("\"5m\""),
     key("tcp_established", Kind::Duration, "\"2h4m\"", "Open TCP connections; RFC 5382 REQ-5 wants at least `2h4m`.").default("\"2h4m\""),
-    key("tcp_transitory", Kind::Duration, "\"4m\"", "TCP connections that open or close; RFC 5382 REQ-5 wants at least `4m`.").default("\"4m\""),
+    key("tcp_transitory", Kind::Duration, "\"4m\"", "TCP connections that open, close or were reset; RFC 5382 REQ-5 wants at least `4m`.").default("\"4m\""),
+    key("tcp_partial_open", Kind::Duration, "\"4m\"", "TCP connections that open (RFC 7857 2.1).").default("as `tcp_transitory`"),
+    key("tcp_closing", Kind::Duration, "\"4m\"", "TCP connections that both sides have closed (RFC 7857 2.1).").default("as `tcp_transitory`"),
     key("tcp_incoming_syn", Kind::Duration, "\"6s\"", "How long an unsolicited connection attempt from outside waits for the inside host's own; RFC 5382 REQ-4 wants at least `6s`.").default("\"6s\""),
     key("icmp", Kind::Duration, "\"60s\"", "Ping sessions; RFC 5508 REQ-2 wants at least `60s`.").default("\"60s\""),
     key("fragment", Kind::Duration, "\"2s\"", "How long fragments wait for their first one; RFC 6146 3.4 wants at least `2s`.").default("\"2s\""),

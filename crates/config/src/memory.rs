@@ -31,7 +31,7 @@ pub struct Memory {
 impl Memory {
     pub(crate) fn of(plan: &Plan) -> Self {
         let limits = &plan.limits;
-        let stateful = u64::from(!plan.nat64.is_empty());
+        let stateful = u64::from(plan.is_stateful());
         let ports: u64 = plan.pools.iter().map(|pool| PoolSize::of(pool).ports).sum();
         let mappings: usize = plan.siit.iter().map(|instance| instance.eamt.len()).sum();
         Memory {

@@ -25,7 +25,7 @@ fn places() -> Vec<Place> {
             _ => format!("[{}]", section.name),
         };
         let before = match section.name {
-            "nat64" => "[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/28\"]\n",
+            "nat64" | "nat44" => "[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/28\"]\n",
             "pool" => "[[nat64]]\npool6 = \"64:ff9b::/96\"\n",
             "siit" => "",
             _ => POOL_AND_NAT64,

@@ -265,6 +265,8 @@ fn every_key_reaches_the_instances() {
         udp_ms: 180_000,
         tcp_established_ms: 10_800_000,
         tcp_transitory_ms: 300_000,
+        tcp_partial_open_ms: 300_000,
+        tcp_closing_ms: 300_000,
         tcp_incoming_syn_ms: 7_000,
         icmp_ms: 61_001,
         fragment_ms: 2_500,

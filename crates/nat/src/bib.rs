@@ -78,8 +78,9 @@ pub(crate) struct Tables {
 /// Whether what is given back to a pool is held down: not where its instances filter by address (RFC 6888
 /// REQ-8 C).
 fn holds(plan: &Plan, pool: usize) -> bool {
-    let mut users = plan.nat64.iter().filter(|n| n.pool == pool);
-    users.any(|n| n.filtering == Filtering::EndpointIndependent)
+    let of64 = plan.nat64.iter().map(|n| (n.pool, n.filtering));
+    let mut users = of64.chain(plan.nat44.iter().map(|n| (n.pool, n.filtering)));
+    users.any(|user| user == (pool, Filtering::EndpointIndependent))
 }
 
 impl Tables {
@@ -89,8 +90,9 @@ impl Tables {
         rng: Rng,
         filters_by_address: bool,
     ) -> Result<Self, BuildError> {
-        let statics: usize = plan.nat64.iter().map(|n| n.static_bindings.len()).sum();
-        let stateful = !plan.nat64.is_empty();
+        let of64 = plan.nat64.iter().map(|n| n.static_bindings.len());
+        let statics: usize = of64.chain(plan.nat44.iter().map(|n| n.static_bindings.len())).sum();
+        let stateful = plan.is_stateful();
         let sessions_max = if stateful { plan.limits.sessions_max } else { 0 };
         let records_max = sessions_max.saturating_add(statics as u32);
         let subscribers_max = if stateful { plan.limits.subscribers_max } else { 0 };
@@ -110,7 +112,7 @@ impl Tables {
             bindings: Index::with_capacity(records_max)?,
             peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
             pools,
-            pool_of_instance: plan.nat64.iter().map(|n| n.pool).collect(),
+            pool_of_instance: plan.pools_of_instances().collect(),
             subscribers: Subscribers::new(subscribers_max, hasher)?,
             hasher,
             rng,
@@ -151,6 +153,12 @@ impl Tables {
     #[inline]
     pub(crate) fn session_hash(&self, inside: &Inside, remote: Endpoint4) -> u64 {
         key::session(&self.hasher, inside, remote)
+    }
+
+    /// Of two outside addresses and a protocol: what tells IPv4 identifications apart (RFC 6864 4).
+    #[inline]
+    pub(crate) fn pair_hash(&self, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
+        key::pair(&self.hasher, outside, remote, transport)
     }
 
     /// Asks for the cache line that a look-up of this hash begins with.

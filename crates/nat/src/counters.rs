@@ -28,6 +28,13 @@ pub enum Direction {
     SixToFour = 0,
     /// From IPv4 to IPv6.
     FourToSix = 1,
+    /// From IPv4 to IPv4, either way.
+    FourToFour = 2,
+}
+
+impl Direction {
+    /// How many there are.
+    pub const COUNT: usize = 3;
 }
 
 /// The counters of one engine.
@@ -46,9 +53,9 @@ pub struct Counters {
     /// Kept at this moment: a gauge.
     pub held: u64,
     /// By direction and reason. Their sum is `dropped` and those of `replied` that are errors.
-    pub drops: [[Count; DropReason::COUNT]; 2],
+    pub drops: [[Count; DropReason::COUNT]; Direction::COUNT],
     /// By direction: `forwarded`, split.
-    pub translated: [Count; 2],
+    pub translated: [Count; Direction::COUNT],
     /// Of `forwarded`: turned round inside, from an inside host to an inside host.
     pub hairpinned: Count,
     /// Of `replied`: echo replies.
@@ -74,8 +81,8 @@ impl Default for Counters {
             replied: Count::default(),
             dropped: Count::default(),
             held: 0,
-            drops: [[Count::default(); DropReason::COUNT]; 2],
-            translated: [Count::default(); 2],
+            drops: [[Count::default(); DropReason::COUNT]; Direction::COUNT],
+            translated: [Count::default(); Direction::COUNT],
             hairpinned: Count::default(),
             echo_replies: 0,
             icmp_errors_sent: 0,
@@ -102,8 +109,9 @@ impl Counters {
     pub(crate) fn end_burst(&mut self, rx: Count) {
         self.rx.packets += rx.packets;
         self.rx.bytes += rx.bytes;
-        let [out, back] = self.translated;
-        self.forwarded = Count { packets: out.packets + back.packets, bytes: out.bytes + back.bytes };
+        let [a, b, c] = self.translated;
+        let (packets, bytes) = (a.packets + b.packets + c.packets, a.bytes + b.bytes + c.bytes);
+        self.forwarded = Count { packets, bytes };
     }
 
     /// Whether every received packet has exactly one fate.

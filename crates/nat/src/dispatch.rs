@@ -3,23 +3,17 @@
 use crate::bib::Tables;
 use crate::counters::Direction;
 use crate::engine::Core;
-use crate::nat64::four_to_six::From4;
+use crate::nat44::{self, From4, Nat44};
 use crate::nat64::six_to_four::endpoints;
-use crate::nat64::{self, From6, Nat64, Query};
+use crate::nat64::{self, From6, Nat64};
 use crate::pool6::Owner;
+use crate::shared::Shared;
+use crate::stateful::inbound::FromOutside;
+use crate::stateful::{Instance, Instances, Query, fragments, inbound};
 use crate::step::Step;
 use crate::time::Instant;
-use core::net::Ipv6Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
-
-/// Which way a packet goes, by its first four bits.
-#[inline]
-pub(crate) fn direction(packet: &Packet<'_>) -> Direction {
-    match packet.bytes().first().map(|b| b >> 4) {
-        Some(4) => Direction::FourToSix,
-        _ => Direction::SixToFour,
-    }
-}
 
 impl Core {
     /// Gives a packet to whom it belongs.
@@ -53,10 +47,11 @@ impl Core {
     #[inline(never)]
     fn stateful6(&mut self, now: Instant, packet: &mut Packet<'_>, from: From6) -> Result<Step, DropReason> {
         let from = &from;
+        let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
         let sh = &mut self.shared;
         let Some(nat) = self.nat64.get(usize::from(from.instance)) else { return Err(DropReason::NoSession) };
         if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
-            return nat64::fragments::six_to_four(&self.nat64, sh, now, packet, from);
+            return fragments::from_inside6(nats, sh, now, packet, from);
         }
         let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
         if is_ping(from.l4) && (sh.own6 == Some(from.view.dst) || sh.own4 == Some(behind)) {
@@ -64,10 +59,10 @@ impl Core {
         }
         if let Some(query) = Query::of(from.l4, true) {
             let hash = hash_of(&sh.tables, nat, from, &query);
-            return nat64::six_to_four::query(&self.nat64, sh, now, packet, from, &query, hash);
+            return nat64::six_to_four::query(nats, sh, now, packet, from, &query, hash);
         }
         match from.l4 {
-            L4::IcmpError { .. } => nat64::icmp::six_to_four(&self.nat64, sh, packet, from),
+            L4::IcmpError { .. } => nat64::icmp::six_to_four(nats, sh, packet, from),
             l4 => {
                 nat.check_source(from.view.src)?;
                 Err(nat64::icmp::unusable(l4))
@@ -80,35 +75,124 @@ impl Core {
         let bytes = packet.bytes();
         let view = Ipv4View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
-        let sh = &mut self.shared;
-        if let Some(place) = sh.tables.locate(view.dst) {
-            return self.stateful4(now, packet, From4 { view, l4, place });
-        }
-        if is_ping(l4) && sh.own4 == Some(view.dst) {
+        if is_ping(l4) && self.shared.own4 == Some(view.dst) && view.fragment.is_none() {
             return icmp_error::echo_reply4(packet, &view).map(|()| Step::Echo);
         }
-        let siit = self.siit.iter().find(|s| s.claims4(view.dst)).ok_or(DropReason::NotInPool)?;
-        siit.four_to_six(packet, &view, l4)
+        let siit = self.siit.iter().find(|s| s.claims4(view.dst));
+        if let Some(nat) = self.inside44(view.src) {
+            let exempt = nat.is_exempt(view.dst, view.proto, nat44::remote_port(l4, true));
+            match siit {
+                Some(siit) if exempt => return siit.four_to_six(packet, &view, l4),
+                None if exempt => return Ok(Step::Pass),
+                _ => return self.outbound44(now, packet, view, l4),
+            }
+        }
+        if let Some(place) = self.shared.tables.locate(view.dst) {
+            return self.stateful4(now, packet, FromOutside { view, l4, place });
+        }
+        if let Some(siit) = siit {
+            return siit.four_to_six(packet, &view, l4);
+        }
+        // What comes back from an exempt destination.
+        match self.inside44(view.dst) {
+            Some(nat) if nat.is_exempt(view.src, view.proto, nat44::remote_port(l4, false)) => Ok(Step::Pass),
+            _ => Err(DropReason::NotInPool),
+        }
     }
 
     /// Any packet to a pool address.
     #[inline(never)]
-    fn stateful4(&mut self, now: Instant, packet: &mut Packet<'_>, from: From4) -> Result<Step, DropReason> {
+    fn stateful4(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        from: FromOutside,
+    ) -> Result<Step, DropReason> {
         let from = &from;
+        let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
         let sh = &mut self.shared;
         if from.view.fragment.is_some() {
-            return nat64::fragments::four_to_six(&self.nat64, sh, now, packet, from);
-        }
-        if is_ping(from.l4) && sh.own4 == Some(from.view.dst) {
-            return icmp_error::echo_reply4(packet, &from.view).map(|()| Step::Echo);
+            return fragments::from_outside(nats, sh, now, packet, from);
         }
         if let Some(query) = Query::of(from.l4, false) {
-            return nat64::four_to_six::query(&self.nat64, sh, now, packet, from, &query);
+            return inbound::query(nats, sh, now, packet, from, &query);
         }
         match from.l4 {
-            L4::IcmpError { .. } => nat64::icmp::four_to_six(&self.nat64, sh, packet, from),
+            L4::IcmpError { .. } => error_from_outside(nats, sh, packet, from),
             l4 => Err(nat64::icmp::unusable(l4)),
         }
+    }
+
+    /// Any packet from the inside of a NAT44 instance.
+    #[inline(never)]
+    fn outbound44(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        view: Ipv4View,
+        l4: L4,
+    ) -> Result<Step, DropReason> {
+        let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
+        let nat = self.nat44.iter().find(|n| n.serves(view.src)).ok_or(DropReason::NoSession)?;
+        let from = &From4 { nat, view, l4 };
+        let sh = &mut self.shared;
+        if view.fragment.is_some() {
+            return fragments::from_inside4(nats, sh, now, packet, from);
+        }
+        if let Some(query) = Query::of(l4, true) {
+            return nat44::outbound::query(nats, sh, now, packet, from, &query);
+        }
+        match l4 {
+            L4::IcmpError { .. } => nat44::icmp::outbound(nats, sh, packet, from),
+            l4 => Err(nat64::icmp::unusable(l4)),
+        }
+    }
+
+    /// The NAT44 instance that an address is inside of.
+    #[inline]
+    pub(crate) fn inside44(&self, address: Ipv4Addr) -> Option<&Nat44> {
+        self.nat44.iter().find(|n| n.serves(address))
+    }
+
+    /// Which way a packet goes. What comes from outside to a port that nobody has counts for the kind of the
+    /// first instance of its pool.
+    #[inline]
+    pub(crate) fn direction(&self, packet: &Packet<'_>) -> Direction {
+        match packet.bytes().first().map(|b| b >> 4) {
+            Some(4) if self.nat44.is_empty() => Direction::FourToSix,
+            Some(4) => self.direction4(packet.bytes()),
+            _ => Direction::SixToFour,
+        }
+    }
+
+    #[inline(never)]
+    fn direction4(&self, packet: &[u8]) -> Direction {
+        let Ok(view) = Ipv4View::parse(packet) else { return Direction::FourToSix };
+        let tables = &self.shared.tables;
+        let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
+        if self.inside44(view.src).is_some() || self.inside44(view.dst).is_some() {
+            return Direction::FourToFour;
+        }
+        let Some(place) = tables.locate(view.dst) else { return Direction::FourToSix };
+        let query = view.l4(packet).ok().and_then(|l4| Query::of(l4, false));
+        let bound = query.and_then(|q| tables.binding_at(place, q.transport, q.dst_port));
+        let bound = bound.map(|id| tables.get(id).instance);
+        let number = bound.or_else(|| nats.of_pool(tables, place.pool).next().map(|p| p.instance));
+        match number.and_then(|n| nats.get(n)) {
+            Some(Instance::Nat44(_)) => Direction::FourToFour,
+            _ => Direction::FourToSix,
+        }
+    }
+
+    /// The MTU of the NAT44 instance that a packet belongs to, or of the first.
+    pub(crate) fn mtu44(&self, packet: &[u8]) -> u32 {
+        let view = Ipv4View::parse(packet).ok();
+        let inside = view.and_then(|v| self.inside44(v.src));
+        let of_pool = || {
+            let place = self.shared.tables.locate(view?.dst)?;
+            self.nat44.iter().find(|n| self.shared.tables.pool_of(n.policy.instance) == place.pool)
+        };
+        inside.or_else(of_pool).or(self.nat44.first()).map_or(0, |n| n.mtu)
     }
 
     /// The settings of the instance that a packet belongs to, as far as it can be read; the first
@@ -122,7 +206,7 @@ impl Core {
             }),
             _ => Ipv4View::parse(packet).ok().and_then(|view| match self.shared.tables.locate(view.dst) {
                 Some(place) => {
-                    let of_pool = |n: &&Nat64| self.shared.tables.pool_of(n.index) == place.pool;
+                    let of_pool = |n: &&Nat64| self.shared.tables.pool_of(n.policy.instance) == place.pool;
                     self.nat64.iter().find(of_pool).map(|n| n.settings)
                 }
                 None => self.siit.iter().find(|s| s.claims4(view.dst)).map(|s| *s.settings()),
@@ -130,6 +214,22 @@ impl Core {
         };
         found.unwrap_or(self.settings)
     }
+}
+
+/// An ICMP error to a pool address: whose it is says the packet inside it.
+fn error_from_outside(
+    nats: Instances<'_>,
+    sh: &mut Shared,
+    packet: &mut Packet<'_>,
+    from: &FromOutside,
+) -> Result<Step, DropReason> {
+    if !nats.nat44.is_empty()
+        && let Some(quoted) = nat44::icmp::quoted(sh, packet.bytes(), &from.view)
+        && let Some(Instance::Nat44(nat)) = nats.get(sh.tables.get(quoted.1).instance)
+    {
+        return nat44::icmp::inbound(nat, sh, packet, &from.view, quoted);
+    }
+    nat64::icmp::four_to_six(nats, sh, packet, from)
 }
 
 fn is_ping(l4: L4) -> bool {

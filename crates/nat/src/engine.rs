@@ -8,13 +8,13 @@
 use crate::bib::Tables;
 use crate::build_error::BuildError;
 use crate::counters::{Count, Direction};
-use crate::dispatch::direction;
 use crate::emit::{Emit, Emitted};
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
 use crate::look_ahead::{self, Hint};
+use crate::nat44::Nat44;
 use crate::nat64::Nat64;
 use crate::plan::{Filtering, Limits};
 use crate::pool4::Pool4State;
@@ -22,6 +22,7 @@ use crate::pool6::Owners;
 use crate::rng::Rng;
 use crate::shared::Shared;
 use crate::siit::SiitState;
+use crate::stateful::Instances;
 use crate::step::Step;
 use crate::subscriber::Subscribers;
 use crate::super_packet::{Scratch, has_to_be_cut};
@@ -51,6 +52,7 @@ pub struct Nat {
 pub(crate) struct Core {
     pub(crate) shared: Shared,
     pub(crate) nat64: Vec<Nat64>,
+    pub(crate) nat44: Vec<Nat44>,
     pub(crate) owners: Owners,
     pub(crate) siit: Arc<[SiitState]>,
     /// For packets of no instance.
@@ -102,24 +104,23 @@ impl Nat {
 
     fn build(plan: &Plan, seed: [u64; 4], siit: Arc<[SiitState]>) -> Result<Self, BuildError> {
         check_counts(plan)?;
-        let filters = plan.nat64.iter().any(|n| n.filtering == Filtering::AddressDependent);
+        let of64 = plan.nat64.iter().map(|n| n.filtering);
+        let mut filterings = of64.chain(plan.nat44.iter().map(|n| n.filtering));
+        let filters = filterings.any(|f| f == Filtering::AddressDependent);
         let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
         let hasher = Hasher64::new(seed);
         let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters)?;
         let nat64: Vec<Nat64> =
             plan.nat64.iter().enumerate().map(|(i, n)| Nat64::new(i as u8, n, &plan.nat64)).collect();
-        for (instance, n) in plan.nat64.iter().enumerate() {
-            for (i, b) in n.static_bindings.iter().enumerate() {
-                tables.add_binding(instance as u8, b).map_err(|reason| {
-                    BuildError(format!("nat64 {:?}: static binding {}: {}", n.name, i + 1, reason.help()))
-                })?;
-            }
-        }
+        let first44 = nat64.len();
+        let nat44: Vec<Nat44> =
+            plan.nat44.iter().enumerate().map(|(i, n)| Nat44::new((first44 + i) as u8, n)).collect();
+        add_static_bindings(plan, &mut tables)?;
         let mut suppressed = [false; DropReason::COUNT];
         for reason in &plan.icmp.suppressed {
             suppressed[*reason as usize] = true;
         }
-        let stateful = !plan.nat64.is_empty();
+        let stateful = plan.is_stateful();
         let shared = Shared {
             own4: plan.own4,
             own6: plan.own6,
@@ -129,7 +130,7 @@ impl Nat {
             idents: Idents::new(&mut rng),
             icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
             suppressed,
-            quota_codes: [plan.icmp.quota_code6, plan.icmp.quota_code4],
+            quota_codes: [plan.icmp.quota_code6, plan.icmp.quota_code4, plan.icmp.quota_code4],
             counters: Counters::default(),
             emit: Emit::new(),
         };
@@ -143,6 +144,7 @@ impl Nat {
             core: Core {
                 shared,
                 nat64,
+                nat44,
                 owners: Owners::new(&plan.nat64),
                 siit,
                 settings,
@@ -173,7 +175,8 @@ impl Nat {
     pub fn expire(&mut self, now: Instant, budget: usize) -> u32 {
         let now = self.clock.at(now);
         self.core.shared.tables.now = now;
-        self.sweep.run(&self.core.nat64, &mut self.core.shared, now, budget)
+        let Core { nat64, nat44, shared, .. } = &mut self.core;
+        self.sweep.run(Instances { nat64, nat44 }, shared, now, budget)
     }
 
     /// Gives every packet emitted since the last call to `send`, in order of `after`.
@@ -239,14 +242,14 @@ impl Core {
                 Hint::Binding(hint) => (Direction::FourToSix, self.plain_inbound(now, packet, hint)),
                 Hint::Stateless6(hint) => (Direction::SixToFour, self.plain_stateless6(packet, hint)),
                 Hint::Stateless4(hint) => (Direction::FourToSix, self.plain_stateless4(packet, hint)),
-                Hint::None => (direction(packet), false),
+                Hint::None => (Direction::SixToFour, false),
             };
             *verdict = if is_done {
                 self.shared.counters.add_translated(direction, bytes, false);
                 Verdict::Forward
             } else {
                 self.shared.emit.after = rx.packets as usize;
-                self.general(now, packet, direction, bytes)
+                self.general(now, packet, bytes)
             };
             rx.add(bytes);
         }
@@ -256,13 +259,8 @@ impl Core {
 
     /// Any packet, to its counted fate.
     #[inline(never)]
-    fn general(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        direction: Direction,
-        bytes: usize,
-    ) -> Verdict {
+    fn general(&mut self, now: Instant, packet: &mut Packet<'_>, bytes: usize) -> Verdict {
+        let direction = self.direction(packet);
         match self.dispatch(now, packet) {
             Ok(step) => self.done(packet, direction, step, bytes),
             Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
@@ -286,6 +284,10 @@ impl Core {
                 }
                 counters.add_translated(direction, bytes, hairpinned);
                 Verdict::Forward
+            }
+            Step::Pass => {
+                counters.passed.add(bytes);
+                Verdict::Pass
             }
             // Whoever holds it has counted it.
             Step::Held => Verdict::Held,
@@ -334,8 +336,10 @@ impl Core {
         reason: DropReason,
     ) -> bool {
         let settings = self.settings_of(packet.bytes());
+        let mtu = self.mtu44(packet.bytes());
         let sh = &mut self.shared;
         let message = match direction {
+            Direction::FourToFour => icmp_reply::for_nat44(reason, packet.bytes(), mtu, &settings),
             Direction::SixToFour => icmp_reply::for_ipv6(reason, packet.bytes(), &settings),
             Direction::FourToSix => icmp_reply::for_ipv4(reason, packet.bytes(), &settings),
         };
@@ -345,7 +349,7 @@ impl Core {
         }
         let allowed = match direction {
             Direction::SixToFour => icmp_reply::may_answer6(packet.bytes()),
-            Direction::FourToSix => icmp_reply::may_answer4(packet.bytes()),
+            Direction::FourToSix | Direction::FourToFour => icmp_reply::may_answer4(packet.bytes()),
         };
         if !allowed || sh.is_suppressed(reason) {
             sh.counters.icmp_errors_suppressed += 1;
@@ -357,7 +361,7 @@ impl Core {
         }
         let made = match (direction, sh.own6, sh.own4) {
             (Direction::SixToFour, Some(own6), _) => icmp_error::error6(packet, own6, message),
-            (Direction::FourToSix, _, Some(own4)) => {
+            (Direction::FourToSix | Direction::FourToFour, _, Some(own4)) => {
                 let id = sh.idents.next(u64::from(u32::from(own4)) << 32);
                 icmp_error::error4(packet, own4, message, id, settings.icmp4_error_max)
             }
@@ -373,15 +377,31 @@ impl Core {
 /// Records name instances and prefixes by one byte.
 fn check_counts(plan: &Plan) -> Result<(), BuildError> {
     const MAX: usize = 255;
-    if plan.nat64.len() > MAX || plan.nat64.iter().any(|n| n.pool6.len() > MAX) {
-        return Err(BuildError(format!("at most {MAX} nat64 instances, and {MAX} prefixes for each")));
+    if plan.nat64.len() + plan.nat44.len() > MAX || plan.nat64.iter().any(|n| n.pool6.len() > MAX) {
+        return Err(BuildError(format!(
+            "at most {MAX} nat64 and nat44 instances, and {MAX} prefixes for each"
+        )));
+    }
+    Ok(())
+}
+
+/// Reserves what the configuration binds.
+fn add_static_bindings(plan: &Plan, tables: &mut Tables) -> Result<(), BuildError> {
+    let of64 = plan.nat64.iter().map(|n| ("nat64", &n.name, &n.static_bindings));
+    let of44 = plan.nat44.iter().map(|n| ("nat44", &n.name, &n.static_bindings));
+    for (instance, (kind, name, bindings)) in of64.chain(of44).enumerate() {
+        for (i, b) in bindings.iter().enumerate() {
+            tables.add_binding(instance as u8, b).map_err(|reason| {
+                BuildError(format!("{kind} {name:?}: static binding {}: {}", i + 1, reason.help()))
+            })?;
+        }
     }
     Ok(())
 }
 
 /// What follows fragments needs no memory where no instance has state.
 fn fragment_limits(plan: &Plan) -> Limits {
-    if plan.nat64.is_empty() {
+    if !plan.is_stateful() {
         return Limits { fragment_entries_max: 0, fragment_bytes_max: 0, ..plan.limits };
     }
     plan.limits

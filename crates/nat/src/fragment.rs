@@ -49,7 +49,13 @@ struct Key {
     id: u32,
     instance: u16,
     proto: u8,
-    v6: bool,
+    direction: Direction,
+}
+
+impl Key {
+    fn is_v6(&self) -> bool {
+        self.direction == Direction::SixToFour
+    }
 }
 
 /// A fragment: its datagram, its place in it, its size.
@@ -68,15 +74,24 @@ impl Fragment {
     pub fn of4(instance: u16, view: &Ipv4View) -> Option<Fragment> {
         let info = view.fragment?;
         let (src, dst) = (u32::from(view.src).into(), u32::from(view.dst).into());
-        let key = Key { src, dst, id: info.id, instance, proto: view.proto, v6: false };
+        let direction = Direction::FourToSix;
+        let key = Key { src, dst, id: info.id, instance, proto: view.proto, direction };
         Some(Fragment { key, info, header_len: view.l4_offset.into(), total_len: view.total_len })
+    }
+
+    /// As [`of4`](Self::of4), of a packet that stays IPv4.
+    pub fn of44(instance: u16, view: &Ipv4View) -> Option<Fragment> {
+        let mut fragment = Self::of4(instance, view)?;
+        fragment.key.direction = Direction::FourToFour;
+        Some(fragment)
     }
 
     /// Of an IPv6 packet that is a fragment, and not an atomic one (RFC 6946: those stand alone).
     pub fn of6(instance: u16, view: &Ipv6View) -> Option<Fragment> {
         let info = view.fragment.filter(|f| !f.is_atomic())?;
         let (src, dst) = (view.src.into(), view.dst.into());
-        let key = Key { src, dst, id: info.id, instance, proto: view.proto, v6: true };
+        let direction = Direction::SixToFour;
+        let key = Key { src, dst, id: info.id, instance, proto: view.proto, direction };
         Some(Fragment { key, info, header_len: view.l4_offset.into(), total_len: view.total_len })
     }
 
@@ -93,10 +108,6 @@ impl Fragment {
         }
         Ok(len as u16)
     }
-}
-
-fn direction(v6: bool) -> Direction {
-    if v6 { Direction::SixToFour } else { Direction::FourToSix }
 }
 
 /// What to do with a fragment that is not the first.
@@ -159,7 +170,7 @@ pub struct Fragments<M> {
     unaccepted: u32,
     unaccepted_max: u32,
     held: u64,
-    ended: [[Count; DropReason::COUNT]; 2],
+    ended: [[Count; DropReason::COUNT]; Direction::COUNT],
     any_ended: bool,
     /// Where the next sweep begins.
     cursor: usize,
@@ -203,7 +214,7 @@ impl<M: Copy> Fragments<M> {
     /// Where memory is short.
     pub fn new(limits: &Limits, seed: [u64; 4]) -> Result<Self, OutOfMemory> {
         let n = limits.fragment_entries_max;
-        let key = Key { src: 0, dst: 0, id: 0, instance: 0, proto: 0, v6: false };
+        let key = Key { src: 0, dst: 0, id: 0, instance: 0, proto: 0, direction: Direction::SixToFour };
         let empty = Entry {
             key,
             hash: 0,
@@ -226,7 +237,7 @@ impl<M: Copy> Fragments<M> {
             unaccepted: 0,
             unaccepted_max: n - n / 4,
             held: 0,
-            ended: [[Count::default(); DropReason::COUNT]; 2],
+            ended: [[Count::default(); DropReason::COUNT]; Direction::COUNT],
             any_ended: false,
             cursor: 0,
         })
@@ -368,7 +379,7 @@ impl<M: Copy> Fragments<M> {
         if !core::mem::take(&mut self.any_ended) {
             return;
         }
-        for direction in [Direction::SixToFour, Direction::FourToSix] {
+        for direction in [Direction::SixToFour, Direction::FourToSix, Direction::FourToFour] {
             let Some(counts) = self.ended.get_mut(direction as usize) else { continue };
             for (count, &reason) in counts.iter_mut().zip(DropReason::ALL) {
                 let count = core::mem::take(count);
@@ -439,8 +450,8 @@ impl<M: Copy> Fragments<M> {
         if !state.accepted() && self.unaccepted >= self.unaccepted_max {
             return Err(DropReason::FragmentMemory);
         }
-        let source_hash = self.hasher.hash4([(key.src >> 64) as u64, key.src as u64, key.v6.into(), 0]);
-        let source = self.sources.add((key.src, key.v6), source_hash, self.per_source_max);
+        let source_hash = self.hasher.hash4([(key.src >> 64) as u64, key.src as u64, key.is_v6().into(), 0]);
+        let source = self.sources.add((key.src, key.is_v6()), source_hash, self.per_source_max);
         let source = source.ok_or(DropReason::FragmentTooMany)?;
         let entry = self.entries.get_mut(at as usize).ok_or(DropReason::FragmentMemory)?;
         if self.index.insert(hash, at).is_err() {
@@ -499,7 +510,7 @@ impl<M: Copy> Fragments<M> {
 
     fn drop_held(&mut self, at: u32, reason: DropReason) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
-        let direction = direction(entry.key.v6);
+        let direction = entry.key.direction;
         let tally = self.ended.get_mut(direction as usize).and_then(|t| t.get_mut(reason as usize));
         let mut count = Count::default();
         let mut head = entry.held_head;
@@ -540,7 +551,7 @@ impl<M: Copy> Fragments<M> {
         let rest = u64::from(key.id) << 32
             | u64::from(key.instance) << 16
             | u64::from(key.proto) << 8
-            | u64::from(key.v6);
+            | key.direction as u64;
         self.hasher.hash4([self.hasher.hash4([s1, s2, d1, d2]), rest, 0, 0])
     }
 }

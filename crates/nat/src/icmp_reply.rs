@@ -68,7 +68,9 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         UnsupportedProtocol | AuthenticationHeader => unreachable4(2),
         NoBib => unreachable4(3),
         NoEam => unreachable4(1),
-        Denylist | AddressDependentFilter | ExternalSynPolicy => unreachable4(13),
+        Denylist | AddressDependentFilter | AddressPortDependentFilter | ExternalSynPolicy => {
+            unreachable4(13)
+        }
         // RFC 6888 REQ-11: whatever cannot be mapped.
         SubscriberSessionQuota
         | SubscriberPortQuota
@@ -82,6 +84,15 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         | BibTableFull
         | SubscriberTableFull => unreachable4(1),
         _ => None,
+    }
+}
+
+/// The ICMPv4 error that answers a packet of a NAT44 instance, whose links have this MTU.
+pub(crate) fn for_nat44(reason: DropReason, packet: &[u8], mtu: u32, settings: &Settings) -> Option<Message> {
+    use DropReason::*;
+    match reason {
+        TooBig4 => Some(Message { kind: 3, code: 4, word: mtu.min(u16::MAX.into()) }),
+        other => for_ipv4(other, packet, settings),
     }
 }
 

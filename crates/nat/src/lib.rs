@@ -37,6 +37,7 @@ mod emit;
 mod icmp_reply;
 mod ident;
 mod look_ahead;
+mod nat44;
 mod nat64;
 mod plain;
 mod pool6;
@@ -44,6 +45,7 @@ mod ports;
 mod probe;
 mod session;
 mod shared;
+mod stateful;
 mod super_packet;
 mod sweep;
 

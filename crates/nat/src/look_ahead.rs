@@ -4,6 +4,7 @@
 
 use crate::bib::{Place, Tables};
 use crate::engine::Core;
+use crate::nat44::{self, Nat44};
 use crate::plan::Transport;
 use crate::pool6::Owner;
 use crate::session::{Flow, Inside, NONE, RecordId};
@@ -120,10 +121,14 @@ fn six(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
 #[inline(always)]
 fn four(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
     let h = bytes.first_chunk::<24>()?;
+    let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
     let dst = Ipv4Addr::new(h[16], h[17], h[18], h[19]);
     let tables = &core.shared.tables;
+    if let Some(nat) = core.inside44(src) {
+        outbound44(core, nat, h, (src, dst));
+        return None;
+    }
     let Some(place) = tables.locate(dst) else {
-        let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
         return stateless4(core, src, dst, hint);
     };
     if h[0] != 0x45 {
@@ -147,6 +152,16 @@ fn stateless(
         }
     }
     None
+}
+
+/// From the inside of a NAT44 instance: it takes the general way, but its line is asked for.
+#[inline(never)]
+fn outbound44(core: &Core, nat: &Nat44, h: &[u8; 24], (src, dst): (Ipv4Addr, Ipv4Addr)) {
+    if let (0x45, Some(transport)) = (h[0], transport(h[9])) {
+        let inside = nat44::inside_of(nat, src, be16(h[20], h[21]), transport);
+        let tables = &core.shared.tables;
+        tables.prefetch(tables.session_hash(&inside, (dst, be16(h[22], h[23]))));
+    }
 }
 
 #[inline(never)]

@@ -6,9 +6,10 @@
 use crate::dispatch::flow;
 use crate::engine::Core;
 use crate::look_ahead::{BindingHint, SessionHint, StatelessHint};
-use crate::nat64::{Nat64, inbound_of, outbound_of};
+use crate::nat64::{inbound_of, outbound_of};
 use crate::plan::Transport;
 use crate::session::{Endpoint4, Session, Tick};
+use crate::stateful::Policy;
 use crate::tcp_fsm::{Side, TcpState};
 use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -35,7 +36,7 @@ impl Core {
         }
         let session = sh.tables.get_mut(hint.record);
         if !session.is_of(packet.bytes(), hint.flow, hint.transport, hint.owner)
-            || !nat.goes_on(session, Side::V6, &plain, hint.transport, now)
+            || !nat.policy.goes_on(session, Side::V6, &plain, hint.transport, now)
         {
             return false;
         }
@@ -60,7 +61,7 @@ impl Core {
         let Some(nat) = self.nat64.get(usize::from(session.instance)) else { return false };
         if !session.is_at(outside, remote, hint.transport)
             || !plain.fits6(packet, &nat.settings)
-            || !nat.goes_on(session, Side::V4, &plain, hint.transport, now)
+            || !nat.policy.goes_on(session, Side::V4, &plain, hint.transport, now)
         {
             return false;
         }
@@ -99,7 +100,7 @@ impl Core {
     }
 }
 
-impl Nat64 {
+impl Policy {
     /// Whether a session is alive and stays in its state; if so, notes the packet's sign of life.
     #[inline(always)]
     fn goes_on(
@@ -117,7 +118,7 @@ impl Nat64 {
         {
             return false;
         }
-        if is_tcp || side == Side::V6 || self.inbound_refresh {
+        if self.refreshes(side) {
             session.live_until(Tick::after(now, self.established_ms(transport)));
         }
         true

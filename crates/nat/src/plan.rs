@@ -5,7 +5,7 @@ use crate::event::EventKinds;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_wire::{DropReason, Prefix64, Settings};
+use gatun_wire::{DropReason, Prefix64, Settings, proto};
 
 /// An IPv4 network: host bits are zero, `len` at most 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,8 +64,10 @@ pub struct Plan {
     pub own6: Option<Ipv6Addr>,
     /// The pools that instances refer to by index.
     pub pools: Vec<Pool4>,
-    /// Stateful instances.
+    /// Stateful instances that translate between IPv6 and IPv4.
     pub nat64: Vec<Nat64>,
+    /// Stateful instances that translate between private and public IPv4.
+    pub nat44: Vec<Nat44>,
     /// Stateless instances.
     pub siit: Vec<Siit>,
     /// Sizes of tables.
@@ -74,6 +76,18 @@ pub struct Plan {
     pub icmp: IcmpPolicy,
     /// What is told of what happens to state.
     pub events: EventPlan,
+}
+
+impl Plan {
+    /// Whether there are instances with state.
+    pub fn is_stateful(&self) -> bool {
+        !(self.nat64.is_empty() && self.nat44.is_empty())
+    }
+
+    /// The pool of each stateful instance, by its number: NAT64's first, then NAT44's.
+    pub fn pools_of_instances(&self) -> impl Iterator<Item = usize> + '_ {
+        self.nat64.iter().map(|n| n.pool).chain(self.nat44.iter().map(|n| n.pool))
+    }
 }
 
 /// A stateful NAT64 instance (RFC 6146).
@@ -111,6 +125,60 @@ pub struct Nat64 {
     pub settings: Settings,
 }
 
+/// A NAT44 instance for many subscribers (RFC 6888). Its number among the stateful instances, in keys and
+/// records, comes after those of [`Plan::nat64`].
+#[derive(Clone, Debug)]
+pub struct Nat44 {
+    /// For operators.
+    pub name: String,
+    /// Whose packets it translates; none overlaps another instance's, nor a pool.
+    pub inside: Vec<Net4>,
+    /// Index into [`Plan::pools`].
+    pub pool: usize,
+    /// Destinations to which packets pass untranslated (RFC 6888 REQ-6).
+    pub exempt: Vec<Exemption>,
+    /// What from outside may pass through a binding (RFC 4787 5).
+    pub filtering: Filtering,
+    /// Whether connections may be opened from outside to a binding.
+    pub external_tcp: bool,
+    /// Whether an inbound packet extends a session's life (RFC 4787 REQ-6; RFC 7857 7 advises against it).
+    pub inbound_refresh: bool,
+    /// Whether echo messages are translated.
+    pub icmp_queries: bool,
+    /// The unit of pairing and quotas: 32, or less where a subscriber has a network.
+    pub subscriber_len: u8,
+    /// Bindings that always exist; inside addresses stand there as ::ffff:a.b.c.d.
+    pub static_bindings: Vec<StaticBinding>,
+    /// Lifetimes.
+    pub timeouts: Timeouts,
+    /// MTU of the links on both sides, bytes.
+    pub mtu: u32,
+}
+
+/// Destinations that are not translated to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exemption {
+    /// Addresses.
+    pub net: Net4,
+    /// Protocol; `None` is every one.
+    pub transport: Option<Transport>,
+    /// First and last port; `None` is every one, and packets without ports.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl Exemption {
+    /// Whether it is meant for a packet to `remote`, of IP protocol `proto`, to `port` where it has one.
+    pub fn covers(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        let wanted = self.transport.map(|t| match t {
+            Transport::Tcp => proto::TCP,
+            Transport::Udp => proto::UDP,
+            Transport::Icmp => proto::ICMP,
+        });
+        let in_ports = |(first, last)| port.is_some_and(|p| (first..=last).contains(&p));
+        self.net.contains(remote) && wanted.is_none_or(|w| w == proto) && self.ports.is_none_or(in_ports)
+    }
+}
+
 /// RFC 4787 5.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filtering {
@@ -119,6 +187,8 @@ pub enum Filtering {
     EndpointIndependent,
     /// Only addresses that the binding has a session with.
     AddressDependent,
+    /// Only addresses and ports that the binding has a session with.
+    AddressAndPortDependent,
 }
 
 /// The outer source of an ICMP error translated from IPv4.
@@ -161,8 +231,12 @@ pub struct Timeouts {
     pub udp_ms: u32,
     /// TCP_EST: an established connection without packets.
     pub tcp_established_ms: u32,
-    /// TCP_TRANS: a connection that opens or closes.
+    /// TCP_TRANS: a connection that was reset, or whose endpoints were asked with a probe.
     pub tcp_transitory_ms: u32,
+    /// TCP_TRANS of a connection that opens (RFC 7857 2.1).
+    pub tcp_partial_open_ms: u32,
+    /// TCP_TRANS of a connection that both sides have closed (RFC 7857 2.1).
+    pub tcp_closing_ms: u32,
     /// TCP_INCOMING_SYN: how long an unsolicited SYN is held.
     pub tcp_incoming_syn_ms: u32,
     /// ICMP_DEFAULT.
@@ -177,6 +251,8 @@ impl Default for Timeouts {
             udp_ms: 300_000,
             tcp_established_ms: 7_440_000,
             tcp_transitory_ms: 240_000,
+            tcp_partial_open_ms: 240_000,
+            tcp_closing_ms: 240_000,
             tcp_incoming_syn_ms: 6_000,
             icmp_ms: 60_000,
             fragment_ms: 2_000,
@@ -467,8 +543,12 @@ pub struct IcmpPolicy {
 impl Default for IcmpPolicy {
     fn default() -> Self {
         // What scanners from outside would have sent back, and what tells them which ports are bound.
-        let suppressed =
-            [DropReason::NoBib, DropReason::AddressDependentFilter, DropReason::ExternalSynPolicy];
+        let suppressed = [
+            DropReason::NoBib,
+            DropReason::AddressDependentFilter,
+            DropReason::AddressPortDependentFilter,
+            DropReason::ExternalSynPolicy,
+        ];
         IcmpPolicy {
             rate: 1_000,
             burst: 200,

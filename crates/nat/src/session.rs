@@ -269,6 +269,14 @@ impl Session {
         Tick(self.expires)
     }
 
+    /// Brings the end of life forward to that of another session, if that comes first.
+    pub(crate) fn live_no_longer_than(&mut self, other: &Session) {
+        if self.expires().has_come(other.expires()) {
+            return;
+        }
+        self.expires = other.expires;
+    }
+
     /// Sets the end of life; the line is written only where it changes.
     #[inline]
     pub(crate) fn live_until(&mut self, tick: Tick) {
@@ -286,6 +294,7 @@ pub(crate) mod key {
     const BINDING: u64 = 2 << 32;
     const PEER: u64 = 3 << 32;
     const SUBSCRIBER: u64 = 4 << 32;
+    const PAIR: u64 = 5 << 32;
 
     #[inline(always)]
     fn hash(hasher: &Hasher64, inside: &Inside, remote: Endpoint4, what: u64) -> u64 {
@@ -304,6 +313,12 @@ pub(crate) mod key {
     #[inline]
     pub(crate) fn binding(hasher: &Hasher64, inside: &Inside) -> u64 {
         hash(hasher, inside, (Ipv4Addr::UNSPECIFIED, 0), BINDING)
+    }
+
+    /// Of two addresses outside and a protocol.
+    pub(crate) fn pair(hasher: &Hasher64, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
+        let addresses = u64::from(u32::from(outside)) << 32 | u64::from(u32::from(remote));
+        hasher.hash4([addresses, 0, 0, PAIR | transport as u64])
     }
 
     /// Of a subscriber: which address of a pool it begins with.

@@ -6,7 +6,7 @@ use crate::emit::Emit;
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::ident::Idents;
-use crate::nat64::fragments::Memo;
+use crate::stateful::fragments::Memo;
 use crate::syn_store::SynStore;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::DropReason;
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     /// Errors made here that are not to be sent.
     pub(crate) suppressed: [bool; DropReason::COUNT],
     /// Codes of the errors that tell of a quota, for IPv6 and IPv4 packets.
-    pub(crate) quota_codes: [u8; 2],
+    pub(crate) quota_codes: [u8; Direction::COUNT],
     pub(crate) counters: Counters,
     pub(crate) emit: Emit,
 }

@@ -17,6 +17,8 @@ pub enum Step {
     },
     /// A copy is kept; the packet itself is no longer needed.
     Held,
+    /// Not for the translator: it is as it was.
+    Pass,
     /// An echo request to the translator itself became its reply.
     Echo,
     /// Dropped after its bytes were changed: nothing may be answered. Only what cannot be known before

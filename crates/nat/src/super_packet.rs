@@ -84,7 +84,7 @@ impl Core {
             Step::Forward { whole: Whole::Split(max), .. } if is_first => emit.cut(datagram, max)?,
             Step::Forward { whole: Whole::Split(max), .. } => emit.push_cut(datagram, max)?,
             Step::Lost(reason) => return Err(reason),
-            Step::Held | Step::Echo => return Err(DropReason::Unfragmentable),
+            Step::Held | Step::Echo | Step::Pass => return Err(DropReason::Unfragmentable),
         };
         self.shared.counters.fragments_made += made;
         Ok(())

@@ -4,12 +4,12 @@
 //! found them, or a packet has.
 
 use crate::counters::Direction;
-use crate::nat64::Nat64;
-use crate::nat64::fragments::settle_ended;
 use crate::plan::Transport;
 use crate::probe;
 use crate::session::{RecordId, Tick};
 use crate::shared::Shared;
+use crate::stateful::fragments::settle_ended;
+use crate::stateful::{Instance, Instances};
 use crate::tcp_fsm::{OnTimeout, on_timeout};
 use crate::time::Instant;
 use gatun_wire::icmp_error::{self, Message};
@@ -35,8 +35,8 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    pub(crate) fn run(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, budget: usize) -> u32 {
-        self.sessions(nat64, sh, now, budget);
+    pub(crate) fn run(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, budget: usize) -> u32 {
+        self.sessions(nats, sh, now, budget);
         expire_syns(sh, now, budget);
         self.fragments(sh, now, budget);
         let ports_wait = sh.tables.expire_ports(budget);
@@ -59,7 +59,7 @@ impl Sweep {
         settle_ended(sh);
     }
 
-    fn sessions(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, budget: usize) {
+    fn sessions(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, budget: usize) {
         let records = u64::from(sh.tables.high()) - 1;
         if records == 0 || sh.tables.session_count() == 0 || now < self.done {
             self.done = now;
@@ -74,7 +74,7 @@ impl Sweep {
         let mut left = looked_at as usize;
         while left > 0 {
             let group = left.min(GROUP);
-            if !self.group(nat64, sh, now, group) {
+            if !self.group(nats, sh, now, group) {
                 return;
             }
             left -= group;
@@ -83,7 +83,7 @@ impl Sweep {
 
     /// Looks at the next few records: first asks for the memory that their ends will touch, so that the
     /// misses overlap. `false` where the buffers for emitted packets are used up.
-    fn group(&mut self, nat64: &[Nat64], sh: &mut Shared, now: Instant, records: usize) -> bool {
+    fn group(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, records: usize) -> bool {
         let tick = Tick::at(now);
         let before = self.cursor;
         let next = |cursor, sh: &Shared| if cursor >= sh.tables.high() - 1 { 1 } else { cursor + 1 };
@@ -104,7 +104,7 @@ impl Sweep {
                 if !sh.emit.has_room() {
                     return false;
                 }
-                end_of_life(nat64, sh, id, now);
+                end_of_life(nats, sh, id, now);
             }
             self.cursor = id;
         }
@@ -114,19 +114,21 @@ impl Sweep {
 
 /// A session's time is up.
 #[cold]
-fn end_of_life(nat64: &[Nat64], sh: &mut Shared, id: RecordId, now: Instant) {
+fn end_of_life(nats: Instances<'_>, sh: &mut Shared, id: RecordId, now: Instant) {
     let session = *sh.tables.get(id);
     let probed = session.transport() == Transport::Tcp && on_timeout(session.tcp_state()) == OnTimeout::Probe;
-    match nat64.get(usize::from(session.instance)) {
-        Some(nat) if probed => {
-            let packet = probe::to_inside(&session, *nat.prefix(session.pool6));
-            if sh.emit.push(&packet, &[]).is_ok() {
-                sh.counters.probes_sent += 1;
-            }
-            nat.after_probe(sh.tables.get_mut(id), now);
-        }
-        _ => sh.tables.close(id),
+    let Some(instance) = nats.get(session.instance).filter(|_| probed) else {
+        sh.tables.close(id);
+        return;
+    };
+    let sent = match instance {
+        Instance::Nat64(nat) => sh.emit.push(&probe::to_inside6(&session, *nat.prefix(session.pool6)), &[]),
+        Instance::Nat44(_) => sh.emit.push(&probe::to_inside4(&session), &[]),
+    };
+    if sent.is_ok() {
+        sh.counters.probes_sent += 1;
     }
+    instance.policy().after_probe(sh.tables.get_mut(id), now);
 }
 
 /// RFC 6146 3.5.2.2, RFC 5382 REQ-4: SYNs that nobody inside answered in time are answered now.

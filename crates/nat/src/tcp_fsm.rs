@@ -1,5 +1,7 @@
 //! The TCP state machine of RFC 6146 3.5.2.2, as pure functions.
 //!
+//! NAT44 uses the same machine: V6 stands for its inside, V4 for its outside.
+//!
 //! CLOSED has no variant: it is the absence of a session. [`open`] leaves it, and [`on_timeout`] says how
 //! a state ends. State and lifetime are separate results, because RFC 6146 changes either without the other.
 
@@ -56,6 +58,10 @@ pub enum Lifetime {
     Keep,
     /// It is set to TCP_EST.
     Established,
+    /// It is set to TCP_TRANS, or what is set for connections that open (RFC 7857 2.1).
+    PartialOpen,
+    /// It is set to TCP_TRANS, or what is set for connections that both sides have closed (RFC 7857 2.1).
+    Closing,
     /// It is set to TCP_TRANS.
     Transitory,
     /// It is set to TCP_INCOMING_SYN.
@@ -120,9 +126,9 @@ pub const fn classify_existing(flags: u8) -> Segment {
 pub const fn open(side: Side) -> (TcpState, Lifetime) {
     match side {
         // "V6 SYN: ... The state of the session is moved to V6 INIT", lifetime TCP_TRANS.
-        Side::V6 => (TcpState::V6Init, Lifetime::Transitory),
+        Side::V6 => (TcpState::V6Init, Lifetime::PartialOpen),
         // "V4 SYN: ... The state is moved to V4 INIT", lifetime TCP_TRANS.
-        Side::V4 => (TcpState::V4Init, Lifetime::Transitory),
+        Side::V4 => (TcpState::V4Init, Lifetime::PartialOpen),
     }
 }
 
@@ -147,7 +153,7 @@ pub const fn step(
         // V6 INIT: "If a V4 SYN is received (with or without the ACK flag set) ... ESTABLISHED."
         (V6Init, V4, Syn) => (Established, Lifetime::Established),
         // "If a V6 SYN packet is received ... lifetime ... at least TCP_TRANS. The state remains unchanged."
-        (V6Init, V6, Syn) => (V6Init, Lifetime::Transitory),
+        (V6Init, V6, Syn) => (V6Init, Lifetime::PartialOpen),
         // "If the packet is other than V4 SYN or V6 SYN ... The state remains unchanged."
         (V6Init, V6 | V4, Fin | Rst | Other) => (V6Init, Lifetime::Keep),
 
@@ -161,7 +167,7 @@ pub const fn step(
         (Established, V4 | V6, Syn | Other) => (Established, Lifetime::Established),
 
         // V4 FIN RCV: "If a V6 FIN packet is received ... TCP_TRANS ... moved to V4 FIN + V6 FIN RCV."
-        (V4FinRcv, V6, Fin) => (V4FinV6FinRcv, Lifetime::Transitory),
+        (V4FinRcv, V6, Fin) => (V4FinV6FinRcv, Lifetime::Closing),
         // Deviates where asked to (A61-42): RFC 6146 gives a session that was reset here TCP_EST.
         (V4FinRcv | V6FinRcv, V4 | V6, Rst) if rst_during_fin => (Trans, Lifetime::Transitory),
         // "If any packet other than the V6 FIN is received ... at least TCP_EST. ... unchanged."
@@ -169,7 +175,7 @@ pub const fn step(
         (V4FinRcv, V4, Syn | Fin | Rst | Other) => (V4FinRcv, Lifetime::Established),
 
         // V6 FIN RCV: "If a V4 FIN packet is received ... TCP_TRANS ... moved to V4 FIN + V6 FIN RCV."
-        (V6FinRcv, V4, Fin) => (V4FinV6FinRcv, Lifetime::Transitory),
+        (V6FinRcv, V4, Fin) => (V4FinV6FinRcv, Lifetime::Closing),
         // "If any packet other than the V4 FIN is received ... at least TCP_EST. ... unchanged."
         (V6FinRcv, V4, Syn | Rst | Other) => (V6FinRcv, Lifetime::Established),
         (V6FinRcv, V6, Syn | Fin | Rst | Other) => (V6FinRcv, Lifetime::Established),
@@ -258,6 +264,8 @@ mod diagram {
         match l {
             Lifetime::Keep => "lifetime kept",
             Lifetime::Established => "TCP_EST",
+            Lifetime::PartialOpen => "TCP_TRANS (partial open)",
+            Lifetime::Closing => "TCP_TRANS (closing)",
             Lifetime::Transitory => "TCP_TRANS",
             Lifetime::IncomingSyn => "TCP_INCOMING_SYN",
         }
@@ -337,8 +345,8 @@ mod tests {
     // proves: T61-CLOSED
     #[test]
     fn a_syn_opens_into_its_sides_init_state() {
-        assert_eq!(open(Side::V6), (S::V6Init, L::Transitory));
-        assert_eq!(open(Side::V4), (S::V4Init, L::Transitory));
+        assert_eq!(open(Side::V6), (S::V6Init, L::PartialOpen));
+        assert_eq!(open(Side::V4), (S::V4Init, L::PartialOpen));
     }
 
     // proves: T61-V4_INIT
@@ -355,7 +363,7 @@ mod tests {
     fn v6_init_is_left_by_a_v4_syn_alone_and_another_v6_syn_renews_it() {
         let stay = (S::V6Init, L::Keep);
         let est = (S::Established, L::Established);
-        assert_eq!(row(S::V6Init), [(S::V6Init, L::Transitory), stay, stay, stay, est, stay, stay, stay]);
+        assert_eq!(row(S::V6Init), [(S::V6Init, L::PartialOpen), stay, stay, stay, est, stay, stay, stay]);
         assert_eq!(on_timeout(S::V6Init), OnTimeout::Delete);
     }
 
@@ -374,7 +382,7 @@ mod tests {
     #[test]
     fn v4_fin_rcv_waits_for_the_v6_fin() {
         let renew = (S::V4FinRcv, L::Established);
-        let both = (S::V4FinV6FinRcv, L::Transitory);
+        let both = (S::V4FinV6FinRcv, L::Closing);
         assert_eq!(row(S::V4FinRcv), [renew, both, renew, renew, renew, renew, renew, renew]);
         assert_eq!(on_timeout(S::V4FinRcv), OnTimeout::Delete);
     }
@@ -383,7 +391,7 @@ mod tests {
     #[test]
     fn v6_fin_rcv_waits_for_the_v4_fin() {
         let renew = (S::V6FinRcv, L::Established);
-        let both = (S::V4FinV6FinRcv, L::Transitory);
+        let both = (S::V4FinV6FinRcv, L::Closing);
         assert_eq!(row(S::V6FinRcv), [renew, renew, renew, renew, renew, both, renew, renew]);
         assert_eq!(on_timeout(S::V6FinRcv), OnTimeout::Delete);
     }

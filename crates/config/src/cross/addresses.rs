@@ -122,6 +122,50 @@ pub(super) fn own_addresses(
     (own4, own6)
 }
 
+/// Inside networks of NAT44 (RFC 4787 REQ-7): a packet's source says whose it is, so no address is inside of
+/// two instances, nor inside and public at once.
+pub(super) fn check_inside(read: &Sections, own4: Option<Ipv4Addr>, problems: &mut Problems) {
+    let mut all: Vec<_> = read.nat44.iter().flat_map(|i| &i.inside).collect();
+    all.sort_by_key(|net| net.span().start);
+    all.sort_by_key(|net| *net.get_ref());
+    let mut outer: Option<&Spanned<Net4>> = None;
+    for net in all {
+        match outer {
+            Some(outer) if outer.get_ref().contains(net.get_ref().addr) => {
+                let (at, other) = in_file_order(outer, net);
+                let what = format!("the inside network {} overlaps {}", show(at), show(other));
+                problems.error(at.span(), what, "write each network once, in one instance");
+            }
+            _ => outer = Some(net),
+        }
+    }
+    for net in read.nat44.iter().flat_map(|i| &i.inside) {
+        let within = |a: Ipv4Addr| net.get_ref().contains(a);
+        let ranges = read.pools.iter().flat_map(|pool| &pool.ranges).map(Spanned::get_ref);
+        if let Some(r) = ranges
+            .into_iter()
+            .find(|r| within(r.first) || (r.first <= net.get_ref().addr && net.get_ref().addr <= r.last))
+        {
+            let what = format!("the inside network {} overlaps the pool's {}-{}", show(net), r.first, r.last);
+            problems.error(net.span(), what, "an address is private or public: take it out of one of them");
+        }
+        let mapped = read.siit.iter().flat_map(|i| &i.eamt).map(|e| e.eam.v4);
+        if let Some(v4) = mapped.into_iter().find(|v4| within(v4.addr) || v4.contains(net.get_ref().addr)) {
+            let what =
+                format!("the inside network {} overlaps the mapping of {}/{}", show(net), v4.addr, v4.len);
+            problems.error(net.span(), what, "take the address out of one of them");
+        }
+        if own4.is_some_and(within) {
+            let what = format!("`own4` lies in the inside network {}", show(net));
+            problems.error(net.span(), what, "write another `own4`, for example one of the pool's addresses");
+        }
+    }
+}
+
+fn show(net: &Spanned<Net4>) -> String {
+    format!("{}/{}", net.get_ref().addr, net.get_ref().len)
+}
+
 /// What the kernel has as an address never reaches the translator.
 pub(super) fn check_ports(
     read: &Sections,

@@ -5,8 +5,8 @@ use crate::reader::nearest;
 use crate::sections::Sections;
 use crate::sections::nat64::RawBinding;
 use crate::sections::pool::RawPool;
-use gatun_nat::plan::{Pool4, PoolRange};
-use std::collections::HashMap;
+use gatun_nat::plan::{Pool4, PoolRange, StaticBinding};
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use toml::Spanned;
 
@@ -42,22 +42,18 @@ fn show(range: &PoolRange) -> String {
 
 /// Which pool each stateful instance uses.
 pub(super) fn resolve(read: &Sections, names: &[String], problems: &mut Problems) -> Vec<Option<usize>> {
-    let mut user: HashMap<usize, usize> = HashMap::new();
+    let of64 = read.nat64.iter().map(|i| (&i.pool, &i.span));
+    let mut used = HashSet::new();
     let mut pools = Vec::new();
-    for (at, instance) in read.nat64.iter().enumerate() {
-        let span = instance.pool.as_ref().map_or(instance.span.clone(), Spanned::span);
-        let pool = match &instance.pool {
+    for (written, span) in of64.chain(read.nat44.iter().map(|i| (&i.pool, &i.span))) {
+        let span = written.as_ref().map_or(span.clone(), Spanned::span);
+        let pool = match written {
             Some(name) => names.iter().position(|known| known == name.get_ref()),
             None => (names.len() == 1).then_some(0),
         };
-        match (pool, &instance.pool) {
+        match (pool, written) {
             (Some(pool), _) => {
-                if user.insert(pool, at).is_some() {
-                    let what = format!("the pool \"{}\" is used by another instance already", names[pool]);
-                    let instead = "give each instance a pool of its own; two pools may have the same \
-                                   addresses where their `ports` differ";
-                    problems.error(span, what, instead);
-                }
+                used.insert(pool);
             }
             (None, Some(name)) => {
                 let what = format!("there is no pool \"{}\"", name.get_ref());
@@ -74,13 +70,13 @@ pub(super) fn resolve(read: &Sections, names: &[String], problems: &mut Problems
         }
         pools.push(pool);
     }
-    for (at, pool) in read.pools.iter().enumerate().filter(|(at, _)| !user.contains_key(at)) {
+    for (at, pool) in read.pools.iter().enumerate().filter(|(at, _)| !used.contains(at)) {
         if problems.errors() == 0 {
             let what = format!("no instance uses the pool \"{}\"", names[at]);
             problems.warn(
                 pool.span.clone(),
                 what,
-                format!("write `pool = \"{}\"` in a [[nat64]]", names[at]),
+                format!("write `pool = \"{}\"` in a [[nat64]] or [[nat44]]", names[at]),
             );
         }
     }
@@ -112,16 +108,18 @@ pub(super) fn build(
     };
     let mut pools: Vec<Pool4> = read.pools.iter().zip(names).map(build).collect();
     let mut taken = HashMap::new();
-    for (instance, pool) in read.nat64.iter().zip(pool_of) {
+    let of64 = read.nat64.iter().map(|i| &i.static_bindings);
+    let statics = of64.chain(read.nat44.iter().map(|i| &i.static_bindings));
+    for (static_bindings, pool) in statics.zip(pool_of) {
         let Some(at) = *pool else { continue };
         let mut inside_taken = HashMap::new();
-        for binding in &instance.static_bindings {
+        for binding in static_bindings {
             let b = &binding.binding;
             if taken.insert((b.transport, b.outside), ()).is_some() {
                 let what = format!("{}:{} is bound already", b.outside.0, b.outside.1);
                 problems.error(binding.outside_span.clone(), what, "give each binding its own outside port");
             } else if inside_taken.insert((b.transport, b.inside), ()).is_some() {
-                let what = format!("[{}]:{} is bound already", b.inside.0, b.inside.1);
+                let what = format!("{} is bound already", inside_end(b));
                 let instead = "an inside port has one outside port (RFC 6146 3.1): take one of the two out";
                 problems.error(binding.inside_span.clone(), what, instead);
             } else if !read.pools[at].broken {
@@ -130,6 +128,14 @@ pub(super) fn build(
         }
     }
     pools
+}
+
+/// An inside end as it was written.
+fn inside_end(b: &StaticBinding) -> String {
+    match b.inside.0.to_ipv4_mapped() {
+        Some(v4) => format!("{v4}:{}", b.inside.1),
+        None => format!("[{}]:{}", b.inside.0, b.inside.1),
+    }
 }
 
 /// Sees that the pool has a binding's outside port.

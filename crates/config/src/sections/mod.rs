@@ -3,6 +3,7 @@
 pub(crate) mod allocation;
 pub(crate) mod eam;
 pub(crate) mod events;
+pub(crate) mod nat44;
 pub(crate) mod nat64;
 pub(crate) mod pool;
 pub(crate) mod port;
@@ -24,6 +25,7 @@ pub(crate) struct Sections {
     pub(crate) ports: Vec<port::RawPort>,
     pub(crate) pools: Vec<pool::RawPool>,
     pub(crate) nat64: Vec<nat64::RawNat64>,
+    pub(crate) nat44: Vec<nat44::RawNat44>,
     pub(crate) siit: Vec<siit::RawSiit>,
     pub(crate) translator: translator::Translator,
     pub(crate) limits: Limits,
@@ -49,6 +51,10 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
         .iter()
         .map(|t| nat64::read(t, translator.settings, timeouts, problems))
         .collect();
+    let nat44 = each("nat44", "[[nat44]]", problems)
+        .iter()
+        .map(|t| nat44::read(t, translator.settings, timeouts, problems))
+        .collect();
     let siit = each("siit", "[[siit]]", problems)
         .iter()
         .map(|t| siit::read(t, translator.settings, lists, directory, problems))
@@ -56,7 +62,7 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));
     let events = file.table("events", problems).and_then(|t| events::read(&t, problems));
-    Sections { ports, pools, nat64, siit, translator, limits, icmp, events }
+    Sections { ports, pools, nat64, nat44, siit, translator, limits, icmp, events }
 }
 
 fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
@@ -99,10 +105,16 @@ pub(crate) fn read_timeouts(table: &Table<'_>, defaults: Timeouts, problems: &mu
         }
         ms
     };
+    // The others follow it where they are not written.
+    let transitory = or("tcp_transitory", defaults.tcp_transitory_ms, 240_000, "RFC 5382 REQ-5");
+    let follows = |default| if table.node("tcp_transitory").is_some() { transitory } else { default };
+    let (opening, closing) = (follows(defaults.tcp_partial_open_ms), follows(defaults.tcp_closing_ms));
     Timeouts {
         udp_ms: or("udp", defaults.udp_ms, 120_000, "RFC 4787 REQ-5"),
         tcp_established_ms: or("tcp_established", defaults.tcp_established_ms, 7_440_000, "RFC 5382 REQ-5"),
-        tcp_transitory_ms: or("tcp_transitory", defaults.tcp_transitory_ms, 240_000, "RFC 5382 REQ-5"),
+        tcp_transitory_ms: transitory,
+        tcp_partial_open_ms: or("tcp_partial_open", opening, 240_000, "RFC 7857 2.1"),
+        tcp_closing_ms: or("tcp_closing", closing, 240_000, "RFC 7857 2.1"),
         tcp_incoming_syn_ms: or("tcp_incoming_syn", defaults.tcp_incoming_syn_ms, 6_000, "RFC 5382 REQ-4"),
         icmp_ms: or("icmp", defaults.icmp_ms, 60_000, "RFC 5508 REQ-2"),
         fragment_ms: or("fragment", defaults.fragment_ms, 2_000, "RFC 6146 3.4"),

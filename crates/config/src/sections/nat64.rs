@@ -104,7 +104,11 @@ fn read_binding(table: &Table<'_>, problems: &mut Problems) -> Option<RawBinding
 }
 
 /// Port 0 is no port; identifier 0 is an identifier.
-fn check_port_zero(table: &Table<'_>, binding: &StaticBinding, problems: &mut Problems) -> Option<()> {
+pub(super) fn check_port_zero(
+    table: &Table<'_>,
+    binding: &StaticBinding,
+    problems: &mut Problems,
+) -> Option<()> {
     if binding.transport == Transport::Icmp {
         return Some(());
     }

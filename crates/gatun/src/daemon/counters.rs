@@ -48,6 +48,7 @@ fn packets(snapshot: &Snapshot) -> Table {
     row("received", engine.rx);
     row("forwarded, IPv6 to IPv4", engine.translated[Direction::SixToFour as usize]);
     row("forwarded, IPv4 to IPv6", engine.translated[Direction::FourToSix as usize]);
+    row("forwarded, IPv4 to IPv4", engine.translated[Direction::FourToFour as usize]);
     row("of these turned round inside", engine.hairpinned);
     row("answered", engine.replied);
     row("not for the translator", engine.passed);
@@ -66,18 +67,18 @@ fn packets(snapshot: &Snapshot) -> Table {
 }
 
 fn drops(snapshot: &Snapshot) -> Table {
-    let mut table = table(["reason", "6to4", "4to6", "what it means"]);
+    let mut table = table(["reason", "6to4", "4to6", "4to4", "what it means"]);
     for &reason in DropReason::ALL {
-        let [six, four] =
-            snapshot.engine.drops.each_ref().map(|by_reason| by_reason[reason as usize].packets);
-        if six + four > 0 {
-            table.add_row([reason.name(), &group(six), &group(four), reason.help()]);
+        let packets = snapshot.engine.drops.each_ref().map(|by_reason| by_reason[reason as usize].packets);
+        if packets.iter().any(|n| *n > 0) {
+            let [six, four, private] = packets.map(group);
+            table.add_row([reason.name(), &six, &four, &private, reason.help()]);
         }
     }
     let device = &snapshot.backend;
     let mut plain = |name: &str, n: u64, help: &str| {
         if n > 0 {
-            table.add_row([name, &group(n), "", help]);
+            table.add_row([name, &group(n), "", "", help]);
         }
     };
     for &reason in RxError::ALL {
@@ -105,8 +106,9 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     }
     table.set_header(header);
     for (index, name) in header.iter().enumerate() {
-        if let Some(column) =
-            table.column_mut(index).filter(|_| matches!(*name, "packets" | "bytes" | "6to4" | "4to6"))
+        if let Some(column) = table
+            .column_mut(index)
+            .filter(|_| matches!(*name, "packets" | "bytes" | "6to4" | "4to6" | "4to4"))
         {
             column.set_cell_alignment(CellAlignment::Right);
         }

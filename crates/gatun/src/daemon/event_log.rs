@@ -71,8 +71,9 @@ struct Names {
 
 impl Names {
     fn of(plan: &Plan) -> Names {
+        let of64 = plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len));
         Names {
-            instances: plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len)).collect(),
+            instances: of64.chain(plan.nat44.iter().map(|n| (n.name.clone(), n.subscriber_len))).collect(),
             pools: plan.pools.iter().map(|p| p.name.clone()).collect(),
         }
     }
@@ -88,7 +89,7 @@ impl Names {
     fn subscriber(&self, event: &Event) -> String {
         let len = self.instances.get(usize::from(event.instance)).map_or(128, |(_, len)| *len);
         match event.inside().to_ipv4_mapped() {
-            Some(v4) => format!("{v4}/32"),
+            Some(v4) => format!("{v4}/{}", len.min(32)),
             None => format!("{}/{len}", event.inside()),
         }
     }

@@ -321,7 +321,7 @@ fn datagrams_that_differ_in_any_part_of_the_key_are_apart() {
     others.push(keyed(|k| k.dst += 1));
     others.push(keyed(|k| k.proto = 6));
     others.push(keyed(|k| k.instance = 1));
-    others.push(keyed(|k| k.v6 = true));
+    others.push(keyed(|k| k.direction = Direction::SixToFour));
     let mut table = table(|_| ());
     assert_eq!(base.later(&mut table, NOW), Later::Held);
     for (n, other) in others.iter().enumerate() {

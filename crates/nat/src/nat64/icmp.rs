@@ -1,27 +1,28 @@
 //! ICMP errors (RFC 6146 3.4, 3.5.3, 3.6; RFC 5508 4): found by the packet inside them. They change no
 //! state and extend no life.
 
-use super::four_to_six::From4;
-use super::hairpin::inner_settings;
-use super::{From6, Nat64, Query};
-use crate::bib::Place;
-use crate::plan::{IcmpErrorSource, Transport};
+use super::{From6, Nat64};
+use crate::plan::IcmpErrorSource;
 use crate::session::{Endpoint4, RecordId};
 use crate::shared::Shared;
 use crate::special;
+use crate::stateful::hairpin::inner_settings;
+use crate::stateful::icmp::{receiver, sender_port, turn};
+use crate::stateful::inbound::FromOutside;
+use crate::stateful::{Instances, Query, query};
 use crate::step::Step;
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::{icmp_4to6, icmp_6to4};
-use gatun_wire::{DropReason, Ipv4View, L4, Packet, Ports, To4, To6, Whole};
+use gatun_wire::{DropReason, L4, Packet, To4, To6, Whole};
 
 /// An error from inside, about a packet from outside.
 pub(crate) fn six_to_four(
-    nats: &[Nat64],
+    nats: Instances<'_>,
     sh: &mut Shared,
     packet: &mut Packet<'_>,
     from: &From6,
 ) -> Result<Step, DropReason> {
-    let nat = nats.get(usize::from(from.instance)).ok_or(DropReason::IcmpErrorNoState)?;
+    let nat = nats.nat64(from.instance).ok_or(DropReason::IcmpErrorNoState)?;
     nat.check_origin(from.view.src)?;
     let embedded = icmp_6to4::embedded(packet.bytes(), &from.view)?;
     // Inside it is a packet that we sent: from a prefix to the inside host.
@@ -33,7 +34,7 @@ pub(crate) fn six_to_four(
     let primary = sh.tables.binding_of(&inside).ok_or(DropReason::IcmpErrorNoState)?;
     let outside = sh.tables.get(primary).outside();
 
-    let ports = ports(query.transport, query.src_port, outside.1, outside.1);
+    let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
     let dst = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
     // An error goes to whoever sent what it is about (RFC 4443 2.2).
@@ -50,67 +51,22 @@ pub(crate) fn six_to_four(
     if from.view.hop_limit <= 2 {
         return Err(DropReason::TtlExceeded);
     }
-    let echo = query.transport == Transport::Icmp;
-    let sender = (remote, if echo { outside.1 } else { query.src_port });
-    let back = sender_inside(nats, sh, place, sender, outside.0, &query)?;
+    let sender = (place, sender_port(&query, outside));
+    let back = receiver(nats, sh, sender, query.transport, outside.0)?;
     let settings = inner_settings(settings);
     icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
-    Ok(match turn(packet, &back, &settings) {
+    Ok(match turn(packet, &back) {
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
         Err(reason) => Step::Lost(reason),
     })
 }
 
-/// The addresses of an error's IPv6 form: its own, and those of the packet inside it.
-struct Inward {
-    src: Ipv6Addr,
-    dst: Ipv6Addr,
-    about_dst: Ipv6Addr,
-    ports: Ports,
-}
-
-/// Where an error goes that turned out to be about a packet of an inside host: `sender` is that host's
-/// outside address and port, `peer` the outside address of the host that sent the error.
-fn sender_inside(
-    nats: &[Nat64],
-    sh: &Shared,
-    place: Place,
-    sender: Endpoint4,
-    peer: Ipv4Addr,
-    query: &Query,
-) -> Result<Inward, DropReason> {
-    let primary =
-        sh.tables.binding_at(place, query.transport, sender.1).ok_or(DropReason::IcmpErrorNoState)?;
-    let p = sh.tables.get(primary);
-    let nat = nats.get(usize::from(p.instance)).ok_or(DropReason::IcmpErrorNoState)?;
-    let peer6 = nat.prefix(p.pool6).embed(peer);
-    Ok(Inward {
-        src: peer6,
-        dst: p.inside_addr(),
-        about_dst: peer6,
-        ports: ports(query.transport, p.inside_port(), 0, p.inside_port()),
-    })
-}
-
-/// The second half of a hairpinned error: IPv4 only between two lines of code, back to IPv6.
-fn turn(packet: &mut Packet<'_>, back: &Inward, settings: &gatun_wire::Settings) -> Result<(), DropReason> {
-    let view = Ipv4View::parse(packet.bytes())?;
-    let embedded = icmp_4to6::embedded(packet.bytes(), &view)?;
-    let about = embedded.view;
-    let ports = match (back.ports, Query::of(embedded.l4, true)) {
-        (Ports::Set { src, .. }, Some(query)) => Ports::Set { src, dst: query.dst_port },
-        (other, _) => other,
-    };
-    let inner = To6::new((about.src, about.dst), (back.dst, back.about_dst), ports);
-    icmp_4to6::translate(packet, &view, &embedded, (back.src, back.dst), &inner, settings)
-}
-
 /// An error from outside, about a packet from inside.
 pub(crate) fn four_to_six(
-    nats: &[Nat64],
+    nats: Instances<'_>,
     sh: &mut Shared,
     packet: &mut Packet<'_>,
-    from: &From4,
+    from: &FromOutside,
 ) -> Result<Step, DropReason> {
     let embedded = icmp_4to6::embedded(packet.bytes(), &from.view)?;
     // Inside it is a packet that we sent: from a pool address to the remote host.
@@ -120,10 +76,10 @@ pub(crate) fn four_to_six(
     let primary =
         sh.tables.binding_at(place, query.transport, query.src_port).ok_or(DropReason::IcmpErrorNoState)?;
     let (p, pool6) = binding_and_prefix(sh, primary, (about.dst, query.dst_port));
-    let nat = nats.get(usize::from(p.instance)).ok_or(DropReason::IcmpErrorNoState)?;
+    let nat = nats.nat64(p.instance).ok_or(DropReason::IcmpErrorNoState)?;
     let prefix = nat.prefix(pool6);
     let remote6 = prefix.embed(about.dst);
-    let ports = ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
+    let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
     let inner = To6::new((about.src, about.dst), (p.inside_addr(), remote6), ports);
     let src = match nat.icmp_error_source {
         IcmpErrorSource::Router if nat.can_stand_for(pool6, from.view.src) => prefix.embed(from.view.src),
@@ -139,14 +95,6 @@ fn binding_and_prefix(sh: &Shared, primary: RecordId, remote: Endpoint4) -> (cra
     let p = *sh.tables.get(primary);
     let session = sh.tables.session_of_binding(primary, remote);
     (p, session.map_or(p.pool6, |id| sh.tables.get(id).pool6))
-}
-
-/// Ports of the packet inside an error.
-fn ports(transport: Transport, src: u16, dst: u16, echo_id: u16) -> Ports {
-    match transport {
-        Transport::Icmp => Ports::EchoId(echo_id),
-        _ => Ports::Set { src, dst },
-    }
 }
 
 impl Nat64 {

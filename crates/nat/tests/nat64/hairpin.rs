@@ -70,7 +70,8 @@ fn tcp_opens_through_a_hairpin_behind_every_prefix_length() {
 // proves: A61-63, A61-41, R53-2, R53-8
 #[test]
 fn tcp_opens_simultaneously_through_a_hairpin() {
-    for filtering in [Filtering::EndpointIndependent, Filtering::AddressDependent] {
+    use Filtering::*;
+    for filtering in [EndpointIndependent, AddressDependent, AddressAndPortDependent] {
         let mut plan = plan_with(POOL6);
         plan.nat64[0].filtering = filtering;
         let mut bed = Bed::new(&plan);
@@ -80,8 +81,9 @@ fn tcp_opens_simultaneously_through_a_hairpin() {
         // Under address-dependent filtering the first one is not let in, silently, and opens the way.
         let first = bed.send(&tcp6(A, 1111, &t6, b, "S", b""));
         let expected = match filtering {
-            Filtering::EndpointIndependent => Verdict::Forward,
-            Filtering::AddressDependent => Verdict::Drop(DropReason::AddressDependentFilter),
+            EndpointIndependent => Verdict::Forward,
+            AddressDependent => Verdict::Drop(DropReason::AddressDependentFilter),
+            AddressAndPortDependent => Verdict::Drop(DropReason::AddressPortDependentFilter),
         };
         assert_eq!(first.verdict, expected);
         bed.through(&tcp6(B, 2222, &t6, a, "S", b""));

@@ -307,13 +307,16 @@ fn either_side_may_open_close_halves_and_open_again() {
     Line::play(&plan, "6S 4RA +1 6S 4SA 6A 4PA");
 }
 
-// proves: R53-5
+// proves: R53-5, R78-1
 #[test]
 fn the_times_are_settings() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].timeouts.tcp_established_ms = 600_000;
     plan.nat64[0].timeouts.tcp_transitory_ms = 30_000;
-    ends_after_with(&plan, "6S", 30, 0);
+    plan.nat64[0].timeouts.tcp_partial_open_ms = 40_000;
+    plan.nat64[0].timeouts.tcp_closing_ms = 50_000;
+    ends_after_with(&plan, "6S", 40, 0);
     ends_after_with(&plan, "6S 4SA 6A", 630, 1);
-    ends_after_with(&plan, "6S 4SA 6A 6FA 4FA", 30, 0);
+    ends_after_with(&plan, "6S 4SA 6A 4R", 30, 0);
+    ends_after_with(&plan, "6S 4SA 6A 6FA 4FA", 50, 0);
 }

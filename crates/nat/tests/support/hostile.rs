@@ -23,6 +23,7 @@ const MAPPED: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x200, 0, 0, 0, 0, 0);
 const STATEFUL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0);
 const STATELESS6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x46, 0, 0, 0, 0, 0);
 const POOL4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 0);
+const INSIDE4: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
 const MAPPED4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 
 /// Which way packets go that are not turned round.
@@ -44,7 +45,7 @@ fn pool6(addr: Ipv6Addr) -> Vec<Prefix64> {
     vec![Prefix64::new(addr, 96).expect("a prefix of RFC 6052")]
 }
 
-/// A stateful and a stateless instance, with tables so small that every limit is met.
+/// Two stateful instances that share a pool, and a stateless one, with tables so small that every limit is met.
 fn plan(filtering: Filtering) -> Plan {
     let range = |ports, transports| PoolRange {
         first: POOL4,
@@ -81,6 +82,20 @@ fn plan(filtering: Filtering) -> Plan {
             }],
             timeouts: Timeouts::default(),
             settings: Settings::default(),
+        }],
+        nat44: vec![Nat44 {
+            name: "private".into(),
+            inside: vec![net4(INSIDE4, 16)],
+            pool: 0,
+            exempt: vec![Exemption { net: net4(MAPPED4, 15), transport: None, ports: None }],
+            filtering,
+            external_tcp: true,
+            inbound_refresh: false,
+            icmp_queries: true,
+            subscriber_len: 32,
+            static_bindings: Vec::new(),
+            timeouts: Timeouts::default(),
+            mtu: 1500,
         }],
         siit: vec![Siit {
             name: "stateless".into(),
@@ -186,13 +201,13 @@ fn drain(nat: &mut Nat) {
 /// right when it came, the transport's.
 fn check(packet: &[u8], transport: bool) {
     let (header, total) = match packet.first().map(|b| b >> 4) {
-        Some(4) => (20, usize::from(word(packet, 2))),
+        Some(4) => (usize::from(packet[0] & 15) * 4, usize::from(word(packet, 2))),
         Some(6) => (40, 40 + usize::from(word(packet, 4))),
         other => panic!("version {other:?}"),
     };
     assert_eq!(total, packet.len(), "length field and length: {packet:02x?}");
-    if header == 20 {
-        assert_eq!((packet[0], checksum::sum(&packet[..20])), (0x45, 0xffff), "IPv4 header: {packet:02x?}");
+    if packet[0] >> 4 == 4 {
+        assert_eq!(checksum::sum(&packet[..header]), 0xffff, "IPv4 header: {packet:02x?}");
     }
     if transport {
         assert!(is_right(packet), "transport checksum: {packet:02x?}");
@@ -297,6 +312,12 @@ fn right_addresses(packet: &mut [u8], six: bool) {
         packet[8..24].copy_from_slice(&inside.octets());
         let destination = Ipv6Addr::from(u128::from(prefix) | u128::from(server));
         packet[24..40].copy_from_slice(&destination.octets());
+    } else if choice & 0x30 == 0x20 {
+        let inside = Ipv4Addr::from(u32::from(INSIDE4) + u32::from(low >> 6));
+        let server = if choice & 4 != 0 { POOL4 } else { Ipv4Addr::new(8, 8, 0, 0) };
+        let server = Ipv4Addr::from(u32::from(server) + u32::from(low & 3));
+        packet[12..16].copy_from_slice(&inside.octets());
+        packet[16..20].copy_from_slice(&server.octets());
     } else {
         let inside = if choice & 1 == 0 { POOL4 } else { MAPPED4 };
         let inside = Ipv4Addr::from(u32::from(inside) + u32::from(low & 3));

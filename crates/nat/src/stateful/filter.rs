@@ -1,0 +1,192 @@
+//! From outside: which packets a binding lets in (RFC 6146 3.5; RFC 4787 5, RFC 5382 REQ-3).
+
+use super::{Instance, Instances, Inward, Policy, Query, policy};
+use crate::bib::Place;
+use crate::plan::{Filtering, Transport};
+use crate::session::{Endpoint4, RecordId};
+use crate::shared::Shared;
+use crate::special;
+use crate::tcp_fsm::{Segment, Side, classify};
+use crate::time::Instant;
+use gatun_wire::DropReason;
+
+/// A query at an outside address: what is decided on here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Knock {
+    pub(crate) place: Place,
+    pub(crate) query: Query,
+    pub(crate) remote: Endpoint4,
+}
+
+/// Why a packet from outside goes no further.
+pub(crate) enum Refused {
+    /// It is dropped.
+    Drop(DropReason),
+    /// It is a SYN that the inside may yet answer: it is to be held for six seconds. Where it can't be
+    /// held, the reason to drop it (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+    Hold(DropReason),
+}
+
+impl From<DropReason> for Refused {
+    fn from(reason: DropReason) -> Self {
+        Refused::Drop(reason)
+    }
+}
+
+/// Where a packet from outside goes: the instance of its binding, and its form inside.
+pub(crate) type Admitted<'n> = (Instance<'n>, Inward);
+
+/// Decides on a query, and updates its session.
+pub(crate) fn admit<'n>(
+    nats: Instances<'n>,
+    sh: &mut Shared,
+    now: Instant,
+    knock: &Knock,
+) -> Result<Admitted<'n>, Refused> {
+    let Some((instance, id)) = session_at(nats, sh, now, knock) else {
+        return without_session(nats, sh, now, knock);
+    };
+    let session = sh.tables.get_mut(id);
+    instance.policy().update(session, Side::V4, &knock.query, now);
+    Ok((instance, instance.inward(session, knock.query.transport)))
+}
+
+/// The session of a query, and its instance.
+fn session_at<'n>(
+    nats: Instances<'n>,
+    sh: &mut Shared,
+    now: Instant,
+    knock: &Knock,
+) -> Option<(Instance<'n>, RecordId)> {
+    let primary = knock.primary(sh)?;
+    let instance = nats.get(sh.tables.get(primary).instance)?;
+    let found = sh.tables.session_of_binding(primary, knock.remote);
+    Some((instance, instance.policy().alive(&mut sh.tables, found, now)?))
+}
+
+impl Knock {
+    /// The primary record of the binding that is knocked at.
+    #[inline]
+    pub(crate) fn primary(&self, sh: &Shared) -> Option<RecordId> {
+        sh.tables.binding_at(self.place, self.query.transport, self.query.dst_port)
+    }
+
+    /// Nothing is bound there (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
+    #[cold]
+    fn unbound(&self, sh: &Shared) -> Refused {
+        if special::illegal_source4(self.remote.0) {
+            return Refused::Drop(DropReason::SourceMartian);
+        }
+        if !sh.tables.covers(self.place, self.query.transport, self.query.dst_port) {
+            return Refused::Drop(DropReason::NotInPool);
+        }
+        if self.query.transport == Transport::Tcp && classify(self.query.flags) == Ok(Segment::Syn) {
+            return Refused::Hold(DropReason::NoBib);
+        }
+        Refused::Drop(DropReason::NoBib)
+    }
+
+    /// Why a packet ends here whose TTL takes it no further. Ports that no pool range has are not the
+    /// translator's: nothing to them is forwarded (RFC 1812 5.3.1), so they get no answer at any TTL. Any other
+    /// is a hop of a traceroute. No state changes.
+    #[cold]
+    pub(crate) fn expired(&self, sh: &Shared) -> DropReason {
+        let covered = sh.tables.covers(self.place, self.query.transport, self.query.dst_port);
+        if covered || self.primary(sh).is_some() { DropReason::TtlExceeded } else { DropReason::NotInPool }
+    }
+}
+
+/// No binding, or one without a session for this remote endpoint.
+#[cold]
+fn without_session<'n>(
+    nats: Instances<'n>,
+    sh: &mut Shared,
+    now: Instant,
+    knock: &Knock,
+) -> Result<Admitted<'n>, Refused> {
+    let Knock { query, remote, .. } = knock;
+    // A session that was found dead may have taken its binding with it.
+    let Some(primary) = knock.primary(sh) else { return Err(knock.unbound(sh)) };
+    let instance = nats.get(sh.tables.get(primary).instance).ok_or(DropReason::NoBib)?;
+    let policy = instance.policy();
+    // Who has a session has passed this check.
+    if special::illegal_source4(remote.0) {
+        return Err(DropReason::SourceMartian.into());
+    }
+    let opens = policy::may_open(query)?;
+    let filtered = policy.filtered(sh, now, primary, *remote);
+    // So may one that the filter has found dead.
+    let Some(primary) = knock.primary(sh) else { return Err(knock.unbound(sh)) };
+    match (query.transport, filtered) {
+        (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
+        (Transport::Tcp, Some(reason)) if opens => Err(Refused::Hold(reason)),
+        (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
+        (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
+        (_, Some(reason)) => Err(reason.into()),
+        (_, None) => enter(instance, sh, now, primary, knock, opens),
+    }
+}
+
+/// Lets a packet in: with a session of its own, or, for a TCP packet that is no SYN, by the binding
+/// alone (RFC 6146 3.5.2.2, CLOSED).
+fn enter<'n>(
+    instance: Instance<'n>,
+    sh: &mut Shared,
+    now: Instant,
+    primary: RecordId,
+    knock: &Knock,
+    opens: bool,
+) -> Result<Admitted<'n>, Refused> {
+    let policy = instance.policy();
+    let binding = *sh.tables.get(primary);
+    let pool6 = instance.prefix_for(binding.pool6, knock.remote.0)?;
+    if !opens {
+        return Ok((instance, instance.inward_by_binding(&binding, pool6, knock.remote)));
+    }
+    let subscriber = policy.subscriber(binding.inside_addr());
+    let id = sh.tables.open_from_outside(primary, knock.remote, subscriber)?;
+    let session = sh.tables.get_mut(id);
+    instance.mark(session, pool6);
+    policy.begin(session, Side::V4, knock.query.transport, now);
+    if !policy.refreshes(Side::V4) && binding.is_session() {
+        // RFC 7857 7: a stranger does not keep a binding alive by opening sessions through it, either.
+        session.live_no_longer_than(&binding);
+    }
+    Ok((instance, instance.inward(session, knock.query.transport)))
+}
+
+impl Policy {
+    /// Why a remote endpoint without a session may not send to a binding; `None` where it may.
+    fn filtered(
+        &self,
+        sh: &mut Shared,
+        now: Instant,
+        primary: RecordId,
+        remote: Endpoint4,
+    ) -> Option<DropReason> {
+        match self.filtering {
+            Filtering::EndpointIndependent => None,
+            Filtering::AddressDependent if self.knows_peer(sh, primary, remote, now) => None,
+            Filtering::AddressDependent => Some(DropReason::AddressDependentFilter),
+            // Whoever may has a session.
+            Filtering::AddressAndPortDependent => Some(DropReason::AddressPortDependentFilter),
+        }
+    }
+
+    /// Address-dependent filtering (RFC 4787 5): whether the binding has a live session with the remote
+    /// address. Sessions found dead on the way are ended, a few at a time.
+    fn knows_peer(&self, sh: &mut Shared, primary: RecordId, remote: Endpoint4, now: Instant) -> bool {
+        const DEAD_MAX: usize = 16;
+        let inside = sh.tables.get(primary).inside();
+        for _ in 0..DEAD_MAX {
+            let found = sh.tables.find_peer(&inside, remote.0);
+            if found.is_none() {
+                return false;
+            }
+            if self.alive(&mut sh.tables, found, now).is_some() {
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,345 @@
+//! Datagrams in pieces (RFC 6146 3.4, RFC 4787 REQ-14). The first fragment decides as a whole packet would,
+//! and the others follow it, whatever order they come in; [`crate::fragment`] keeps those that have to wait.
+
+use super::filter::Refused;
+use super::inbound::{self, FromOutside};
+use super::{Instance, Instances, Inward, Outward, Query, hairpin};
+use crate::counters::{Counters, Direction};
+use crate::emit::Emit;
+use crate::fragment::{Datagram, Fragment, Later, Released};
+use crate::nat44::{self, From4};
+use crate::nat64::{self, From6};
+use crate::shared::Shared;
+use crate::step::Step;
+use crate::time::Instant;
+use gatun_wire::checksum::{add, pseudo};
+use gatun_wire::proto::{ICMP, ICMPV6, TCP, UDP};
+use gatun_wire::rfc3022::{self, Rewrite};
+use gatun_wire::rfc7915::{self, ZeroChecksum};
+use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, To4, To6, Whole};
+
+/// How a first fragment was translated, and so its datagram's others. Instances by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Memo {
+    Out { instance: u8, to: Outward },
+    In { instance: u8, to: Inward },
+    Turned { out: (u8, Outward), back: (u8, Inward) },
+}
+
+/// Where fragments of a datagram are decided on.
+struct Desk<'a> {
+    nats: Instances<'a>,
+    sh: &'a mut Shared,
+    now: Instant,
+    fragment: Fragment,
+    /// How long fragments wait for their first one.
+    lifetime_ms: u32,
+}
+
+/// Whether fragments of this protocol are translated. ICMP's are not where the other side is IPv6: its
+/// checksum needs the whole message (RFC 7915 1.2).
+fn check_protocol(proto: u8, with_icmp: bool) -> Result<(), DropReason> {
+    match proto {
+        TCP | UDP => Ok(()),
+        ICMP if with_icmp => Ok(()),
+        ICMP | ICMPV6 => Err(DropReason::FragmentIcmp),
+        _ => Err(DropReason::UnsupportedProtocol),
+    }
+}
+
+/// A fragment from an IPv6 host inside.
+pub(crate) fn from_inside6(
+    nats: Instances<'_>,
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: &From6,
+) -> Result<Step, DropReason> {
+    let nat = nats.nat64(from.instance).ok_or(DropReason::NoSession)?;
+    nat.check_source(from.view.src)?;
+    check_protocol(from.view.proto, false)?;
+    let fragment = Fragment::of6(from.instance.into(), &from.view).ok_or(DropReason::FragmentOrphan)?;
+    let lifetime_ms = nat.policy.timeouts.fragment_ms;
+    let mut desk = Desk { nats, sh, now, fragment, lifetime_ms };
+    let result = match Query::of(from.l4, true) {
+        Some(query) => {
+            let to = nat64::six_to_four::decide_fragment(nat, desk.sh, now, from, &query);
+            let memo = to.and_then(|to| desk.outbound(packet, &query, from.instance, Outward::From6(to)));
+            desk.first(packet, memo)
+        }
+        None => desk.later(packet),
+    };
+    settle_ended(sh);
+    result
+}
+
+/// A fragment from an IPv4 host inside.
+pub(crate) fn from_inside4(
+    nats: Instances<'_>,
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: &From4<'_>,
+) -> Result<Step, DropReason> {
+    check_protocol(from.view.proto, true)?;
+    let instance = from.nat.policy.instance;
+    let fragment = Fragment::of44(instance.into(), &from.view).ok_or(DropReason::FragmentOrphan)?;
+    let mut desk = Desk { nats, sh, now, fragment, lifetime_ms: from.nat.policy.timeouts.fragment_ms };
+    let result = match (from.l4, Query::of(from.l4, true)) {
+        (_, Some(query)) => {
+            let to = nat44::outbound::decide(desk.sh, now, from, &query);
+            let memo = to.and_then(|to| desk.outbound(packet, &query, instance, Outward::From4(to)));
+            desk.first(packet, memo)
+        }
+        (L4::LaterFragment, None) => desk.later(packet),
+        // An ICMP error in pieces, or a message that is none of ours.
+        (_, None) => desk.first(packet, Err(DropReason::FragmentIcmp)),
+    };
+    settle_ended(sh);
+    result
+}
+
+/// A fragment from outside.
+pub(crate) fn from_outside(
+    nats: Instances<'_>,
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: &FromOutside,
+) -> Result<Step, DropReason> {
+    check_protocol(from.view.proto, !nats.nat44.is_empty())?;
+    // Which instance it is for shows only at the first fragment; the pool tells datagrams apart.
+    let table = u16::MAX - from.place.pool as u16;
+    let policy = nats.of_pool(&sh.tables, from.place.pool).next().ok_or(DropReason::NoBib)?;
+    let fragment = match nats.get(policy.instance) {
+        Some(Instance::Nat44(_)) => Fragment::of44(table, &from.view),
+        _ => Fragment::of4(table, &from.view),
+    };
+    let fragment = fragment.ok_or(DropReason::FragmentOrphan)?;
+    let mut desk = Desk { nats, sh, now, fragment, lifetime_ms: policy.timeouts.fragment_ms };
+    let result = match (from.l4, Query::of(from.l4, false)) {
+        (_, Some(query)) => desk.first_inbound(packet, from, &query),
+        (L4::LaterFragment, None) => desk.later(packet),
+        (_, None) => desk.first(packet, Err(DropReason::FragmentIcmp)),
+    };
+    settle_ended(sh);
+    result
+}
+
+impl Desk<'_> {
+    /// What becomes of a first fragment that leaves as `to`, or is turned round.
+    fn outbound(
+        &mut self,
+        packet: &Packet<'_>,
+        query: &Query,
+        instance: u8,
+        to: Outward,
+    ) -> Result<Memo, DropReason> {
+        let Some(place) = self.sh.tables.locate(to.addresses().1) else {
+            return Ok(Memo::Out { instance, to });
+        };
+        let back = hairpin::decide(self.nats, self.sh, self.now, packet.bytes(), query, &to, place)?;
+        Ok(Memo::Turned { out: (instance, to), back })
+    }
+
+    fn first_inbound(
+        &mut self,
+        packet: &mut Packet<'_>,
+        from: &FromOutside,
+        query: &Query,
+    ) -> Result<Step, DropReason> {
+        let (instance, to) = match inbound::decide(self.nats, self.sh, self.now, from, query) {
+            Ok(decided) => decided,
+            Err(Refused::Drop(reason) | Refused::Hold(reason)) => return self.first(packet, Err(reason)),
+        };
+        let memo = Memo::In { instance: instance.policy().instance, to };
+        // RFC 6146 3.4: a datagram without UDP checksum is collected, because the checksum needs all of it.
+        if let (Instance::Nat64(nat), L4::Udp { no_checksum: true, .. }) = (instance, from.l4)
+            && nat.settings.udp_zero_checksum == ZeroChecksum::Compute
+        {
+            let fragments = &mut self.sh.fragments;
+            let complete = fragments.collect(self.now, &self.fragment, self.lifetime_ms, packet, memo)?;
+            self.sh.counters.held += 1;
+            if complete {
+                self.release();
+            }
+            return Ok(Step::Held);
+        }
+        self.first(packet, Ok(memo))
+    }
+
+    /// A first fragment that was decided on, or refused: those that wait for it follow.
+    fn first(
+        &mut self,
+        packet: &mut Packet<'_>,
+        decided: Result<Memo, DropReason>,
+    ) -> Result<Step, DropReason> {
+        let memo = decided.inspect_err(|_| self.refuse())?;
+        let waiting = self.sh.fragments.first(self.now, &self.fragment, self.lifetime_ms, memo)?;
+        let done = follow(self.nats, packet, &memo);
+        match &done {
+            Err(_) => self.refuse(),
+            Ok(_) if waiting > 0 => self.release(),
+            Ok(_) => {}
+        }
+        done
+    }
+
+    /// A fragment without transport header.
+    fn later(&mut self, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
+        match self.sh.fragments.later(self.now, &self.fragment, self.lifetime_ms, packet) {
+            Later::Known(memo) => follow(self.nats, packet, &memo),
+            Later::Drop(reason) => Err(reason),
+            Later::Held => {
+                self.sh.counters.held += 1;
+                Ok(Step::Held)
+            }
+            Later::Complete => {
+                self.sh.counters.held += 1;
+                self.release();
+                Ok(Step::Held)
+            }
+        }
+    }
+
+    fn refuse(&mut self) {
+        self.sh.fragments.refuse(self.now, &self.fragment, self.lifetime_ms);
+    }
+
+    /// Sends what was held of a datagram, right behind the packet being processed.
+    fn release(&mut self) {
+        let Shared { fragments, emit, counters, .. } = &mut *self.sh;
+        let nats = self.nats;
+        fragments.release(self.now, &self.fragment, |mut released| {
+            let bytes = released.packet.len();
+            let direction = released.memo.direction();
+            counters.held -= 1;
+            match send_released(nats, emit, counters, &mut released) {
+                Ok(()) => {
+                    let hairpinned = matches!(released.memo, Memo::Turned { .. });
+                    counters.add_translated(direction, bytes, hairpinned);
+                }
+                Err(reason) => {
+                    counters.dropped.add(bytes);
+                    counters.drops[direction as usize][reason as usize].add(bytes);
+                }
+            }
+        });
+    }
+}
+
+impl Memo {
+    fn direction(&self) -> Direction {
+        match self {
+            Memo::Out { to: Outward::From6(_), .. } | Memo::Turned { out: (_, Outward::From6(_)), .. } => {
+                Direction::SixToFour
+            }
+            Memo::In { to: Inward::To6(_), .. } => Direction::FourToSix,
+            _ => Direction::FourToFour,
+        }
+    }
+}
+
+/// Translates a fragment, first or not, as its datagram's first one is.
+fn follow(nats: Instances<'_>, packet: &mut Packet<'_>, memo: &Memo) -> Result<Step, DropReason> {
+    let missing = DropReason::FragmentOrphan;
+    match *memo {
+        Memo::Out { instance, to: Outward::From6(to) } => {
+            let nat = nats.nat64(instance).ok_or(missing)?;
+            let view = Ipv6View::parse(packet.bytes())?;
+            let l4 = view.l4(packet.bytes())?;
+            let to = To4 { ports: ports_for(l4, to.ports), ..to };
+            rfc7915::six_to_four::translate(packet, &view, l4, &to, 0, &nat.settings).map(Step::forward)
+        }
+        Memo::Out { instance, to: Outward::From4(to) } => {
+            let Some(Instance::Nat44(nat)) = nats.get(instance) else { return Err(missing) };
+            let view = Ipv4View::parse(packet.bytes())?;
+            let l4 = view.l4(packet.bytes())?;
+            let to = Rewrite { ports: ports_for(l4, to.ports), ..to };
+            rfc3022::translate(packet, &view, l4, &to, nat.mtu).map(Step::forward)
+        }
+        Memo::In { instance, to } => {
+            let instance = nats.get(instance).ok_or(missing)?;
+            let view = Ipv4View::parse(packet.bytes())?;
+            let l4 = view.l4(packet.bytes())?;
+            instance.write_inward(packet, &view, l4, &inward_for(l4, to)).map(Step::forward)
+        }
+        Memo::Turned { out, back } => {
+            let l4 = match out.1 {
+                Outward::From6(_) => Ipv6View::parse(packet.bytes())?.l4(packet.bytes())?,
+                Outward::From4(_) => Ipv4View::parse(packet.bytes())?.l4(packet.bytes())?,
+            };
+            let to = outward_for(l4, out.1);
+            hairpin::turn(nats, packet, (out.0, &to), (back.0, &inward_for(l4, back.1)))
+        }
+    }
+}
+
+/// Only a first fragment has ports.
+fn ports_for(l4: L4, first: Ports) -> Ports {
+    if l4 == L4::LaterFragment { Ports::Keep } else { first }
+}
+
+fn inward_for(l4: L4, to: Inward) -> Inward {
+    match to {
+        Inward::To6(to) => Inward::To6(To6 { ports: ports_for(l4, to.ports), ..to }),
+        Inward::To4(to) => Inward::To4(Rewrite { ports: ports_for(l4, to.ports), ..to }),
+    }
+}
+
+fn outward_for(l4: L4, to: Outward) -> Outward {
+    match to {
+        Outward::From6(to) => Outward::From6(To4 { ports: ports_for(l4, to.ports), ..to }),
+        Outward::From4(to) => Outward::From4(Rewrite { ports: ports_for(l4, to.ports), ..to }),
+    }
+}
+
+fn send_released(
+    nats: Instances<'_>,
+    emit: &mut Emit,
+    counters: &mut Counters,
+    released: &mut Released<'_, Memo>,
+) -> Result<(), DropReason> {
+    if let Some(datagram) = released.datagram.filter(|_| released.info.is_first()) {
+        fill_checksum(&mut released.packet, datagram)?;
+    }
+    let packet = &mut released.packet;
+    match follow(nats, packet, &released.memo)? {
+        Step::Forward { whole: Whole::Yes, .. } => {}
+        Step::Forward { whole: Whole::Split(max), .. } => {
+            counters.fragments_made += emit.push_cut(packet, max)?;
+            return Ok(());
+        }
+        Step::Lost(reason) => return Err(reason),
+        Step::Held | Step::Echo | Step::Pass => return Err(DropReason::FragmentOrphan),
+    }
+    emit.push(packet.bytes(), &[])
+}
+
+/// Writes the UDP checksum that the sender left out, now that the whole datagram is there.
+fn fill_checksum(packet: &mut Packet<'_>, datagram: Datagram) -> Result<(), DropReason> {
+    const CHECKSUM: usize = 6;
+    let view = Ipv4View::parse(packet.bytes())?;
+    let at = usize::from(view.l4_offset) + CHECKSUM;
+    let bytes = packet.bytes_mut();
+    let addresses = bytes.get(12..20).ok_or(DropReason::L4Truncated)?;
+    let checksum = match !add(pseudo(addresses, datagram.len, UDP), datagram.sum) {
+        0 => 0xffff,
+        c => c,
+    };
+    bytes.get_mut(at..at + 2).ok_or(DropReason::L4Truncated)?.copy_from_slice(&checksum.to_be_bytes());
+    Ok(())
+}
+
+/// Counts the last fate of fragments that were held and then dropped.
+pub(crate) fn settle_ended(sh: &mut Shared) {
+    let Shared { fragments, counters, .. } = sh;
+    fragments.take_ended(|ended| {
+        let drops = &mut counters.drops[ended.direction as usize][ended.reason as usize];
+        for total in [&mut counters.dropped, drops] {
+            total.packets += ended.count.packets;
+            total.bytes += ended.count.bytes;
+        }
+        counters.held -= ended.count.packets;
+    });
+}

@@ -1,0 +1,121 @@
+//! From inside to inside through outside addresses (RFC 6146 3.8, RFC 4787 REQ-9, RFC 5382 REQ-8): both
+//! translations at once, filtered as if the packet had come from outside, the source an outside address and
+//! port. The hop limit falls by two, as it would at a translator and a router behind it. Either end may be
+//! of either kind.
+
+use super::filter::{self, Knock, Refused};
+use super::{Instance, Instances, Inward, Outward, Query};
+use crate::bib::Place;
+use crate::plan::Transport;
+use crate::shared::Shared;
+use crate::step::Step;
+use crate::time::Instant;
+use gatun_wire::rfc7915::{four_to_six, six_to_four};
+use gatun_wire::{DropReason, Ipv4View, Ipv6View, Packet, Ports, Settings, Whole, rfc3022};
+
+/// Turns a query round whose outgoing destination, at `place`, is a pool address; `out` is how it would
+/// leave.
+#[cold]
+pub(crate) fn query(
+    nats: Instances<'_>,
+    sh: &mut Shared,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    query: &Query,
+    out: (u8, &Outward),
+    place: Place,
+) -> Result<Step, DropReason> {
+    let back = decide(nats, sh, now, packet.bytes(), query, out.1, place)?;
+    turn(nats, packet, out, (back.0, &back.1))
+}
+
+/// The form of the packet at its receiver, and the receiver's instance.
+pub(crate) fn decide(
+    nats: Instances<'_>,
+    sh: &mut Shared,
+    now: Instant,
+    packet: &[u8],
+    query: &Query,
+    out: &Outward,
+    place: Place,
+) -> Result<(u8, Inward), DropReason> {
+    if hops(packet) <= 2 {
+        return Err(DropReason::TtlExceeded);
+    }
+    let (src_port, dst_port) = match out.ports() {
+        Ports::Set { src, dst } => (src, dst),
+        Ports::EchoId(id) => (0, id),
+        Ports::Keep => (query.src_port, query.dst_port),
+    };
+    let inward = Query { src_port, dst_port, ..*query };
+    let remote = (out.addresses().0, if query.transport == Transport::Icmp { 0 } else { src_port });
+    match filter::admit(nats, sh, now, &Knock { place, query: inward, remote }) {
+        Ok((instance, back)) => Ok((instance.policy().instance, back)),
+        Err(Refused::Drop(reason) | Refused::Hold(reason)) => Err(reason),
+    }
+}
+
+/// Both translations of one packet. It never is on a link between them, so no MTU counts there.
+pub(crate) fn turn(
+    nats: Instances<'_>,
+    packet: &mut Packet<'_>,
+    (number, out): (u8, &Outward),
+    (receiver, back): (u8, &Inward),
+) -> Result<Step, DropReason> {
+    let _ = match out {
+        Outward::From6(to) => {
+            let nat = nats.nat64(number).ok_or(DropReason::NoSession)?;
+            let view = Ipv6View::parse(packet.bytes())?;
+            let l4 = view.l4(packet.bytes())?;
+            let id = view.fragment.map_or(0, |f| f.id as u16);
+            six_to_four::translate(packet, &view, l4, to, id, &inner_settings(&nat.settings))?
+        }
+        Outward::From4(to) => {
+            let view = Ipv4View::parse(packet.bytes())?;
+            let l4 = view.l4(packet.bytes())?;
+            rfc3022::translate(packet, &view, l4, to, ANY_MTU)?
+        }
+    };
+    // The bytes have changed: what goes wrong from here on can't be answered.
+    Ok(match turn_back(nats, packet, receiver, back) {
+        Ok(whole) => Step::Forward { whole, hairpinned: true },
+        Err(reason) => Step::Lost(reason),
+    })
+}
+
+fn turn_back(
+    nats: Instances<'_>,
+    packet: &mut Packet<'_>,
+    receiver: u8,
+    back: &Inward,
+) -> Result<Whole, DropReason> {
+    let view = Ipv4View::parse(packet.bytes())?;
+    let l4 = view.l4(packet.bytes())?;
+    match (nats.get(receiver), back) {
+        (Some(Instance::Nat64(nat)), Inward::To6(to)) => {
+            four_to_six::translate(packet, &view, l4, to, &inner_settings(&nat.settings))
+        }
+        (Some(Instance::Nat44(_)), Inward::To4(to)) => rfc3022::translate(packet, &view, l4, to, ANY_MTU),
+        _ => Err(DropReason::NoSession),
+    }
+}
+
+/// TTL or hop limit.
+pub(crate) fn hops(packet: &[u8]) -> u8 {
+    let at = if packet.first().is_some_and(|b| b >> 4 == 4) { 8 } else { 7 };
+    packet.get(at).copied().unwrap_or(0)
+}
+
+/// More than any packet has.
+pub(crate) const ANY_MTU: u32 = u16::MAX as u32;
+
+/// Settings for a packet that is IPv4 only between two lines of code.
+pub(crate) fn inner_settings(settings: &Settings) -> Settings {
+    Settings {
+        mtu4: ANY_MTU,
+        mtu6: ANY_MTU,
+        lowest_ipv6_mtu: ANY_MTU,
+        icmp4_error_max: u16::MAX,
+        ..*settings
+    }
+}

@@ -1,0 +1,131 @@
+//! Fragments: RFC 4787 REQ-14, RFC 6864.
+
+use crate::common::*;
+use crate::{A, B, SERVER, T, plan44};
+use gatun_nat::Verdict;
+
+/// A packet in three pieces, first to last.
+fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
+    let (header, payload) = packet.split_at(20);
+    let cuts = [0, 40, 88, payload.len()];
+    cuts.windows(2)
+        .map(|w| {
+            let mut p = [header, &payload[w[0]..w[1]]].concat();
+            let total = (p.len() as u16).to_be_bytes();
+            p[2..4].copy_from_slice(&total);
+            p[4..6].copy_from_slice(&id.to_be_bytes());
+            let more = if w[1] < payload.len() { 0x2000 } else { 0 };
+            with_flags4(p, more | (w[0] / 8) as u16)
+        })
+        .collect()
+}
+
+/// What left, in whatever order, put together; all pieces have one identification.
+fn together(mut out: Vec<Vec<u8>>) -> (Vec<u8>, [u8; 2]) {
+    out.sort_by_key(|p| u16::from_be_bytes([p[6], p[7]]) & 0x1fff);
+    let id = [out[0][4], out[0][5]];
+    let mut whole = out[0][..20].to_vec();
+    for p in &out {
+        assert_eq!([p[4], p[5]], id);
+        assert_eq!(usize::from(u16::from_be_bytes([p[6], p[7]]) & 0x1fff) * 8, whole.len() - 20);
+        whole.extend(&p[20..]);
+    }
+    (whole, id)
+}
+
+fn send_all(bed: &mut Bed, pieces: &[Vec<u8>], order: &[usize]) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for &i in order {
+        let sent = bed.send(&pieces[i]);
+        if sent.verdict == Verdict::Forward {
+            out.push(sent.bytes.clone());
+        }
+        out.extend(sent.emitted);
+    }
+    out
+}
+
+// proves: R47-14, R78-11
+#[test]
+fn datagrams_in_pieces_go_both_ways_in_any_order_with_one_new_identification() {
+    let data = [9u8; 150];
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [1, 0, 2]] {
+        let mut bed = Bed::new(&plan44());
+        let port = bed.through(&udp4(A, 5000, SERVER, 53, b"x")).sport;
+        let id = bed.through(&echo4(A, SERVER, true, 77, b"x")).sport;
+        let outbound = [
+            (udp4(A, 5000, SERVER, 53, &data), udp4(T, port, SERVER, 53, &data)),
+            (echo4(A, SERVER, true, 77, &data), echo4(T, SERVER, true, id, &data)),
+        ];
+        let mut ids = Vec::new();
+        for (sent, wanted) in &outbound {
+            let out = send_all(&mut bed, &pieces(sent, 1), &order);
+            assert_eq!(out.len(), 3, "{order:?}");
+            let (whole, id) = together(out);
+            assert_eq!(whole[20..], wanted[20..]);
+            assert_eq!(whole[12..20], wanted[12..20]);
+            ids.push(id);
+        }
+        assert_ne!(ids[0], [0, 1], "the inside host's own identification");
+        for (sent, wanted) in [
+            (udp4(SERVER, 53, T, port, &data), udp4(SERVER, 53, A, 5000, &data)),
+            (echo4(SERVER, T, false, id, &data), echo4(SERVER, A, false, 77, &data)),
+        ] {
+            let (whole, id) = together(send_all(&mut bed, &pieces(&sent, 700), &order));
+            assert_eq!((&whole[20..], id), (&wanted[20..], 700u16.to_be_bytes()));
+        }
+        assert_eq!(bed.nat.counters().held, 0);
+    }
+}
+
+// proves: R47-14
+#[test]
+fn two_hosts_datagrams_of_one_identification_stay_apart() {
+    let mut bed = Bed::new(&plan44());
+    let (one, two) = ([1u8; 150], [2u8; 150]);
+    let a = pieces(&udp4(A, 5000, SERVER, 53, &one), 1);
+    let b = pieces(&udp4(B, 5000, SERVER, 53, &two), 1);
+    let (mut from_a, mut from_b) = (Vec::new(), Vec::new());
+    for i in [0, 2, 1] {
+        from_a.extend(send_all(&mut bed, &a, &[i]));
+        from_b.extend(send_all(&mut bed, &b, &[i]));
+    }
+    let ((a, id_a), (b, id_b)) = (together(from_a), together(from_b));
+    assert_ne!(id_a, id_b);
+    assert!(a[28..].iter().all(|x| *x == 1) && b[28..].iter().all(|x| *x == 2));
+}
+
+// proves: R47-14
+#[test]
+fn datagrams_without_checksum_stay_without_and_hairpins_pass_in_pieces() {
+    let mut bed = Bed::new(&plan44());
+    let b = bed.through(&udp4(B, 2222, SERVER, 53, b"x")).sport;
+    let mut packet = udp4(A, 5000, T, b, &[3; 150]);
+    packet[26..28].fill(0);
+    for order in [[0, 1, 2], [2, 0, 1]] {
+        let out = send_all(&mut bed, &pieces(&packet, 9), &order);
+        let (whole, _) = together(out);
+        assert_eq!((&whole[16..20], &whole[26..28]), (&v4(B).octets()[..], &[0u8, 0][..]));
+        assert_eq!(u16::from_be_bytes([whole[22], whole[23]]), 2222);
+        assert_eq!(whole[8], 62);
+    }
+}
+
+// proves: R47-14
+#[test]
+fn a_flood_of_pieces_from_one_host_costs_that_host_alone() {
+    let mut plan = plan44();
+    plan.limits.fragments_per_source = 8;
+    let mut bed = Bed::new(&plan);
+    for id in 0..2000 {
+        let _ = bed.send(&pieces(&udp4(A, 5000, SERVER, 53, &[0; 150]), id)[1]);
+    }
+    let mut out = Vec::new();
+    for piece in pieces(&udp4(B, 5000, SERVER, 53, &[5; 150]), 1) {
+        out.push(bed.send(&piece).forwarded().to_vec());
+    }
+    assert_eq!(together(out).0.len(), 20 + 8 + 150);
+    bed.through(&udp4(A, 5000, SERVER, 53, b"whole"));
+    bed.pass_ms(10_000);
+    assert_eq!(bed.nat.counters().held, 0);
+}

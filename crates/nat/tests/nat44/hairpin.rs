@@ -1,0 +1,135 @@
+//! Hairpins: RFC 4787 REQ-9, RFC 5382 REQ-8, RFC 5508 REQ-7, RFC 7857 12; between kinds, too.
+
+use crate::common::*;
+use crate::{A, B, POOL6, SERVER, T, both_kinds, filtered, plan44};
+use gatun_nat::plan::Filtering;
+use gatun_nat::{Plan, Verdict};
+use gatun_wire::DropReason;
+
+// proves: R47-9, R53-8, R55-7
+#[test]
+fn inside_hosts_meet_at_their_public_addresses_and_see_nothing_else_of_each_other() {
+    let mut bed = Bed::new(&plan44());
+    let b = bed.through(&udp4(B, 2222, SERVER, 9, b"x")).sport;
+    let out = bed.send(&udp4(A, 1111, T, b, b"hello"));
+    let a = ends(out.forwarded()).sport;
+    assert_eq!(out.forwarded(), with_hops(udp4(T, a, B, 2222, b"hello"), 62));
+    let back = bed.send(&udp4(B, 2222, T, a, b"hi"));
+    assert_eq!(back.forwarded(), with_hops(udp4(T, b, A, 1111, b"hi"), 62));
+
+    let b = bed.through(&tcp4(B, 80, SERVER, 9, "S", b"")).sport;
+    let out = bed.send(&tcp4(A, 1111, T, b, "S", b""));
+    let a = ends(out.forwarded()).sport;
+    assert_eq!(out.forwarded(), with_hops(tcp4(T, a, B, 80, "S", b""), 62));
+    let back = bed.send(&tcp4(B, 80, T, a, "SA", b""));
+    assert_eq!(back.forwarded(), with_hops(tcp4(T, b, A, 1111, "SA", b""), 62));
+    // Echo messages have one identifier, their sender's: RFC 5508 REQ-7 wants them turned round where ports
+    // are not translated.
+    assert_eq!(bed.nat.counters().hairpinned.packets, 4);
+}
+
+// proves: R47-9, R47-8
+#[test]
+fn a_hairpin_is_filtered_as_if_it_came_from_outside() {
+    for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
+        let mut plan = filtered(filtering);
+        plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (1, 65535))];
+        let mut bed = Bed::new(&plan);
+        let b = bed.through(&udp4(B, 2222, SERVER, 9, b"x"));
+        let (tb, b) = (b.src.to_string(), b.sport);
+        let refused = bed.send(&udp4(A, 1111, &tb, b, b"x")).verdict;
+        assert!(matches!(
+            refused,
+            Verdict::Drop(DropReason::AddressDependentFilter | DropReason::AddressPortDependentFilter)
+        ));
+        let a = bed.through(&udp4(A, 1111, SERVER, 9, b"x"));
+        let _ = bed.send(&udp4(B, 2222, &a.src.to_string(), a.sport, b"x"));
+        bed.through(&udp4(A, 1111, &tb, b, b"x"));
+    }
+}
+
+// proves: R55-7, R78-13
+#[test]
+fn an_error_about_a_hairpinned_packet_reaches_its_sender() {
+    let mut bed = Bed::new(&plan44());
+    let b = bed.through(&udp4(B, 2222, SERVER, 9, b"x")).sport;
+    let sent = udp4(A, 1111, T, b, b"hello");
+    let delivered = bed.send(&sent).forwarded().to_vec();
+    let out = bed.send(&error4(B, T, (3, 3, 0), &delivered));
+    let mut wanted = with_hops(error4(T, A, (3, 3, 0), &with_hops(sent, 62)), 62);
+    wanted[4..6].copy_from_slice(&out.forwarded()[4..6]);
+    wanted[10..12].copy_from_slice(&out.forwarded()[10..12]);
+    assert_eq!(out.forwarded(), wanted);
+}
+
+#[test]
+fn a_hairpin_needs_two_hops() {
+    let mut bed = Bed::new(&plan44());
+    let b = bed.through(&udp4(B, 2222, SERVER, 9, b"x")).sport;
+    let out = bed.send(&with_hops(udp4(A, 1111, T, b, b"x"), 2));
+    assert_eq!(icmp_type(&out.bytes), (11, 0));
+    bed.through(&with_hops(udp4(A, 1111, T, b, b"x"), 3));
+}
+
+/// Both kinds, of one pool or of two.
+fn plans() -> [Plan; 2] {
+    let shared = both_kinds();
+    let mut apart = both_kinds();
+    apart.pools = vec![pool(T, T, (1, 65535)), pool("192.0.2.9", "192.0.2.9", (1, 65535))];
+    apart.nat44[0].pool = 1;
+    [shared, apart]
+}
+
+// proves: R47-9, R53-8
+#[test]
+fn hosts_of_both_kinds_share_addresses_and_meet_there() {
+    for plan in plans() {
+        let mut bed = Bed::new(&plan);
+        let six = bed.through(&udp6(CLIENT, 6666, &behind(POOL6, SERVER), 9, b"x"));
+        let four = bed.through(&udp4(A, 4444, SERVER, 9, b"x"));
+        // Each gets its own answers, by the binding that is there.
+        let (t6, t4) = (six.src.to_string(), four.src.to_string());
+        let e = bed.through(&udp4(SERVER, 9, &t6, six.sport, b"x"));
+        assert_eq!((e.dst, e.dport), (v6(CLIENT).into(), 6666));
+        let e = bed.through(&udp4(SERVER, 9, &t4, four.sport, b"x"));
+        assert_eq!((e.dst, e.dport), (v4(A).into(), 4444));
+        // From IPv4 inside to IPv6 inside, and back.
+        let out = bed.send(&udp4(A, 4444, &t6, six.sport, b"hello"));
+        let from = behind(POOL6, &t4);
+        assert_eq!(out.forwarded(), with_hops(udp6(&from, four.sport, CLIENT, 6666, b"hello"), 62));
+        let out = bed.send(&udp6(CLIENT, 6666, &from, four.sport, b"hi"));
+        let mut wanted = with_hops(udp4(&t6, six.sport, A, 4444, b"hi"), 62);
+        let got = out.forwarded();
+        wanted[4..8].copy_from_slice(&got[4..8]);
+        wanted[10..12].copy_from_slice(&got[10..12]);
+        assert_eq!(got, wanted);
+        let c = bed.nat.counters();
+        assert_eq!(c.translated.map(|t| t.packets), [2, 1, 3]);
+        assert_eq!(c.hairpinned.packets, 2);
+    }
+}
+
+// proves: R78-13, R55-7
+#[test]
+fn errors_between_kinds_reach_the_sender_in_its_own_family() {
+    for plan in plans() {
+        let mut bed = Bed::new(&plan);
+        let six = bed.through(&udp6(CLIENT, 6666, &behind(POOL6, SERVER), 9, b"x"));
+        let four = bed.through(&udp4(A, 4444, SERVER, 9, b"x"));
+        let (t6, t4) = (six.src.to_string(), four.src.to_string());
+        let delivered = bed.send(&udp4(A, 4444, &t6, six.sport, b"hello")).forwarded().to_vec();
+        let out = bed.send(&error6(CLIENT, &behind(POOL6, &t4), (1, 4, 0), &delivered));
+        let got = out.forwarded();
+        assert_eq!((icmp_type(got), ends(got).dst), ((3, 3), v4(A).into()));
+        let inner = ends(quote(got));
+        assert_eq!((inner.src, inner.sport, inner.dport), (v4(A).into(), 4444, six.sport));
+
+        let sent = udp6(CLIENT, 6666, &behind(POOL6, &t4), four.sport, b"hi");
+        let delivered = bed.send(&sent).forwarded().to_vec();
+        let out = bed.send(&error4(A, &t6, (3, 3, 0), &delivered));
+        let got = out.forwarded();
+        assert_eq!((icmp_type(got), ends(got).dst), ((1, 4), v6(CLIENT).into()));
+        let inner = ends(quote(got));
+        assert_eq!((inner.src, inner.sport, inner.dport), (v6(CLIENT).into(), 6666, four.sport));
+    }
+}

@@ -1,0 +1,67 @@
+//! NAT44: the RFCs' requirements, one by one, with packets built and read by a parser that is not ours.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod filtering;
+mod fragments;
+mod hairpin;
+mod icmp;
+mod lifetimes;
+mod mapping;
+
+use common::{OWN4, OWN6, nat64, pool, v4, v6};
+use gatun_nat::Plan;
+use gatun_nat::plan::{Filtering, Nat44, Net4, Timeouts};
+
+/// Inside hosts, the public address, and hosts outside.
+const A: &str = "100.64.0.2";
+const B: &str = "100.64.0.3";
+const T: &str = "192.0.2.1";
+const SERVER: &str = "198.51.100.7";
+const OTHER: &str = "198.51.100.8";
+const ROUTER: &str = "203.0.113.9";
+const POOL6: &str = "2001:db8:64::/96";
+
+fn net(addr: &str, len: u8) -> Net4 {
+    Net4::new(v4(addr), len).unwrap()
+}
+
+fn instance() -> Nat44 {
+    Nat44 {
+        name: "cgn".into(),
+        inside: vec![net("100.64.0.0", 10)],
+        pool: 0,
+        exempt: vec![],
+        filtering: Filtering::EndpointIndependent,
+        external_tcp: true,
+        inbound_refresh: false,
+        icmp_queries: true,
+        subscriber_len: 32,
+        static_bindings: vec![],
+        timeouts: Timeouts::default(),
+        mtu: 1500,
+    }
+}
+
+/// One instance with one public address.
+fn plan44() -> Plan {
+    Plan {
+        own4: Some(v4(OWN4)),
+        own6: Some(v6(OWN6)),
+        pools: vec![pool(T, T, (1, 65535))],
+        nat44: vec![instance()],
+        ..Plan::default()
+    }
+}
+
+fn filtered(filtering: Filtering) -> Plan {
+    let mut plan = plan44();
+    plan.nat44[0].filtering = filtering;
+    plan
+}
+
+/// A NAT64 and a NAT44 instance that share the pool.
+fn both_kinds() -> Plan {
+    Plan { nat64: vec![nat64(POOL6)], ..plan44() }
+}

@@ -347,7 +347,7 @@ pub(crate) const STATIC: &[Key] = &[
 pub(crate) const SIIT: &[Key] = &[
     key("name", NAME, "\"servers\"", "For operators.").default("\"siit-1\", \"siit-2\", ..."),
     key("pool6", Kind::List(&POOL6), "\"2001:db8:46::/96\"", "Translation prefixes (RFC 6052). IPv4 addresses without mapping get an IPv6 address in the first one.").default("none: only mapped addresses are translated"),
-    key("eam", Kind::Tables(EAM), "[{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }]", "Explicit address mappings (RFC 7757). The longest match wins, on each side by itself."),
+    key("eam", Kind::Tables(EAM), "[{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }]", "Explicit address mappings (RFC 7757). The longest match wins, on each side by itself. A list whose entries all look like the example may be of any length; of anything else, a file holds 8 MiB at most."),
     key("eam_file", Kind::List(&FILE), "\"mappings.txt\"", "Files with more mappings: an IPv4 and an IPv6 prefix a line, `#` begins a comment. A path that does not begin with `/` starts at the configuration file's directory."),
     key("allow_overlap", Kind::Flag, "false", "Whether a mapping may lie inside another one (RFC 7757 3.1). A packet and its answer can then be translated by different mappings.").default("false"),
     key("hairpin", Kind::Words(|| words(HAIRPIN)), "\"intrinsic\"", "How mapped hosts reach each other by their IPv4 addresses (RFC 7757 4): inside Gatun, by a router behind it (`simple`), or not at all.").default("\"intrinsic\""),

@@ -67,7 +67,7 @@ impl Config {
         sections::port::auto_routes(&self.plan)
     }
 
-    /// What the tables will take, as an estimate.
+    /// What the tables will take when they are full.
     pub fn memory(&self) -> Memory {
         Memory::of(&self.plan)
     }

@@ -1,53 +1,42 @@
-//! How much memory a plan's tables will take, as an estimate.
+//! How much memory a plan's tables will take.
 
 use gatun_nat::Plan;
+use gatun_nat::memory::TableBytes;
 use gatun_nat::plan::{Pool4, PoolRange};
 use std::fmt;
 use std::net::Ipv4Addr;
 
-// Bytes of one entry, with its share of the index that finds it.
-const SESSION_BYTES: u64 = 96;
-const SUBSCRIBER_BYTES: u64 = 64;
-const POOL_PORT_BYTES: u64 = 4;
+/// A mapping, with its share of the trees that find it on both sides.
 const EAM_BYTES: u64 = 96;
-const SYN_BYTES: u64 = 256;
-const FRAGMENT_ENTRY_BYTES: u64 = 96;
 
-/// What the tables take, in bytes: an estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the tables of one worker take when they are full, in bytes. Pages that were never touched cost
+/// nothing: a translator at rest takes little of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Sessions, bindings and their indexes.
-    pub sessions: u64,
-    /// Subscribers.
-    pub subscribers: u64,
-    /// One entry for each port of each pool and protocol.
-    pub pools: u64,
-    /// Explicit address mappings.
+    /// Tables with state.
+    pub tables: TableBytes,
+    /// Explicit address mappings, an estimate; all workers share them.
     pub mappings: u64,
-    /// Held connection attempts and fragments.
-    pub held: u64,
 }
 
 impl Memory {
     pub(crate) fn of(plan: &Plan) -> Self {
-        let limits = &plan.limits;
-        let stateful = u64::from(plan.is_stateful());
-        let ports: u64 = plan.pools.iter().map(|pool| PoolSize::of(pool).ports).sum();
         let mappings: usize = plan.siit.iter().map(|instance| instance.eamt.len()).sum();
         Memory {
-            sessions: stateful * u64::from(limits.sessions_max) * SESSION_BYTES,
-            subscribers: stateful * u64::from(limits.subscribers_max) * SUBSCRIBER_BYTES,
-            pools: ports * POOL_PORT_BYTES,
+            // A plan that contradicts itself is not loaded.
+            tables: TableBytes::of(plan).unwrap_or_default(),
             mappings: mappings as u64 * EAM_BYTES,
-            held: stateful * u64::from(limits.syn_store_max) * SYN_BYTES
-                + u64::from(limits.fragment_entries_max) * FRAGMENT_ENTRY_BYTES
-                + u64::from(limits.fragment_bytes_max),
         }
     }
 
-    /// All together.
+    /// All together, of one worker.
     pub fn total(&self) -> u64 {
-        self.sessions + self.subscribers + self.pools + self.mappings + self.held
+        self.total_of(1)
+    }
+
+    /// All together, of so many workers.
+    pub fn total_of(&self, workers: usize) -> u64 {
+        self.tables.total().saturating_mul(workers as u64).saturating_add(self.mappings)
     }
 }
 

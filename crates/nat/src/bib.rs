@@ -75,9 +75,24 @@ pub(crate) struct Tables {
     pub(crate) now: Instant,
 }
 
+/// Records that sessions and static bindings need.
+fn records_max(plan: &Plan) -> u32 {
+    let of64 = plan.nat64.iter().map(|n| n.static_bindings.len());
+    let statics: usize = of64.chain(plan.nat44.iter().map(|n| n.static_bindings.len())).sum();
+    let sessions_max = if plan.is_stateful() { plan.limits.sessions_max } else { 0 };
+    sessions_max.saturating_add(statics as u32)
+}
+
+/// Whether sessions are looked for by their remote address too.
+pub(crate) fn filters_by_address(plan: &Plan) -> bool {
+    let of64 = plan.nat64.iter().map(|n| n.filtering);
+    let mut all = of64.chain(plan.nat44.iter().map(|n| n.filtering));
+    all.any(|filtering| filtering == Filtering::AddressDependent)
+}
+
 /// Whether what is given back to a pool is held down: not where its instances filter by address (RFC 6888
 /// REQ-8 C).
-fn holds(plan: &Plan, pool: usize) -> bool {
+pub(crate) fn holds(plan: &Plan, pool: usize) -> bool {
     let of64 = plan.nat64.iter().map(|n| (n.pool, n.filtering));
     let mut users = of64.chain(plan.nat44.iter().map(|n| (n.pool, n.filtering)));
     users.any(|user| user == (pool, Filtering::EndpointIndependent))
@@ -90,11 +105,8 @@ impl Tables {
         rng: Rng,
         filters_by_address: bool,
     ) -> Result<Self, BuildError> {
-        let of64 = plan.nat64.iter().map(|n| n.static_bindings.len());
-        let statics: usize = of64.chain(plan.nat44.iter().map(|n| n.static_bindings.len())).sum();
         let stateful = plan.is_stateful();
-        let sessions_max = if stateful { plan.limits.sessions_max } else { 0 };
-        let records_max = sessions_max.saturating_add(statics as u32);
+        let records_max = records_max(plan);
         let subscribers_max = if stateful { plan.limits.subscribers_max } else { 0 };
         let pools = if stateful {
             let state = |(at, p): (usize, &Pool4)| {
@@ -121,6 +133,13 @@ impl Tables {
             gauges: Gauges::new(plan),
             now: Instant::default(),
         })
+    }
+
+    /// Bytes of the records and their indexes that [`Tables::new`] takes.
+    pub(crate) fn record_bytes(plan: &Plan) -> u64 {
+        let records_max = records_max(plan);
+        let indexes = if filters_by_address(plan) { 3 } else { 2 };
+        (u64::from(records_max) + 1) * size_of::<Session>() as u64 + indexes * Index::bytes(records_max)
     }
 
     /// The record `id`; number zero's is free for ever.

@@ -5,7 +5,7 @@
 //! because an earlier packet of the burst may have changed the tables. Nothing parsed is kept from one
 //! pass to the next: reading a header again is cheaper than storing it.
 
-use crate::bib::Tables;
+use crate::bib::{Tables, filters_by_address};
 use crate::build_error::BuildError;
 use crate::counters::{Count, Direction};
 use crate::emit::{Emit, Emitted};
@@ -16,7 +16,7 @@ use crate::ident::Idents;
 use crate::look_ahead::{self, Hint};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
-use crate::plan::{Filtering, Limits};
+use crate::plan::Limits;
 use crate::pool4::Pool4State;
 use crate::pool6::Owners;
 use crate::rng::Rng;
@@ -104,9 +104,7 @@ impl Nat {
 
     fn build(plan: &Plan, seed: [u64; 4], siit: Arc<[SiitState]>) -> Result<Self, BuildError> {
         check_counts(plan)?;
-        let of64 = plan.nat64.iter().map(|n| n.filtering);
-        let mut filterings = of64.chain(plan.nat44.iter().map(|n| n.filtering));
-        let filters = filterings.any(|f| f == Filtering::AddressDependent);
+        let filters = filters_by_address(plan);
         let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
         let hasher = Hasher64::new(seed);
         let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters)?;

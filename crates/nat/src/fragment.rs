@@ -62,6 +62,8 @@ impl Key {
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment {
     key: Key,
+    /// What it counts for: its source, or the source's subscriber.
+    source: u128,
     info: FragmentInfo,
     /// Bytes before the datagram's part.
     header_len: u32,
@@ -76,7 +78,13 @@ impl Fragment {
         let (src, dst) = (u32::from(view.src).into(), u32::from(view.dst).into());
         let direction = Direction::FourToSix;
         let key = Key { src, dst, id: info.id, instance, proto: view.proto, direction };
-        Some(Fragment { key, info, header_len: view.l4_offset.into(), total_len: view.total_len })
+        Some(Fragment {
+            key,
+            source: src,
+            info,
+            header_len: view.l4_offset.into(),
+            total_len: view.total_len,
+        })
     }
 
     /// As [`of4`](Self::of4), of a packet that stays IPv4.
@@ -92,7 +100,18 @@ impl Fragment {
         let (src, dst) = (view.src.into(), view.dst.into());
         let direction = Direction::SixToFour;
         let key = Key { src, dst, id: info.id, instance, proto: view.proto, direction };
-        Some(Fragment { key, info, header_len: view.l4_offset.into(), total_len: view.total_len })
+        Some(Fragment {
+            key,
+            source: src,
+            info,
+            header_len: view.l4_offset.into(),
+            total_len: view.total_len,
+        })
+    }
+
+    /// Counted for a subscriber, all of whose addresses are one source.
+    pub fn counted_for(self, subscriber: u128) -> Fragment {
+        Fragment { source: subscriber, ..self }
     }
 
     /// Bytes of the datagram that it carries.
@@ -241,6 +260,15 @@ impl<M: Copy> Fragments<M> {
             any_ended: false,
             cursor: 0,
         })
+    }
+
+    /// Bytes that [`Fragments::new`] takes.
+    pub fn bytes(limits: &Limits) -> u64 {
+        let n = u64::from(limits.fragment_entries_max);
+        Index::bytes(limits.fragment_entries_max)
+            + n * (size_of::<Entry<M>>() + size_of::<u32>()) as u64
+            + Slots::bytes(limits.fragment_bytes_max as usize)
+            + Sources::bytes(limits.fragment_entries_max)
     }
 
     /// Packets held at this moment.
@@ -450,8 +478,9 @@ impl<M: Copy> Fragments<M> {
         if !state.accepted() && self.unaccepted >= self.unaccepted_max {
             return Err(DropReason::FragmentMemory);
         }
-        let source_hash = self.hasher.hash4([(key.src >> 64) as u64, key.src as u64, key.is_v6().into(), 0]);
-        let source = self.sources.add((key.src, key.is_v6()), source_hash, self.per_source_max);
+        let from = fragment.source;
+        let source_hash = self.hasher.hash4([(from >> 64) as u64, from as u64, key.is_v6().into(), 0]);
+        let source = self.sources.add((from, key.is_v6()), source_hash, self.per_source_max);
         let source = source.ok_or(DropReason::FragmentTooMany)?;
         let entry = self.entries.get_mut(at as usize).ok_or(DropReason::FragmentMemory)?;
         if self.index.insert(hash, at).is_err() {

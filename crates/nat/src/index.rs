@@ -100,8 +100,16 @@ impl Index {
     /// # Errors
     /// Where memory is short.
     pub fn with_capacity(n: u32) -> Result<Index, OutOfMemory> {
-        let buckets = n.div_ceil(USED_MEAN).max(2) as usize;
-        Ok(Index { buckets: HugeVec::new(buckets)?, len: 0 })
+        Ok(Index { buckets: HugeVec::new(Self::buckets(n))?, len: 0 })
+    }
+
+    /// Bytes that [`Index::with_capacity`] takes.
+    pub fn bytes(n: u32) -> u64 {
+        (Self::buckets(n) * size_of::<Bucket>()) as u64
+    }
+
+    fn buckets(n: u32) -> usize {
+        n.div_ceil(USED_MEAN).max(2) as usize
     }
 
     /// Entries.

@@ -17,6 +17,7 @@ pub mod event;
 pub mod fragment;
 pub mod icmp_limit;
 pub mod index;
+pub mod memory;
 pub mod plan;
 pub mod pool4;
 pub mod rng;

@@ -101,6 +101,11 @@ impl Subscribers {
         Ok(Subscribers { records, index: Index::with_capacity(max)?, hasher, fresh: 0, free: NONE })
     }
 
+    /// Bytes that [`Subscribers::new`] takes.
+    pub fn bytes(max: u32) -> u64 {
+        u64::from(max.min(NONE - 1)) * size_of::<Subscriber>() as u64 + Index::bytes(max)
+    }
+
     /// Subscribers with a record.
     pub fn len(&self) -> usize {
         self.index.len()

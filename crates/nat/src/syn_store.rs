@@ -103,6 +103,12 @@ impl SynStore {
         })
     }
 
+    /// Bytes that [`SynStore::new`] takes.
+    pub fn bytes(max: u32) -> u64 {
+        let max = max.min(u32::MAX / 2) as usize;
+        ((max + 1) * size_of::<Entry>() + (max * 2).next_power_of_two() * size_of::<u32>()) as u64
+    }
+
     /// SYNs held at this moment.
     pub fn len(&self) -> usize {
         self.len

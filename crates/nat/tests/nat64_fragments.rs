@@ -352,3 +352,22 @@ fn a_flow_keeps_its_order_also_through_the_fragments_that_had_to_wait() {
     assert_eq!(offsets, [0, 1232, 2464], "the first one, then those that waited for it");
     assert_eq!(out[4][28..], *b"after");
 }
+
+// proves: R68-5, A61-6
+#[test]
+fn a_subscriber_with_many_addresses_has_one_share_of_the_fragments() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    plan.limits.fragments_per_source = 4;
+    let mut bed = Bed::new(&plan);
+    let later = |subnet: u32, host: u32| {
+        let src = format!("2001:db8:{subnet:x}::{host:x}");
+        cut6(&udp6(&src, 4000, SERVER6, 53, &[7; 400]), &[200]).remove(1)
+    };
+    // A datagram followed and a packet held are two units: two hosts fill the share of all.
+    let verdicts: Vec<Verdict> = (1..20).map(|host| bed.send(&later(1, host)).verdict).collect();
+    let held = verdicts.iter().filter(|v| **v == Verdict::Held).count();
+    assert_eq!(held, 2, "{verdicts:?}");
+    assert_eq!(bed.drops(DropReason::FragmentTooMany), 17);
+    assert_eq!(bed.send(&later(2, 1)).verdict, Verdict::Held, "the neighbour has its own");
+}

@@ -1,6 +1,6 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
-use gatun_config::{Bytes, Config, Located, Network, PoolSize, Report, Routes, Severity, Warnings};
+use gatun_config::{Bytes, Config, Located, Memory, Network, PoolSize, Report, Routes, Severity, Warnings};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -156,18 +156,27 @@ fn summary(config: &Config) -> String {
     out
 }
 
+/// What a worker's tables need when they are full, by table.
 fn memory(config: &Config) -> String {
-    let (memory, sessions) = (config.memory(), u64::from(config.plan.limits.sessions_max));
-    let mut parts = Vec::new();
-    if memory.sessions > 0 {
-        parts.push(format!("{} sessions: {}", grouped(sessions), Bytes(memory.sessions)));
+    let (memory, limits) = (config.memory(), &config.plan.limits);
+    let tables = &memory.tables;
+    let count = |n: u32, what: &str| format!("{} {what}", grouped(n.into()));
+    let mut lines = vec![
+        (count(limits.sessions_max, "sessions"), tables.sessions),
+        (count(limits.subscribers_max, "subscribers"), tables.subscribers),
+    ];
+    let pools = config.plan.pools.iter().zip(&tables.pools);
+    lines.extend(pools.map(|(pool, &bytes)| (format!("pool {}", pool.name), bytes)));
+    lines.push((count(limits.syn_store_max, "held connection attempts"), tables.syns));
+    lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
+    lines.push((count(config.plan.events.ring_len, "events"), tables.events));
+    lines.push(("mappings, of all workers together".to_owned(), memory.mappings));
+    let mut out = format!("  memory  {} a worker when all is full\n", Bytes(memory.total()));
+    for (what, bytes) in lines.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "          {what}: {}", Bytes(bytes));
     }
-    for (name, bytes) in [("pools", memory.pools), ("mappings", memory.mappings)] {
-        if bytes > 0 {
-            parts.push(format!("{name}: {}", Bytes(bytes)));
-        }
-    }
-    format!("  memory  about {} a worker (estimate; {})\n", Bytes(memory.total()), parts.join(", "))
+    out
 }
 
 fn routes(config: &Config, routes: &Routes) -> String {
@@ -225,10 +234,20 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
             "siit": config.plan.siit.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "mappings": config.plan.siit.iter().map(|i| i.eamt.len()).sum::<usize>(),
             "pools": pools.collect::<Vec<_>>(),
-            "memory_estimate_bytes": config.memory().total(),
+            "memory_bytes": config.memory().total(),
+            "memory_by_table": json_of_memory(&config.memory()),
         })
     });
     format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))
+}
+
+fn json_of_memory(memory: &Memory) -> serde_json::Value {
+    let t = &memory.tables;
+    json!({
+        "sessions": t.sessions, "subscribers": t.subscribers, "pools": t.pools,
+        "held_connection_attempts": t.syns, "fragments": t.fragments, "events": t.events,
+        "mappings": memory.mappings,
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::fs;
 /// # Errors
 /// Where all tables full need more than the machine, or the control group, has to give.
 pub(super) fn check(memory: &Memory, workers: usize) -> anyhow::Result<()> {
-    let needed = memory.total().saturating_mul(workers.max(1) as u64);
+    let needed = memory.total_of(workers.max(1));
     match available() {
         Some(available) if needed > available => anyhow::bail!(
             "the tables of {workers} worker{} need {} when they are full, and {} can be had: lower the \

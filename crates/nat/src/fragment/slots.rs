@@ -65,6 +65,12 @@ impl Slots {
         })
     }
 
+    /// Bytes that [`Slots::new`] takes.
+    pub(super) fn bytes(bytes: usize) -> u64 {
+        let each = size_of::<[u8; CHUNK]>() + size_of::<u32>() + size_of::<Held>();
+        ((bytes / CHUNK) * each + HEADROOM + PACKET_MAX) as u64
+    }
+
     /// Copies a packet; `None` where it does not fit any more. Gives its first chunk.
     pub(super) fn store(&mut self, bytes: &[u8], info: FragmentInfo, offload: Offload) -> Option<u32> {
         if bytes.is_empty() || bytes.len() > PACKET_MAX || bytes.len().div_ceil(CHUNK) > self.free_count {

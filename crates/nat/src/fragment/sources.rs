@@ -33,6 +33,11 @@ impl Sources {
         })
     }
 
+    /// Bytes that [`Sources::new`] takes.
+    pub(super) fn bytes(n: u32) -> u64 {
+        Index::bytes(n) + u64::from(n) * (size_of::<Source>() + size_of::<u32>()) as u64
+    }
+
     /// One unit more for a source; its record, or `None` where it has `max` already or no record is free.
     pub(super) fn add(&mut self, address: Address, hash: u64, max: u32) -> Option<u32> {
         if let Some(id) = self.index.find(hash, |id| self.is(id, address)) {

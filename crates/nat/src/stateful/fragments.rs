@@ -59,6 +59,7 @@ pub(crate) fn from_inside6(
     nat.check_source(from.view.src)?;
     check_protocol(from.view.proto, false)?;
     let fragment = Fragment::of6(from.instance.into(), &from.view).ok_or(DropReason::FragmentOrphan)?;
+    let fragment = fragment.counted_for(nat.policy.subscriber(from.view.src).prefix);
     let lifetime_ms = nat.policy.timeouts.fragment_ms;
     let mut desk = Desk { nats, sh, now, fragment, lifetime_ms };
     let result = match Query::of(from.l4, true) {
@@ -84,6 +85,8 @@ pub(crate) fn from_inside4(
     check_protocol(from.view.proto, true)?;
     let instance = from.nat.policy.instance;
     let fragment = Fragment::of44(instance.into(), &from.view).ok_or(DropReason::FragmentOrphan)?;
+    let subscriber = from.nat.policy.subscriber(from.view.src.to_ipv6_mapped());
+    let fragment = fragment.counted_for(subscriber.prefix);
     let mut desk = Desk { nats, sh, now, fragment, lifetime_ms: from.nat.policy.timeouts.fragment_ms };
     let result = match (from.l4, Query::of(from.l4, true)) {
         (_, Some(query)) => {

@@ -25,6 +25,16 @@ pub(super) enum Kind {
     Nat64,
 }
 
+/// How ports are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Allocation {
+    /// One by one over the whole address
+    Random,
+    /// In blocks, at random within them
+    Blocks,
+}
+
 /// `gatun bench engine`.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Args {
@@ -50,6 +60,12 @@ pub(super) struct Args {
     /// Rounds in each direction; the figures are medians over them
     #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
+    /// How the pool's ports are given out (nat64)
+    #[arg(long, value_enum, default_value = "random")]
+    allocation: Allocation,
+    /// Ports of a block, a power of two; a subscriber gets as many blocks as its flows need
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(32..=16_384))]
+    block_size: u16,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -59,6 +75,7 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     kind: Kind,
+    allocation: Allocation,
     sessions: u64,
     subscribers: u64,
     workers: u64,
@@ -140,6 +157,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     };
     Ok(Report {
         kind: args.kind,
+        allocation: args.allocation,
         sessions: args.sessions,
         subscribers: args.subscribers,
         workers: args.workers,
@@ -175,7 +193,9 @@ impl<'a> Worker<'a> {
         let count = share(args.sessions);
         let flows = Flows { count, subscribers: share(args.subscribers).clamp(1, count) };
         let plan = match args.kind {
-            Kind::Nat64 => plans::nat64(flows)?,
+            Kind::Nat64 => {
+                plans::nat64(flows, (args.allocation == Allocation::Blocks).then_some(args.block_size))?
+            }
             Kind::Siit => plans::siit(flows.subscribers)?,
         };
         Ok(Worker {

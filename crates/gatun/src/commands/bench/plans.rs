@@ -3,8 +3,8 @@
 use super::packets::{Flows, POOL6, subscriber_address};
 use gatun_nat::Plan;
 use gatun_nat::plan::{
-    Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat64, Net4, Net6, Pool4, PoolRange,
-    Siit, Timeouts,
+    Allocation, Blocks, Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat64, Net4, Net6,
+    Pool4, PoolRange, Siit, Timeouts,
 };
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv4Addr;
@@ -20,9 +20,21 @@ fn pool6() -> anyhow::Result<Prefix64> {
     Prefix64::new(POOL6, 96).map_err(|error| anyhow::anyhow!("{error:?}"))
 }
 
-/// A stateful translator for `flows`, half of its pool's ports free at the end.
-pub(super) fn nat64(flows: Flows) -> anyhow::Result<Plan> {
-    let addresses = u32::try_from(flows.count.div_ceil(FLOWS_PER_ADDRESS))?;
+/// A stateful translator for `flows`, half of its pool's ports free at the end; with blocks of `block_size` ports,
+/// as many addresses as the subscribers' blocks fill.
+pub(super) fn nat64(flows: Flows, block_size: Option<u16>) -> anyhow::Result<Plan> {
+    let each = u32::try_from(flows.count.div_ceil(flows.subscribers))?;
+    let (addresses, allocation) = match block_size {
+        None => (flows.count.div_ceil(FLOWS_PER_ADDRESS), Allocation::default()),
+        Some(size) => {
+            let per_subscriber = each.div_ceil(size.into());
+            let blocks = Blocks { size, per_subscriber: u16::try_from(per_subscriber)?, ..Blocks::default() };
+            let per_address = 64_512 / u64::from(size);
+            let all = flows.subscribers * u64::from(per_subscriber);
+            (all.div_ceil(per_address), Allocation::Blocks(blocks))
+        }
+    };
+    let addresses = u32::try_from(addresses)?;
     anyhow::ensure!(addresses <= 1 << 16, "so many sessions need more than 65,536 public addresses");
     let range = PoolRange {
         first: Ipv4Addr::from(POOL_FIRST),
@@ -30,9 +42,8 @@ pub(super) fn nat64(flows: Flows) -> anyhow::Result<Plan> {
         ports: (1024, 65_535),
         transports: [true; 3],
     };
-    let each = u32::try_from(flows.count.div_ceil(flows.subscribers))?;
     Ok(Plan {
-        pools: vec![Pool4 { name: "bench".into(), ranges: vec![range], ..Pool4::default() }],
+        pools: vec![Pool4 { name: "bench".into(), ranges: vec![range], allocation, ..Pool4::default() }],
         nat64: vec![Nat64 {
             name: "bench".into(),
             pool6: vec![pool6()?],

@@ -161,8 +161,9 @@ const NET6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+(/
 const NET: Kind = Kind::Text { form: "IPv6 or IPv4 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
 const RANGE4: Kind = Kind::Text { form: "IPv4 prefix or range", pattern: "^[0-9.]+(/[0-9]+| *- *[0-9.]+)?$" };
 const POOL6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$" };
-const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+$" };
-const ENDPOINT6: Kind = Kind::Text { form: "[IPv6 address]:port", pattern: "^\\[[0-9A-Fa-f:.]+\\]:[0-9]+$" };
+const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+( *- *[0-9]+)?$" };
+const ENDPOINT6: Kind =
+    Kind::Text { form: "[IPv6 address]:port", pattern: "^\\[[0-9A-Fa-f:.]+\\]:[0-9]+( *- *[0-9]+)?$" };
 const EVENT_KIND: Kind = Kind::Words(|| EventKind::ALL.iter().map(|kind| kind.name()).collect());
 const PROTOCOL_KIND: Kind = Kind::Words(|| words(PROTOCOL));
 const REASON: Kind = Kind::Words(|| gatun_wire::DropReason::ALL.iter().map(|r| r.name()).collect());
@@ -318,13 +319,13 @@ pub(crate) const EXEMPT: &[Key] = &[
 /// `static` in `[[nat44]]`
 pub(crate) const STATIC4: &[Key] = &[
     key("protocol", PROTOCOL_KIND, "\"tcp\"", "Its protocol.").required(),
-    key("inside", ENDPOINT4, "\"100.64.0.2:80\"", "Inside address and port (for icmp: identifier).")
+    key("inside", ENDPOINT4, "\"100.64.0.2:80\"", "Inside address and port (for icmp: identifier), or several in a row: `\"[2001:db8::1]:8000-8010\"`.")
         .required(),
     key(
         "outside",
         ENDPOINT4,
         "\"192.0.2.1:80\"",
-        "Outside address and port; the address is one of the pool's.",
+        "Outside address and port, or as many in a row as inside; the address is one of the pool's. A port block that one of them lies in is given to no subscriber.",
     )
     .required(),
 ];
@@ -332,13 +333,13 @@ pub(crate) const STATIC4: &[Key] = &[
 /// `static` in `[[nat64]]`
 pub(crate) const STATIC: &[Key] = &[
     key("protocol", PROTOCOL_KIND, "\"tcp\"", "Its protocol.").required(),
-    key("inside", ENDPOINT6, "\"[2001:db8::1]:80\"", "Inside address and port (for icmp: identifier).")
+    key("inside", ENDPOINT6, "\"[2001:db8::1]:80\"", "Inside address and port (for icmp: identifier), or several in a row: `\"[2001:db8::1]:8000-8010\"`.")
         .required(),
     key(
         "outside",
         ENDPOINT4,
         "\"192.0.2.1:80\"",
-        "Outside address and port; the address is one of the pool's.",
+        "Outside address and port, or as many in a row as inside; the address is one of the pool's. A port block that one of them lies in is given to no subscriber.",
     )
     .required(),
 ];

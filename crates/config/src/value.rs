@@ -280,22 +280,45 @@ pub(crate) fn ports(value: &DeValue<'_>) -> Read<(u16, u16)> {
     }
 }
 
-/// An IPv6 address and a port: "[2001:db8::1]:80".
-pub(crate) fn endpoint6(value: &DeValue<'_>) -> Read<(Ipv6Addr, u16)> {
+/// First and last port.
+pub(crate) type PortRange = (u16, u16);
+
+/// An IPv6 address and a port, or some in a row: "[2001:db8::1]:80", "[2001:db8::1]:8000-8010".
+pub(crate) fn endpoint6(value: &DeValue<'_>) -> Read<(Ipv6Addr, PortRange)> {
     let s = text(value)?;
-    match s.parse::<SocketAddrV6>() {
-        Ok(at) if at.scope_id() == 0 => Ok((*at.ip(), at.port())),
+    let (at, last) = split_last_port(s);
+    match (at.parse::<SocketAddrV6>(), last) {
+        (Ok(at), Some(last)) if at.scope_id() == 0 => Ok((*at.ip(), range_to(at.port(), last)?)),
         _ => Err(Wrong::new(format!("\"{}\" is not an IPv6 address in brackets with a port", shorten(s)))),
     }
 }
 
-/// An IPv4 address and a port: "192.0.2.1:80".
-pub(crate) fn endpoint4(value: &DeValue<'_>) -> Read<(Ipv4Addr, u16)> {
+/// An IPv4 address and a port, or some in a row: "192.0.2.1:80", "192.0.2.1:8000-8010".
+pub(crate) fn endpoint4(value: &DeValue<'_>) -> Read<(Ipv4Addr, PortRange)> {
     let s = text(value)?;
-    let at: SocketAddrV4 = s
-        .parse()
-        .map_err(|_| Wrong::new(format!("\"{}\" is not an IPv4 address with a port", shorten(s))))?;
-    Ok((*at.ip(), at.port()))
+    let (at, last) = split_last_port(s);
+    match (at.parse::<SocketAddrV4>(), last) {
+        (Ok(at), Some(last)) => Ok((*at.ip(), range_to(at.port(), last)?)),
+        _ => Err(Wrong::new(format!("\"{}\" is not an IPv4 address with a port", shorten(s)))),
+    }
+}
+
+/// What stands before the `-` of a range of ports, and the last port: `Some(None)` where there is no range.
+fn split_last_port(s: &str) -> (&str, Option<Option<u16>>) {
+    match s.rsplit_once('-') {
+        Some((at, last)) => (at.trim_end(), last.trim_start().parse().ok().map(Some)),
+        None => (s, Some(None)),
+    }
+}
+
+fn range_to(first: u16, last: Option<u16>) -> Read<PortRange> {
+    match last {
+        Some(last) if last < first => Err(Wrong::with(
+            "the range of ports ends before it begins",
+            format!("write \"{last}-{first}\" for the ports"),
+        )),
+        last => Ok((first, last.unwrap_or(first))),
+    }
 }
 
 /// A name for operators: up to 63 letters, digits, `-`, `_` and `.`.

@@ -235,6 +235,23 @@ pool = "formula"
 }
 
 #[test]
+fn ranges_of_static_ports_that_do_not_fit_are_refused() {
+    let text = r#"
+[[pool]]
+prefixes = "192.0.2.0/28"
+[[nat64]]
+pool6 = "64:ff9b::/96"
+static = [
+    { protocol = "tcp", inside = "[2001:db8::1]:80-90", outside = "192.0.2.1:80" },
+    { protocol = "tcp", inside = "[2001:db8::1]:90-80", outside = "192.0.2.1:80-x" },
+    { protocol = "tcp", inside = "[2001:db8::1]:1-2000", outside = "192.0.2.1:1-2000" },
+    { protocol = "udp", inside = "[2001:db8::1]:0-1", outside = "192.0.2.1:0-1" },
+]
+"#;
+    insta::assert_snapshot!(report(text));
+}
+
+#[test]
 fn own_addresses_that_no_packet_can_come_from_are_refused() {
     insta::assert_snapshot!(report("[translator]\nown4 = \"224.0.0.1\"\nown6 = \"fe80::1\"\n"));
 }

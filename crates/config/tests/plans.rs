@@ -396,3 +396,24 @@ fn an_allocation_may_be_one_word() {
     assert_eq!(of("blocks"), Allocation::Blocks(Blocks::default()));
     assert_eq!(of("random"), Allocation::Random(HoldDown { ms: 120_000, ports_max: 16_384 }));
 }
+
+#[test]
+fn a_static_binding_may_be_of_ports_in_a_row() {
+    let (config, _) = load(
+        r#"
+[[pool]]
+prefixes = "192.0.2.0/28"
+[[nat64]]
+pool6 = "64:ff9b::/96"
+static = [{ protocol = "udp", inside = "[2001:db8::1]:8000-8002", outside = "192.0.2.1:500 - 502" }]
+"#,
+    );
+    let inside: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
+    let outside: std::net::Ipv4Addr = "192.0.2.1".parse().unwrap();
+    let expected = [(8000, 500), (8001, 501), (8002, 502)].map(|(i, o)| StaticBinding {
+        transport: Transport::Udp,
+        inside: (inside, i),
+        outside: (outside, o),
+    });
+    assert_eq!(config.plan.nat64[0].static_bindings, expected);
+}

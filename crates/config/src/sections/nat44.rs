@@ -1,10 +1,10 @@
 //! `[[nat44]]`: a stateful instance for private IPv4.
 
-use super::nat64::{RawBinding, check_port_zero};
+use super::nat64::{RawBinding, bindings_of};
 use crate::problem::Problems;
 use crate::reader::{Table, Wrong};
 use crate::{keys, value};
-use gatun_nat::plan::{Exemption, Filtering, Net4, StaticBinding, Timeouts};
+use gatun_nat::plan::{Exemption, Filtering, Net4, Timeouts};
 use gatun_wire::Settings;
 use std::ops::Range;
 use toml::Spanned;
@@ -54,7 +54,7 @@ pub(crate) fn read(
             .get("filtering", problems, |v| value::choice(v, keys::FILTERING))
             .unwrap_or_default(),
         external_tcp: table.flag("external_tcp", problems).unwrap_or(true),
-        static_bindings: statics.iter().filter_map(|t| read_binding(t, problems)).collect(),
+        static_bindings: statics.iter().flat_map(|t| read_bindings(t, problems)).collect(),
         inbound_refresh: table.flag("inbound_refresh", problems).unwrap_or(false),
         icmp_queries: table.flag("icmp_queries", problems).unwrap_or(true),
         timeouts: match table.table("timeouts", problems) {
@@ -94,14 +94,8 @@ fn read_exemption(table: &Table<'_>, problems: &mut Problems) -> Vec<Exemption> 
     nets.iter().flat_map(each).collect()
 }
 
-fn read_binding(table: &Table<'_>, problems: &mut Problems) -> Option<RawBinding> {
-    let transport = table.require("protocol", problems, |v| value::choice(v, keys::PROTOCOL));
+fn read_bindings(table: &Table<'_>, problems: &mut Problems) -> Vec<RawBinding> {
     let inside = table.require("inside", problems, value::endpoint4);
-    let outside = table.require("outside", problems, value::endpoint4);
-    let (transport, inside, outside) = (transport?, inside?, outside?);
-    // So does the engine keep inside IPv4 addresses.
-    let inside = (inside.0.to_ipv6_mapped(), inside.1);
-    let binding = StaticBinding { transport, inside, outside };
-    check_port_zero(table, &binding, problems)?;
-    Some(RawBinding { binding, inside_span: table.span_of("inside"), outside_span: table.span_of("outside") })
+    let inside = inside.map(|(address, ports)| (address.to_ipv6_mapped(), ports));
+    bindings_of(table, inside, problems).unwrap_or_default()
 }

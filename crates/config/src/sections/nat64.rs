@@ -3,9 +3,11 @@
 use super::translator::settings;
 use crate::problem::Problems;
 use crate::reader::{Table, Wrong};
+use crate::value::PortRange;
 use crate::{keys, value};
 use gatun_nat::plan::{Filtering, IcmpErrorSource, Net6, StaticBinding, Timeouts, Transport};
 use gatun_wire::{Prefix64, Settings};
+use std::net::Ipv6Addr;
 
 use std::ops::Range;
 use toml::Spanned;
@@ -30,6 +32,9 @@ pub(crate) struct RawNat64 {
     pub(crate) settings: Settings,
     pub(crate) span: Range<usize>,
 }
+
+/// Ports in a row of one `static`, at most: each becomes a binding.
+const STATIC_PORTS_MAX: u32 = 1_024;
 
 /// A static binding and the places of its ends.
 pub(crate) struct RawBinding {
@@ -63,7 +68,7 @@ pub(crate) fn read(
             .get("filtering", problems, |v| value::choice(v, keys::FILTERING))
             .unwrap_or_default(),
         external_tcp: table.flag("external_tcp", problems).unwrap_or(true),
-        static_bindings: statics.iter().filter_map(|t| read_binding(t, problems)).collect(),
+        static_bindings: statics.iter().flat_map(|t| read_bindings(t, problems)).collect(),
         icmp_error_source: table
             .get("icmp_error_source", problems, |v| value::choice(v, keys::ERROR_SOURCE))
             .unwrap_or_default(),
@@ -89,26 +94,48 @@ pub(crate) fn read_pool6(table: &Table<'_>, problems: &mut Problems) -> Vec<Span
     prefixes
 }
 
-fn read_binding(table: &Table<'_>, problems: &mut Problems) -> Option<RawBinding> {
-    let transport = table.require("protocol", problems, |v| value::choice(v, keys::PROTOCOL));
+fn read_bindings(table: &Table<'_>, problems: &mut Problems) -> Vec<RawBinding> {
     let inside = table.require("inside", problems, |v| {
-        let (address, port) = value::endpoint6(v)?;
+        let (address, ports) = value::endpoint6(v)?;
         let host = !(address.is_unspecified() || address.is_loopback() || address.is_multicast());
-        if host { Ok((address, port)) } else { Err(Wrong::new(format!("{address} is no host's address"))) }
+        if host { Ok((address, ports)) } else { Err(Wrong::new(format!("{address} is no host's address"))) }
     });
+    bindings_of(table, inside, problems).unwrap_or_default()
+}
+
+/// The bindings from `inside`, whose ports may be several in a row, to the `outside` of the table.
+pub(super) fn bindings_of(
+    table: &Table<'_>,
+    inside: Option<(Ipv6Addr, PortRange)>,
+    problems: &mut Problems,
+) -> Option<Vec<RawBinding>> {
+    let transport = table.require("protocol", problems, |v| value::choice(v, keys::PROTOCOL));
     let outside = table.require("outside", problems, value::endpoint4);
-    let (transport, inside, outside) = (transport?, inside?, outside?);
-    let binding = StaticBinding { transport, inside, outside };
-    check_port_zero(table, &binding, problems)?;
-    Some(RawBinding { binding, inside_span: table.span_of("inside"), outside_span: table.span_of("outside") })
+    let (transport, (inside, inside_ports), (outside, outside_ports)) = (transport?, inside?, outside?);
+    let count = |ports: PortRange| u32::from(ports.1 - ports.0) + 1;
+    if count(inside_ports) != count(outside_ports) {
+        let what =
+            format!("`outside`: {} ports, but {} in `inside`", count(outside_ports), count(inside_ports));
+        problems.error(table.span_of("outside"), what, "write as many ports in one as in the other");
+        return None;
+    }
+    if count(outside_ports) > STATIC_PORTS_MAX {
+        let what = format!("`outside`: {} ports in one binding", count(outside_ports));
+        problems.error(table.span_of("outside"), what, format!("write at most {STATIC_PORTS_MAX}"));
+        return None;
+    }
+    let mut bindings = Vec::new();
+    for (i, o) in (inside_ports.0..=inside_ports.1).zip(outside_ports.0..=outside_ports.1) {
+        let binding = StaticBinding { transport, inside: (inside, i), outside: (outside, o) };
+        check_port_zero(table, &binding, problems)?;
+        let (inside_span, outside_span) = (table.span_of("inside"), table.span_of("outside"));
+        bindings.push(RawBinding { binding, inside_span, outside_span });
+    }
+    Some(bindings)
 }
 
 /// Port 0 is no port; identifier 0 is an identifier.
-pub(super) fn check_port_zero(
-    table: &Table<'_>,
-    binding: &StaticBinding,
-    problems: &mut Problems,
-) -> Option<()> {
+fn check_port_zero(table: &Table<'_>, binding: &StaticBinding, problems: &mut Problems) -> Option<()> {
     if binding.transport == Transport::Icmp {
         return Some(());
     }

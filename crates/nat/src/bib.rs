@@ -515,7 +515,8 @@ impl Tables {
     /// primary; a session takes the primary's place from an anchor.
     fn link_into_ring(&mut self, id: RecordId, primary: RecordId) {
         let record = *self.get(id);
-        let (prev, next) = match self.find_peer(&record.inside(), record.remote().0) {
+        let last = self.find_peer(&record.inside(), record.remote().0);
+        let (prev, next) = match last {
             Some(last) => (self.get(last).prev, last),
             None => (primary, self.get(primary).next),
         };
@@ -525,7 +526,8 @@ impl Tables {
         new.prev = prev;
         new.next = next;
         if self.get(primary).is_anchor() && record.is_session() {
-            self.make_primary(primary, id);
+            // The last of its group, or what is linked behind it later would split the group.
+            self.make_primary(primary, last.unwrap_or(id));
         }
     }
 

@@ -65,7 +65,7 @@ impl Core {
             L4::IcmpError { .. } => nat64::icmp::six_to_four(nats, sh, packet, from),
             l4 => {
                 nat.check_source(from.view.src)?;
-                Err(nat64::icmp::unusable(l4))
+                Err(nat64::icmp::unusable(l4, from.view.proto))
             }
         }
     }
@@ -119,7 +119,7 @@ impl Core {
         }
         match from.l4 {
             L4::IcmpError { .. } => error_from_outside(nats, sh, packet, from),
-            l4 => Err(nat64::icmp::unusable(l4)),
+            l4 => Err(nat64::icmp::unusable(l4, from.view.proto)),
         }
     }
 
@@ -144,7 +144,7 @@ impl Core {
         }
         match l4 {
             L4::IcmpError { .. } => nat44::icmp::outbound(nats, sh, packet, from),
-            l4 => Err(nat64::icmp::unusable(l4)),
+            l4 => Err(nat64::icmp::unusable(l4, from.view.proto)),
         }
     }
 

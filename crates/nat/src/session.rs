@@ -14,7 +14,7 @@
 use crate::plan::Transport;
 use crate::pool6::Owner;
 use crate::subscriber::SubscriberKey;
-use crate::tcp_fsm::TcpState;
+use crate::tcp_fsm::{OnTimeout, TcpState, on_timeout};
 use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::hash::Hasher64;
@@ -178,6 +178,11 @@ impl Session {
     #[inline]
     pub(crate) fn tcp_state(&self) -> TcpState {
         TcpState::from_u8(self.state).unwrap_or(TcpState::Trans)
+    }
+
+    /// Whether it is asked with a probe, where its time is up, before it goes (RFC 6146 3.5.2.2).
+    pub(crate) fn waits_for_probe(&self) -> bool {
+        self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
     }
 
     #[inline]

@@ -6,6 +6,7 @@ use crate::emit::Emit;
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::ident::Idents;
+use crate::session::Endpoint4;
 use crate::stateful::fragments::Memo;
 use crate::syn_store::SynStore;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -39,5 +40,13 @@ impl Shared {
         self.counters.held -= 1;
         self.counters.dropped.add(bytes);
         self.counters.drops[direction as usize][reason as usize].add(bytes);
+    }
+
+    /// Forgets a SYN from `remote` that is held at `outside`, if there is one, without an error: it was answered.
+    #[cold]
+    pub(crate) fn let_held_syn_go(&mut self, outside: Endpoint4, remote: Endpoint4) {
+        if let Some((_, bytes)) = self.syns.take(remote, |at| at == outside) {
+            self.held_was_dropped(Direction::FourToSix, DropReason::SynWasAnswered, bytes);
+        }
     }
 }

@@ -4,13 +4,11 @@
 //! found them, or a packet has.
 
 use crate::counters::Direction;
-use crate::plan::Transport;
 use crate::probe;
 use crate::session::{RecordId, Tick};
 use crate::shared::Shared;
 use crate::stateful::fragments::settle_ended;
 use crate::stateful::{Instance, Instances};
-use crate::tcp_fsm::{OnTimeout, on_timeout};
 use crate::time::Instant;
 use gatun_wire::icmp_error::{self, Message};
 use gatun_wire::{DropReason, HEADROOM, Packet};
@@ -116,8 +114,7 @@ impl Sweep {
 #[cold]
 fn end_of_life(nats: Instances<'_>, sh: &mut Shared, id: RecordId, now: Instant) {
     let session = *sh.tables.get(id);
-    let probed = session.transport() == Transport::Tcp && on_timeout(session.tcp_state()) == OnTimeout::Probe;
-    let Some(instance) = nats.get(session.instance).filter(|_| probed) else {
+    let Some(instance) = nats.get(session.instance).filter(|_| session.waits_for_probe()) else {
         sh.tables.close(id);
         return;
     };

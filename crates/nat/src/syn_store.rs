@@ -148,23 +148,30 @@ impl SynStore {
         Ok(true)
     }
 
+    /// The oldest SYN from `remote` whose outside address and port `pick` accepts: where it was sent to.
+    pub fn find(&self, remote: Endpoint, pick: impl FnMut(Endpoint) -> bool) -> Option<Endpoint> {
+        self.entry(self.oldest_from(remote, pick)?).map(Entry::outside)
+    }
+
     /// The inside host opens to `remote`: forgets the oldest SYN from there whose outside address and port
     /// `pick` accepts, and returns that and its length in bytes.
     pub fn take(
         &mut self,
         remote: Endpoint,
-        mut pick: impl FnMut(Endpoint) -> bool,
+        pick: impl FnMut(Endpoint) -> bool,
     ) -> Option<(Endpoint, usize)> {
-        // Newest first in the chain: the last match is the oldest.
-        let mut chain = self.chain(remote.0);
-        let number = core::iter::from_fn(|| chain.next())
-            .filter(|&n| self.entry(n).is_some_and(|e| e.remote() == remote && pick(e.outside())))
-            .last()?;
-        drop(chain);
+        let number = self.oldest_from(remote, pick)?;
         let entry = self.entry(number)?;
         let found = (entry.outside(), entry.original_len as usize);
         self.remove(number);
         Some(found)
+    }
+
+    fn oldest_from(&self, remote: Endpoint, mut pick: impl FnMut(Endpoint) -> bool) -> Option<u32> {
+        // Newest first in the chain: the last match is the oldest.
+        self.chain(remote.0)
+            .filter(|&n| self.entry(n).is_some_and(|e| e.remote() == remote && pick(e.outside())))
+            .last()
     }
 
     /// Forgets the oldest SYN if its time is up, and returns it. SYNs leave in the order in which they

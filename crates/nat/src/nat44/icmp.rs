@@ -44,7 +44,7 @@ pub(crate) fn outbound(
         return Err(DropReason::TtlExceeded);
     }
     let sender = (place, sender_port(&query, outside));
-    let back = receiver(nats, sh, sender, query.transport, outside.0)?;
+    let back = receiver(nats, sh, sender, query.transport, outside)?;
     let _ = icmp_error::translate(packet, view, &embedded, &outer, &inner, hairpin::ANY_MTU)?;
     Ok(match turn(packet, &back) {
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },

@@ -13,7 +13,7 @@ use crate::stateful::{Instances, Query, query};
 use crate::step::Step;
 use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::{icmp_4to6, icmp_6to4};
-use gatun_wire::{DropReason, L4, Packet, To4, To6, Whole};
+use gatun_wire::{DropReason, L4, Packet, To4, To6, Whole, proto};
 
 /// An error from inside, about a packet from outside.
 pub(crate) fn six_to_four(
@@ -52,7 +52,7 @@ pub(crate) fn six_to_four(
         return Err(DropReason::TtlExceeded);
     }
     let sender = (place, sender_port(&query, outside));
-    let back = receiver(nats, sh, sender, query.transport, outside.0)?;
+    let back = receiver(nats, sh, sender, query.transport, outside)?;
     let settings = inner_settings(settings);
     icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
     Ok(match turn(packet, &back) {
@@ -75,8 +75,9 @@ pub(crate) fn four_to_six(
     let place = sh.tables.locate(about.src).ok_or(DropReason::IcmpErrorNoState)?;
     let primary =
         sh.tables.binding_at(place, query.transport, query.src_port).ok_or(DropReason::IcmpErrorNoState)?;
-    let (p, pool6) = binding_and_prefix(sh, primary, (about.dst, query.dst_port));
+    let p = sh.tables.get(primary);
     let nat = nats.nat64(p.instance).ok_or(DropReason::IcmpErrorNoState)?;
+    let pool6 = prefix_towards(nat, sh, primary, (about.dst, query.dst_port))?;
     let prefix = nat.prefix(pool6);
     let remote6 = prefix.embed(about.dst);
     let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
@@ -90,11 +91,20 @@ pub(crate) fn four_to_six(
     Ok(Step::forward(Whole::Yes))
 }
 
-/// The binding's record, and the prefix that its inside host uses towards `remote`.
-fn binding_and_prefix(sh: &Shared, primary: RecordId, remote: Endpoint4) -> (crate::session::Session, u8) {
-    let p = *sh.tables.get(primary);
-    let session = sh.tables.session_of_binding(primary, remote);
-    (p, session.map_or(p.pool6, |id| sh.tables.get(id).pool6))
+/// The prefix that a binding's inside host uses towards `remote`, or one that may stand for it.
+///
+/// # Errors
+/// `wkp_nonglobal`.
+pub(crate) fn prefix_towards(
+    nat: &Nat64,
+    sh: &Shared,
+    primary: RecordId,
+    remote: Endpoint4,
+) -> Result<u8, DropReason> {
+    match sh.tables.session_of_binding(primary, remote) {
+        Some(id) => Ok(sh.tables.get(id).pool6),
+        None => nat.prefix_for(sh.tables.get(primary).pool6, remote.0),
+    }
 }
 
 impl Nat64 {
@@ -105,17 +115,22 @@ impl Nat64 {
     }
 }
 
-/// Whether a transport header is one that [`Query::of`] can't read, and why that is dropped.
-pub(crate) fn unusable(l4: L4) -> DropReason {
+/// Whether a transport header is one that [`Query::of`] can't read, and why that is dropped. IGMP is for one
+/// link: silence (RFC 7915 4.2), as for a stateless instance.
+pub(crate) fn unusable(l4: L4, proto: u8) -> DropReason {
     match l4 {
-        L4::IcmpOther { kind } if is_single_hop(kind) => DropReason::IcmpSingleHop,
+        L4::Other if proto == proto::IGMP => DropReason::IcmpSingleHop,
+        L4::IcmpOther { kind } if is_single_hop(proto, kind) => DropReason::IcmpSingleHop,
         L4::IcmpOther { .. } => DropReason::IcmpUnknownType,
         _ => DropReason::UnsupportedProtocol,
     }
 }
 
-/// ICMPv6 types that never leave a link: MLD (130 to 132, 143) and neighbour discovery (133 to 137).
-/// ICMPv4: router discovery (9, 10).
-fn is_single_hop(kind: u8) -> bool {
-    matches!(kind, 130..=137 | 143 | 9 | 10)
+/// Messages that never leave a link: MLD (130 to 132, 143) and neighbour discovery (133 to 137) of ICMPv6,
+/// router discovery (9, 10) of ICMPv4.
+fn is_single_hop(proto: u8, kind: u8) -> bool {
+    match proto {
+        proto::ICMP => matches!(kind, 9 | 10),
+        _ => matches!(kind, 130..=137 | 143),
+    }
 }

@@ -41,6 +41,7 @@ pub(crate) fn query(
     }
     match session_of(nat, sh, now, from, query, hash) {
         Some(id) => {
+            check_prefix(nat, sh, from, id)?;
             let to = by_session(nat, sh, now, from, query, id);
             send(nats, nat, sh, now, packet, from, query, &to, hash)
         }
@@ -64,7 +65,10 @@ pub(crate) fn decide_fragment(
     let (inside, remote) = endpoints(nat, from, query);
     let hash = sh.tables.session_hash(&inside, remote);
     match session_of(nat, sh, now, from, query, hash) {
-        Some(id) => Ok(by_session(nat, sh, now, from, query, id)),
+        Some(id) => {
+            check_prefix(nat, sh, from, id)?;
+            Ok(by_session(nat, sh, now, from, query, id))
+        }
         None => without_session(nat, sh, now, from, query),
     }
 }
@@ -81,6 +85,16 @@ fn session_of(
     let (inside, remote) = endpoints(nat, from, query);
     let found = sh.tables.find_session(hash, inside, remote);
     nat.policy.alive(&mut sh.tables, found, now)
+}
+
+/// A session made through one prefix opens no other to an address that it may not stand for (RFC 6052 3.1).
+#[inline(always)]
+fn check_prefix(nat: &Nat64, sh: &Shared, from: &From6, id: RecordId) -> Result<(), DropReason> {
+    let session = sh.tables.get(id);
+    if session.pool6 == from.pool6 {
+        return Ok(());
+    }
+    nat.check_embedded(from.pool6, session.remote().0)
 }
 
 /// Updates a session, and gives the packet its outside addresses and ports.

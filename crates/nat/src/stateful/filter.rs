@@ -3,7 +3,7 @@
 use super::{Instance, Instances, Inward, Policy, Query, policy};
 use crate::bib::Place;
 use crate::plan::{Filtering, Transport};
-use crate::session::{Endpoint4, RecordId};
+use crate::session::{Endpoint4, RecordId, Tick};
 use crate::shared::Shared;
 use crate::special;
 use crate::tcp_fsm::{Segment, Side, classify};
@@ -145,6 +145,11 @@ fn enter<'n>(
     }
     let subscriber = policy.subscriber(binding.inside_addr());
     let id = sh.tables.open_from_outside(primary, knock.remote, subscriber)?;
+    if knock.query.transport == Transport::Tcp {
+        // One of this connection's may be held from before there was a binding. Its copy has passed now, and is
+        // not to be followed by the error that nobody answered (RFC 5382 REQ-4).
+        sh.let_held_syn_go(binding.outside(), knock.remote);
+    }
     let session = sh.tables.get_mut(id);
     instance.mark(session, pool6);
     policy.begin(session, Side::V4, knock.query.transport, now);
@@ -179,13 +184,14 @@ impl Policy {
         const DEAD_MAX: usize = 16;
         let inside = sh.tables.get(primary).inside();
         for _ in 0..DEAD_MAX {
-            let found = sh.tables.find_peer(&inside, remote.0);
-            if found.is_none() {
-                return false;
-            }
-            if self.alive(&mut sh.tables, found, now).is_some() {
+            let Some(id) = sh.tables.find_peer(&inside, remote.0) else { return false };
+            let session = sh.tables.get(id);
+            // This is no packet of that session's: where it is established and its time is up, it goes on
+            // waiting for its probe.
+            if !session.expires().has_come(Tick::at(now)) || session.waits_for_probe() {
                 return true;
             }
+            sh.tables.close(id);
         }
         false
     }

@@ -4,10 +4,10 @@
 
 use super::{Instance, Instances, Query, hairpin, query};
 use crate::bib::Place;
-use crate::nat44;
 use crate::plan::Transport;
 use crate::session::Endpoint4;
 use crate::shared::Shared;
+use crate::{nat44, nat64};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::icmp_4to6;
@@ -28,28 +28,32 @@ pub(crate) enum Receiver {
     },
 }
 
-/// Who has the outside address at `place` and `port` that an error is about; `peer` is the outside address of
-/// the host that sent the error.
+/// Who has the outside address at `place` and `port` that an error is about; `peer` is the outside end of the
+/// host that sent the error, which the receiver knows behind the prefix that it wrote to.
 ///
 /// # Errors
-/// `icmp_err_no_state`.
+/// `icmp_err_no_state`, `wkp_nonglobal`.
 pub(crate) fn receiver(
     nats: Instances<'_>,
     sh: &Shared,
     (place, port): (Place, u16),
     transport: Transport,
-    peer: Ipv4Addr,
+    peer: Endpoint4,
 ) -> Result<Receiver, DropReason> {
     let no_state = DropReason::IcmpErrorNoState;
     let primary = sh.tables.binding_at(place, transport, port).ok_or(no_state)?;
     let p = sh.tables.get(primary);
     match nats.get(p.instance).ok_or(no_state)? {
-        Instance::Nat64(nat) => Ok(Receiver::Six {
-            host: p.inside_addr(),
-            peer: nat.prefix(p.pool6).embed(peer),
-            port: p.inside_port(),
-            settings: hairpin::inner_settings(&nat.settings),
-        }),
+        Instance::Nat64(nat) => {
+            let remote = (peer.0, if transport == Transport::Icmp { 0 } else { peer.1 });
+            let pool6 = nat64::icmp::prefix_towards(nat, sh, primary, remote)?;
+            Ok(Receiver::Six {
+                host: p.inside_addr(),
+                peer: nat.prefix(pool6).embed(peer.0),
+                port: p.inside_port(),
+                settings: hairpin::inner_settings(&nat.settings),
+            })
+        }
         Instance::Nat44(_) => Ok(Receiver::Four { host: nat44::inside4(p), port: p.inside_port() }),
     }
 }

@@ -3,7 +3,6 @@
 
 use super::{Instance, Query};
 use crate::bib::Opening;
-use crate::counters::Direction;
 use crate::plan::Transport;
 use crate::session::{Endpoint4, Inside, RecordId};
 use crate::shared::Shared;
@@ -27,6 +26,11 @@ pub(crate) fn open(
     let wanted = held_syn_from(sh, &inside, remote);
     let subscriber = policy.subscriber(inside.addr);
     let id = sh.tables.open_from_inside(&Opening { inside, remote, subscriber, wanted })?;
+    // The held SYN ends without an error (RFC 6146 3.5.2.2, RFC 5382 REQ-4), but only now: a connection that
+    // was refused would not have answered it.
+    if let Some(outside) = wanted {
+        sh.let_held_syn_go(outside, remote);
+    }
     let session = sh.tables.get_mut(id);
     instance.mark(session, pool6);
     policy.begin(session, Side::V6, query.transport, now);
@@ -39,23 +43,20 @@ pub(crate) fn open(
 }
 
 /// Where a SYN from `remote` is held that this inside host's connection answers: the outside address and
-/// port it was sent to, which the connection is to get. The held SYN is forgotten without an error
-/// (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
-fn held_syn_from(sh: &mut Shared, inside: &Inside, remote: Endpoint4) -> Option<Endpoint4> {
+/// port it was sent to, which the connection is to get.
+fn held_syn_from(sh: &Shared, inside: &Inside, remote: Endpoint4) -> Option<Endpoint4> {
     if inside.transport != Transport::Tcp || sh.syns.is_empty() {
         return None;
     }
     let bound = sh.tables.binding_of(inside).map(|id| sh.tables.get(id).outside());
     let pool = sh.tables.pool_of(inside.instance);
     let tables = &sh.tables;
-    let (outside, bytes) = sh.syns.take(remote, |outside| match bound {
+    sh.syns.find(remote, |outside| match bound {
         Some(bound) => bound == outside,
         None => tables
             .locate(outside.0)
             .is_some_and(|p| p.pool == pool && tables.binding_at(p, Transport::Tcp, outside.1).is_none()),
-    })?;
-    sh.held_was_dropped(Direction::FourToSix, DropReason::SynWasAnswered, bytes);
-    Some(outside)
+    })
 }
 
 /// RFC 6146 3.5.2.2, CLOSED: anything but a SYN makes no state; it passes where a binding exists. Gives the

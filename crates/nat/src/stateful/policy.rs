@@ -5,7 +5,7 @@ use crate::plan::{Filtering, Timeouts, Transport};
 use crate::session::{RecordId, Session, Tick};
 use crate::stateful::Query;
 use crate::subscriber::SubscriberKey;
-use crate::tcp_fsm::{self, Lifetime, OnTimeout, Segment, Side};
+use crate::tcp_fsm::{self, Lifetime, Segment, Side};
 use crate::time::Instant;
 use core::net::Ipv6Addr;
 use gatun_wire::DropReason;
@@ -115,9 +115,7 @@ impl Policy {
     #[cold]
     fn outlive(&self, tables: &mut Tables, id: RecordId, now: Instant) -> bool {
         let session = tables.get_mut(id);
-        if session.transport() == Transport::Tcp
-            && tcp_fsm::on_timeout(session.tcp_state()) == OnTimeout::Probe
-        {
+        if session.waits_for_probe() {
             self.after_probe(session, now);
             return true;
         }

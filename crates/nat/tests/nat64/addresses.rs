@@ -148,6 +148,19 @@ fn a_private_host_is_shown_behind_the_first_prefix_that_may_stand_for_it() {
     assert_eq!(source(other), v6(&behind(last, "10.9.9.9")).to_string());
 }
 
+// proves: A52-5
+#[test]
+fn a_session_through_another_prefix_does_not_open_the_well_known_one() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].pool6.push(prefix(WKP));
+    let mut bed = Bed::new(&plan);
+    let port = bed.through(&udp6(CLIENT, 5000, &behind(POOL6, "10.1.2.3"), 53, b"x")).sport;
+    let out = bed.send(&udp6(CLIENT, 5000, &behind(WKP, "10.1.2.3"), 53, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::WellKnownNonGlobal));
+    let back = bed.through(&udp4("10.1.2.3", 53, T, port, b"x"));
+    assert_eq!(back.src, v6(&behind(POOL6, "10.1.2.3")), "as before");
+}
+
 // proves: A52-6
 #[test]
 fn other_prefixes_stand_for_private_addresses() {
@@ -239,6 +252,14 @@ fn other_protocols_are_refused_with_the_error_of_their_side() {
     assert_eq!(bed.send(&other6(CLIENT, SERVER6, 132)).verdict, dropped(DropReason::UnsupportedProtocol));
     assert_eq!(bed.send(&other4(SERVER, T, 132)).verdict, dropped(DropReason::UnsupportedProtocol));
     assert_eq!(bed.nat.counters().icmp_errors_suppressed, 2);
+}
+
+// proves: ICMP4-other
+#[test]
+fn igmp_is_for_one_link_and_dropped_silently() {
+    let mut bed = Bed::nat64(POOL6);
+    let out = bed.send(&other4(SERVER, T, 2));
+    assert_eq!(out.verdict, dropped(DropReason::IcmpSingleHop));
 }
 
 // proves: A79-5, A79-59

@@ -223,6 +223,24 @@ fn an_error_about_a_hairpinned_packet_reaches_its_sender_behind_every_prefix_len
     }
 }
 
+// proves: A61-62, A61-63
+#[test]
+fn an_error_about_a_hairpinned_packet_comes_from_the_prefix_that_the_sender_wrote_to() {
+    let other = "2001:db8:65::/96";
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].pool6.push(prefix(other));
+    let mut bed = Bed::new(&plan);
+    let b = bind(&mut bed, POOL6, B, 2222);
+    // A's binding has a session behind the first prefix; this one is behind the second.
+    bind(&mut bed, POOL6, A, 1111);
+    let packet = udp6(A, 1111, &behind(other, T), b, b"x");
+    let arrived = bed.send(&packet).forwarded().to_vec();
+    let seen_by_b = behind(POOL6, T);
+    let out = bed.send(&error6(B, &seen_by_b, (1, 4, 0), &arrived));
+    assert_eq!(out.forwarded()[8..24], v6(&behind(other, T)).octets());
+    assert_eq!(quote(&out.bytes), with_hops(packet, 62));
+}
+
 // proves: A61-63, R55-7
 #[test]
 fn an_error_about_a_hairpinned_echo_reaches_its_sender() {

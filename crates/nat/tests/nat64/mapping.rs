@@ -351,3 +351,24 @@ fn the_filter_knows_an_address_as_long_as_any_session_with_it_lives() {
         }
     }
 }
+
+// proves: A61-22
+#[test]
+fn a_static_binding_knows_an_address_when_other_sessions_came_and_went_between() {
+    let mut plan = address_dependent();
+    plan.nat64[0].static_bindings = vec![static_binding(Transport::Udp, (CLIENT, 9), (T, 9))];
+    let mut bed = Bed::new(&plan);
+    let contact = |bed: &mut Bed, remote: &str, port| {
+        bed.through(&udp6(CLIENT, 9, &behind(POOL6, remote), port, b"x"));
+    };
+    contact(&mut bed, "203.0.113.1", 1);
+    bed.pass_ms(10_000);
+    contact(&mut bed, "203.0.113.2", 1);
+    // The first session ends, and the binding's own record stands for it until the next one comes.
+    bed.pass_ms(295_000);
+    contact(&mut bed, "203.0.113.2", 2);
+    contact(&mut bed, "203.0.113.3", 1);
+    bed.pass_ms(15_000);
+    assert_eq!(bed.nat.occupancy().sessions, 2);
+    bed.through(&udp4("203.0.113.2", 99, T, 9, b"another port of a known address"));
+}

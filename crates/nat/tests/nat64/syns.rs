@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::Filtering;
-use gatun_nat::{Plan, Verdict};
+use gatun_nat::{Plan, Reply, Verdict};
 use gatun_wire::DropReason;
 
 const PORT: u16 = 7000;
@@ -58,6 +58,35 @@ fn a_syn_from_inside_within_six_seconds_gets_the_port_that_the_held_one_knocked_
     assert!(bed.pass_ms(7_430_000).is_empty(), "no ICMP error, no probe");
     assert_eq!(bed.through(&tcp4(SERVER, 80, T, PORT, "SA", b"")).dport, 5000);
     bed.through(&tcp6(CLIENT, 5000, SERVER6, 80, "A", b""));
+}
+
+// proves: R53-4
+#[test]
+fn a_held_syn_stays_where_the_syn_from_inside_is_refused() {
+    let mut plan = plan_with(POOL6);
+    plan.limits.ports_per_subscriber = 1;
+    let mut bed = Bed::new(&plan);
+    bed.through(&udp6(CLIENT, 4000, SERVER6, 53, b"the one port"));
+    assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
+    let out = bed.send(&tcp6(CLIENT, 5000, SERVER6, 80, "S", b""));
+    assert_eq!(out.verdict, Verdict::Reply(Reply::Error(DropReason::SubscriberPortQuota)));
+    assert_eq!(bed.nat.occupancy().held_syns, 1);
+    is_unreachable(&bed.pass_ms(6_000)[0], &syn());
+}
+
+// proves: R53-4, T61-V4_INIT
+#[test]
+fn a_held_syn_goes_silently_where_its_copy_has_passed() {
+    let mut bed = Bed::nat64(POOL6);
+    assert_eq!(bed.send(&syn()).verdict, Verdict::Held);
+    assert_eq!(bed.send(&tcp4("203.0.113.9", 80, T, PORT, "S", b"")).verdict, Verdict::Held);
+    // The inside host answers another one, and has the port now: the first one's copy finds a binding.
+    let other = behind(POOL6, "203.0.113.9");
+    assert_eq!(bed.through(&tcp6(CLIENT, 5000, &other, 80, "S", b"")).sport, PORT);
+    bed.through(&syn());
+    assert_eq!(bed.nat.occupancy().held_syns, 0);
+    bed.through(&tcp6(CLIENT, 5000, SERVER6, 80, "SA", b""));
+    assert!(bed.pass_ms(7_000).is_empty(), "no error about a connection that is open");
 }
 
 // proves: A61-40

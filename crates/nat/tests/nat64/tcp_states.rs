@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
+use gatun_nat::plan::Filtering;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
 
@@ -275,6 +276,18 @@ fn the_probe_is_an_empty_segment_from_the_server_with_nothing_but_ack() {
     line.send_inside(SERVER6, 80, "A");
     line.bed.pass_ms(EST_S * 1000 - 1_000);
     line.send_outside("PA");
+}
+
+// proves: T61-ESTABLISHED
+#[test]
+fn a_strangers_packet_does_not_stand_in_for_the_probe() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].filtering = Filtering::AddressDependent;
+    let mut line = Line::play(&plan, ESTABLISHED);
+    line.bed.now = line.bed.now.plus_ms(EST_S * 1000);
+    // Another port of the server: let in, as the address is known, and no sign of life of this connection.
+    line.bed.through(&tcp4(SERVER, 8080, T, line.port, "S", b""));
+    assert_eq!(line.bed.pass_ms(6_000).len(), 1, "a probe");
 }
 
 // proves: T61-TRANS

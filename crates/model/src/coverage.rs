@@ -1,0 +1,71 @@
+//! What histories have reached of the TCP machine, so that a test can demand all of it. Drop reasons are in the
+//! counters already.
+
+use crate::model::tcp::{Segment, State};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Counts by what was reached.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    /// State, side, segment, next state.
+    steps: BTreeMap<(State, bool, Segment, State), u64>,
+    opened: BTreeMap<State, u64>,
+    timeouts: BTreeMap<State, u64>,
+}
+
+impl Coverage {
+    /// A segment of a session.
+    pub fn tcp_step(&mut self, state: State, from_inside: bool, segment: Segment, next: State) {
+        *self.steps.entry((state, from_inside, segment, next)).or_default() += 1;
+    }
+
+    /// A new session.
+    pub fn tcp_open(&mut self, state: State) {
+        *self.opened.entry(state).or_default() += 1;
+    }
+
+    /// The end of a lifetime.
+    pub fn tcp_timeout(&mut self, state: State) {
+        *self.timeouts.entry(state).or_default() += 1;
+    }
+
+    /// Whether a session in this state has seen this segment from this side.
+    pub fn saw(&self, state: State, from_inside: bool, segment: Segment) -> bool {
+        self.steps.keys().any(|k| (k.0, k.1, k.2) == (state, from_inside, segment))
+    }
+
+    /// Whether a session began in this state.
+    pub fn opened(&self, state: State) -> bool {
+        self.opened.contains_key(&state)
+    }
+
+    /// Adds what another history has reached.
+    pub fn add(&mut self, other: &Coverage) {
+        for (k, n) in &other.steps {
+            *self.steps.entry(*k).or_default() += n;
+        }
+        for (k, n) in &other.opened {
+            *self.opened.entry(*k).or_default() += n;
+        }
+        for (k, n) in &other.timeouts {
+            *self.timeouts.entry(*k).or_default() += n;
+        }
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ((state, inside, segment, next), n) in &self.steps {
+            let side = if *inside { "V6" } else { "V4" };
+            writeln!(f, "  {n:>10}  {state:?}: {side} {segment:?} -> {next:?}")?;
+        }
+        for (state, n) in &self.opened {
+            writeln!(f, "  {n:>10}  CLOSED -> {state:?}")?;
+        }
+        for (state, n) in &self.timeouts {
+            writeln!(f, "  {n:>10}  {state:?}: time is up")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! Packets as hosts send them, and as they should not.
+
+use super::history::{Form, Proto, Twist};
+use super::rng::Rng;
+use crate::wire::sum::{pseudo, sum, sum_from};
+use crate::wire::{put16, to4, to6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A packet between two addresses of one family, or the pieces it comes in. `ports` of echo: the identifier
+/// as the first.
+pub fn forge(proto: Proto, src: IpAddr, dst: IpAddr, ports: (u16, u16), form: &Form) -> Vec<Vec<u8>> {
+    let (number, mut l4, field) = transport(proto, src.is_ipv4(), ports, form.len);
+    if let (Some(at), false) = (field, proto == Proto::UdpZero) {
+        let checksum = !match number {
+            1 => sum(&l4),
+            _ => sum_from(sum(&pseudo(src, dst, l4.len(), number)), &l4),
+        };
+        let checksum = if checksum == 0 && number == 17 { 0xffff } else { checksum };
+        let wrong = if let Twist::BadSum(n) = form.twist { n } else { 0 };
+        put16(&mut l4, at, checksum ^ wrong);
+    }
+    if let Twist::Cut { size, order, id } = form.twist {
+        return cut(number, src, dst, &l4, form, size.into(), order, id);
+    }
+    vec![twisted(whole(number, src, dst, &l4, form), form.twist)]
+}
+
+fn transport(proto: Proto, four: bool, (sport, dport): (u16, u16), len: u16) -> (u8, Vec<u8>, Option<usize>) {
+    let data = (0..len).map(|i| (i as u8).wrapping_mul(37) ^ 0x5a);
+    let mut l4 = Vec::new();
+    let ports = |l4: &mut Vec<u8>| {
+        l4.extend(sport.to_be_bytes());
+        l4.extend(dport.to_be_bytes());
+    };
+    match proto {
+        Proto::Tcp(flags) => {
+            ports(&mut l4);
+            l4.extend([0, 0, 3, 232, 0, 0, 7, 208, 0x50, flags, 16, 0, 0, 0, 0, 0]);
+            l4.extend(data);
+            (6, l4, Some(16))
+        }
+        Proto::Udp | Proto::UdpZero => {
+            ports(&mut l4);
+            l4.extend((8 + len).to_be_bytes());
+            l4.extend([0, 0]);
+            l4.extend(data);
+            (17, l4, Some(6))
+        }
+        Proto::Echo(request) => {
+            let kind = match (four, request) {
+                (true, true) => 8,
+                (true, false) => 0,
+                (false, true) => 128,
+                (false, false) => 129,
+            };
+            icmp(four, kind, 0, u32::from(sport) << 16 | 1, data)
+        }
+        Proto::Icmp(kind) => icmp(four, kind, 0, u32::from(sport) << 16 | 1, data),
+        Proto::Other(number) => {
+            l4.extend(data);
+            (number, l4, None)
+        }
+    }
+}
+
+fn icmp(
+    four: bool,
+    kind: u8,
+    code: u8,
+    word: u32,
+    data: impl Iterator<Item = u8>,
+) -> (u8, Vec<u8>, Option<usize>) {
+    let mut l4 = vec![kind, code, 0, 0];
+    l4.extend(word.to_be_bytes());
+    l4.extend(data);
+    (if four { 1 } else { 58 }, l4, Some(2))
+}
+
+/// An ICMP error that quotes.
+pub fn error(src: IpAddr, dst: IpAddr, kind: u8, code: u8, word: u32, quote: &[u8], form: &Form) -> Vec<u8> {
+    let (number, mut l4, _) = icmp(src.is_ipv4(), kind, code, word, quote.iter().copied());
+    let start = if number == 1 { 0 } else { sum(&pseudo(src, dst, l4.len(), number)) };
+    let wrong = if let Twist::BadSum(n) = form.twist { n } else { 0 };
+    let checksum = !sum_from(start, &l4) ^ wrong;
+    put16(&mut l4, 2, checksum);
+    twisted(whole(number, src, dst, &l4, form), form.twist)
+}
+
+fn whole(number: u8, src: IpAddr, dst: IpAddr, l4: &[u8], form: &Form) -> Vec<u8> {
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let flags = if form.df { 0x4000 } else { 0 };
+            to4::build(form.tos, l4.len(), 0x1234, flags, form.ttl, number, (src, dst), l4)
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            to6::build(form.tos, form.ttl, number, (src, dst), None, l4.len(), l4)
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn cut(
+    number: u8,
+    src: IpAddr,
+    dst: IpAddr,
+    l4: &[u8],
+    form: &Form,
+    size: usize,
+    order: u32,
+    id: u8,
+) -> Vec<Vec<u8>> {
+    let size = size / 8 * 8;
+    let mut pieces: Vec<Vec<u8>> = Vec::new();
+    for (n, part) in l4.chunks(size).enumerate() {
+        let more = (n + 1) * size < l4.len();
+        let offset = n * size;
+        pieces.push(match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let flags =
+                    (offset / 8) as u16 | if more { 0x2000 } else { 0 } | if form.df { 0x4000 } else { 0 };
+                to4::build(form.tos, part.len(), id.into(), flags, form.ttl, number, (src, dst), part)
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                let piece = crate::wire::Piece { offset, more, id: u32::from(id) | 0xabcd_0000 };
+                to6::build(form.tos, form.ttl, number, (src, dst), Some(piece), part.len(), part)
+            }
+            _ => Vec::new(),
+        });
+    }
+    let mut r = Rng::new(order.into());
+    if !r.one_in(3) {
+        for at in (1..pieces.len()).rev() {
+            pieces.swap(at, r.below(at as u64 + 1) as usize);
+        }
+    }
+    if r.one_in(3) {
+        pieces.remove(r.below(pieces.len() as u64) as usize);
+    }
+    if r.one_in(6) && !pieces.is_empty() {
+        let again = r.of(&(0..pieces.len()).collect::<Vec<_>>());
+        pieces.push(pieces[again].clone());
+    }
+    pieces.truncate(12);
+    pieces
+}
+
+/// The packet with its twist.
+pub fn twisted(mut packet: Vec<u8>, twist: Twist) -> Vec<u8> {
+    match twist {
+        Twist::Truncate(n) => packet.truncate(n.into()),
+        Twist::Pad(n) => packet.extend(std::iter::repeat_n(0xee, n.into())),
+        Twist::Byte { at, value, mend } => {
+            if packet.is_empty() {
+                return packet;
+            }
+            let at = usize::from(at) % packet.len();
+            packet[at] = value;
+            if mend && packet[0] == 0x45 && packet.len() >= 20 {
+                put16(&mut packet, 10, 0);
+                let checksum = !sum(&packet[..20]);
+                put16(&mut packet, 10, checksum);
+            }
+        }
+        Twist::Options(n) => packet = with_options(packet, n),
+        Twist::None | Twist::BadSum(_) | Twist::Cut { .. } => {}
+    }
+    packet
+}
+
+/// IPv4 options or IPv6 extension headers, by number.
+fn with_options(packet: Vec<u8>, n: u8) -> Vec<u8> {
+    match packet.first().map(|b| b >> 4) {
+        Some(4) if packet.len() >= 20 && packet[0] == 0x45 => {
+            let options: &[u8] = match n % 6 {
+                0 => &[1, 1, 1, 0],
+                1 => &[131, 7, 4, 10, 0, 0, 1, 0],
+                2 => &[131, 7, 8, 10, 0, 0, 1, 0],
+                3 => &[137, 7, 4, 10, 0, 0, 1, 0],
+                4 => &[7, 7, 4, 0, 0, 0, 0, 0],
+                _ => &[148, 4, 0, 0],
+            };
+            let mut out = packet[..20].to_vec();
+            out.extend(options);
+            out.extend(&packet[20..]);
+            out[0] = 0x45 + (options.len() / 4) as u8;
+            let total = (out.len() as u16).to_be_bytes();
+            out[2..4].copy_from_slice(&total);
+            put16(&mut out, 10, 0);
+            let header = 20 + options.len();
+            let checksum = !sum(&out[..header]);
+            put16(&mut out, 10, checksum);
+            out
+        }
+        Some(6) if packet.len() >= 40 => {
+            let kinds: &[u8] = match n % 8 {
+                0 => &[0],
+                1 => &[60],
+                2 => &[43],
+                3 => &[0, 60, 43, 60],
+                4 => &[44],
+                5 => &[51],
+                6 => &[44, 60],
+                _ => &[60; 17],
+            };
+            let mut headers = Vec::new();
+            for (at, &kind) in kinds.iter().enumerate() {
+                let next = kinds.get(at + 1).copied().unwrap_or(packet[6]);
+                let segments_left = u8::from(kind == 43 && n & 0x40 != 0);
+                headers.extend(match kind {
+                    44 => [next, 0, 0, 0, 0, 0, 0x12, n],
+                    43 => [next, 0, 0, segments_left, 0, 0, 0, 0],
+                    _ => [next, 0, 1, 4, 0, 0, 0, 0],
+                });
+            }
+            let mut out = packet[..40].to_vec();
+            out[6] = kinds[0];
+            out.extend(&headers);
+            out.extend(&packet[40..]);
+            let payload = (out.len() as u16 - 40).to_be_bytes();
+            out[4..6].copy_from_slice(&payload);
+            out
+        }
+        _ => packet,
+    }
+}
+
+/// Addresses of routers on the way.
+pub fn router4(n: u8) -> Ipv4Addr {
+    match n % 8 {
+        6 => Ipv4Addr::new(127, 0, 0, 1),
+        7 => Ipv4Addr::new(192, 168, 1, 1),
+        n => Ipv4Addr::new(4, 4, 4, n + 1),
+    }
+}
+
+/// As [`router4`].
+pub fn router6(n: u8) -> Ipv6Addr {
+    match n % 8 {
+        7 => Ipv6Addr::LOCALHOST,
+        n => Ipv6Addr::new(0x2001, 0xface, 0, 0, 0, 0, 0, u16::from(n) + 1),
+    }
+}

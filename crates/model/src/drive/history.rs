@@ -1,0 +1,250 @@
+//! What happens in a history. Steps name hosts and bindings, not bytes, so that one can be left out and the
+//! rest still means the same.
+
+#![allow(missing_docs)] // the fields are what they are called
+
+use super::rng::Rng;
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// From inside to a remote host.
+    Out { proto: Proto, host: u8, port: u8, remote: u8, rport: u8, form: Form },
+    /// From a remote host to an outside address and port.
+    In { proto: Proto, target: Target, remote: u8, rport: u8, form: Form },
+    /// From inside to an outside address and port.
+    Hairpin { proto: Proto, host: u8, port: u8, target: Target, form: Form },
+    /// An ICMP error about a packet that was forwarded lately, cut to `keep` bytes.
+    Error { inside: bool, about: u8, kind: u8, code: u8, word: u32, router: u8, keep: u16, form: Form },
+    /// A packet that was received lately, once more.
+    Again { back: u8, twist: Twist },
+    /// The clock goes on, or back.
+    Clock { ms: i64 },
+    /// The engine is told to end what is due.
+    Expire { budget: u32 },
+    /// Time goes on until all that was due has been swept, and what there is must be exact.
+    Settle,
+    /// What came so far is one burst.
+    Flush,
+}
+
+/// What a packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proto {
+    /// TCP with these flags.
+    Tcp(u8),
+    /// UDP.
+    Udp,
+    /// UDP without checksum.
+    UdpZero,
+    /// An echo request or reply.
+    Echo(bool),
+    /// Another ICMP type.
+    Icmp(u8),
+    /// Another protocol.
+    Other(u8),
+}
+
+/// An outside address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Those of this host's binding.
+    Of { host: u8, port: u8 },
+    /// Any.
+    Port { address: u8, port: u16 },
+}
+
+/// The header's free fields, and what is wrong with the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// TTL.
+    pub ttl: u8,
+    /// TOS.
+    pub tos: u8,
+    /// Bytes of payload.
+    pub len: u16,
+    /// Don't Fragment.
+    pub df: bool,
+    /// Which of the instances' prefixes.
+    pub prefix: u8,
+    /// What is odd.
+    pub twist: Twist,
+}
+
+/// What is odd about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Twist {
+    /// Nothing.
+    None,
+    /// It ends early.
+    Truncate(u16),
+    /// Bytes follow it.
+    Pad(u8),
+    /// One byte is another; header sums are right all the same if `mend`.
+    Byte { at: u16, value: u8, mend: bool },
+    /// IPv4 options, or IPv6 extension headers.
+    Options(u8),
+    /// The transport checksum is wrong.
+    BadSum(u16),
+    /// It comes in fragments of `size` bytes, in an order, some of them not or twice.
+    Cut { size: u16, order: u32, id: u8 },
+}
+
+impl Form {
+    /// Nothing special.
+    pub const PLAIN: Form = Form { ttl: 64, tos: 0, len: 5, df: false, prefix: 0, twist: Twist::None };
+}
+
+const FLAGS: [u8; 12] = [2, 2, 2, 18, 16, 17, 4, 20, 24, 1, 16, 2];
+const ODD_FLAGS: [u8; 6] = [3, 6, 0, 0x29, 0x3f, 0xc2];
+
+/// A history of so many steps.
+pub fn history(seed: u64, steps: usize) -> Vec<Op> {
+    let mut r = Rng::new(seed);
+    // Some histories are about few hosts and long, some about floods.
+    let focus = Focus {
+        hosts: r.of(&[2, 4, 12]),
+        remotes: r.of(&[1, 3, 6]),
+        wild: r.of(&[4, 12, 60]),
+        clocks: r.of(&[8, 20, 60]),
+        fragments: r.of(&[0, 0, 0]),
+    };
+    (0..steps).map(|_| op(&mut r, &focus)).collect()
+}
+
+struct Focus {
+    hosts: u8,
+    remotes: u8,
+    /// One packet in so many is odd.
+    wild: u64,
+    /// One step in so many is the clock's.
+    clocks: u64,
+    /// So many packets in a hundred come in fragments.
+    fragments: u64,
+}
+
+fn op(r: &mut Rng, f: &Focus) -> Op {
+    if r.one_in(f.clocks) {
+        return clock(r);
+    }
+    match r.below(100) {
+        0..3 => Op::Flush,
+        3..40 => Op::Out {
+            proto: proto(r),
+            host: r.small(f.hosts),
+            port: r.small(4),
+            remote: r.small(f.remotes),
+            rport: r.small(3),
+            form: form(r, f),
+        },
+        40..68 => Op::In {
+            proto: proto(r),
+            target: target(r, f),
+            remote: r.small(f.remotes),
+            rport: r.small(3),
+            form: form(r, f),
+        },
+        68..82 => Op::Hairpin {
+            proto: proto(r),
+            host: r.small(f.hosts),
+            port: r.small(4),
+            target: target(r, f),
+            form: form(r, f),
+        },
+        82..94 => error(r, f),
+        _ => Op::Again { back: r.small(4), twist: if r.one_in(4) { wild(r) } else { Twist::None } },
+    }
+}
+
+fn clock(r: &mut Rng) -> Op {
+    match r.below(20) {
+        0..6 => Op::Clock { ms: r.below(200) as i64 },
+        6..11 => Op::Clock { ms: r.below(8_000) as i64 },
+        11..13 => Op::Clock { ms: r.below(320_000) as i64 },
+        13 => Op::Clock { ms: r.of(&[7_440_000, 240_000, 300_000, 60_000, 6_000, 2_000, 1 << 32, 1 << 40]) },
+        14 => Op::Clock { ms: -(r.below(10_000_000) as i64) },
+        15..19 => Op::Expire { budget: r.of(&[0, 1, 3, 64, u32::MAX]) },
+        _ => Op::Settle,
+    }
+}
+
+fn proto(r: &mut Rng) -> Proto {
+    match r.below(40) {
+        0..20 => Proto::Tcp(r.of(&FLAGS)),
+        20 => Proto::Tcp(r.of(&ODD_FLAGS)),
+        21..30 => Proto::Udp,
+        30..32 => Proto::UdpZero,
+        32..38 => Proto::Echo(!r.one_in(3)),
+        38 => Proto::Icmp(r.of(&[13, 17, 4, 5, 130, 135, 137, 143, 200, 9, 3, 1])),
+        _ => Proto::Other(r.of(&[132, 47, 50, 51, 2, 58, 1, 59, 0, 43, 44, 60])),
+    }
+}
+
+fn target(r: &mut Rng, f: &Focus) -> Target {
+    if r.one_in(4) {
+        let port = r.of(&[1000, 1001, 1016, 1020, 1021, 1024, 1025, 2000, 2001, 22, 0, 1, 7, 9999]);
+        return Target::Port { address: r.small(6), port };
+    }
+    Target::Of { host: r.small(f.hosts), port: r.small(4) }
+}
+
+fn form(r: &mut Rng, f: &Focus) -> Form {
+    let mut form = Form { prefix: r.small(4), ..Form::PLAIN };
+    form.len = match r.below(40) {
+        0 => r.below(1600) as u16,
+        1 => r.of(&[1192, 1211, 1212, 1213, 1232, 1233, 1252, 1253, 1460, 1472, 1480, 548, 552]),
+        2 => r.below(3000) as u16,
+        _ => r.below(30) as u16,
+    };
+    form.df = r.one_in(3);
+    if r.one_in(20) {
+        form.ttl = r.small(4);
+    }
+    if r.one_in(8) {
+        form.tos = r.next() as u8;
+    }
+    if r.below(100) < f.fragments {
+        form.len = 40 + r.below(200) as u16;
+        let size = r.of(&[8, 24, 64, 64, 100]);
+        form.twist = Twist::Cut { size, order: r.next() as u32, id: r.small(4) };
+    } else if r.one_in(f.wild) {
+        form.twist = wild(r);
+    }
+    form
+}
+
+fn wild(r: &mut Rng) -> Twist {
+    match r.below(8) {
+        0 | 1 => Twist::Truncate(r.below(80) as u16),
+        2 => Twist::Pad(r.small(40)),
+        3 => Twist::Byte { at: r.below(80) as u16, value: r.next() as u8, mend: false },
+        4 => Twist::Byte { at: r.below(80) as u16, value: r.next() as u8, mend: true },
+        5 | 6 => Twist::Options(r.next() as u8),
+        _ => Twist::BadSum(r.next() as u16),
+    }
+}
+
+fn error(r: &mut Rng, f: &Focus) -> Op {
+    let inside = r.one_in(2);
+    let usual: &[(u8, u8)] = if inside {
+        &[(1, 4), (1, 0), (1, 1), (2, 0), (3, 0), (3, 1), (4, 0), (4, 1), (1, 3)]
+    } else {
+        &[(3, 3), (3, 4), (3, 1), (11, 0), (11, 1), (12, 0), (3, 13), (3, 2), (3, 0)]
+    };
+    let (mut kind, mut code) = r.of(usual);
+    if r.one_in(8) {
+        (kind, code) = (r.of(&[1, 2, 3, 4, 5, 11, 12, 100]), r.small(17));
+    }
+    let word = match r.below(4) {
+        0 => r.next() as u32,
+        1 => r.below(1600) as u32,
+        2 => (r.small(48) as u32) << 24 | r.small(45) as u32,
+        _ => r.small(42) as u32,
+    };
+    let keep = if r.one_in(4) { r.below(80) as u16 } else { 2000 };
+    let mut form = form(r, f);
+    if matches!(form.twist, Twist::Cut { .. }) {
+        form.twist = Twist::None;
+    }
+    Op::Error { inside, about: r.small(8), kind, code, word, router: r.small(8), keep, form }
+}

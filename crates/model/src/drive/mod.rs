@@ -1,0 +1,12 @@
+//! Histories: made from a seed, run through engine and model, compared, and made short where they differ.
+
+pub mod compare;
+pub mod forge;
+pub mod history;
+pub mod rng;
+pub mod shrink;
+pub mod universe;
+
+pub use compare::{Failure, Outcome, run};
+pub use history::{Form, Op, Proto, Target, Twist, history};
+pub use universe::universe;

@@ -1,0 +1,77 @@
+//! A history that fails, made short: steps are left out as long as it still fails.
+
+use super::compare::{Failure, run};
+use super::history::{Form, Op, Twist};
+
+/// The shortest history found that still shows a difference, and that difference.
+pub fn shrink(world: u64, seed: u64, ops: &[Op]) -> (Vec<Op>, Failure) {
+    shrink_with(ops, |ops| run(world, seed, ops).map(|_| ()))
+}
+
+/// As [`shrink`], with another way of trying a history.
+pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (Vec<Op>, Failure) {
+    let mut failure = match run(ops) {
+        Err(failure) => failure,
+        Ok(()) => Failure { step: 0, what: "it does not fail".into() },
+    };
+    let mut ops = ops[..ops.len().min(failure.step + 1)].to_vec();
+    let mut attempt = |ops: &mut Vec<Op>, candidate: Vec<Op>| {
+        if let Err(f) = run(&candidate) {
+            *ops = candidate;
+            ops.truncate(f.step + 1);
+            failure = f;
+            return true;
+        }
+        false
+    };
+    let mut size = ops.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < ops.len() {
+            let end = (at + size).min(ops.len());
+            let candidate = [&ops[..at], &ops[end..]].concat();
+            if !attempt(&mut ops, candidate) {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    // Then the plainest form of each packet.
+    for at in 0..ops.len() {
+        let mut candidate = ops.clone();
+        if let Some(
+            Op::Out { form, .. } | Op::In { form, .. } | Op::Hairpin { form, .. } | Op::Error { form, .. },
+        ) = candidate.get_mut(at)
+        {
+            let plain = Form { prefix: form.prefix, ..Form::PLAIN };
+            let fields = [Form { twist: Twist::None, ..*form }, plain, Form::PLAIN];
+            for simpler in fields {
+                let mut candidate = ops.clone();
+                set_form(&mut candidate, at, simpler);
+                attempt(&mut ops, candidate);
+            }
+        }
+    }
+    (ops, failure)
+}
+
+fn set_form(ops: &mut [Op], at: usize, new: Form) {
+    if let Some(
+        Op::Out { form, .. } | Op::In { form, .. } | Op::Hairpin { form, .. } | Op::Error { form, .. },
+    ) = ops.get_mut(at)
+    {
+        *form = new;
+    }
+}
+
+/// The history as a test to be pasted.
+pub fn as_test(world: u64, seed: u64, ops: &[Op], failure: &Failure) -> String {
+    let mut out = format!("// {}\n", failure.what.replace('\n', "\n// "));
+    out += "#[test]\nfn name_what_was_wrong() {\n";
+    out += "    let history = [\n";
+    for op in ops {
+        out += &format!("        {op:?},\n");
+    }
+    out += &format!("    ];\n    replay({world}, {seed}, &history);\n}}\n");
+    out
+}

@@ -1,0 +1,75 @@
+//! The long comparison: `cargo run --release -p gatun-model -- --packets 100000000 --seed 1`.
+
+use gatun_model::coverage::Coverage;
+use gatun_model::drive::{history, run, shrink};
+use gatun_nat::counters::Counters;
+use gatun_wire::DropReason;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+const STEPS: usize = 4_000;
+
+fn main() -> ExitCode {
+    let mut packets = 1_000_000u64;
+    let mut seed = 1u64;
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut number = || args.next().and_then(|n| n.replace('_', "").parse().ok());
+        match arg.as_str() {
+            "--packets" => packets = number().unwrap_or(packets),
+            "--seed" => seed = number().unwrap_or(seed),
+            _ => {
+                eprintln!("gatun-model [--packets N] [--seed N]\n\nCompares the engine with the model.");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    compare(packets, seed)
+}
+
+fn compare(packets: u64, seed: u64) -> ExitCode {
+    let start = Instant::now();
+    let (mut done, mut histories) = (0u64, 0u64);
+    let (mut coverage, mut drops) = (Coverage::default(), vec![0u64; DropReason::COUNT]);
+    while done < packets {
+        let world = seed.wrapping_mul(1_000_003).wrapping_add(histories);
+        let ops = history(world, STEPS);
+        match run(world, world, &ops) {
+            Ok(outcome) => {
+                done += outcome.counters.rx.packets;
+                add(&mut drops, &outcome.counters);
+                coverage.add(&outcome.coverage);
+            }
+            Err(_) => {
+                let (short, failure) = shrink::shrink(world, world, &ops);
+                eprintln!("\nhistory {world}: {} of {} steps", short.len(), ops.len());
+                println!("{}", shrink::as_test(world, world, &short, &failure));
+                return ExitCode::FAILURE;
+            }
+        }
+        histories += 1;
+        if histories % 64 == 0 {
+            let rate = done as f64 / start.elapsed().as_secs_f64();
+            eprint!("\r{done} packets, {histories} histories, {rate:.0} packets/s   ");
+            let _ = std::io::stderr().flush();
+        }
+    }
+    eprintln!(
+        "\r{done} packets in {histories} histories, {:.1} s: no difference",
+        start.elapsed().as_secs_f64()
+    );
+    println!("Reached:\n{coverage}Dropped:");
+    for (reason, n) in DropReason::ALL.iter().zip(&drops) {
+        println!("  {n:>10}  {}", reason.name());
+    }
+    ExitCode::SUCCESS
+}
+
+fn add(drops: &mut [u64], counters: &Counters) {
+    for way in &counters.drops {
+        for (sum, count) in drops.iter_mut().zip(way) {
+            *sum += count.packets;
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What the translator says itself: echo replies, and ICMP errors within their rate.
+
+use super::addresses::{v4, v6};
+use super::{Model, Seen, Way};
+use crate::wire::sum::adjusted;
+use crate::wire::{Header, errors, get16, put16};
+use gatun_wire::{DropReason, Settings};
+use std::net::IpAddr;
+
+impl Model {
+    /// The error that answers a packet dropped for `reason`, where one does and may be sent.
+    pub(super) fn answer(
+        &mut self,
+        way: Way,
+        reason: DropReason,
+        packet: &[u8],
+        seen: &Seen,
+    ) -> Option<Vec<u8>> {
+        let s = self.settings_for(way, packet);
+        let (message, may) = match way {
+            Way::Out => (errors::for_ipv6(reason, packet, &s)?, errors::may_answer6(packet)),
+            Way::Back => (errors::for_ipv4(reason, packet, &s)?, errors::may_answer4(packet)),
+        };
+        if self.plan.icmp.suppressed.contains(&reason) || !may {
+            self.counters.icmp_errors_suppressed += 1;
+            return None;
+        }
+        if !self.take_error_token() {
+            return None;
+        }
+        Some(match way {
+            Way::Out => errors::error6(packet, self.plan.own6?, message),
+            Way::Back => {
+                let ident = if seen.bytes.len() >= 6 { get16(&seen.bytes, 4) } else { 0 };
+                errors::error4(packet, self.plan.own4?, message, ident, s.icmp4_error_max.into())
+            }
+        })
+    }
+
+    /// RFC 4443 2.4 f, RFC 1812 4.3.2.8: a token bucket.
+    pub(super) fn take_error_token(&mut self) -> bool {
+        let policy = &self.plan.icmp;
+        let gained = (self.now - self.error_tokens_at).saturating_mul(policy.rate.into());
+        self.error_tokens = self.error_tokens.saturating_add(gained).min(u64::from(policy.burst) * 1000);
+        self.error_tokens_at = self.now;
+        let enough = self.error_tokens >= 1000;
+        if enough {
+            self.error_tokens -= 1000;
+        } else {
+            self.counters.icmp_errors_limited += 1;
+        }
+        enough
+    }
+
+    /// The settings of the instance that a packet is for; those of the first one where it is for none.
+    fn settings_for(&self, way: Way, packet: &[u8]) -> Settings {
+        let instance = match way {
+            Way::Out => packet
+                .get(24..40)
+                .and_then(|b| {
+                    let octets: [u8; 16] = b.try_into().ok()?;
+                    self.owner6(octets.into())
+                })
+                .map(|(instance, _)| instance),
+            Way::Back => packet.get(16..20).and_then(|b| {
+                let octets: [u8; 4] = b.try_into().ok()?;
+                self.owner4_address(octets.into())
+            }),
+        };
+        self.plan.nat64[instance.unwrap_or(0)].settings
+    }
+
+    /// The reply to an echo request to an own address: addresses exchanged, type changed, a fresh TTL.
+    pub(super) fn echo_reply(&self, packet: &[u8], h: &Header<'_>, seen: &Seen) -> Vec<u8> {
+        let mut p = h.payload.to_vec();
+        let old = p[..2].to_vec();
+        p[0] = if h.src.is_ipv4() { 0 } else { 129 };
+        let sum = adjusted(get16(&p, 2), &old, &p[..2]);
+        put16(&mut p, 2, sum);
+        match h.src {
+            IpAddr::V4(src) => {
+                let ident = if seen.bytes.len() >= 6 { get16(&seen.bytes, 4) } else { 0 };
+                crate::wire::to4::build(h.tos, p.len(), ident, 0, 64, 1, (v4(h.dst), src), &p)
+            }
+            IpAddr::V6(src) => {
+                let _ = packet;
+                crate::wire::to6::build(h.tos, 64, 58, (v6(h.dst), src), None, p.len(), &p)
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Engine time: it never goes back, and no step is longer than [`LEAP_MAX_MS`].
+
+/// Choice: one leap ahead counts as 50 days at most. No lifetime is longer, so all that lived before is dead.
+const LEAP_MAX_MS: u64 = u32::MAX as u64;
+
+/// Choice: sessions end on the first multiple of 64 ms that is not before the end of their lifetime. RFC 6146 4
+/// gives minima, so a little later is right and earlier would not be.
+const TICK_MS: u64 = 64;
+
+/// Time made from a clock that may jump.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    given: u64,
+    now: u64,
+}
+
+impl Clock {
+    /// The engine's time when a clock says `given`.
+    pub(super) fn at(&mut self, given: u64) -> u64 {
+        let passed = if given > self.given { given - self.given } else { 0 };
+        self.given = given;
+        self.now = self.now.saturating_add(passed.min(LEAP_MAX_MS));
+        self.now
+    }
+}
+
+/// When a session ends that has `lifetime_ms` from `now`.
+pub(super) fn session_end(now: u64, lifetime_ms: u32) -> u64 {
+    (now + u64::from(lifetime_ms)).div_ceil(TICK_MS) * TICK_MS
+}

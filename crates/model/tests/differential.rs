@@ -1,0 +1,101 @@
+//! Engine and model, given the same histories, agree on every verdict, byte, counter and table.
+#![allow(missing_docs)]
+
+use gatun_model::coverage::Coverage;
+use gatun_model::drive::{history, run, shrink};
+use gatun_model::model::tcp::{Segment, State};
+use gatun_wire::DropReason::{self, *};
+
+const HISTORIES: u64 = 160;
+const STEPS: usize = 4_000;
+
+/// What these histories are of no use without.
+const REACHED: [DropReason; 38] = [
+    ShortL3,
+    BadVersion,
+    BadHeaderLength,
+    BadLength,
+    BadL3Checksum,
+    BadL4Checksum,
+    L4Truncated,
+    SourceRoute,
+    ExtensionChainTooLong,
+    RoutingSegmentsLeft,
+    ExtensionAfterFragment,
+    AuthenticationHeader,
+    SourceMartian,
+    DestinationNotPool6,
+    WellKnownNonGlobal,
+    NotInPool,
+    SourceNotAllowed,
+    NoBib,
+    NoSession,
+    AddressDependentFilter,
+    ExternalSynPolicy,
+    SynStoreFull,
+    SynHeldAlready,
+    SynExpired,
+    SynWasAnswered,
+    NonSynClosed,
+    TcpInvalidFlags,
+    SessionTableFull,
+    SubscriberTableFull,
+    PortsExhausted,
+    SubscriberPortQuota,
+    SubscriberSessionQuota,
+    IcmpUnknownType,
+    IcmpErrorNoState,
+    TtlExceeded,
+    TooBig6,
+    TooBig4,
+    ZeroUdpChecksum,
+];
+
+// proves: A61-20, A61-21, A61-22, A61-23, A61-24, A61-25, A61-40, A61-43, A61-50, A61-51, A61-63, A61-64
+// proves: T61-CLOSED, T61-V4_INIT, T61-V6_INIT, T61-ESTABLISHED, T61-V4_FIN_RCV, T61-V6_FIN_RCV
+// proves: T61-V4_FIN_V6_FIN_RCV, T61-TRANS, R47-1, R47-3, R47-4, R47-11, R68-11, R78-4
+#[test]
+fn engine_and_model_agree_on_seeded_histories() {
+    let mut reached = vec![0u64; DropReason::COUNT];
+    let (mut coverage, mut hairpins, mut probes) = (Coverage::default(), 0, 0);
+    for seed in 0..HISTORIES {
+        let steps = history(seed, STEPS);
+        let outcome = run(seed, seed, &steps).unwrap_or_else(|_| {
+            let (short, failure) = shrink::shrink(seed, seed, &steps);
+            panic!("\n{}", shrink::as_test(seed, seed, &short, &failure))
+        });
+        for way in &outcome.counters.drops {
+            reached.iter_mut().zip(way).for_each(|(sum, count)| *sum += count.packets);
+        }
+        hairpins += outcome.counters.hairpinned.packets;
+        probes += outcome.counters.probes_sent;
+        coverage.add(&outcome.coverage);
+    }
+    assert!(hairpins > 0 && probes > 0);
+    for reason in REACHED {
+        assert!(reached[reason as usize] > 0, "{} was not reached", reason.name());
+    }
+    for state in State::ALL {
+        for segment in Segment::ALL {
+            for from_inside in [false, true] {
+                assert!(coverage.saw(state, from_inside, segment), "{state:?} {segment:?} {from_inside}");
+            }
+        }
+    }
+    for state in [State::V4Init, State::V6Init, State::Established] {
+        assert!(coverage.opened(state), "{state:?}");
+    }
+}
+
+#[test]
+fn a_difference_is_found_and_made_short() {
+    // The model of another universe: whatever differs first is a difference.
+    let steps = history(7, 200);
+    assert!(run(7, 7, &steps).is_ok());
+    let (short, failure) = shrink::shrink_with(&steps, |ops| match ops.len() {
+        0..3 => Ok(()),
+        n => Err(gatun_model::drive::Failure { step: n - 1, what: "three steps are one too many".into() }),
+    });
+    assert_eq!((short.len(), failure.step), (3, 2));
+    assert!(shrink::as_test(7, 7, &short, &failure).contains("replay(7, 7, &history)"));
+}

@@ -327,7 +327,6 @@ impl Pair {
 
     /// Counters and occupancy.
     fn agree(&mut self) -> Result<(), String> {
-        self.model.learn_counters(self.nat.counters());
         let (engine, model) = (self.nat.counters(), self.model.counters());
         if let Some(what) = difference(engine, model) {
             return Err(format!("{what}\n{}", self.model.describe()));

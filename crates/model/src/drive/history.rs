@@ -201,12 +201,12 @@ fn form(r: &mut Rng, f: &Focus) -> Form {
         form.ttl = r.small(4);
     }
     if r.one_in(8) {
-        form.tos = r.next() as u8;
+        form.tos = r.any() as u8;
     }
     if r.below(100) < f.fragments {
         form.len = 40 + r.below(200) as u16;
         let size = r.of(&[8, 24, 64, 64, 100]);
-        form.twist = Twist::Cut { size, order: r.next() as u32, id: r.small(4) };
+        form.twist = Twist::Cut { size, order: r.any() as u32, id: r.small(4) };
     } else if r.one_in(f.wild) {
         form.twist = wild(r);
     }
@@ -217,10 +217,10 @@ fn wild(r: &mut Rng) -> Twist {
     match r.below(8) {
         0 | 1 => Twist::Truncate(r.below(80) as u16),
         2 => Twist::Pad(r.small(40)),
-        3 => Twist::Byte { at: r.below(80) as u16, value: r.next() as u8, mend: false },
-        4 => Twist::Byte { at: r.below(80) as u16, value: r.next() as u8, mend: true },
-        5 | 6 => Twist::Options(r.next() as u8),
-        _ => Twist::BadSum(r.next() as u16),
+        3 => Twist::Byte { at: r.below(80) as u16, value: r.any() as u8, mend: false },
+        4 => Twist::Byte { at: r.below(80) as u16, value: r.any() as u8, mend: true },
+        5 | 6 => Twist::Options(r.any() as u8),
+        _ => Twist::BadSum(r.any() as u16),
     }
 }
 
@@ -236,7 +236,7 @@ fn error(r: &mut Rng, f: &Focus) -> Op {
         (kind, code) = (r.of(&[1, 2, 3, 4, 5, 11, 12, 100]), r.small(17));
     }
     let word = match r.below(4) {
-        0 => r.next() as u32,
+        0 => r.any() as u32,
         1 => r.below(1600) as u32,
         2 => (r.small(48) as u32) << 24 | r.small(45) as u32,
         _ => r.small(42) as u32,

@@ -154,8 +154,8 @@ fn timeouts(r: &mut Rng) -> Timeouts {
 
 fn settings(r: &mut Rng) -> Settings {
     Settings {
-        tos_6to4: r.one_in(4).then(|| r.next() as u8),
-        traffic_class_4to6: r.one_in(4).then(|| r.next() as u8),
+        tos_6to4: r.one_in(4).then(|| r.any() as u8),
+        traffic_class_4to6: r.one_in(4).then(|| r.any() as u8),
         mtu4: r.of(&[1500, 1500, 1400, 1280, 1260, 576]),
         mtu6: r.of(&[1500, 1500, 1400, 1280]),
         lowest_ipv6_mtu: r.of(&[1280, 1280, 1400]),

@@ -134,14 +134,14 @@ impl Model {
             return Some(at);
         }
         if session.state == Some(State::Established) {
-            self.to_trans(binding, at);
+            self.go_to_trans(binding, at);
             return Some(at);
         }
         None
     }
 
     /// RFC 6146 3.5.2.2, ESTABLISHED: the lifetime is over.
-    pub(super) fn to_trans(&mut self, binding: usize, session: usize) {
+    pub(super) fn go_to_trans(&mut self, binding: usize, session: usize) {
         let b = &mut self.bindings[binding];
         let ms = self.plan.nat64[b.instance].timeouts.tcp_transitory_ms;
         let s = &mut b.sessions[session];

@@ -36,7 +36,7 @@ impl Model {
             return self.fragment_back(packet, &h, instance, seen);
         }
         if let L4::Error { .. } = l4 {
-            return self.error_back(&h, instance, None, seen);
+            return self.error_back(&h, instance, false, seen);
         }
         let (q, outside, remote) = self.query_back(&h, l4, instance)?;
         self.check_hops(&h, &q, outside)?;

@@ -7,7 +7,7 @@ use super::{Fate, Model, Result, Seen};
 use crate::wire::{Header, L4, get16, get32, parse, to4, to6};
 use gatun_nat::Verdict;
 use gatun_nat::plan::IcmpErrorSource;
-use gatun_wire::{DropReason, Settings};
+use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
 
 impl Model {
@@ -61,7 +61,7 @@ impl Model {
         }
         let h = parse::parse4(&packet, false)?;
         let instance = self.owner4_address(to.remote).unwrap_or(to.instance);
-        match self.error_back(&h, instance, Some(&s), seen)? {
+        match self.error_back(&h, instance, true, seen)? {
             Fate::Forward { packets, .. } => Ok(Fate::Forward { packets, hairpinned: true }),
             other => Ok(other),
         }
@@ -72,7 +72,7 @@ impl Model {
         &mut self,
         h: &Header<'_>,
         instance: usize,
-        s: Option<&Settings>,
+        hairpin: bool,
         seen: &Seen,
     ) -> Result<Fate> {
         match h.payload[0] {
@@ -111,8 +111,8 @@ impl Model {
         let from = if hidden { remote.0 } else { router };
         let six = |a: Ipv4Addr| self.outside_as_seen(self.bindings[b].instance, prefix, a);
         let ports = Some(if transport == ICMP { (inside.1, inside.1) } else { (inside.1, far) });
-        let s = s.unwrap_or(&n.settings);
-        let packet = to6::error(h, (six(from), inside.0), (inside.0, six(remote.0)), ports, s)?;
+        let s = if hairpin { unseen_link(&n.settings) } else { n.settings };
+        let packet = to6::error(h, (six(from), inside.0), (inside.0, six(remote.0)), ports, &s)?;
         let _ = instance;
         Ok(Fate::Forward { packets: vec![packet], hairpinned: false })
     }

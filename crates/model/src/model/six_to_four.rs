@@ -24,7 +24,7 @@ impl Model {
         let (src, dst) = (v6(h.src), v6(h.dst));
         let l4 = parse::l4(&h, false)?;
         if Some(dst) == self.plan.own6 {
-            return self.to_own6(packet, &h, seen);
+            return self.at_own6(packet, &h, seen);
         }
         let (instance, prefix) = self.owner6(dst).ok_or(DropReason::DestinationNotPool6)?;
         if self.owner6(src).is_some() {
@@ -46,7 +46,7 @@ impl Model {
         self.whole_out(&h, l4, to, seen)
     }
 
-    fn to_own6(&mut self, packet: &[u8], h: &Header<'_>, seen: &Seen) -> Result<Fate> {
+    fn at_own6(&mut self, packet: &[u8], h: &Header<'_>, seen: &Seen) -> Result<Fate> {
         if matches!(parse::l4(h, false), Ok(L4::Echo { request: true, .. })) && h.is_whole() {
             return Ok(Fate::Echo(self.echo_reply(packet, h, seen)));
         }
@@ -298,6 +298,7 @@ impl Model {
         let packets = self.translate_out(h, l4, to, Some(outside), &settings, seen)?;
         let again = parse::parse4(&packets[0], false)?;
         let l4 = parse::l4(&again, false)?;
+        let settings = unseen_link(&self.plan.nat64[arrival.instance].settings);
         match self.send_back(&again, l4, arrival, &settings, None) {
             Ok(packets) => Ok(Fate::Forward { packets, hairpinned: true }),
             Err(reason) => Ok(Fate::Lost(reason)),
@@ -380,8 +381,7 @@ fn port_of(payload: &[u8], transport: usize) -> Option<u16> {
 }
 
 /// Choice: a hairpinned packet is IPv4 on no link, so no IPv4 MTU counts; it came from an IPv6 link and goes to
-/// one, where its size is the next hop's matter. The sender's instance decides about TOS and checksums of both
-/// translations.
+/// one, where its size is the next hop's matter.
 pub(super) fn unseen_link(settings: &Settings) -> Settings {
     let max = u32::from(u16::MAX);
     Settings { mtu4: max, mtu6: max, lowest_ipv6_mtu: max, icmp4_error_max: u16::MAX, ..*settings }

@@ -1,15 +1,12 @@
 //! The sweep, which ends what is due: it looks at some records at a time, so that the model only knows what
 //! may be gone, and learns from what was sent and from the counts.
 
+use super::Model;
 use super::tcp::State;
-use super::{Model, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{proto, put16, to6};
 use gatun_nat::Occupancy;
 use std::net::IpAddr;
-
-/// Records that a round of the sweep is sure to have looked at, if its budget allows: each in four seconds.
-const ROUND_MS: u64 = 4_000;
 
 impl Model {
     /// The engine was told to end what is due, with this budget, and sent `emitted`.
@@ -24,7 +21,7 @@ impl Model {
             && let Some((b, s)) = self.probed(probe)
         {
             seen.next();
-            self.to_trans(b, s);
+            self.go_to_trans(b, s);
             self.counters.probes_sent += 1;
             self.emitted.push(probe.clone());
         }
@@ -84,29 +81,19 @@ impl Model {
 
     /// Where the engine has exactly what must be there, all that is over is gone.
     pub fn learn_occupancy(&mut self, seen: &Occupancy) {
-        let least = self.count(|_| true).least.sessions as usize;
-        if seen.sessions == least {
-            let now = self.now;
-            let _ = self.swept_dead(now);
+        if seen.sessions != self.count(|_| true).least.sessions as usize {
+            return;
         }
-    }
-
-    fn swept_dead(&mut self, now: u64) {
+        let now = self.now;
         for b in &mut self.bindings {
             b.sessions.retain(|s| s.ends > now || s.state == Some(State::Established));
         }
         self.bindings.retain(|b| b.fixed || !b.sessions.is_empty());
         self.forget_idle_subscribers();
-        let _ = (Way::Out, ROUND_MS);
     }
 
     /// Engine time now, milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now
     }
-}
-
-impl Model {
-    /// Learns from the counters what the sweep has ended.
-    pub fn learn_counters(&mut self, _seen: &gatun_nat::counters::Counters) {}
 }

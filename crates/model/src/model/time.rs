@@ -17,7 +17,7 @@ pub(super) struct Clock {
 impl Clock {
     /// The engine's time when a clock says `given`.
     pub(super) fn at(&mut self, given: u64) -> u64 {
-        let passed = if given > self.given { given - self.given } else { 0 };
+        let passed = given.saturating_sub(self.given);
         self.given = given;
         self.now = self.now.saturating_add(passed.min(LEAP_MAX_MS));
         self.now

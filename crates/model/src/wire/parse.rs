@@ -79,7 +79,9 @@ fn source_route_left(options: &[u8]) -> bool {
 pub fn piece_is_possible(h: &Header<'_>) -> Result<(), DropReason> {
     let Some(piece) = h.piece else { return Ok(()) };
     let atomic = piece.offset == 0 && !piece.more;
-    if !atomic && (h.length == 0 || (piece.more && h.length % 8 != 0) || piece.offset + h.length > 65_535) {
+    if !atomic
+        && (h.length == 0 || (piece.more && !h.length.is_multiple_of(8)) || piece.offset + h.length > 65_535)
+    {
         return Err(DropReason::BadLength);
     }
     Ok(())

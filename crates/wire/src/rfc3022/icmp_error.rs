@@ -50,7 +50,7 @@ pub fn translate(
 
     packet.replace_header(icmp_at, icmp_at, icmp_len)?;
     if let Some((header, icmp)) = packet.bytes_mut().split_at_mut_checked(icmp_at) {
-        rewrite_header(header, view, outer);
+        rewrite_header(header, outer);
         let quoted = icmp.get_mut(icmpv4::LEN..icmpv4::LEN + quoted_len).unwrap_or_default();
         let delta = rewrite_quoted(quoted, embedded, inner);
         if let Some(field) = get16(icmp, icmpv4::CHECKSUM) {

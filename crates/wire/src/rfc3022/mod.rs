@@ -76,7 +76,7 @@ pub fn translate(
         packet.complete_checksum();
     }
     if let Some((header, rest)) = packet.bytes_mut().split_at_mut_checked(l4_at) {
-        rewrite_header(header, view, to);
+        rewrite_header(header, to);
         rewrite_transport(rest, l4, to, partial);
     }
     if fit.whole != Whole::Yes {
@@ -97,14 +97,16 @@ fn check_header(packet: &[u8], view: &Ipv4View) -> Result<(), DropReason> {
 }
 
 /// Writes addresses, identification and the TTL less one, and updates the checksum by what that changes.
-fn rewrite_header(header: &mut [u8], view: &Ipv4View, to: &Rewrite) {
+#[inline(always)]
+pub(crate) fn rewrite_header(header: &mut [u8], to: &Rewrite) {
     let Some(h) = header.first_chunk_mut::<{ ipv4::LEN }>() else { return };
-    let id = to.id.unwrap_or(view.id);
-    let ttl = view.ttl.saturating_sub(1);
+    let old_id = u16::from_be_bytes([h[ipv4::ID], h[ipv4::ID + 1]]);
+    let id = to.id.unwrap_or(old_id);
+    let ttl = h[ipv4::TTL].saturating_sub(1);
     let delta = to
         .addresses
-        .plus(Delta::of(view.id, id))
-        .plus(Delta::of(u16::from(view.ttl) << 8, u16::from(ttl) << 8));
+        .plus(Delta::of(old_id, id))
+        .plus(Delta::of(u16::from(h[ipv4::TTL]) << 8, u16::from(ttl) << 8));
     let checksum = delta.apply(u16::from_be_bytes([h[ipv4::CHECKSUM], h[ipv4::CHECKSUM + 1]]));
     put16(h, ipv4::ID, id);
     h[ipv4::TTL] = ttl;
@@ -112,6 +114,7 @@ fn rewrite_header(header: &mut [u8], view: &Ipv4View, to: &Rewrite) {
     write_addresses(h, to);
 }
 
+#[inline(always)]
 fn write_addresses(header: &mut [u8; ipv4::LEN], to: &Rewrite) {
     let pair = u64::from(u32::from(to.src)) << 32 | u64::from(u32::from(to.dst));
     if let Some(place) = header.last_chunk_mut() {

@@ -2,11 +2,12 @@
 //! to do. Nearly every packet is one, and of these a few comparisons tell what the general code finds out
 //! about any packet.
 //!
-//! What comes out is what [`super::six_to_four`] and [`super::four_to_six`] make of the packet, to the last
+//! What comes out is what [`super::six_to_four`], [`super::four_to_six`] and [`crate::rfc3022`] make of the packet, to the last
 //! bit; what is not plain, and whatever ends otherwise than by being sent on whole, is theirs.
 
 use super::{Ports, Settings, To4, To6, mtu, six_to_four, transport};
 use crate::hdr::{ipv4, ipv6, tcp, udp};
+use crate::rfc3022::{Rewrite, rewrite_header};
 use crate::{Checksum, L4, Packet, Segmentation, proto};
 
 /// What is needed of a plain packet's headers beside its addresses.
@@ -149,6 +150,30 @@ impl Plain {
             && let Some((ip, l4)) = packet.bytes_mut().split_first_chunk_mut()
         {
             header.write(ip);
+            self.rewrite(l4, ports, to.ports, to.addresses);
+        }
+    }
+
+    /// Whether it can leave whole as the IPv4 packet that it is.
+    #[inline(always)]
+    pub fn fits44(&self, mtu: u32) -> bool {
+        u32::from(self.l4_len) + ipv4::LEN as u32 <= mtu
+    }
+
+    /// Whether its identification says something (RFC 6864 4): it may yet be cut.
+    #[inline(always)]
+    pub fn may_be_cut(&self) -> bool {
+        !self.dont_fragment
+    }
+
+    /// Gives the IPv4 packet that this was read from other addresses and ports (RFC 3022 4).
+    #[inline(always)]
+    pub fn write44(&self, packet: &mut Packet<'_>, ports: (u16, u16), to: &Rewrite) {
+        // Cuts padding off.
+        if packet.replace_header(ipv4::LEN, ipv4::LEN, self.l4_len.into()).is_ok()
+            && let Some((ip, l4)) = packet.bytes_mut().split_first_chunk_mut::<{ ipv4::LEN }>()
+        {
+            rewrite_header(ip, to);
             self.rewrite(l4, ports, to.ports, to.addresses);
         }
     }

@@ -194,6 +194,24 @@ impl Tables {
         id
     }
 
+    /// Asks for the index lines that a new session of `inside` will touch; gives the subscriber's hash.
+    #[inline]
+    pub(crate) fn prefetch_opening(&self, inside: &Inside, subscriber: SubscriberKey) -> u64 {
+        self.bindings.prefetch(key::binding(&self.hasher, inside));
+        self.subscribers.prefetch_index(subscriber)
+    }
+
+    /// Asks for the ports of the subscriber that most likely has this hash.
+    #[inline]
+    pub(crate) fn prefetch_ports(&self, subscriber: u64, inside: &Inside) {
+        let id = self.subscribers.candidate(subscriber);
+        if let Some(s) = id.and_then(|id| self.subscribers.get(id))
+            && let Some(pool) = self.pools.get(self.pool_of(inside.instance))
+        {
+            pool.prefetch_port(inside.transport, &s.holdings);
+        }
+    }
+
     /// Asks for what the end of a session will touch.
     pub(crate) fn prefetch_end(&self, id: RecordId) {
         let session = self.get(id);
@@ -275,8 +293,8 @@ impl Tables {
     /// A session of the binding of `inside` with `remote`, whatever the port: the one that filtering by
     /// address finds.
     pub(crate) fn find_peer(&self, inside: &Inside, remote: Ipv4Addr) -> Option<RecordId> {
-        let hash = key::peer(&self.hasher, inside, remote);
-        self.peers.as_ref()?.find(hash, |id| {
+        let peers = self.peers.as_ref()?;
+        peers.find(key::peer(&self.hasher, inside, remote), |id| {
             let s = self.get(id);
             s.is_session() && s.remote().0 == remote && s.is_inside(inside)
         })
@@ -490,7 +508,8 @@ impl Tables {
         if record.is_session() {
             let hash = self.session_hash(&inside, record.remote());
             self.sessions.insert(hash, id).map_err(|_| DropReason::SessionTableFull)?;
-            if self.find_peer(&inside, record.remote().0).is_none()
+            if self.peers.is_some()
+                && self.find_peer(&inside, record.remote().0).is_none()
                 && let Some(peers) = &mut self.peers
             {
                 let hash = key::peer(&self.hasher, &inside, record.remote().0);

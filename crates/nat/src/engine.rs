@@ -16,10 +16,12 @@ use crate::ident::Idents;
 use crate::look_ahead::{self, Hint};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
+use crate::plain::Opened;
 use crate::plan::Limits;
 use crate::pool4::Pool4State;
 use crate::pool6::Owners;
 use crate::rng::Rng;
+use crate::session::NONE;
 use crate::shared::Shared;
 use crate::siit::SiitState;
 use crate::stateful::Instances;
@@ -164,7 +166,9 @@ impl Nat {
         let (Some(burst), Some(hints)) = (burst.get_mut(..n), hints.get_mut(..n)) else { return 0 };
         core.shared.tables.now = now;
         look_ahead::lines(core, burst, hints);
-        look_ahead::records(&core.shared.tables, hints);
+        if look_ahead::records(&core.shared.tables, hints) {
+            look_ahead::openings(core, burst, hints);
+        }
         core.translate(now, burst, hints, verdicts)
     }
 
@@ -235,24 +239,52 @@ impl Core {
                 break;
             }
             let bytes = packet.len();
-            let (direction, is_done) = match hint {
-                Hint::Session(hint) => (Direction::SixToFour, self.plain_outbound(now, packet, hint)),
-                Hint::Binding(hint) => (Direction::FourToSix, self.plain_inbound(now, packet, hint)),
-                Hint::Stateless6(hint) => (Direction::SixToFour, self.plain_stateless6(packet, hint)),
-                Hint::Stateless4(hint) => (Direction::FourToSix, self.plain_stateless4(packet, hint)),
-                Hint::None => (Direction::SixToFour, false),
+            let done = match hint {
+                Hint::Session(hint) => self.plain_outbound(now, packet, hint).then_some(Direction::SixToFour),
+                Hint::Session44(hint) => {
+                    self.plain_outbound44(now, packet, hint).then_some(Direction::FourToFour)
+                }
+                Hint::Binding(hint) => self.plain_inbound(now, packet, hint),
+                Hint::Stateless6(hint) => self.plain_stateless6(packet, hint).then_some(Direction::SixToFour),
+                Hint::Stateless4(hint) => self.plain_stateless4(packet, hint).then_some(Direction::FourToSix),
+                Hint::None => None,
             };
-            *verdict = if is_done {
-                self.shared.counters.add_translated(direction, bytes, false);
-                Verdict::Forward
-            } else {
-                self.shared.emit.after = rx.packets as usize;
-                self.general(now, packet, bytes)
+            *verdict = match done {
+                Some(direction) => {
+                    self.shared.counters.add_translated(direction, bytes, false);
+                    Verdict::Forward
+                }
+                None => {
+                    self.shared.emit.after = rx.packets as usize;
+                    self.not_at_once(now, packet, hint, bytes)
+                }
             };
             rx.add(bytes);
         }
         self.shared.counters.end_burst(rx);
         rx.packets as usize
+    }
+
+    /// A packet of no live session: it opens one, or goes the general way.
+    #[inline(never)]
+    fn not_at_once(&mut self, now: Instant, packet: &mut Packet<'_>, hint: &Hint, bytes: usize) -> Verdict {
+        let (direction, opened) = match hint {
+            Hint::Session(hint) if hint.record == NONE => {
+                (Direction::SixToFour, self.plain_opening(now, packet, hint))
+            }
+            Hint::Session44(hint) if hint.record == NONE => {
+                (Direction::FourToFour, self.plain_opening44(now, packet, hint))
+            }
+            _ => return self.general(now, packet, bytes),
+        };
+        match opened {
+            Opened::Yes => {
+                self.shared.counters.add_translated(direction, bytes, false);
+                Verdict::Forward
+            }
+            Opened::Refused(reason) => self.refuse(now, packet, direction, reason, bytes),
+            Opened::General => self.general(now, packet, bytes),
+        }
     }
 
     /// Any packet, to its counted fate.

@@ -3,14 +3,16 @@
 //! about state is a hint; whose an address is does not change within a burst.
 
 use crate::bib::{Place, Tables};
-use crate::engine::Core;
+use crate::engine::{BURST, Core};
 use crate::nat44::{self, Nat44};
 use crate::plan::Transport;
 use crate::pool6::Owner;
 use crate::session::{Flow, Inside, NONE, RecordId};
 use crate::siit::{General, Looks, SiitState};
+use crate::stateful::Instances;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
+use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::proto::{TCP, UDP};
 
 /// Where a packet's state most likely is, and what the first bytes have told already.
@@ -18,12 +20,13 @@ use gatun_wire::proto::{TCP, UDP};
 pub(crate) enum Hint {
     None,
     Session(SessionHint),
+    Session44(SessionHint),
     Binding(BindingHint),
     Stateless6(StatelessHint),
     Stateless4(StatelessHint),
 }
 
-/// Of a packet from inside, to a translation prefix.
+/// Of a packet from inside: an IPv6 one to a translation prefix, or an IPv4 one of a NAT44 instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionHint {
     /// Its session's.
@@ -32,7 +35,7 @@ pub(crate) struct SessionHint {
     /// The record that is most likely its session's.
     pub(crate) record: RecordId,
     pub(crate) transport: Transport,
-    /// The instance of its destination, and which of the instance's prefixes it lies in.
+    /// Its instance, and which of the instance's prefixes its destination lies in.
     pub(crate) owner: Owner,
 }
 
@@ -71,18 +74,58 @@ pub(crate) fn lines(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
     }
 }
 
-/// The second pass: asks for the record behind that line.
+/// The second pass: asks for the record behind that line. Says whether a packet may open a session.
 #[inline(never)]
-pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) {
+pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) -> bool {
+    let mut opens = false;
     for hint in hints {
         match hint {
-            Hint::Session(hint) => hint.record = tables.candidate(hint.hash),
+            Hint::Session(hint) | Hint::Session44(hint) => {
+                hint.record = tables.candidate(hint.hash);
+                opens |= hint.record == NONE;
+            }
             Hint::Binding(hint) => {
                 hint.record = tables.binding_at(hint.place, hint.transport, hint.port).unwrap_or(NONE);
                 tables.prefetch_record(hint.record);
             }
             Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
         }
+    }
+    opens
+}
+
+/// A pass for bursts in which packets may open sessions: asks for what the tables touch then, as far as it
+/// is known, in steps of which each needs what the one before has asked for.
+#[inline(never)]
+pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint]) {
+    let tables = &core.shared.tables;
+    let mut opening = [None; BURST];
+    for ((slot, hint), packet) in opening.iter_mut().zip(hints).zip(burst) {
+        let (Hint::Session(hint) | Hint::Session44(hint)) = hint else { continue };
+        let Some(inside) = hint.inside(packet.bytes()).filter(|_| hint.record == NONE) else { continue };
+        let instances = Instances { nat64: &core.nat64, nat44: &core.nat44 };
+        let Some(instance) = instances.get(inside.instance) else { continue };
+        let subscriber = instance.policy().subscriber(inside.addr);
+        *slot = Some((tables.prefetch_opening(&inside, subscriber), inside));
+    }
+    for (hash, _) in opening.iter().flatten() {
+        tables.subscribers.prefetch_candidate(*hash);
+    }
+    for (hash, inside) in opening.iter().flatten() {
+        tables.prefetch_ports(*hash, inside);
+    }
+}
+
+impl SessionHint {
+    /// The inside transport address of the packet that this was found out of.
+    #[inline]
+    pub(crate) fn inside(&self, packet: &[u8]) -> Option<Inside> {
+        let addr = match packet.first()? >> 4 {
+            6 => Ipv6Addr::from(*packet.get(ipv6::ADDRESSES..)?.first_chunk::<16>()?),
+            _ => Ipv4Addr::from(*packet.get(ipv4::ADDRESSES..)?.first_chunk::<4>()?).to_ipv6_mapped(),
+        };
+        let port = self.flow.inside_port();
+        Some(Inside { addr, port, transport: self.transport, instance: self.owner.instance })
     }
 }
 
@@ -125,8 +168,7 @@ fn four(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
     let dst = Ipv4Addr::new(h[16], h[17], h[18], h[19]);
     let tables = &core.shared.tables;
     if let Some(nat) = core.inside44(src) {
-        outbound44(core, nat, h, (src, dst));
-        return None;
+        return outbound44(core, nat, h, (src, dst), hint);
     }
     let Some(place) = tables.locate(dst) else {
         return stateless4(core, src, dst, hint);
@@ -154,14 +196,27 @@ fn stateless(
     None
 }
 
-/// From the inside of a NAT44 instance: it takes the general way, but its line is asked for.
-#[inline(never)]
-fn outbound44(core: &Core, nat: &Nat44, h: &[u8; 24], (src, dst): (Ipv4Addr, Ipv4Addr)) {
-    if let (0x45, Some(transport)) = (h[0], transport(h[9])) {
-        let inside = nat44::inside_of(nat, src, be16(h[20], h[21]), transport);
-        let tables = &core.shared.tables;
-        tables.prefetch(tables.session_hash(&inside, (dst, be16(h[22], h[23]))));
+/// From the inside of a NAT44 instance.
+#[inline(always)]
+fn outbound44(
+    core: &Core,
+    nat: &Nat44,
+    h: &[u8; 24],
+    (src, dst): (Ipv4Addr, Ipv4Addr),
+    hint: &mut Hint,
+) -> Option<()> {
+    let (port, remote) = (be16(h[20], h[21]), (dst, be16(h[22], h[23])));
+    let transport = transport(h[9]).filter(|_| h[0] == 0x45)?;
+    if nat.is_exempt(dst, h[9], Some(remote.1)) {
+        return None;
     }
+    let inside = nat44::inside_of(nat, src, port, transport);
+    let hash = core.shared.tables.session_hash(&inside, remote);
+    core.shared.tables.prefetch(hash);
+    let owner = Owner { instance: nat.policy.instance, pool6: 0 };
+    let flow = Flow::new(port, remote);
+    *hint = Hint::Session44(SessionHint { hash, flow, record: NONE, transport, owner });
+    Some(())
 }
 
 #[inline(never)]

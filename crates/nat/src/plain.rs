@@ -2,19 +2,29 @@
 //! the end of their lives. Nearly all packets are such, and go from their record to the wire through
 //! registers. Whatever is not, in any respect, takes the general way, with nothing done yet; so this is a
 //! matter of speed alone, and a test compares the two.
+//!
+//! [`opening`] has the short way of a session's first packet.
 
+mod opening;
+
+pub(crate) use opening::Opened;
+
+use crate::counters::Direction;
 use crate::dispatch::flow;
 use crate::engine::Core;
 use crate::look_ahead::{BindingHint, SessionHint, StatelessHint};
+use crate::nat44;
 use crate::nat64::{inbound_of, outbound_of};
 use crate::plan::Transport;
 use crate::session::{Endpoint4, Session, Tick};
+use crate::shared::Shared;
 use crate::stateful::Policy;
 use crate::tcp_fsm::{Side, TcpState};
 use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6, tcp};
+use gatun_wire::rfc3022::Rewrite;
 use gatun_wire::rfc7915::plain::Plain;
 
 impl Core {
@@ -47,26 +57,82 @@ impl Core {
         true
     }
 
-    /// A packet to a pool address. `false` where it has to take the general way.
+    /// A packet to a pool address. Which way it has gone; `None` where it has to take the
+    /// general one.
     #[inline(always)]
     pub(crate) fn plain_inbound(
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &BindingHint,
-    ) -> bool {
-        let Some(plain) = Plain::four(packet) else { return false };
-        let Some((remote, outside)) = endpoints(packet.bytes()) else { return false };
+    ) -> Option<Direction> {
+        let plain = Plain::four(packet)?;
+        let (remote, outside) = endpoints(packet.bytes())?;
         let session = self.shared.tables.get_mut(hint.record);
-        let Some(nat) = self.nat64.get(usize::from(session.instance)) else { return false };
+        let Some(nat) = self.nat64.get(usize::from(session.instance)) else {
+            let done = self.plain_inbound44(now, packet, &plain, hint, (remote, outside));
+            return done.then_some(Direction::FourToFour);
+        };
         if !session.is_at(outside, remote, hint.transport)
             || !plain.fits6(packet, &nat.settings)
             || !nat.policy.goes_on(session, Side::V4, &plain, hint.transport, now)
         {
-            return false;
+            return None;
         }
         let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
         plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
+        Some(Direction::FourToSix)
+    }
+
+    /// As above, where the binding is a NAT44 instance's.
+    #[inline(always)]
+    fn plain_inbound44(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        plain: &Plain,
+        hint: &BindingHint,
+        (remote, outside): (Endpoint4, Endpoint4),
+    ) -> bool {
+        let session = self.shared.tables.get_mut(hint.record);
+        let number = usize::from(session.instance).wrapping_sub(self.nat64.len());
+        let Some(nat) = self.nat44.get(number) else { return false };
+        if !session.is_at(outside, remote, hint.transport)
+            || !plain.fits44(nat.mtu)
+            || !nat.policy.goes_on(session, Side::V4, plain, hint.transport, now)
+        {
+            return false;
+        }
+        let to = nat44::inbound_of(session, hint.transport);
+        plain.write44(packet, (remote.1, outside.1), &to);
+        true
+    }
+
+    /// An IPv4 packet from inside. `false` where it has to take the general way.
+    #[inline(always)]
+    pub(crate) fn plain_outbound44(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        hint: &SessionHint,
+    ) -> bool {
+        let Some(plain) = Plain::four(packet) else { return false };
+        let number = usize::from(hint.owner.instance).wrapping_sub(self.nat64.len());
+        let Some(nat) = self.nat44.get(number) else { return false };
+        let sh = &mut self.shared;
+        let remote = hint.flow.remote();
+        if !plain.fits44(nat.mtu) || sh.tables.locate(remote.0).is_some() {
+            return false;
+        }
+        let session = sh.tables.get_mut(hint.record);
+        if !session.is_of44(packet.bytes(), hint.flow, hint.transport, hint.owner)
+            || !nat.policy.goes_on(session, Side::V6, &plain, hint.transport, now)
+        {
+            return false;
+        }
+        let to = nat44::outbound_of(session, hint.transport);
+        let ports = (session.inside_port(), remote.1);
+        write_outbound44(sh, packet, &plain, ports, to, hint.transport);
         true
     }
 
@@ -123,6 +189,21 @@ impl Policy {
         }
         true
     }
+}
+
+/// RFC 6864 5.3.1: many hosts' identifications become one's. Those of atomic datagrams say nothing.
+#[inline(always)]
+fn write_outbound44(
+    sh: &mut Shared,
+    packet: &mut Packet<'_>,
+    plain: &Plain,
+    ports: (u16, u16),
+    to: Rewrite,
+    transport: Transport,
+) {
+    let hash = plain.may_be_cut().then(|| sh.tables.pair_hash(to.src, to.dst, transport));
+    let id = hash.map(|hash| sh.idents.next(hash));
+    plain.write44(packet, ports, &Rewrite { id, ..to });
 }
 
 /// Ports that nobody asks for, because they stay.

@@ -19,7 +19,7 @@ use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::hash::Hasher64;
 use gatun_wire::checksum::Delta;
-use gatun_wire::hdr::ipv6;
+use gatun_wire::hdr::{ipv4, ipv6};
 
 /// The number of a record. Zero is nobody: record 0 is never used.
 pub(crate) type RecordId = u32;
@@ -109,6 +109,11 @@ impl Flow {
     pub(crate) fn new(inside_port: u16, remote: Endpoint4) -> Flow {
         let address = u64::from(u32::from(remote.0));
         Flow(address << 32 | u64::from(inside_port) << 16 | u64::from(remote.1))
+    }
+
+    #[inline]
+    pub(crate) fn inside_port(self) -> u16 {
+        (self.0 >> 16) as u16
     }
 
     #[inline]
@@ -212,7 +217,7 @@ impl Session {
 
     #[inline]
     pub(crate) fn inside_port(&self) -> u16 {
-        (self.flow >> 16) as u16
+        Flow(self.flow).inside_port()
     }
 
     /// Whether this is the session of an IPv6 packet, by its source as it lies there and what the
@@ -220,12 +225,25 @@ impl Session {
     #[inline(always)]
     pub(crate) fn is_of(&self, packet: &[u8], flow: Flow, transport: Transport, owner: Owner) -> bool {
         let source = packet.get(ipv6::ADDRESSES..).and_then(|b| b.first_chunk::<16>());
-        let what = [self.kind, self.transport, self.instance, self.pool6];
+        source.is_some_and(|source| self.is_from(u128::from_ne_bytes(*source), flow, transport, owner))
+    }
+
+    /// As [`is_of`](Self::is_of), of an IPv4 packet.
+    #[inline(always)]
+    pub(crate) fn is_of44(&self, packet: &[u8], flow: Flow, transport: Transport, owner: Owner) -> bool {
+        let source = packet.get(ipv4::ADDRESSES..).and_then(|b| b.first_chunk::<4>());
         source.is_some_and(|source| {
-            (u128::from_ne_bytes(*source) == u128::from_ne_bytes(self.inside_addr))
-                & (self.flow == flow.0)
-                & (what == [Kind::Session as u8, transport as u8, owner.instance, owner.pool6])
+            let mapped = 0xffff << 32 | u128::from(u32::from_be_bytes(*source));
+            self.is_from(mapped.to_be(), flow, transport, owner)
         })
+    }
+
+    #[inline(always)]
+    fn is_from(&self, source: u128, flow: Flow, transport: Transport, owner: Owner) -> bool {
+        let what = [self.kind, self.transport, self.instance, self.pool6];
+        (source == u128::from_ne_bytes(self.inside_addr))
+            & (self.flow == flow.0)
+            & (what == [Kind::Session as u8, transport as u8, owner.instance, owner.pool6])
     }
 
     /// Whether this is the session of a packet from `remote` to `outside`.

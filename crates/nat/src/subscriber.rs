@@ -170,6 +170,28 @@ impl Subscribers {
         self.fresh
     }
 
+    /// Asks for the index line of a subscriber, and gives its hash.
+    #[inline]
+    pub(crate) fn prefetch_index(&self, key: SubscriberKey) -> u64 {
+        let hash = self.hash(key);
+        self.index.prefetch(hash);
+        hash
+    }
+
+    /// The number of the subscriber that most likely has this hash.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
+        self.index.candidate(hash)
+    }
+
+    /// Asks for the record of that subscriber.
+    #[inline]
+    pub(crate) fn prefetch_candidate(&self, hash: u64) {
+        if let Some(id) = self.candidate(hash) {
+            self.prefetch(id);
+        }
+    }
+
     /// Asks for the line of a subscriber's record.
     #[inline]
     pub fn prefetch(&self, id: u32) {

@@ -121,7 +121,7 @@ impl Nat64 {
     }
 
     /// Whether an IPv4 address may stand behind the prefix `pool6` (RFC 6052 3.1).
-    fn check_embedded(&self, pool6: u8, v4: Ipv4Addr) -> Result<(), DropReason> {
+    pub(crate) fn check_embedded(&self, pool6: u8, v4: Ipv4Addr) -> Result<(), DropReason> {
         if !self.wkp_non_global && special::well_known_non_global(self.prefix(pool6), v4) {
             return Err(DropReason::WellKnownNonGlobal);
         }

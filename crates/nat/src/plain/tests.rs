@@ -1,6 +1,7 @@
 //! The short way against the general one: two engines that differ in nothing else.
 
 use crate::look_ahead::{self, Hint};
+use crate::plain::Opened;
 use crate::plan::{self, Filtering, IcmpErrorSource, Plan, Pool4, PoolRange, Timeouts};
 use crate::{Instant, Nat, Verdict};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -11,13 +12,14 @@ use std::vec;
 use std::vec::Vec;
 
 const POOL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
 const SYN: u8 = 2;
 
 fn prefix(len: u8) -> Prefix64 {
     Prefix64::new(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), len).unwrap()
 }
 
-fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool) -> Nat {
+fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: u32) -> Nat {
     let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
     let plan = Plan {
         own4: Some(POOL),
@@ -40,6 +42,21 @@ fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool) -> Nat {
             timeouts: Timeouts::default(),
             settings,
         }],
+        nat44: vec![plan::Nat44 {
+            name: "p".into(),
+            inside: vec![plan::Net4 { addr: Ipv4Addr::new(10, 0, 0, 0), len: 8 }],
+            pool: 0,
+            exempt: vec![],
+            filtering: Filtering::EndpointIndependent,
+            external_tcp: true,
+            inbound_refresh,
+            icmp_queries: true,
+            subscriber_len: 32,
+            static_bindings: vec![],
+            timeouts: Timeouts::default(),
+            mtu: settings.mtu4,
+        }],
+        limits: plan::Limits { ports_per_subscriber: ports_max, ..plan::Limits::default() },
         ..Plan::default()
     };
     Nat::new(&plan, [1, 2, 3, 4]).unwrap()
@@ -49,6 +66,8 @@ fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool) -> Nat {
 #[derive(Clone, Debug)]
 struct Made {
     outbound: bool,
+    /// Of an IPv4 host inside.
+    private: bool,
     tcp: bool,
     port: u8,
     server: u8,
@@ -78,6 +97,7 @@ enum Odd {
 
 const PLAIN: Made = Made {
     outbound: true,
+    private: false,
     tcp: false,
     port: 0,
     server: 1,
@@ -102,12 +122,28 @@ fn made() -> impl Strategy<Value = Made> {
     let ttl = prop_oneof![6 => Just(64u8), 1 => 0u8..3];
     let later = prop_oneof![6 => Just(0u64), 2 => 1u64..200, 1 => 200_000u64..400_000];
     (
-        (any::<bool>(), any::<bool>(), 0u8..3, 0u8..3, flags),
+        (any::<bool>(), any::<bool>(), any::<bool>(), 0u8..3, 0u8..3, flags),
         (any::<u8>(), ttl, any::<bool>(), payload, odd, later),
     )
         .prop_map(
-            |((outbound, tcp, port, server, flags), (tos, ttl, dont_fragment, payload, odd, later_ms))| {
-                Made { outbound, tcp, port, server, flags, tos, ttl, dont_fragment, payload, odd, later_ms }
+            |(
+                (outbound, private, tcp, port, server, flags),
+                (tos, ttl, dont_fragment, payload, odd, later_ms),
+            )| {
+                Made {
+                    outbound,
+                    private,
+                    tcp,
+                    port,
+                    server,
+                    flags,
+                    tos,
+                    ttl,
+                    dont_fragment,
+                    payload,
+                    odd,
+                    later_ms,
+                }
             },
         )
 }
@@ -274,17 +310,23 @@ proptest! {
         mtu4 in prop::sample::select(vec![1500u32, 1260, 100]),
         mtu6 in prop::sample::select(vec![1500u32, 1280]),
         inbound_refresh in any::<bool>(),
+        ports_max in prop::sample::select(vec![2u32, 1000]),
         history in prop::collection::vec(made(), 1..60),
     ) {
         let settings = Settings { tos_6to4: tos, traffic_class_4to6: tos, mtu4, mtu6, ..Settings::default() };
-        let mut short = engine(prefix_len, settings, inbound_refresh);
-        let mut general = engine(prefix_len, settings, inbound_refresh);
-        let mut outside = [(POOL, 2000u16); 6];
+        let mut short = engine(prefix_len, settings, inbound_refresh, ports_max);
+        let mut general = engine(prefix_len, settings, inbound_refresh, ports_max);
+        let mut outside = [(POOL, 2000u16); 12];
         let mut now = Instant(1_000);
         for made in history {
             now = now.plus_ms(made.later_ms);
-            let known = &mut outside[usize::from(made.port) * 2 + usize::from(made.tcp)];
-            let bytes = if made.outbound { made.six(&prefix(prefix_len)) } else { made.four(*known) };
+            let flow = usize::from(made.port) * 4 + usize::from(made.tcp) * 2 + usize::from(made.private);
+            let known = &mut outside[flow];
+            let bytes = match (made.outbound, made.private) {
+                (true, false) => made.six(&prefix(prefix_len)),
+                (true, true) => made.four_between((PRIVATE, made.client().1), made.server()),
+                (false, _) => made.four(*known),
+            };
             let (verdict, sent) = compare(&mut short, &mut general, now, &made, bytes)?;
             prop_assert_eq!(records(&short), records(&general), "{:?}", made);
             if verdict == Verdict::Forward && made.outbound {
@@ -303,27 +345,43 @@ fn records(nat: &Nat) -> std::string::String {
 /// Were every packet to take the general way, the test above would prove nothing.
 #[test]
 fn plain_packets_of_a_live_session_take_the_short_way() {
-    for tcp in [false, true] {
-        let mut nat = engine(96, Settings::default(), true);
+    for (tcp, private) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut nat = engine(96, Settings::default(), true, 10);
         let now = Instant(1_000);
         let (mut hints, mut verdicts) = ([Hint::None], [Verdict::Pass]);
         let mut outside = (POOL, 0);
-        // Each direction's first packet opens, its second one is plain.
+        // Out, the first packet opens; back, that of TCP changes the state.
         for (outbound, flags, is_plain) in
             [(true, SYN, false), (false, SYN, !tcp), (true, 0x10, true), (false, 0x10, true), (true, 1, !tcp)]
         {
             let made = Made { outbound, flags, tcp, ..PLAIN };
-            let mut buffer = made.buffer(if outbound { made.six(&prefix(96)) } else { made.four(outside) });
+            let bytes = match (outbound, private) {
+                (true, true) => made.four_between((PRIVATE, 5000), made.server()),
+                (true, false) => made.six(&prefix(96)),
+                (false, _) => made.four(outside),
+            };
+            let mut buffer = made.buffer(bytes);
             let mut burst = [made.packet(&mut buffer)];
             look_ahead::lines(&nat.core, &burst, &mut hints);
-            look_ahead::records(&nat.core.shared.tables, &mut hints);
+            let opens = look_ahead::records(&nat.core.shared.tables, &mut hints);
+            let packet = &mut burst[0];
             let done = match &hints[0] {
-                Hint::Session(hint) => nat.core.plain_outbound(now, &mut burst[0], hint),
-                Hint::Binding(hint) => nat.core.plain_inbound(now, &mut burst[0], hint),
+                Hint::Session(hint) if opens => {
+                    assert!(matches!(nat.core.plain_opening(now, packet, hint), Opened::Yes), "{made:?}");
+                    false
+                }
+                Hint::Session44(hint) if opens => {
+                    assert!(matches!(nat.core.plain_opening44(now, packet, hint), Opened::Yes), "{made:?}");
+                    false
+                }
+                Hint::Session(hint) => nat.core.plain_outbound(now, packet, hint),
+                Hint::Session44(hint) => nat.core.plain_outbound44(now, packet, hint),
+                Hint::Binding(hint) => nat.core.plain_inbound(now, packet, hint).is_some(),
                 _ => panic!("{made:?} was not even looked at"),
             };
             assert_eq!(done, is_plain, "{made:?}");
-            if !done {
+            assert_eq!(opens, outbound && flags == SYN);
+            if !done && !opens {
                 nat.core.translate(now, &mut burst, &[Hint::None], &mut verdicts);
                 assert_eq!(verdicts, [Verdict::Forward]);
             }

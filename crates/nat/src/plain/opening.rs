@@ -1,0 +1,119 @@
+//! The short way of first packets: plain ones from inside that open a session, a datagram or a SYN.
+
+use super::{addresses6, endpoints, write_outbound44};
+use crate::engine::Core;
+use crate::look_ahead::SessionHint;
+use crate::nat44;
+use crate::nat64::outbound_of;
+use crate::plan::Transport;
+use crate::session::{Endpoint4, Inside, RecordId};
+use crate::shared::Shared;
+use crate::special::illegal_destination4;
+use crate::stateful::{Instance, Query, outbound, policy};
+use crate::time::Instant;
+use gatun_wire::rfc7915::plain::Plain;
+use gatun_wire::{DropReason, Packet};
+
+/// What became of a packet that may open a session.
+pub(crate) enum Opened {
+    /// It has, and is translated.
+    Yes,
+    /// A quota, a table or a pool is at its end; the packet is unchanged.
+    Refused(DropReason),
+    /// It has to take the general way; nothing has been done.
+    General,
+}
+
+impl Core {
+    /// An IPv6 packet that most likely opens a session.
+    #[inline(never)]
+    pub(crate) fn plain_opening(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        hint: &SessionHint,
+    ) -> Opened {
+        let Some(plain) = Plain::six(packet) else { return Opened::General };
+        let Some((src, _)) = addresses6(packet.bytes()) else { return Opened::General };
+        let Some(nat) = self.nat64.get(usize::from(hint.owner.instance)) else { return Opened::General };
+        let sh = &mut self.shared;
+        let (remote, pool6) = (hint.flow.remote(), hint.owner.pool6);
+        let inside = inside(hint, src);
+        if !plain.fits4(&nat.settings)
+            || nat.check_source(src).is_err()
+            || nat.check_embedded(pool6, remote.0).is_err()
+        {
+            return Opened::General;
+        }
+        let id = match open(Instance::Nat64(nat), sh, now, &plain, (inside, remote), hint) {
+            Ok(id) => id,
+            Err(opened) => return opened,
+        };
+        let to = outbound_of(sh.tables.get(id), hint.transport);
+        let id = sh.idents.next(hint.hash);
+        plain.write4(packet, (inside.port, remote.1), &to, id, &nat.settings);
+        Opened::Yes
+    }
+
+    /// As [`plain_opening`](Self::plain_opening), of a NAT44 instance.
+    #[inline(never)]
+    pub(crate) fn plain_opening44(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        hint: &SessionHint,
+    ) -> Opened {
+        let Some(plain) = Plain::four(packet) else { return Opened::General };
+        let Some((src, _)) = endpoints(packet.bytes()) else { return Opened::General };
+        let number = usize::from(hint.owner.instance).wrapping_sub(self.nat64.len());
+        let Some(nat) = self.nat44.get(number) else { return Opened::General };
+        let sh = &mut self.shared;
+        let remote = hint.flow.remote();
+        let inside = inside(hint, src.0.to_ipv6_mapped());
+        if !plain.fits44(nat.mtu) {
+            return Opened::General;
+        }
+        let id = match open(Instance::Nat44(nat), sh, now, &plain, (inside, remote), hint) {
+            Ok(id) => id,
+            Err(opened) => return opened,
+        };
+        let to = nat44::outbound_of(sh.tables.get(id), hint.transport);
+        write_outbound44(sh, packet, &plain, (inside.port, remote.1), to, hint.transport);
+        Opened::Yes
+    }
+}
+
+fn inside(hint: &SessionHint, addr: core::net::Ipv6Addr) -> Inside {
+    let port = hint.flow.inside_port();
+    Inside { addr, port, transport: hint.transport, instance: hint.owner.instance }
+}
+
+/// Opens the session, where the packet may and there is none: an earlier packet of the burst may have.
+#[inline(always)]
+fn open(
+    instance: Instance<'_>,
+    sh: &mut Shared,
+    now: Instant,
+    plain: &Plain,
+    (inside, remote): (Inside, Endpoint4),
+    hint: &SessionHint,
+) -> Result<RecordId, Opened> {
+    let query = Query {
+        transport: hint.transport,
+        src_port: inside.port,
+        dst_port: remote.1,
+        flags: plain.flags,
+        is_reply: false,
+    };
+    // A held SYN may be what this one answers.
+    let may_answer = hint.transport == Transport::Tcp && !sh.syns.is_empty();
+    if may_answer
+        || policy::may_open(&query) != Ok(true)
+        || illegal_destination4(remote.0)
+        || sh.tables.locate(remote.0).is_some()
+        || sh.tables.find_session(hint.hash, inside, remote).is_some()
+    {
+        return Err(Opened::General);
+    }
+    outbound::open(instance, sh, now, (inside, remote), &query, hint.owner.pool6).map_err(Opened::Refused)
+}

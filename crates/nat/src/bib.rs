@@ -322,6 +322,12 @@ impl Tables {
     }
 
     fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
+        // On its way while the binding is looked for.
+        if let (Some(s), Some(pool)) =
+            (self.subscribers.get(subscriber), self.pools.get(self.pool_of(o.inside.instance)))
+        {
+            pool.prefetch_port(o.inside.transport, &s.holdings);
+        }
         self.admit(subscriber)?;
         if let Some(primary) = self.binding_of(&o.inside) {
             let p = self.get(primary);

@@ -48,6 +48,23 @@ pub struct Usage {
     pub total: u64,
 }
 
+/// What a pool has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounters {
+    /// Ports given to bindings; static ones are not counted.
+    pub ports_given: u64,
+    /// Ports that came back.
+    pub ports_returned: u64,
+    /// Blocks given to subscribers.
+    pub blocks_given: u64,
+    /// Blocks that came back.
+    pub blocks_returned: u64,
+    /// Ports that could not be given, whatever the reason.
+    pub refused: u64,
+    /// Ports of another address than the subscriber's own.
+    pub pairing_broken: u64,
+}
+
 /// Port blocks of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockUsage {
@@ -148,7 +165,7 @@ pub struct Pool4State {
     map: AddressMap,
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
-    pairing_broken: u64,
+    counters: PoolCounters,
 }
 
 impl Pool4State {
@@ -178,7 +195,7 @@ impl Pool4State {
                 Ports::Blocks(blocks(&terms, Some(Formula::new(d, &map)?))?)
             }
         };
-        Ok(Pool4State { map, bindings, ports, pairing_broken: 0 })
+        Ok(Pool4State { map, bindings, ports, counters: PoolCounters::default() })
     }
 
     /// Bytes of the tables of a pool, all of them touched.
@@ -275,18 +292,24 @@ impl Pool4State {
         holdings: &mut Holdings,
     ) -> Result<Grant, DropReason> {
         let paired = holdings.paired();
-        let (address_ix, port, new_block) = match &mut self.ports {
-            Ports::Blocks(blocks) => blocks.allocate(rng, now, wanted, holdings)?,
+        let granted = match &mut self.ports {
+            Ports::Blocks(blocks) => blocks.allocate(rng, now, wanted, holdings),
+            Ports::Single(single) if single.usage[wanted.transport as usize].total == 0 => {
+                Err(DropReason::PoolEmpty)
+            }
             Ports::Single(single) => {
-                if single.usage[wanted.transport as usize].total == 0 {
-                    return Err(DropReason::PoolEmpty);
-                }
-                let (ix, port) = single.allocate(&self.map, rng, wanted, paired)?;
-                (ix, port, None)
+                single.allocate(&self.map, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
             }
         };
-        self.pairing_broken += u64::from(paired.is_some_and(|paired| paired != address_ix));
-        Ok(Grant { address_ix, port, new_block })
+        let (address_ix, port, new_block) = granted.inspect_err(|_| self.counters.refused += 1)?;
+        self.counters.pairing_broken += u64::from(paired.is_some_and(|paired| paired != address_ix));
+        Ok(self.counted(Grant { address_ix, port, new_block }))
+    }
+
+    fn counted(&mut self, grant: Grant) -> Grant {
+        self.counters.ports_given += 1;
+        self.counters.blocks_given += u64::from(grant.new_block.is_some());
+        grant
     }
 
     /// Marks a certain port as used for a subscriber: the one that a held SYN was sent to. `None` where the
@@ -303,7 +326,7 @@ impl Pool4State {
             Ports::Blocks(blocks) => blocks.claim_for(now, address_ix, port, wanted, holdings)?,
             Ports::Single(_) => self.claim(wanted.transport, address_ix, port).then_some(None)?,
         };
-        Some(Grant { address_ix, port, new_block })
+        Some(self.counted(Grant { address_ix, port, new_block }))
     }
 
     /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already, or the
@@ -336,10 +359,13 @@ impl Pool4State {
         holdings: Option<&mut Holdings>,
     ) -> Option<Option<PortBlock>> {
         self.set_binding(transport, ix, port, 0);
-        match &mut self.ports {
+        let ended = match &mut self.ports {
             Ports::Single(single) => single.release(&self.map, now, transport, ix, port).then_some(None),
             Ports::Blocks(blocks) => blocks.release(now, transport, ix, port, holdings),
-        }
+        }?;
+        self.counters.ports_returned += 1;
+        self.counters.blocks_returned += u64::from(ended.is_some());
+        Some(ended)
     }
 
     /// The number of the subscriber whose block has lingered long enough; [`Pool4State::end_lingering`] ends it.
@@ -354,7 +380,11 @@ impl Pool4State {
     pub fn end_lingering(&mut self, now: Instant, holdings: &mut Holdings) -> Option<PortBlock> {
         match &mut self.ports {
             Ports::Single(_) => None,
-            Ports::Blocks(blocks) => blocks.end_lingering(now, holdings),
+            Ports::Blocks(blocks) => {
+                let ended = blocks.end_lingering(now, holdings);
+                self.counters.blocks_returned += u64::from(ended.is_some());
+                ended
+            }
         }
     }
 
@@ -434,9 +464,9 @@ impl Pool4State {
         }
     }
 
-    /// How often a subscriber got a port of another address than its own.
-    pub fn pairing_broken(&self) -> u64 {
-        self.pairing_broken
+    /// What it has done so far.
+    pub fn counters(&self) -> &PoolCounters {
+        &self.counters
     }
 }
 

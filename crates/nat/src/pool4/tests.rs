@@ -129,7 +129,7 @@ fn every_port_of_a_pool_is_given_once_before_the_first_failure() {
         }
         assert_eq!(pool.usage(transport), Usage { used: 0, total });
     }
-    assert_eq!(pool.pairing_broken(), 0, "nobody was paired");
+    assert_eq!(pool.counters().pairing_broken, 0, "nobody was paired");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_paired_subscriber_keeps_its_address_over_ports_and_transports() {
         let transport = TRANSPORTS[usize::from(n) % 3];
         assert_eq!(allocate(&mut pool, &mut rng, transport, Some(11), 0, n).unwrap().0, 11);
     }
-    assert_eq!(pool.pairing_broken(), 0);
+    assert_eq!(pool.counters().pairing_broken, 0);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn soft_pairing_goes_on_to_the_next_address_and_hard_pairing_does_not() {
     }
     let expected: Vec<u32> = [2, 3, 0, 1].into_iter().flat_map(|ix| [ix; 10]).collect();
     assert_eq!(used, expected, "after 40 ports nothing is left");
-    assert_eq!((soft.pairing_broken(), hard.pairing_broken()), (30, 0));
+    assert_eq!((soft.counters().pairing_broken, hard.counters().pairing_broken), (30, 0));
     let both_2 = 2 << 62 | 2 << 30;
     let first = allocate(&mut hard, &mut rng, Transport::Tcp, None, both_2, 4000).unwrap();
     assert_eq!(first.0, 3, "a new subscriber is not bound to a full address");

@@ -222,7 +222,7 @@ fn where_the_address_has_no_block_left_soft_pairing_takes_another_and_hard_pairi
         let next = bed.take(1, UDP).map(|g| g.address_ix);
         let expected = if pairing == Pairing::Soft { Ok(0) } else { Err(DropReason::BlockNone) };
         assert_eq!(next, expected);
-        assert_eq!(bed.pool.pairing_broken(), u64::from(pairing == Pairing::Soft));
+        assert_eq!(bed.pool.counters().pairing_broken, u64::from(pairing == Pairing::Soft));
     }
 }
 
@@ -422,6 +422,9 @@ proptest! {
         }
         bed.pass_ms(40_000);
         bed.pass_ms(40_000);
+        let counters = *bed.pool.counters();
+        prop_assert_eq!(counters.ports_given, counters.ports_returned);
+        prop_assert_eq!(counters.blocks_given, counters.blocks_returned);
         let total = bed.blocks().total;
         prop_assert_eq!(bed.blocks(), BlockUsage { total, ..BlockUsage::default() });
         prop_assert!(bed.holdings.iter().all(|h| h.blocks() == [0; 3]));

@@ -221,6 +221,9 @@ impl Tables {
         self.subscribers.prefetch(session.subscriber);
         let place = Place { pool: self.pool_of(session.instance), address_ix: session.address_ix };
         self.prefetch_binding(place, session.transport(), session.outside_port);
+        if let Some(pool) = self.pools.get(place.pool) {
+            pool.prefetch_release(session.transport(), place.address_ix, session.outside_port);
+        }
     }
 
     /// Asks for a record.
@@ -322,12 +325,6 @@ impl Tables {
     }
 
     fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
-        // On its way while the binding is looked for.
-        if let (Some(s), Some(pool)) =
-            (self.subscribers.get(subscriber), self.pools.get(self.pool_of(o.inside.instance)))
-        {
-            pool.prefetch_port(o.inside.transport, &s.holdings);
-        }
         self.admit(subscriber)?;
         if let Some(primary) = self.binding_of(&o.inside) {
             let p = self.get(primary);

@@ -424,6 +424,14 @@ impl Pool4State {
         }
     }
 
+    /// Asks for what [`Pool4State::release`] will touch of a block.
+    #[inline]
+    pub fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
+        if let Ports::Blocks(blocks) = &self.ports {
+            blocks.prefetch_release(transport, ix, port);
+        }
+    }
+
     /// Ports of the pool.
     pub fn usage(&self, transport: Transport) -> Usage {
         match &self.ports {

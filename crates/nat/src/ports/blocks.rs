@@ -348,6 +348,15 @@ impl BlockPorts {
         }
     }
 
+    /// The lines that the end of a port touches.
+    #[inline]
+    pub(crate) fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
+        let block = self.block_of(self.group_number(transport as usize), ix, port);
+        let chunk = self.chunk_ix(block, self.offset(port));
+        gatun_mem::prefetch_read(&self.chunks[transport as usize], chunk);
+        gatun_mem::prefetch_read(&self.headers, block as usize);
+    }
+
     fn new_block(
         &mut self,
         rng: &mut Rng,

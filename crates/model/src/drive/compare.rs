@@ -109,7 +109,7 @@ impl Pair {
             Op::Out { proto, host: h, port, remote: r, rport, form } => {
                 let to = self.behind(remote(r), form.prefix);
                 let ports = (host_port(port), REMOTE_PORTS[usize::from(rport) % 3]);
-                forge(proto, host(h).into(), to, ports, &form)
+                vec![forge(proto, host(h).into(), to, ports, &form)]
             }
             Op::Hairpin { proto, host: h, port, target, form } => {
                 let (address, t) = self.outside(proto, target);
@@ -120,7 +120,7 @@ impl Pair {
                 if matches!(proto, Proto::Echo(_)) && own.is_none_or(|own| own.0 == address) {
                     return Ok(());
                 }
-                forge(proto, host(h).into(), to, (host_port(port), t), &form)
+                vec![forge(proto, host(h).into(), to, (host_port(port), t), &form)]
             }
             Op::In { proto, target, remote: r, rport, form } => {
                 let (address, t) = self.outside(proto, target);
@@ -129,7 +129,7 @@ impl Pair {
                     Proto::Echo(_) | Proto::Icmp(_) => (t, 0),
                     _ => (REMOTE_PORTS[usize::from(rport) % 3], t),
                 };
-                forge(proto, from, address.into(), ports, &form)
+                vec![forge(proto, from, address.into(), ports, &form)]
             }
         };
         let alone = matches!(op, Op::Hairpin { .. });
@@ -141,8 +141,8 @@ impl Pair {
             }
         }
         for packet in packets {
-            if SKIP_FRAGMENTS && is_fragment(&packet) {
-                continue;
+            if is_fragment(&packet) {
+                continue; // not in the model yet
             }
             self.waiting.push(packet);
             if self.waiting.len() == BURST {
@@ -226,7 +226,7 @@ impl Pair {
             let proto = [Proto::Tcp(16), Proto::Udp, Proto::Echo(true)][transport];
             let to = self.plan.nat64[instance].pool6[0].embed(remote(3));
             let ports = (port, REMOTE_PORTS[0]);
-            self.waiting = forge(proto, address.into(), to.into(), ports, &Form::PLAIN);
+            self.waiting = vec![forge(proto, address.into(), to.into(), ports, &Form::PLAIN)];
             self.flush_waiting()?;
         }
         Ok(())
@@ -340,11 +340,11 @@ impl Pair {
     }
 }
 
-const SKIP_FRAGMENTS: bool = true;
-
 fn is_fragment(p: &[u8]) -> bool {
-    let six = crate::wire::parse::parse6(p, false).is_ok_and(|h| !h.is_whole());
-    six || crate::wire::parse::parse4(p, false).is_ok_and(|h| !h.is_whole())
+    match p.first().map(|b| b >> 4) {
+        Some(4) => p.len() >= 8 && crate::wire::get16(p, 6) & 0x3fff != 0,
+        _ => crate::wire::parse::parse6(p, false).is_ok_and(|h| !h.is_whole()),
+    }
 }
 
 fn host_port(n: u8) -> u16 {

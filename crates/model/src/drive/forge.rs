@@ -1,14 +1,13 @@
 //! Packets as hosts send them, and as they should not.
 
 use super::history::{Form, Proto, Twist};
-use super::rng::Rng;
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{put16, to4, to6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A packet between two addresses of one family, or the pieces it comes in. `ports` of echo: the identifier
+/// A packet between two addresses of one family. `ports` of echo: the identifier
 /// as the first.
-pub fn forge(proto: Proto, src: IpAddr, dst: IpAddr, ports: (u16, u16), form: &Form) -> Vec<Vec<u8>> {
+pub fn forge(proto: Proto, src: IpAddr, dst: IpAddr, ports: (u16, u16), form: &Form) -> Vec<u8> {
     let (number, mut l4, field) = transport(proto, src.is_ipv4(), ports, form.len);
     if let (Some(at), false) = (field, proto == Proto::UdpZero) {
         let checksum = !match number {
@@ -19,10 +18,7 @@ pub fn forge(proto: Proto, src: IpAddr, dst: IpAddr, ports: (u16, u16), form: &F
         let wrong = if let Twist::BadSum(n) = form.twist { n } else { 0 };
         put16(&mut l4, at, checksum ^ wrong);
     }
-    if let Twist::Cut { size, order, id } = form.twist {
-        return cut(number, src, dst, &l4, form, size.into(), order, id);
-    }
-    vec![twisted(whole(number, src, dst, &l4, form), form.twist)]
+    twisted(whole(number, src, dst, &l4, form), form.twist)
 }
 
 fn transport(proto: Proto, four: bool, (sport, dport): (u16, u16), len: u16) -> (u8, Vec<u8>, Option<usize>) {
@@ -99,52 +95,6 @@ fn whole(number: u8, src: IpAddr, dst: IpAddr, l4: &[u8], form: &Form) -> Vec<u8
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-fn cut(
-    number: u8,
-    src: IpAddr,
-    dst: IpAddr,
-    l4: &[u8],
-    form: &Form,
-    size: usize,
-    order: u32,
-    id: u8,
-) -> Vec<Vec<u8>> {
-    let size = size / 8 * 8;
-    let mut pieces: Vec<Vec<u8>> = Vec::new();
-    for (n, part) in l4.chunks(size).enumerate() {
-        let more = (n + 1) * size < l4.len();
-        let offset = n * size;
-        pieces.push(match (src, dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                let flags =
-                    (offset / 8) as u16 | if more { 0x2000 } else { 0 } | if form.df { 0x4000 } else { 0 };
-                to4::build(form.tos, part.len(), id.into(), flags, form.ttl, number, (src, dst), part)
-            }
-            (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                let piece = crate::wire::Piece { offset, more, id: u32::from(id) | 0xabcd_0000 };
-                to6::build(form.tos, form.ttl, number, (src, dst), Some(piece), part.len(), part)
-            }
-            _ => Vec::new(),
-        });
-    }
-    let mut r = Rng::new(order.into());
-    if !r.one_in(3) {
-        for at in (1..pieces.len()).rev() {
-            pieces.swap(at, r.below(at as u64 + 1) as usize);
-        }
-    }
-    if r.one_in(3) {
-        pieces.remove(r.below(pieces.len() as u64) as usize);
-    }
-    if r.one_in(6) && !pieces.is_empty() {
-        let again = r.of(&(0..pieces.len()).collect::<Vec<_>>());
-        pieces.push(pieces[again].clone());
-    }
-    pieces.truncate(12);
-    pieces
-}
-
 /// The packet with its twist.
 pub fn twisted(mut packet: Vec<u8>, twist: Twist) -> Vec<u8> {
     match twist {
@@ -163,7 +113,7 @@ pub fn twisted(mut packet: Vec<u8>, twist: Twist) -> Vec<u8> {
             }
         }
         Twist::Options(n) => packet = with_options(packet, n),
-        Twist::None | Twist::BadSum(_) | Twist::Cut { .. } => {}
+        Twist::None | Twist::BadSum(_) => {}
     }
     packet
 }

@@ -86,8 +86,6 @@ pub enum Twist {
     Options(u8),
     /// The transport checksum is wrong.
     BadSum(u16),
-    /// It comes in fragments of `size` bytes, in an order, some of them not or twice.
-    Cut { size: u16, order: u32, id: u8 },
 }
 
 impl Form {
@@ -107,7 +105,6 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
         remotes: r.of(&[1, 3, 6]),
         wild: r.of(&[4, 12, 60]),
         clocks: r.of(&[8, 20, 60]),
-        fragments: r.of(&[0, 0, 0]),
     };
     (0..steps).map(|_| op(&mut r, &focus)).collect()
 }
@@ -119,8 +116,6 @@ struct Focus {
     wild: u64,
     /// One step in so many is the clock's.
     clocks: u64,
-    /// So many packets in a hundred come in fragments.
-    fragments: u64,
 }
 
 fn op(r: &mut Rng, f: &Focus) -> Op {
@@ -203,11 +198,7 @@ fn form(r: &mut Rng, f: &Focus) -> Form {
     if r.one_in(8) {
         form.tos = r.any() as u8;
     }
-    if r.below(100) < f.fragments {
-        form.len = 40 + r.below(200) as u16;
-        let size = r.of(&[8, 24, 64, 64, 100]);
-        form.twist = Twist::Cut { size, order: r.any() as u32, id: r.small(4) };
-    } else if r.one_in(f.wild) {
+    if r.one_in(f.wild) {
         form.twist = wild(r);
     }
     form
@@ -242,9 +233,6 @@ fn error(r: &mut Rng, f: &Focus) -> Op {
         _ => r.small(42) as u32,
     };
     let keep = if r.one_in(4) { r.below(80) as u16 } else { 2000 };
-    let mut form = form(r, f);
-    if matches!(form.twist, Twist::Cut { .. }) {
-        form.twist = Twist::None;
-    }
+    let form = form(r, f);
     Op::Error { inside, about: r.small(8), kind, code, word, router: r.small(8), keep, form }
 }

@@ -32,9 +32,6 @@ impl Model {
             return Ok(Fate::Echo(self.echo_reply(packet, &h, seen)));
         }
         let instance = self.owner4_address(dst).ok_or(DropReason::NotInPool)?;
-        if !h.is_whole() {
-            return self.fragment_back(packet, &h, instance, seen);
-        }
         if let L4::Error { .. } = l4 {
             return self.error_back(&h, instance, false, seen);
         }
@@ -44,7 +41,7 @@ impl Model {
             Passage::Hold => self.hold_syn(packet, outside, remote),
             Passage::Pass(arrival) => {
                 let settings = self.plan.nat64[arrival.instance].settings;
-                let packets = self.send_back(&h, l4, arrival, &settings, None)?;
+                let packets = self.send_back(&h, l4, arrival, &settings)?;
                 Ok(Fate::Forward { packets, hairpinned: false })
             }
         }
@@ -109,7 +106,7 @@ impl Model {
             binding = None;
         }
         if binding.is_none() {
-            binding = self.unseen_binding(q.transport);
+            binding = self.unseen_binding(q.transport, outside);
         }
         if let Some(b) = binding {
             if let Some(s) = self.look_up(b, remote) {
@@ -156,7 +153,7 @@ impl Model {
     }
 
     /// A binding that was made for a packet that did not leave: only now is it seen which port it has.
-    pub(super) fn unseen_binding(&mut self, transport: usize) -> Option<usize> {
+    pub(super) fn unseen_binding(&mut self, transport: usize, outside: End4) -> Option<usize> {
         let unseen: Vec<usize> = (0..self.bindings.len())
             .filter(|&b| self.bindings[b].outside.is_none() && self.bindings[b].transport == transport)
             .collect();
@@ -164,7 +161,9 @@ impl Model {
             return None;
         }
         let choice = self.guesses.choose(unseen.len() + 1);
-        choice.checked_sub(1).map(|at| unseen[at])
+        let binding = choice.checked_sub(1).map(|at| unseen[at])?;
+        self.learn(binding, Some(outside));
+        Some(binding)
     }
 
     /// RFC 6146 3.6.2, 3.7.
@@ -174,7 +173,6 @@ impl Model {
         l4: L4,
         to: Arrival,
         settings: &Settings,
-        whole: Option<(u16, usize)>,
     ) -> Result<Vec<Vec<u8>>> {
         let port = to.inside.1;
         let ports = match l4 {
@@ -187,7 +185,6 @@ impl Model {
             dst: to.inside.0,
             ports,
             settings,
-            whole,
         };
         to6::translate(h, l4, &out)
     }

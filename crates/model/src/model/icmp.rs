@@ -46,9 +46,8 @@ impl Model {
         if h.ttl <= if hairpin { 2 } else { 1 } {
             return Err(DropReason::TtlExceeded);
         }
-        if !hairpin {
-            self.learn(b, shown_inside_error(transport, seen));
-        }
+        let shown = self.shown_inside_error(transport, seen);
+        self.learn(b, shown);
         let (address, port) = self.bindings[b].outside.ok_or(DropReason::IcmpErrorNoState)?;
         let ports = Some(if transport == ICMP { (port, port) } else { (far, port) });
         let ident = if seen.bytes.len() >= 6 && !hairpin { get16(&seen.bytes, 4) } else { 0 };
@@ -83,12 +82,16 @@ impl Model {
         let (inner, l4) = self.inner_of(h)?;
         let (transport, near, far) = inner_ports(l4)?;
         let remote = (v4(inner.dst), if transport == ICMP { 0 } else { far });
-        if inner.src != h.dst {
-            return Err(DropReason::IcmpErrorNoState);
-        }
         let mut binding = self.binding_outside(transport, (v4(inner.src), near));
+        if let Some(b) = binding
+            && self.may_be_gone(b)
+            && !self.guesses.yes()
+        {
+            self.bury(b); // somebody else has the port by now, or nobody
+            binding = None;
+        }
         if binding.is_none() {
-            binding = self.unseen_binding(transport);
+            binding = self.unseen_binding(transport, (v4(inner.src), near));
         }
         let (b, prefix) = self.binding_of(binding, remote).ok_or(DropReason::IcmpErrorNoState)?;
         if h.source_route {
@@ -168,11 +171,20 @@ fn inner_ports(l4: L4) -> Result<(usize, u16, u16)> {
     }
 }
 
-/// The outside address and port that a forwarded ICMPv4 error shows: the destination of the packet inside.
-fn shown_inside_error(transport: usize, seen: &Seen) -> Option<End4> {
-    let quote =
-        seen.bytes.get(28..).filter(|_| seen.verdict == Verdict::Forward && seen.bytes[0] >> 4 == 4)?;
-    let inner = parse::parse4(quote, true).ok()?;
-    let at = if transport == ICMP { 4 } else { 2 };
-    (inner.payload.len() >= 8).then(|| (v4(inner.dst), get16(inner.payload, at)))
+impl Model {
+    /// The outside address and port that a forwarded ICMP error shows: the destination of the packet inside.
+    fn shown_inside_error(&self, transport: usize, seen: &Seen) -> Option<End4> {
+        if seen.verdict != Verdict::Forward {
+            return None;
+        }
+        let at = if transport == ICMP { 4 } else { 2 };
+        if seen.bytes[0] >> 4 == 4 {
+            let inner = parse::parse4(seen.bytes.get(28..)?, true).ok()?;
+            return (inner.payload.len() >= 8).then(|| (v4(inner.dst), get16(inner.payload, at)));
+        }
+        let inner = parse::parse6(seen.bytes.get(48..)?, true).ok()?;
+        let (instance, prefix) = self.owner6(v6(inner.dst))?;
+        let address = extract(&self.plan.nat64[instance].pool6[prefix], v6(inner.dst))?;
+        (transport != ICMP && inner.payload.len() >= 8).then(|| (address, get16(inner.payload, at)))
+    }
 }

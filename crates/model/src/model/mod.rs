@@ -6,12 +6,14 @@
 //! that the rules allow it, and goes on from there. Where something cannot be seen at once (is a binding
 //! whose time is up gone already?), it tries one answer after the other ([`Guesses`]) until one of them
 //! explains what was seen; if none does, the engine is wrong, or the model is.
+//!
+//! Not in the model: datagrams in pieces (the driver leaves them out), NAT44, port blocks and hold-down, rates of
+//! new sessions, `inbound_refresh = false`, super-packets, RFC 4884 extensions.
 
 mod addresses;
 mod bib;
 mod filter;
 mod four_to_six;
-mod fragments;
 mod guesses;
 mod icmp;
 mod own;
@@ -24,7 +26,6 @@ mod time;
 
 use crate::coverage::Coverage;
 use bib::Binding;
-use fragments::Datagram;
 use gatun_nat::counters::Counters;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
@@ -102,7 +103,6 @@ pub struct Model {
     /// have forgotten that it had one before.
     paired: Vec<(usize, u128, Vec<Ipv4Addr>)>,
     syns: Vec<HeldSyn>,
-    datagrams: Vec<Datagram>,
     /// Thousandths of ICMP errors that may be sent.
     error_tokens: u64,
     error_tokens_at: u64,
@@ -123,7 +123,6 @@ impl Model {
             bindings: Vec::new(),
             paired: Vec::new(),
             syns: Vec::new(),
-            datagrams: Vec::new(),
             error_tokens: u64::from(plan.icmp.burst) * 1000,
             error_tokens_at: 0,
             counters: Counters::default(),
@@ -171,7 +170,6 @@ impl Model {
     pub fn is_unsure(&self) -> bool {
         self.bindings.iter().any(|b| b.outside.is_none() || b.sessions.iter().any(|s| self.is_over(s)))
             || self.syns.iter().any(|s| s.ends <= self.now)
-            || self.datagrams.iter().any(|d| d.ends <= self.now)
     }
 
     /// Whether a packet is from inside to an outside address of ours: where it ends on the way, it does not show

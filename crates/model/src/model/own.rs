@@ -80,7 +80,16 @@ impl Model {
         match h.src {
             IpAddr::V4(src) => {
                 let ident = if seen.bytes.len() >= 6 { get16(&seen.bytes, 4) } else { 0 };
-                crate::wire::to4::build(h.tos, p.len(), ident, 0, 64, 1, (v4(h.dst), src), &p)
+                crate::wire::to4::build(
+                    h.tos,
+                    p.len(),
+                    ident,
+                    if h.df { 0x4000 } else { 0 },
+                    64,
+                    1,
+                    (v4(h.dst), src),
+                    &p,
+                )
             }
             IpAddr::V6(src) => {
                 let _ = packet;

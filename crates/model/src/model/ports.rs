@@ -50,9 +50,17 @@ impl Model {
                 }
             }
         }
-        // Bindings whose port nobody has seen yet may have any of these.
-        let unseen = self.bindings.iter().filter(|b| b.outside.is_none() && b.transport == transport).count();
-        if sure { free.split_off(unseen.min(free.len())) } else { free }
+        free
+    }
+
+    /// Bindings that have a port which nobody has seen yet.
+    fn unseen_ports(&self, transport: usize) -> usize {
+        self.bindings.iter().filter(|b| b.outside.is_none() && b.transport == transport).count()
+    }
+
+    /// Whether an address surely has a port to give.
+    fn has_port(&self, pool: usize, transport: usize, a: Ipv4Addr) -> bool {
+        self.free_ports(pool, transport, a, true).len() > self.unseen_ports(transport)
     }
 
     fn fit(&self, pool: usize, transport: usize, inside: u16, port: u16) -> Fit {
@@ -89,11 +97,11 @@ impl Model {
         // A subscriber of which all is over may be new by now.
         let forgotten = self.count(|owner| owner == subscriber).least.sessions == 0;
         let hard = self.plan.pools[pool].pairing == Pairing::Hard;
-        let sure = |m: &Model, a| m.free_ports(pool, transport, a, true);
+        let sure = |m: &Model, a| m.has_port(pool, transport, a);
         if refused == Some(DropReason::PortsExhausted) {
             let exhausted = match hard && !paired.is_empty() {
-                true => paired.iter().any(|&a| sure(self, a).is_empty()),
-                false => addresses.iter().all(|&a| sure(self, a).is_empty()),
+                true => paired.iter().any(|&a| !sure(self, a)),
+                false => addresses.iter().all(|&a| !sure(self, a)),
             };
             if exhausted {
                 return Err(DropReason::PortsExhausted);
@@ -119,7 +127,7 @@ impl Model {
                 // No packet can come from there: whatever the caller makes of it is not what was seen.
                 return Err(DropReason::StaticConflict);
             }
-            if keep.contains(&chosen.0) && keep.iter().all(|&a| !sure(self, a).is_empty()) {
+            if keep.contains(&chosen.0) && keep.iter().all(|&a| sure(self, a)) {
                 self.paired.retain(|p| (p.0, p.1) != subscriber);
                 self.paired.push((subscriber.0, subscriber.1, vec![chosen.0]));
             }
@@ -136,16 +144,20 @@ impl Model {
         paired: &[Ipv4Addr],
         hard: bool,
     ) -> bool {
-        let sure = |a| self.free_ports(pool, transport, a, true);
+        let sure = |a| self.has_port(pool, transport, a);
         if !self.free_ports(pool, transport, chosen.0, false).contains(&chosen.1) {
             return false; // not the pool's, or somebody's
         }
         // RFC 6146 3.5.1.1, RFC 4787 REQ-2: the address it has already, as long as that has ports.
-        let fits = |&a: &Ipv4Addr| chosen.0 == a || (!hard && sure(a).is_empty());
+        let fits = |&a: &Ipv4Addr| chosen.0 == a || (!hard && !sure(a));
         if !paired.is_empty() && !paired.iter().any(fits) {
             return false;
         }
-        let best = sure(chosen.0).into_iter().map(|p| self.fit(pool, transport, inside.1, p)).max();
+        // The best fit of which surely one is left, though bindings that nobody has seen may have some.
+        let free = self.free_ports(pool, transport, chosen.0, true);
+        let mut fits: Vec<Fit> = free.into_iter().map(|p| self.fit(pool, transport, inside.1, p)).collect();
+        fits.sort_unstable();
+        let best = fits.iter().rev().nth(self.unseen_ports(transport)).copied();
         best.is_none_or(|best| self.fit(pool, transport, inside.1, chosen.1) >= best)
     }
 

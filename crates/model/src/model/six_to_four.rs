@@ -37,9 +37,6 @@ impl Model {
             return Err(DropReason::DestinationNotPool6);
         };
         let to = Target { instance, prefix, remote };
-        if h.piece.is_some() && !h.is_whole() {
-            return self.fragment_out(packet, &h, to, seen);
-        }
         if Some(remote) == self.plan.own4 && matches!(l4, L4::Echo { request: true, .. }) {
             return Ok(Fate::Echo(self.echo_reply(packet, &h, seen)));
         }
@@ -299,7 +296,7 @@ impl Model {
         let again = parse::parse4(&packets[0], false)?;
         let l4 = parse::l4(&again, false)?;
         let settings = unseen_link(&self.plan.nat64[arrival.instance].settings);
-        match self.send_back(&again, l4, arrival, &settings, None) {
+        match self.send_back(&again, l4, arrival, &settings) {
             Ok(packets) => Ok(Fate::Forward { packets, hairpinned: true }),
             Err(reason) => Ok(Fate::Lost(reason)),
         }
@@ -311,7 +308,11 @@ impl Model {
         let mut all = Vec::new();
         for r in &self.plan.pools[self.plan.nat64[q.instance].pool].ranges {
             for a in u32::from(r.first)..=u32::from(r.last) {
-                all.push((Ipv4Addr::from(a), if q.transport == ICMP { r.ports.0 } else { u16::MAX }));
+                all.push((Ipv4Addr::from(a), u16::MAX));
+                if q.transport == ICMP {
+                    // The identifier decides whether the other side's pool has it.
+                    all.extend([r.ports.0, r.ports.1].map(|id| (Ipv4Addr::from(a), id)));
+                }
             }
         }
         all.dedup();

@@ -40,7 +40,8 @@ pub fn parse4(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
         proto: packet[9],
         src: IpAddr::V4(Ipv4Addr::new(packet[12], packet[13], packet[14], packet[15])),
         dst: IpAddr::V4(Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19])),
-        payload: &packet[header_len..total.min(packet.len())],
+        // Choice: what a quote has behind the packet it quotes stays there.
+        payload: &packet[header_len..if quoted { packet.len() } else { total }],
         length,
         piece: (flags & 0x3fff != 0).then_some(piece),
         df: flags & 0x4000 != 0,
@@ -147,7 +148,7 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
         proto: next,
         src: IpAddr::V6(address6(&packet[8..24])),
         dst: IpAddr::V6(address6(&packet[24..40])),
-        payload: &there[at..],
+        payload: if quoted { &packet[at..] } else { &there[at..] },
         length: total - at,
         piece,
         df: false,

@@ -20,9 +20,6 @@ pub struct Out6<'a> {
     pub ports: NewPorts,
     /// The settings.
     pub settings: &'a Settings,
-    /// For the first fragment of a datagram without UDP checksum that is complete: the checksum's sum over
-    /// all of the datagram's bytes and their number.
-    pub whole: Option<(u16, usize)>,
 }
 
 /// An IPv6 packet, with a Fragment header for `piece`. `length` is the payload's where it is quoted.
@@ -100,20 +97,17 @@ fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, DropReas
     match l4 {
         L4::Udp { no_checksum: true, .. } => {
             replace_ports(&mut p, out.ports, &mut vec![], &mut vec![]);
-            match (out.settings.udp_zero_checksum, out.whole) {
-                (ZeroChecksum::Forward, _) => {}
-                (ZeroChecksum::Drop, _) => return Err(DropReason::ZeroUdpChecksum),
-                (ZeroChecksum::Compute, whole) => {
-                    // RFC 7915 4.5. Of fragments, the sum of all of them was given; new ports change it.
-                    let (bytes, len) = match whole {
-                        Some((sum, len)) => (swap(sum, &h.payload[..4], &p[..4]), len),
-                        // The datagram is as long as it says; what is behind it is not covered.
-                        None => match usize::from(get16(&p, 4)) {
-                            len if len < 8 || len > p.len() => return Err(DropReason::BadLength),
-                            len => (sum(&p[..len]), len),
-                        },
-                    };
-                    let checksum = match !sum_from(bytes, &pseudo(src, dst, len, proto::UDP)) {
+            match out.settings.udp_zero_checksum {
+                ZeroChecksum::Forward => {}
+                ZeroChecksum::Drop => return Err(DropReason::ZeroUdpChecksum),
+                // RFC 7915 4.5. The datagram is as long as it says; what is behind it is not covered.
+                ZeroChecksum::Compute => {
+                    let len = usize::from(get16(&p, 4));
+                    if len < 8 || len > p.len() {
+                        return Err(DropReason::BadLength);
+                    }
+                    let covered = pseudo(src, dst, len, proto::UDP);
+                    let checksum = match !sum_from(sum(&p[..len]), &covered) {
                         0 => 0xffff,
                         checksum => checksum,
                     };
@@ -124,11 +118,6 @@ fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, DropReas
         _ => readdress(&mut p, h, l4, (src, dst), out.ports),
     }
     Ok(p)
-}
-
-/// A sum after `old` among its bytes became `new`.
-fn swap(sum: u16, old: &[u8], new: &[u8]) -> u16 {
-    !super::sum::adjusted(!sum, old, new)
 }
 
 /// New ports, types and checksums of what has a checksum.

@@ -391,3 +391,23 @@ fn a_file_of_mappings_without_end_is_refused() {
         "{said}"
     );
 }
+
+// proves: R47-7
+#[test]
+fn inside_networks_that_are_public_too_or_written_twice_are_refused() {
+    insta::assert_snapshot!(report(
+        r#"
+[translator]
+own4 = "10.9.9.9"
+[[pool]]
+prefixes = ["192.0.2.0/28", "100.64.9.0/30"]
+[[nat44]]
+inside = ["100.64.0.0/10", "10.0.0.0/8", "127.0.0.0/8"]
+[[nat44]]
+inside = ["10.1.0.0/16", "203.0.113.0/25"]
+[[siit]]
+pool6 = "2001:db8:46::/96"
+eam = [{ v4 = "203.0.113.5", v6 = "2001:db8::5" }]
+"#
+    ));
+}

@@ -417,3 +417,49 @@ static = [{ protocol = "udp", inside = "[2001:db8::1]:8000-8002", outside = "192
     });
     assert_eq!(config.plan.nat64[0].static_bindings, expected);
 }
+
+// proves: R68-3, R68-6, R78-1
+#[test]
+fn a_nat44_instance_shares_a_pool_with_a_nat64_one() {
+    let (config, warnings) = load(
+        r#"
+[[pool]]
+name = "res"
+prefixes = ["192.0.2.0/28", "198.51.100.9-198.51.100.11"]
+[[nat64]]
+pool6 = "64:ff9b::/96"
+pool = "res"
+[[nat44]]
+inside = ["100.64.0.0/10", "10.0.0.0/8"]
+pool = "res"
+subscriber = "/28"
+filtering = "address-and-port-dependent"
+external_tcp = false
+inbound_refresh = true
+icmp_queries = false
+mtu4 = 1492
+exempt = [
+    { prefixes = ["172.16.0.0/12"] },
+    { prefixes = ["203.0.113.1", "203.0.113.2"], protocol = "udp", ports = ["53", "123"] },
+]
+static = [{ protocol = "tcp", inside = "100.64.0.2:80", outside = "192.0.2.1:80" }]
+[nat44.timeouts]
+tcp_partial_open = "5m"
+tcp_closing = "6m"
+"#,
+    );
+    assert_eq!(warnings, "");
+    let [n] = &config.plan.nat44[..] else { panic!("{:?}", config.plan.nat44) };
+    assert_eq!((&n.name[..], n.pool, config.plan.nat64[0].pool), ("nat44-1", 0, 0));
+    let nets: Vec<String> = n.inside.iter().map(|net| format!("{}/{}", net.addr, net.len)).collect();
+    assert_eq!(nets, ["100.64.0.0/10", "10.0.0.0/8"]);
+    assert_eq!((n.subscriber_len, n.filtering, n.mtu), (28, Filtering::AddressAndPortDependent, 1492));
+    assert_eq!((n.external_tcp, n.inbound_refresh, n.icmp_queries), (false, true, false));
+    assert_eq!(n.exempt.len(), 5);
+    assert_eq!((n.exempt[0].transport, n.exempt[0].ports), (None, None));
+    assert_eq!((n.exempt[4].transport, n.exempt[4].ports), (Some(Transport::Udp), Some((123, 123))));
+    let inside: std::net::Ipv4Addr = "100.64.0.2".parse().unwrap();
+    assert_eq!(n.static_bindings[0].inside, (inside.to_ipv6_mapped(), 80));
+    let times = (n.timeouts.tcp_transitory_ms, n.timeouts.tcp_partial_open_ms, n.timeouts.tcp_closing_ms);
+    assert_eq!(times, (240_000, 300_000, 360_000));
+}

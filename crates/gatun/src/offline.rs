@@ -148,14 +148,15 @@ impl<W: Write, D: Write> Offline<W, D> {
         self.nat.process(self.now, &mut burst, &mut verdicts);
         let answer = matches!(verdicts[0], Verdict::Reply(_));
         match verdicts[0] {
-            Verdict::Forward | Verdict::Reply(_) => {
+            // What passes is as it was.
+            Verdict::Forward | Verdict::Reply(_) | Verdict::Pass => {
                 let packet = burst[0].bytes();
                 self.output
                     .write(frame.time, &frame, layout, packet, answer)
                     .context("writing the output")?;
                 self.outcome.written += 1;
             }
-            Verdict::Pass | Verdict::Drop(_) | Verdict::Held => {}
+            Verdict::Drop(_) | Verdict::Held => {}
         }
         if let (Some(drops), Verdict::Drop(reason) | Verdict::Reply(gatun_nat::Reply::Error(reason))) =
             (&mut self.drops, verdicts[0])

@@ -80,7 +80,9 @@ impl Core {
         }
         let siit = self.siit.iter().find(|s| s.claims4(view.dst));
         if let Some(nat) = self.inside44(view.src) {
-            let exempt = nat.is_exempt(view.dst, view.proto, nat44::remote_port(l4, true));
+            // Of a datagram in pieces only the first one has ports: what they exempt is seen to there.
+            let port = nat44::remote_port(l4, true).filter(|_| view.fragment.is_none());
+            let exempt = nat.is_exempt(view.dst, view.proto, port);
             match siit {
                 Some(siit) if exempt => return siit.four_to_six(packet, &view, l4),
                 None if exempt => return Ok(Step::Pass),
@@ -143,7 +145,15 @@ impl Core {
             return nat44::outbound::query(nats, sh, now, packet, from, &query);
         }
         match l4 {
-            L4::IcmpError { .. } => nat44::icmp::outbound(nats, sh, packet, from),
+            L4::IcmpError { .. } => match nat44::icmp::outbound(nats, sh, packet, from) {
+                // Of a router with an inside address, about a packet that had left: the kernel that a TUN
+                // device belongs to may be such a one.
+                Err(DropReason::IcmpErrorNoState) => {
+                    let place = sh.tables.locate(view.dst).ok_or(DropReason::IcmpErrorNoState)?;
+                    error_from_outside(nats, sh, packet, &FromOutside { view, l4, place })
+                }
+                done => done,
+            },
             l4 => Err(nat64::icmp::unusable(l4, from.view.proto)),
         }
     }

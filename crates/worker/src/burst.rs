@@ -105,8 +105,11 @@ fn send_one(
             stats.reply += 1;
             tx.forward(index, packet);
         }
-        // A layer-3 device has no other way for it: sent back, it would come again.
-        Verdict::Pass => stats.pass += 1,
+        // A layer-3 device has no other way for it than back to where routes lead it on.
+        Verdict::Pass => {
+            stats.pass += 1;
+            tx.forward(index, packet);
+        }
         Verdict::Drop(_) => stats.drop += 1,
         Verdict::Held => stats.held += 1,
     }
@@ -189,6 +192,7 @@ mod tests {
                 (None, 102),
                 (None, 3),
                 own(3, 4),
+                own(5, 6),
                 own(6, 7),
                 (None, 7),
                 own(7, 8)

@@ -49,7 +49,7 @@ impl Snapshot {
         self.engine.conserved()
             && self.engine.rx.packets == fates
             && self.backend.rx_packets == fates + w.stalled
-            && self.backend.tx_attempts() == w.forward + w.reply + w.emitted
+            && self.backend.tx_attempts() == w.forward + w.pass + w.reply + w.emitted
     }
 }
 

@@ -18,8 +18,10 @@ pub(super) fn check(
     problems: &mut Problems,
 ) {
     for (at, (raw, pool)) in read.pools.iter().zip(pools).enumerate().filter(|(_, (raw, _))| !raw.broken) {
-        let users = read.nat64.iter().zip(pool_of).filter(|(_, pool)| **pool == Some(at));
-        let lens: Vec<u8> = users.map(|(instance, _)| instance.subscriber_len).collect();
+        // Inside IPv4 addresses are ::ffff:a.b.c.d to a formula.
+        let of64 = read.nat64.iter().map(|i| i.subscriber_len);
+        let lens = of64.chain(read.nat44.iter().map(|i| 96 + i.subscriber_len)).zip(pool_of);
+        let lens: Vec<u8> = lens.filter(|(_, pool)| **pool == Some(at)).map(|(len, _)| len).collect();
         if let Allocation::Deterministic(d) = &mut pool.allocation {
             d.subscriber_len = lens.first().copied().unwrap_or(d.subscriber_len);
         }

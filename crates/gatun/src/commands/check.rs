@@ -143,6 +143,16 @@ fn summary(config: &Config) -> String {
             instance.name
         );
     }
+    for instance in &plan.nat44 {
+        let inside = list(instance.inside.iter().map(|net| format!("{}/{}", net.addr, net.len)));
+        let pool = plan.pools.get(instance.pool).map_or("", |pool| &pool.name);
+        let (statics, exempt) = (instance.static_bindings.len(), instance.exempt.len());
+        let _ = writeln!(
+            out,
+            "  nat44   {}: {inside} to pool {pool}, {statics} static bindings, {exempt} exemptions",
+            instance.name
+        );
+    }
     for instance in &plan.siit {
         let prefixes =
             if instance.pool6.is_empty() { "no prefix".into() } else { list(instance.pool6.iter()) };
@@ -231,6 +241,7 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
         });
         json!({
             "nat64": config.plan.nat64.iter().map(|i| &i.name).collect::<Vec<_>>(),
+            "nat44": config.plan.nat44.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "siit": config.plan.siit.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "mappings": config.plan.siit.iter().map(|i| i.eamt.len()).sum::<usize>(),
             "pools": pools.collect::<Vec<_>>(),

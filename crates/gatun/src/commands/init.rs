@@ -12,6 +12,7 @@ On a terminal, what no flag says is asked. Elsewhere, the defaults in brackets a
 Examples:
   gatun init                                          ask, and write gatun.toml
   gatun init --pool4 192.0.2.0/28 --output /etc/gatun.toml
+  gatun init --mode nat44 --inside 100.64.0.0/10 --pool4 192.0.2.0/28
   gatun init --mode siit --pool6 2001:db8:46::/96 --eam 203.0.113.5=2001:db8::5
   gatun init --pool4 192.0.2.0/28 --output -          to standard output
 ";
@@ -20,15 +21,19 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// nat64: many IPv6 hosts share a few IPv4 addresses. siit: one address for one, without state [default: nat64]
+    /// nat64: many IPv6 hosts share a few IPv4 addresses. nat44: many private IPv4 hosts do. siit: one address
+    /// for one, without state [default: nat64]
     #[arg(long, value_enum)]
     mode: Option<Mode>,
     /// Translation prefix: IPv4 addresses inside IPv6 [64:ff9b::/96; for siit 2001:db8:46::/96]
     #[arg(long, value_name = "PREFIX")]
     pool6: Option<String>,
-    /// Public IPv4 addresses for nat64: a prefix, an address, or a range; may be repeated [192.0.2.0/28]
+    /// Public IPv4 addresses for nat64 and nat44: a prefix, an address, or a range; may be repeated [192.0.2.0/28]
     #[arg(long, value_name = "PREFIX")]
     pool4: Vec<String>,
+    /// Private networks for nat44; may be repeated [100.64.0.0/10]
+    #[arg(long, value_name = "PREFIX")]
+    inside: Vec<String>,
     /// Mapping for siit; may be repeated [203.0.113.5=2001:db8::5]
     #[arg(long, value_name = "V4=V6")]
     eam: Vec<String>,
@@ -44,6 +49,7 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
     Nat64,
+    Nat44,
     Siit,
 }
 
@@ -94,6 +100,9 @@ fn write(args: &Args, text: &str) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", args.output.display()))
 }
 
+/// The pool where nobody says another.
+const POOL4: &str = "192.0.2.0/28";
+
 /// Asks a question with a default, and gives the answer.
 type Ask<'a> = dyn FnMut(&str, &str) -> anyhow::Result<String> + 'a;
 
@@ -106,14 +115,26 @@ fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
         Some(mode) => mode,
         None => ask_until(
             ask,
-            "nat64 (many hosts share addresses) or siit (one address for one)?",
+            "nat64 or nat44 (many hosts share addresses), or siit (one address for one)?",
             "nat64",
             mode,
         )?,
     };
+    anyhow::ensure!(mode == Mode::Nat44 || args.inside.is_empty(), "--inside is for --mode nat44");
     match mode {
+        Mode::Nat44 => {
+            anyhow::ensure!(args.eam.is_empty(), "--eam is for --mode siit");
+            anyhow::ensure!(args.pool6.is_none(), "--pool6 is for --mode nat64 and --mode siit");
+            let inside = Question("Private networks (with commas between)?", "100.64.0.0/10").answer(
+                &args.inside,
+                ask,
+                |inside| check(nat44_text(inside, POOL4)),
+            )?;
+            let text = |pool4: &str| check(nat44_text(&inside, pool4));
+            let question = Question("Public IPv4 addresses (with commas between)?", POOL4);
+            Ok(nat44_text(&inside, &question.answer(&args.pool4, ask, text)?))
+        }
         Mode::Nat64 => {
-            const POOL4: &str = "192.0.2.0/28";
             anyhow::ensure!(args.eam.is_empty(), "--eam is for --mode siit");
             let pool6 =
                 Question("Translation prefix?", "64:ff9b::/96")
@@ -128,7 +149,7 @@ fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
         }
         Mode::Siit => {
             const EAM: &str = "203.0.113.5=2001:db8::5";
-            anyhow::ensure!(args.pool4.is_empty(), "--pool4 is for --mode nat64");
+            anyhow::ensure!(args.pool4.is_empty(), "--pool4 is for --mode nat64 and --mode nat44");
             let pool6 = Question("Translation prefix?", "2001:db8:46::/96").answer(
                 &one(&args.pool6),
                 ask,
@@ -180,8 +201,9 @@ fn ask_until<T>(
 fn mode(answer: &str) -> anyhow::Result<Mode> {
     match answer.to_ascii_lowercase().as_str() {
         "nat64" => Ok(Mode::Nat64),
+        "nat44" => Ok(Mode::Nat44),
         "siit" => Ok(Mode::Siit),
-        _ => anyhow::bail!("\"{answer}\" is neither nat64 nor siit"),
+        _ => anyhow::bail!("\"{answer}\" is neither nat64, nat44 nor siit"),
     }
 }
 
@@ -226,6 +248,39 @@ pool = \"public\"
 ",
         prefixes.join(", "),
         quoted(pool6)
+    )
+}
+
+fn nat44_text(inside: &str, pool4: &str) -> String {
+    let list = |answer: &str| parts(answer).map(quoted).collect::<Vec<_>>().join(", ");
+    let rules: String =
+        parts(inside).map(|net| format!("#   ip rule add priority 101 from {net} lookup 4464\n")).collect();
+    format!(
+        "{HEAD}
+# The public IPv4 addresses, and the ports of them that inside hosts get.
+[[pool]]
+name = \"public\"
+prefixes = [{}]
+ports = \"1024-65535\"
+
+# Hosts in these networks share them. Their packets go to the device whatever their destination is, and what
+# comes back from it takes the routes of the system:
+#   ip rule add priority 100 iif gatun0 lookup main
+{rules}#   sysctl -w net.ipv4.conf.gatun0.accept_local=1      (errors of the system itself; when gatun runs)
+#   ip route add default dev gatun0 table 4464      (when gatun runs)
+[[nat44]]
+name = \"nat44\"
+inside = [{}]
+pool = \"public\"
+
+# Destinations that need no translation:
+# exempt = [{{ prefixes = [\"10.0.0.0/8\"] }}]
+
+# [limits]
+# sessions_max = 262_144
+",
+        list(pool4),
+        list(inside)
     )
 }
 
@@ -289,7 +344,15 @@ mod tests {
     use super::*;
 
     fn args(mode: Option<Mode>) -> Args {
-        Args { mode, pool6: None, pool4: Vec::new(), eam: Vec::new(), output: "-".into(), force: false }
+        Args {
+            mode,
+            pool6: None,
+            pool4: Vec::new(),
+            inside: Vec::new(),
+            eam: Vec::new(),
+            output: "-".into(),
+            force: false,
+        }
     }
 
     #[test]

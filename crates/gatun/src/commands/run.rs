@@ -59,9 +59,10 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 
 /// The devices of a configuration, each with as many queues as it gets workers.
 fn devices(config: &Config) -> anyhow::Result<Vec<TunConfig>> {
-    let stateful = config.plan.nat64.first().map(|i| i.name.as_str());
+    let of64 = config.plan.nat64.iter().map(|i| &i.name);
+    let stateful = of64.chain(config.plan.nat44.iter().map(|i| &i.name)).next().map(String::as_str);
     if let (Some(name), true) = (stateful, config.ports.len() > 1) {
-        bail!("nat64 '{name}' keeps its sessions in one worker, and each port has its own: use one port");
+        bail!("'{name}' keeps its sessions in one worker, and each port has its own: use one port");
     }
     config.ports.iter().map(|port| device(config, port, stateful)).collect()
 }
@@ -73,7 +74,7 @@ fn device(config: &Config, port: &Port, stateful: Option<&str>) -> anyhow::Resul
         (Some(_), None | Some(0 | 1)) => 1,
         // Return packets would reach a worker that does not have the session.
         (Some(name), Some(queues)) => bail!(
-            "port '{}': queues = {queues}, but nat64 '{name}' keeps its sessions in one worker: write queues = 1, or leave it out",
+            "port '{}': queues = {queues}, but '{name}' keeps its sessions in one worker: write queues = 1, or leave it out",
             port.name
         ),
     };

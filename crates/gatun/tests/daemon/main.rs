@@ -6,5 +6,6 @@
 mod events;
 mod harness;
 mod lifecycle;
+mod nat44;
 mod start;
 mod traffic;

@@ -21,9 +21,20 @@ use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, To4, To6, Wh
 /// How a first fragment was translated, and so its datagram's others. Instances by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Memo {
-    Out { instance: u8, to: Outward },
-    In { instance: u8, to: Inward },
-    Turned { out: (u8, Outward), back: (u8, Inward) },
+    Out {
+        instance: u8,
+        to: Outward,
+    },
+    In {
+        instance: u8,
+        to: Inward,
+    },
+    Turned {
+        out: (u8, Outward),
+        back: (u8, Inward),
+    },
+    /// Exempt by its port, which only the first fragment has.
+    Pass,
 }
 
 /// Where fragments of a datagram are decided on.
@@ -90,6 +101,9 @@ pub(crate) fn from_inside4(
     let mut desk = Desk { nats, sh, now, fragment, lifetime_ms: from.nat.policy.timeouts.fragment_ms };
     let result = match (from.l4, Query::of(from.l4, true)) {
         (_, Some(query)) => {
+            if from.nat.is_exempt(from.view.dst, from.view.proto, nat44::remote_port(from.l4, true)) {
+                return desk.first(packet, Ok(Memo::Pass));
+            }
             let to = nat44::outbound::decide(desk.sh, now, from, &query);
             let memo = to.and_then(|to| desk.outbound(packet, &query, instance, Outward::From4(to)));
             desk.first(packet, memo)
@@ -218,6 +232,7 @@ impl Desk<'_> {
             let direction = released.memo.direction();
             counters.held -= 1;
             match send_released(nats, emit, counters, &mut released) {
+                Ok(()) if matches!(released.memo, Memo::Pass) => counters.passed.add(bytes),
                 Ok(()) => {
                     let hairpinned = matches!(released.memo, Memo::Turned { .. });
                     counters.add_translated(direction, bytes, hairpinned);
@@ -267,6 +282,7 @@ fn follow(nats: Instances<'_>, packet: &mut Packet<'_>, memo: &Memo) -> Result<S
             let l4 = view.l4(packet.bytes())?;
             instance.write_inward(packet, &view, l4, &inward_for(l4, to)).map(Step::forward)
         }
+        Memo::Pass => Ok(Step::Pass),
         Memo::Turned { out, back } => {
             let l4 = match out.1 {
                 Outward::From6(_) => Ipv6View::parse(packet.bytes())?.l4(packet.bytes())?,
@@ -314,7 +330,8 @@ fn send_released(
             return Ok(());
         }
         Step::Lost(reason) => return Err(reason),
-        Step::Held | Step::Echo | Step::Pass => return Err(DropReason::FragmentOrphan),
+        Step::Pass => {}
+        Step::Held | Step::Echo => return Err(DropReason::FragmentOrphan),
     }
     emit.push(packet.bytes(), &[])
 }

@@ -3,6 +3,7 @@
 use crate::common::*;
 use crate::{A, B, SERVER, T, plan44};
 use gatun_nat::Verdict;
+use gatun_nat::plan::{Exemption, Transport};
 
 /// A packet in three pieces, first to last.
 fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
@@ -108,6 +109,27 @@ fn datagrams_without_checksum_stay_without_and_hairpins_pass_in_pieces() {
         assert_eq!((&whole[16..20], &whole[26..28]), (&v4(B).octets()[..], &[0u8, 0][..]));
         assert_eq!(u16::from_be_bytes([whole[22], whole[23]]), 2222);
         assert_eq!(whole[8], 62);
+    }
+}
+
+// proves: R68-6
+#[test]
+fn a_datagram_in_pieces_that_is_exempt_by_its_port_passes_whole() {
+    let mut plan = plan44();
+    let net = crate::net(SERVER, 32);
+    plan.nat44[0].exempt = vec![Exemption { net, transport: Some(Transport::Udp), ports: Some((53, 53)) }];
+    for order in [[0, 1, 2], [2, 1, 0]] {
+        let mut bed = Bed::new(&plan);
+        let sent = pieces(&udp4(A, 5000, SERVER, 53, &[3; 150]), 9);
+        let mut out = Vec::new();
+        for &i in &order {
+            let one = bed.send(&sent[i]);
+            out.extend((one.verdict == Verdict::Pass).then(|| one.bytes.clone()));
+            out.extend(one.emitted);
+        }
+        out.sort_by_key(|p| u16::from_be_bytes([p[6], p[7]]) & 0x1fff);
+        assert_eq!(out, sent);
+        assert_eq!((bed.nat.counters().passed.packets, bed.nat.counters().held), (3, 0));
     }
 }
 

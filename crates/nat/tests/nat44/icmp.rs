@@ -30,6 +30,17 @@ fn an_error_from_any_router_reaches_the_host_whose_packet_it_is_about() {
     }
 }
 
+// proves: R55-4, R47-13
+#[test]
+fn a_router_with_an_inside_address_may_tell_of_a_packet_that_has_left() {
+    let mut bed = Bed::new(&plan44());
+    for (sent, out) in left(&mut bed) {
+        let got = bed.send(&error4("100.64.0.1", T, (3, 4, 1400), &out));
+        let was = with_hops(sent, 63);
+        assert_eq!(got.forwarded(), with_hops(error4("100.64.0.1", A, (3, 4, 1400), &was), 63));
+    }
+}
+
 // proves: R55-4
 #[test]
 fn an_error_about_nobody_s_packet_is_dropped() {

@@ -4,7 +4,7 @@
 //! directions, then lets them all expire. The packets lie in buffers as a backend's would; making and
 //! checking them is outside the measured time, and every packet that comes out is checked in full.
 
-use super::packets::{self, Flows, Ring};
+use super::packets::{self, Flow44, Flows, Ring};
 use super::plans;
 use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
@@ -23,6 +23,8 @@ pub(super) enum Kind {
     Siit,
     /// Stateful, UDP, one binding a session
     Nat64,
+    /// The same for private IPv4 hosts
+    Nat44,
 }
 
 /// How ports are given out.
@@ -71,6 +73,13 @@ pub(super) struct Args {
     json: bool,
 }
 
+impl Args {
+    /// Ports of a block, where there are blocks.
+    fn block_size(&self) -> Option<u16> {
+        (self.allocation == Allocation::Blocks).then_some(self.block_size)
+    }
+}
+
 /// The result. Times are nanoseconds of one worker's CPU time for one packet or session.
 #[derive(Debug, Serialize)]
 struct Report {
@@ -80,9 +89,9 @@ struct Report {
     subscribers: u64,
     workers: u64,
     frame_bytes: u64,
-    /// 6to4, the median round.
+    /// 6to4 (of NAT44, from inside), the median round.
     ns_outbound: f64,
-    /// 4to6, the median round.
+    /// 4to6 (of NAT44, to inside), the median round.
     ns_inbound: f64,
     /// The first packet of a session, translated; the mean over all. None where there is no state.
     ns_new_session: Option<f64>,
@@ -153,7 +162,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     let results = results.into_iter().collect::<anyhow::Result<Vec<Measured>>>()?;
     let total = |of: fn(&Measured) -> u64| results.iter().map(of).sum::<u64>();
     let per_session = |of: fn(&Measured) -> f64| {
-        (args.kind == Kind::Nat64).then(|| round(results.iter().map(of).sum::<f64>() / args.sessions as f64))
+        (args.kind != Kind::Siit).then(|| round(results.iter().map(of).sum::<f64>() / args.sessions as f64))
     };
     Ok(Report {
         kind: args.kind,
@@ -193,9 +202,8 @@ impl<'a> Worker<'a> {
         let count = share(args.sessions);
         let flows = Flows { count, subscribers: share(args.subscribers).clamp(1, count) };
         let plan = match args.kind {
-            Kind::Nat64 => {
-                plans::nat64(flows, (args.allocation == Allocation::Blocks).then_some(args.block_size))?
-            }
+            Kind::Nat64 => plans::nat64(flows, args.block_size())?,
+            Kind::Nat44 => plans::nat44(flows, args.block_size())?,
             Kind::Siit => plans::siit(flows.subscribers)?,
         };
         Ok(Worker {
@@ -225,7 +233,7 @@ impl<'a> Worker<'a> {
             self.outbound(&mut nat)?;
             self.inbound(&mut nat)?;
         }
-        if self.args.kind == Kind::Nat64 {
+        if self.args.kind != Kind::Siit {
             self.close(&mut nat)?;
         }
         anyhow::ensure!(nat.counters().conserved(), "the counters do not add up: {:?}", nat.counters());
@@ -256,16 +264,22 @@ impl<'a> Worker<'a> {
         let chosen = self.choose();
         let frame = self.args.frame as usize;
         let (flows, outside) = (self.flows, &self.outside);
+        let is_nat44 = self.args.kind == Kind::Nat44;
         let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
+            Some(&flow) if is_nat44 => {
+                packets::write44(flows.get44(flow).server, outside[flow as usize], frame, out)
+            }
             Some(&flow) => packets::write4(&flows.get(flow), outside[flow as usize], frame, out),
             None => 0,
         });
         packets.truncate(chosen.len());
         let time = timed(nat, self.now, &mut packets, &mut self.measured)?;
         for (packet, &flow) in packets.iter().zip(&chosen) {
-            let flow = flows.get(flow);
-            packets::check6(packet.bytes(), &flow, frame)
-                .map_err(|e| anyhow::anyhow!("4to6, {flow:?}: {e}"))?;
+            let checked = match is_nat44 {
+                true => packets::check44_back(packet.bytes(), &flows.get44(flow), frame),
+                false => packets::check6(packet.bytes(), &flows.get(flow), frame),
+            };
+            checked.map_err(|e| anyhow::anyhow!("inbound, flow {flow}: {e}"))?;
             self.measured.verified += 1;
         }
         self.measured.inbound_ns.push(time.as_nanos() as f64 / chosen.len() as f64);
@@ -276,18 +290,25 @@ impl<'a> Worker<'a> {
     fn translate6(&mut self, nat: &mut Nat, chosen: &[u64]) -> anyhow::Result<Duration> {
         let frame = self.args.frame as usize;
         let flows = self.flows;
+        let is_nat44 = self.args.kind == Kind::Nat44;
         let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
+            Some(&flow) if is_nat44 => {
+                let Flow44 { inside, server } = flows.get44(flow);
+                packets::write44(inside, server, frame, out)
+            }
             Some(&flow) => packets::write6(&flows.get(flow), frame, out),
             None => 0,
         });
         packets.truncate(chosen.len());
         let time = timed(nat, self.now, &mut packets, &mut self.measured)?;
         for (packet, &i) in packets.iter().zip(chosen) {
-            let flow = flows.get(i);
-            let got = packets::check4(packet.bytes(), &flow, frame)
-                .map_err(|e| anyhow::anyhow!("6to4, {flow:?}: {e}"))?;
+            let got = match is_nat44 {
+                true => packets::check44_out(packet.bytes(), &flows.get44(i), frame),
+                false => packets::check4(packet.bytes(), &flows.get(i), frame),
+            };
+            let got = got.map_err(|e| anyhow::anyhow!("outbound, flow {i}: {e}"))?;
             let known = &mut self.outside[i as usize];
-            anyhow::ensure!(known.1 == 0 || *known == got, "{flow:?} had {known:?}, now {got:?}");
+            anyhow::ensure!(known.1 == 0 || *known == got, "flow {i} had {known:?}, now {got:?}");
             *known = got;
             self.measured.verified += 1;
         }

@@ -12,6 +12,8 @@ pub(super) const LAYER_2: usize = 18;
 
 /// The translation prefix, a network's own: 2001:db8:64::/96.
 pub(super) const POOL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0);
+/// First inside address of NAT44: 100.64.0.0/10.
+pub(super) const INSIDE_FIRST: u32 = 0x6440_0000;
 const UDP: u8 = 17;
 const SERVER_PORT: u16 = 4433;
 const TTL: u8 = 64;
@@ -20,6 +22,13 @@ const TTL: u8 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) inside: (Ipv6Addr, u16),
+    pub(super) server: (Ipv4Addr, u16),
+}
+
+/// A private host's endpoint and a server's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow44 {
+    pub(super) inside: (Ipv4Addr, u16),
     pub(super) server: (Ipv4Addr, u16),
 }
 
@@ -38,6 +47,15 @@ impl Flows {
         let inside = subscriber_address(subscriber, 1 + turn / PORTS);
         let server = 0xc613_0000 | (mix(i) as u32 & 0xffff); // 198.19.0.0/16
         Flow { inside: (inside, 1024 + (turn % PORTS) as u16), server: (Ipv4Addr::from(server), SERVER_PORT) }
+    }
+
+    /// As [`get`](Self::get), of an IPv4 host: a subscriber is an address, which has all of its flows.
+    pub(super) fn get44(&self, i: u64) -> Flow44 {
+        let (subscriber, turn) = (i % self.subscribers, i / self.subscribers);
+        let inside = (Ipv4Addr::from(INSIDE_FIRST + subscriber as u32), 1024 + (turn % 60_000) as u16);
+        // More flows than ports of one host: to other servers.
+        let server = 0xc613_0000 | (mix(i) as u32 & 0xffff); // 198.19.0.0/16
+        Flow44 { inside, server: (Ipv4Addr::from(server), SERVER_PORT + (turn / 60_000) as u16) }
     }
 
     /// Number `k` of an order of all flows that jumps about: each flow once.
@@ -135,6 +153,29 @@ fn write_udp(packet: &mut [u8], at: usize, src: u16, dst: u16) {
         c => c,
     };
     packet[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Writes an IPv4 UDP packet whose frame is `frame` bytes; returns its length.
+pub(super) fn write44(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), frame: usize, out: &mut [u8]) -> usize {
+    let flow = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: from };
+    write4(&flow, to, frame + 20, out)
+}
+
+/// Checks every field of a packet from a private host; returns the address and port it was given.
+pub(super) fn check44_out(packet: &[u8], flow: &Flow44, frame: usize) -> Result<(Ipv4Addr, u16), String> {
+    let there = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: flow.server };
+    check4(packet, &there, frame + 20)
+}
+
+/// Checks every byte of a packet to a private host.
+pub(super) fn check44_back(packet: &[u8], flow: &Flow44, frame: usize) -> Result<(), String> {
+    let mut expected = [0; STRIDE];
+    let len = write44(flow.server, flow.inside, frame, &mut expected);
+    expected[8] = TTL - 1;
+    expected[10..12].fill(0);
+    let header = !sum(&expected[..20], 0);
+    expected[10..12].copy_from_slice(&header.to_be_bytes());
+    expected_is(packet, &expected[..len])
 }
 
 /// Checks every field of a translated 6to4 packet; returns the address and port it was given.

@@ -1,10 +1,10 @@
 //! The plans that the bench measures: as an operator's would be, as large as the flows need.
 
-use super::packets::{Flows, POOL6, subscriber_address};
+use super::packets::{Flows, INSIDE_FIRST, POOL6, subscriber_address};
 use gatun_nat::Plan;
 use gatun_nat::plan::{
-    Allocation, Blocks, Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat64, Net4, Net6,
-    Pool4, PoolRange, Siit, Timeouts,
+    Allocation, Blocks, Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat44, Nat64, Net4,
+    Net6, Pool4, PoolRange, Siit, Timeouts,
 };
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv4Addr;
@@ -70,6 +70,27 @@ pub(super) fn nat64(flows: Flows, block_size: Option<u16>) -> anyhow::Result<Pla
         },
         ..Plan::default()
     })
+}
+
+/// As [`nat64`], for private IPv4 hosts.
+pub(super) fn nat44(flows: Flows, block_size: Option<u16>) -> anyhow::Result<Plan> {
+    anyhow::ensure!(flows.subscribers <= 1 << 22, "100.64.0.0/10 has 4,194,304 addresses");
+    let plan = nat64(flows, block_size)?;
+    let instance = Nat44 {
+        name: "bench".into(),
+        inside: vec![Net4 { addr: Ipv4Addr::from(INSIDE_FIRST), len: 10 }],
+        pool: 0,
+        exempt: Vec::new(),
+        filtering: Filtering::EndpointIndependent,
+        external_tcp: true,
+        inbound_refresh: false,
+        icmp_queries: true,
+        subscriber_len: 32,
+        static_bindings: Vec::new(),
+        timeouts: Timeouts::default(),
+        mtu: 1500,
+    };
+    Ok(Plan { nat64: Vec::new(), nat44: vec![instance], ..plan })
 }
 
 /// A stateless translator: each subscriber's first host has a mapping, servers are under the prefix.

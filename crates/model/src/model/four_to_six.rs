@@ -106,7 +106,7 @@ impl Model {
             binding = None;
         }
         if binding.is_none() {
-            binding = self.unseen_binding(q.transport, outside);
+            binding = self.unseen_binding(q.transport, outside, seen);
         }
         if let Some(b) = binding {
             if let Some(s) = self.look_up(b, remote) {
@@ -153,7 +153,7 @@ impl Model {
     }
 
     /// A binding that was made for a packet that did not leave: only now is it seen which port it has.
-    pub(super) fn unseen_binding(&mut self, transport: usize, outside: End4) -> Option<usize> {
+    pub(super) fn unseen_binding(&mut self, transport: usize, outside: End4, seen: &Seen) -> Option<usize> {
         let unseen: Vec<usize> = (0..self.bindings.len())
             .filter(|&b| self.bindings[b].outside.is_none() && self.bindings[b].transport == transport)
             .collect();
@@ -162,7 +162,10 @@ impl Model {
         }
         let choice = self.guesses.choose(unseen.len() + 1);
         let binding = choice.checked_sub(1).map(|at| unseen[at])?;
-        self.learn(binding, Some(outside));
+        // One that is refused might have been to another that is refused alike.
+        if seen.verdict == Verdict::Forward {
+            self.learn(binding, Some(outside));
+        }
         Some(binding)
     }
 

@@ -91,7 +91,7 @@ impl Model {
             binding = None;
         }
         if binding.is_none() {
-            binding = self.unseen_binding(transport, (v4(inner.src), near));
+            binding = self.unseen_binding(transport, (v4(inner.src), near), seen);
         }
         let (b, prefix) = self.binding_of(binding, remote).ok_or(DropReason::IcmpErrorNoState)?;
         if h.source_route {

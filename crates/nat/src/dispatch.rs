@@ -12,7 +12,7 @@ use crate::stateful::inbound::FromOutside;
 use crate::stateful::{Instance, Instances, Query, fragments, inbound};
 use crate::step::Step;
 use crate::time::Instant;
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::Ipv4Addr;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
 
 impl Core {
@@ -40,7 +40,7 @@ impl Core {
             return icmp_error::echo_reply6(packet, &view).map(|()| Step::Echo);
         }
         let siit = self.siit.iter().find(|s| s.claims6(view.dst)).ok_or(DropReason::DestinationNotPool6)?;
-        siit.six_to_four(packet, &view, l4, sh.idents.next(flow(view.src, view.dst)))
+        siit.six_to_four(packet, &view, l4, sh.idents.next(sh.tables.addresses_hash(view.src, view.dst)))
     }
 
     /// Any packet from inside to a stateful instance.
@@ -250,11 +250,4 @@ fn is_ping(l4: L4) -> bool {
 fn hash_of(tables: &Tables, nat: &Nat64, from: &From6, query: &Query) -> u64 {
     let (inside, remote) = endpoints(nat, from, query);
     tables.session_hash(&inside, remote)
-}
-
-/// Tells flows apart that need identifications of their own, where there is no session to do it.
-#[inline]
-pub(crate) fn flow(src: Ipv6Addr, dst: Ipv6Addr) -> u64 {
-    let mixed = u128::from(src).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u128::from(dst);
-    (mixed as u64) ^ ((mixed >> 64) as u64).rotate_left(32)
 }

@@ -10,7 +10,6 @@ mod opening;
 pub(crate) use opening::Opened;
 
 use crate::counters::Direction;
-use crate::dispatch::flow;
 use crate::engine::Core;
 use crate::look_ahead::{BindingHint, SessionHint, StatelessHint};
 use crate::nat44;
@@ -146,7 +145,8 @@ impl Core {
             return false;
         }
         let Some(to) = siit.short6(src, dst, &hint.looks) else { return false };
-        let id = self.shared.idents.next(flow(src, dst));
+        let hash = self.shared.tables.addresses_hash(src, dst);
+        let id = self.shared.idents.next(hash);
         plain.write4(packet, UNCHANGED, &to, id, siit.settings());
         true
     }

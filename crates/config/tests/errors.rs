@@ -109,7 +109,7 @@ eam = [{ v4 = "192.0.2.7", v6 = "2001:db8:2::7" }]
 
 // proves: A52-8
 #[test]
-fn two_instances_may_have_the_same_addresses_where_the_ports_differ() {
+fn an_address_belongs_to_one_pool_also_where_the_ports_differ() {
     let text = r#"
 pool = [
     { name = "low", prefixes = "192.0.2.1", ports = "1024-29999" },
@@ -120,7 +120,7 @@ nat64 = [
     { pool6 = "2001:db8:64::/96", pool = "high" },
 ]
 "#;
-    assert_eq!(warnings(text), "");
+    assert!(report(text).contains("an address belongs to one"), "{}", report(text));
 }
 
 // proves: A77-3

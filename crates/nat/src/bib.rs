@@ -19,6 +19,7 @@ use crate::build_error::BuildError;
 use crate::event::{EventKind, Events};
 use crate::index::Index;
 use crate::plan::{Filtering, Limits, Plan, Pool4, StaticBinding, Transport};
+use crate::pool4::map::AddressOwners;
 use crate::pool4::{Pool4State, PortRequest};
 use crate::rng::Rng;
 use crate::session::{Endpoint4, Inside, Kind, NONE, RecordId, Session, key};
@@ -64,6 +65,7 @@ pub(crate) struct Tables {
     /// One entry for each binding and remote address; only where an instance filters by address.
     peers: Option<Index>,
     pub(crate) pools: Vec<Pool4State>,
+    addresses: AddressOwners,
     pool_of_instance: Vec<usize>,
     pub(crate) subscribers: Subscribers,
     hasher: Hasher64,
@@ -123,6 +125,7 @@ impl Tables {
             sessions: Index::with_capacity(records_max)?,
             bindings: Index::with_capacity(records_max)?,
             peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
+            addresses: AddressOwners::new(pools.iter().map(Pool4State::map))?,
             pools,
             pool_of_instance: plan.pools_of_instances().collect(),
             subscribers: Subscribers::new(subscribers_max, hasher)?,
@@ -252,12 +255,9 @@ impl Tables {
     }
 
     /// Where an IPv4 address stands, if it is in a pool.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locate(&self, address: Ipv4Addr) -> Option<Place> {
-        self.pools
-            .iter()
-            .enumerate()
-            .find_map(|(pool, p)| p.address_ix(address).map(|address_ix| Place { pool, address_ix }))
+        self.addresses.find(address).map(|(pool, address_ix)| Place { pool, address_ix })
     }
 
     /// The primary record of the binding at an outside address and port.

@@ -410,6 +410,10 @@ impl Pool4State {
         }
     }
 
+    pub(crate) fn map(&self) -> &AddressMap {
+        &self.map
+    }
+
     /// Asks for the line that [`Pool4State::binding`] will read.
     #[inline(always)]
     pub fn prefetch_binding(&self, transport: Transport, ix: u32, port: u16) {

@@ -10,22 +10,32 @@ use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use toml::Spanned;
 
-/// No port of an address may be in two ranges for one protocol, in one pool or in two (A52-8).
+/// No port of an address may be in two ranges of a pool for one protocol (A52-8), and no address in two
+/// pools: what comes back to it must find its pool by the address.
 pub(super) fn check_ranges(pools: &[RawPool], problems: &mut Problems) {
-    let mut all: Vec<&Spanned<PoolRange>> = pools.iter().flat_map(|pool| &pool.ranges).collect();
-    all.sort_by_key(|range| (range.get_ref().first, range.get_ref().ports));
-    let mut open: Vec<&Spanned<PoolRange>> = Vec::new();
-    for range in all {
-        open.retain(|earlier| earlier.get_ref().last >= range.get_ref().first);
-        if let Some(other) = open.iter().find(|earlier| overlap(earlier.get_ref(), range.get_ref())) {
+    let mut all: Vec<(usize, &Spanned<PoolRange>)> = Vec::new();
+    for (number, pool) in pools.iter().enumerate() {
+        all.extend(pool.ranges.iter().map(|range| (number, range)));
+    }
+    all.sort_by_key(|(_, range)| (range.get_ref().first, range.get_ref().ports));
+    let mut open: Vec<(usize, &Spanned<PoolRange>)> = Vec::new();
+    for (pool, range) in all {
+        open.retain(|(_, earlier)| earlier.get_ref().last >= range.get_ref().first);
+        let clash = |(other, earlier): &&(usize, &Spanned<PoolRange>)| {
+            *other != pool || overlap(earlier.get_ref(), range.get_ref())
+        };
+        if let Some((other_pool, other)) = open.iter().find(clash) {
             // Said at the one that is later in the file.
             let (at, other) =
-                if range.span().start >= other.span().start { (range, other) } else { (*other, &range) };
+                if range.span().start >= other.span().start { (range, *other) } else { (*other, range) };
             let what = format!("{} overlaps {}", show(at.get_ref()), show(other.get_ref()));
-            let instead = "take the addresses, ports or protocols out of one of the two";
+            let instead = match *other_pool == pool {
+                true => "take the addresses, ports or protocols out of one of the two",
+                false => "take the addresses out of one of the two pools: an address belongs to one",
+            };
             problems.error(at.span(), what, instead);
         }
-        open.push(range);
+        open.push((pool, range));
     }
 }
 

@@ -1,9 +1,11 @@
 //! Which addresses a pool has, their numbers, and which ports each of them has.
 
 use super::TRANSPORTS;
+use crate::build_error::BuildError;
 use crate::plan::{Blocks, Net6, PoolRange, Transport};
 use crate::ports::Layout;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::ops::Range;
@@ -77,6 +79,46 @@ struct Span {
     first: u32,
     last: u32,
     ix: u32,
+}
+
+/// The addresses of all pools: which pool's one is, and its number there. No address is in two pools.
+pub(crate) struct AddressOwners {
+    /// The first address of all, and how far the last is from it: most addresses are outside, at one look.
+    first: u32,
+    width: u32,
+    /// In order of address, with the number of the pool.
+    spans: Vec<(Span, usize)>,
+}
+
+impl AddressOwners {
+    /// # Errors
+    /// Where an address is in two pools.
+    pub(crate) fn new<'p>(pools: impl Iterator<Item = &'p AddressMap>) -> Result<Self, BuildError> {
+        let of_pool = |(number, map): (usize, &'p AddressMap)| map.spans.iter().map(move |s| (*s, number));
+        let mut spans: Vec<(Span, usize)> = pools.enumerate().flat_map(of_pool).collect();
+        spans.sort_by_key(|(span, _)| span.first);
+        if let Some(shared) = spans.iter().zip(spans.iter().skip(1)).find(|(a, b)| a.0.last >= b.0.first) {
+            let address = Ipv4Addr::from(shared.1.0.first);
+            return Err(BuildError(format!("the address {address} is in two pools")));
+        }
+        let first = spans.first().map_or(0, |(span, _)| span.first);
+        let width = spans.last().map_or(0, |(span, _)| span.last - first);
+        Ok(AddressOwners { first, width, spans })
+    }
+
+    /// The number of the pool that an address is in, and its number there.
+    #[inline(always)]
+    pub(crate) fn find(&self, address: Ipv4Addr) -> Option<(usize, u32)> {
+        let a = u32::from(address);
+        if a.wrapping_sub(self.first) > self.width {
+            return None;
+        }
+        let (span, pool) = match self.spans.as_slice() {
+            [one] => one,
+            spans => spans.get(spans.partition_point(|(span, _)| span.last < a))?,
+        };
+        (span.first <= a && a <= span.last).then(|| (*pool, span.ix + (a - span.first)))
+    }
 }
 
 /// Addresses in a row with the same rule: `layouts` by transport. Ends where the next one begins.

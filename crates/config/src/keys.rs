@@ -244,7 +244,7 @@ pub(crate) const PORT: &[Key] = &[
 pub(crate) const POOL: &[Key] = &[
     key("name", NAME, "\"res\"", "For operators, and for `pool` in `[[nat64]]` and `[[nat44]]`.").default("\"pool1\", \"pool2\", ..."),
     key("prefixes", Kind::List(&RANGE4), "[\"192.0.2.0/28\", \"198.51.100.7-198.51.100.9\"]", "Its addresses: prefixes, single addresses, or ranges. All of them are used, the first and the last of a prefix too."),
-    key("ports", Kind::List(&Kind::Ports), "\"1024-65535\"", "Ports (for ICMP: identifiers) of these addresses..").default("\"1024-65535\""),
+    key("ports", Kind::List(&Kind::Ports), "\"1024-65535\"", "Ports (for ICMP: identifiers) of these addresses.").default("\"1024-65535\""),
     key("protocols", Kind::List(&PROTOCOL_KIND), "[\"tcp\", \"udp\", \"icmp\"]", "Protocols that these ports are for.").default("all three"),
     key("ranges", Kind::Tables(RANGE), "[{ prefixes = \"192.0.2.7\", ports = \"80-443\", protocols = \"tcp\" }]", "More addresses with ports and protocols of their own, where one set does not fit all."),
     key("pairing", Kind::Words(|| words(PAIRING)), "\"soft\"", "A subscriber keeps one public address. Where it has no port left: `soft` takes another address and counts it, `hard` drops (RFC 7857 4).").default("\"soft\""),

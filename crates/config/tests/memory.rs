@@ -5,10 +5,14 @@ use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::{HEADROOM, Packet};
 use std::net::Ipv6Addr;
 
-/// Bytes of this process in RAM.
+/// Bytes of this process in RAM, on huge pages that were set aside too.
 fn resident() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let kilobytes = |name: &str| {
+        let rest = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        rest.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    (kilobytes("VmRSS:") + kilobytes("HugetlbPages:")) * 1024
 }
 
 /// The first packet of a flow, by its number: each protocol in turn, 16 flows a subscriber. No checksum: engines

@@ -30,8 +30,10 @@ impl core::error::Error for OutOfMemory {}
 /// A fixed number of `T`, all bytes zero at first, in private anonymous memory of its own.
 ///
 /// Pages are taken when they are first touched: a table may be larger than what is ever used of it.
-/// From 2 MB on it starts at a huge page's boundary and asks for huge pages, which halve the cost of a
-/// random access to a large table.
+/// From 2 MB on it lies on huge pages, which halve the cost of a random access to a large table: on those
+/// that the operator has set aside (`vm.nr_hugepages`), if there are enough, else on transparent ones, as far
+/// as the kernel has any. Pages set aside do not count as resident memory; `HugetlbPages` of
+/// `/proc/self/status` has them.
 pub struct HugeVec<T> {
     start: NonNull<T>,
     len: usize,
@@ -57,7 +59,14 @@ impl<T: Copy + FromZeros> HugeVec<T> {
             return Ok(HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, owns: PhantomData });
         }
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory { bytes })?;
-        let start = if mapped < HUGE_PAGE { map(mapped)? } else { map_at_huge_page(mapped)? };
+        if mapped < HUGE_PAGE {
+            return Ok(HugeVec { start: map(mapped)?.cast(), len, mapped, owns: PhantomData });
+        }
+        let whole = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
+        let (start, mapped) = match map_from_pool(whole) {
+            Some(start) => (start, whole),
+            None => (map_at_huge_page(mapped)?, mapped),
+        };
         Ok(HugeVec { start: start.cast(), len, mapped, owns: PhantomData })
     }
 }
@@ -68,6 +77,15 @@ fn map(bytes: usize) -> Result<NonNull<c_void>, OutOfMemory> {
     // SAFETY: without MAP_FIXED and with a null hint the kernel picks a place where nothing is mapped.
     let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
     at.ok().and_then(NonNull::new).ok_or(OutOfMemory { bytes })
+}
+
+/// As [`map`], from the huge pages that the operator has set aside (`vm.nr_hugepages`), where so many are
+/// left: they are ours from now on, so that no later touch can fail. `bytes` is a multiple of [`HUGE_PAGE`].
+fn map_from_pool(bytes: usize) -> Option<NonNull<c_void>> {
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+    // SAFETY: as in `map`.
+    let at = unsafe { mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    at.ok().and_then(NonNull::new)
 }
 
 /// As [`map`], at a huge page's boundary: maps one huge page more and gives the ends back.
@@ -157,6 +175,34 @@ mod tests {
     fn large_tables_start_at_a_huge_page() {
         let v = HugeVec::<[u8; 64]>::new(100_000).unwrap();
         assert_eq!(v.as_ptr() as usize % HUGE_PAGE, 0);
+    }
+
+    /// The line of /proc/self/maps that an address lies in.
+    fn mapping_of(address: usize) -> std::string::String {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let holds = |line: &&str| {
+            let (first, rest) = line.split_once('-').unwrap();
+            let (end, _) = rest.split_once(' ').unwrap();
+            let hex = |text| usize::from_str_radix(text, 16).unwrap();
+            (hex(first)..hex(end)).contains(&address)
+        };
+        maps.lines().find(holds).unwrap_or_default().into()
+    }
+
+    #[test]
+    fn pages_that_were_set_aside_are_used_first() {
+        const PAGES: usize = 3;
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let free = text.lines().find_map(|l| l.strip_prefix("HugePages_Free:")?.trim().parse::<usize>().ok());
+        if free.unwrap_or(0) < 100 {
+            std::eprintln!("NOT RUN: too few huge pages are set aside (sysctl vm.nr_hugepages=100)");
+            return;
+        }
+        let mut v = HugeVec::<u64>::new((PAGES * HUGE_PAGE - 8) / 8).unwrap();
+        v.fill(7);
+        let mapping = mapping_of(v.as_ptr() as usize);
+        assert!(mapping.contains("hugepage"), "{mapping}");
+        assert!(v.iter().all(|&x| x == 7));
     }
 
     #[test]

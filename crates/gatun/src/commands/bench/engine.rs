@@ -384,12 +384,14 @@ fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-/// Memory of this process that is in RAM.
+/// Memory of this process that is in RAM, on huge pages that were set aside too.
 fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
-    pages.unwrap_or_default() * 4096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kilobytes = |name| {
+        let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+        rest.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    (kilobytes("VmRSS:").unwrap_or_default() + kilobytes("HugetlbPages:").unwrap_or_default()) * 1024
 }
 
 fn cpu_model() -> String {

@@ -4,7 +4,7 @@
 //! Where the rules leave the translator a choice (which port, which identification, when exactly a dead
 //! session is swept away), the model does not foresee it. It looks at what the engine did ([`Seen`]), checks
 //! that the rules allow it, and goes on from there. Where something cannot be seen at once (is a binding
-//! whose time is up gone already?), it tries one answer after the other ([`Guesses`]) until one of them
+//! whose time is up gone already?), it tries one answer after the other (`Guesses`) until one of them
 //! explains what was seen; if none does, the engine is wrong, or the model is.
 //!
 //! Not in the model: datagrams in pieces (the driver leaves them out), NAT44, port blocks and hold-down, rates of

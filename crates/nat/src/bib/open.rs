@@ -1,0 +1,146 @@
+//! New sessions and bindings: whose quota they count for, and which port they get.
+
+use super::{NO_SUBSCRIBER, Opening, Tables};
+use crate::event::EventKind;
+use crate::plan::{StaticBinding, Transport};
+use crate::pool4::PortRequest;
+use crate::session::{Endpoint4, Inside, Kind, RecordId, Session, key};
+use crate::subscriber::SubscriberKey;
+use core::net::Ipv4Addr;
+use gatun_wire::DropReason;
+
+impl Tables {
+    /// Makes a session for a packet from inside, and its binding if there is none yet
+    /// (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
+    ///
+    /// # Errors
+    /// Which table, quota or pool is at its end; nothing has changed then.
+    #[cold]
+    pub(crate) fn open_from_inside(&mut self, o: &Opening) -> Result<RecordId, DropReason> {
+        self.room()?;
+        let subscriber = self.subscribers.find_or_insert(o.subscriber)?;
+        let made = self.open_for_subscriber(o, subscriber);
+        if let Err(reason) = made {
+            self.refused(reason, subscriber, o.inside.instance, o.inside.transport);
+            self.subscribers.release_if_idle(subscriber);
+        }
+        made
+    }
+
+    fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
+        self.admit(subscriber)?;
+        if let Some(primary) = self.binding_of(&o.inside) {
+            let p = self.get(primary);
+            let record =
+                Session::new(Kind::Session, &o.inside, p.outside(), p.address_ix, o.remote, subscriber);
+            return self.insert(record, Some(primary));
+        }
+        self.may_have_port(subscriber, o.inside.transport)?;
+        let (address_ix, outside) = self.allocate(o, subscriber)?;
+        let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
+        let id = self.insert(record, None)?;
+        if let Some(s) = self.subscribers.get_mut(subscriber) {
+            s.ports[o.inside.transport as usize] += 1;
+            if s.holdings.paired().is_none() {
+                s.holdings.pair(address_ix);
+            }
+        }
+        Ok(id)
+    }
+
+    /// An outside address and port for a new binding.
+    fn allocate(&mut self, o: &Opening, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
+        let pool = self.pool_of(o.inside.instance);
+        let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
+        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
+        let request = PortRequest {
+            transport: o.inside.transport,
+            inside_port: o.inside.port,
+            spread: match s.holdings.paired() {
+                Some(_) => 0,
+                None => key::subscriber(&self.hasher, o.subscriber),
+            },
+            subscriber,
+            prefix: o.subscriber.prefix,
+        };
+        let asked_for =
+            o.wanted.and_then(|outside| pool.claim_for(self.now, outside, &request, &mut s.holdings));
+        let grant = match asked_for {
+            Some(grant) => grant,
+            None => pool.allocate(&mut self.rng, self.now, &request, &mut s.holdings)?,
+        };
+        let outside = (pool.address(grant.address_ix), grant.port);
+        if let Some(block) = grant.new_block {
+            self.tell_block(EventKind::BlockAssigned, o.inside.instance, o.subscriber, &block);
+        }
+        Ok((grant.address_ix, outside))
+    }
+
+    /// Whether a subscriber may have another session; counts it for its rate (RFC 6888 REQ-4, REQ-5).
+    fn admit(&mut self, subscriber: u32) -> Result<(), DropReason> {
+        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
+        if s.sessions >= self.limits.sessions_per_subscriber {
+            return Err(DropReason::SubscriberSessionQuota);
+        }
+        if s.admit(self.now, &self.limits) { Ok(()) } else { Err(DropReason::SubscriberRate) }
+    }
+
+    /// Whether a subscriber may have another port (RFC 6888 REQ-4).
+    fn may_have_port(&self, subscriber: u32, transport: Transport) -> Result<(), DropReason> {
+        let s = self.subscribers.get(subscriber).ok_or(DropReason::SubscriberTableFull)?;
+        let t = transport as usize;
+        let max = self.limits.ports_per_subscriber_by[t].min(u16::MAX.into());
+        if s.ports_total() >= self.limits.ports_per_subscriber || u32::from(s.ports[t]) >= max {
+            return Err(DropReason::SubscriberPortQuota);
+        }
+        Ok(())
+    }
+
+    /// Makes a session for a packet from outside, through the binding of `primary`.
+    ///
+    /// # Errors
+    /// As [`open_from_inside`](Self::open_from_inside).
+    #[cold]
+    pub(crate) fn open_from_outside(
+        &mut self,
+        primary: RecordId,
+        remote: Endpoint4,
+        subscriber: SubscriberKey,
+    ) -> Result<RecordId, DropReason> {
+        self.room()?;
+        let subscriber = self.subscribers.find_or_insert(subscriber)?;
+        let p = *self.get(primary);
+        if let Err(reason) = self.admit(subscriber) {
+            self.refused(reason, subscriber, p.instance, p.transport());
+            self.subscribers.release_if_idle(subscriber);
+            return Err(reason);
+        }
+        let record = Session::new(Kind::Session, &p.inside(), p.outside(), p.address_ix, remote, subscriber);
+        let made = self.insert(record, Some(primary));
+        if made.is_err() {
+            self.subscribers.release_if_idle(subscriber);
+        }
+        made
+    }
+
+    /// Makes a binding of the configuration: an anchor that no timer ends.
+    ///
+    /// # Errors
+    /// `static_conflict` where the port is not free, `no_bib` where the address is in no pool of the
+    /// instance, and a full table.
+    pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), DropReason> {
+        let (addr, port) = b.inside;
+        let inside = &Inside { addr, port, transport: b.transport, instance };
+        let outside = b.outside;
+        if self.binding_of(inside).is_some() {
+            return Err(DropReason::StaticConflict);
+        }
+        let pool = self.pool_of(inside.instance);
+        let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
+        let address_ix = pool.address_ix(outside.0).ok_or(DropReason::NotInPool)?;
+        pool.reserve(inside.transport, outside.0, outside.1)?;
+        let nobody = (Ipv4Addr::UNSPECIFIED, 0);
+        let anchor = Session::new(Kind::Anchor, inside, outside, address_ix, nobody, NO_SUBSCRIBER);
+        self.insert(anchor, None).map(|_| ())
+    }
+}

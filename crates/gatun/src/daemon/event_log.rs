@@ -1,8 +1,10 @@
 //! Events as JSON, one object a line, to a file or to standard output.
 //!
 //! A thread of its own empties the rings of all workers. Where what it writes to is slow, rings fill up and
-//! events are lost, which the next record tells; packets never wait.
+//! events are lost, which the next record tells; packets never wait. Where it cannot be written to (a full
+//! disk), the log says so, and how many events are missing once it can.
 
+use super::outlet::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
 use gatun_nat::event::Gauge;
@@ -25,6 +27,7 @@ const TURN: usize = 1024;
 pub(super) struct EventLog {
     /// Disconnected once it has ended.
     ended: Receiver<()>,
+    output: Output,
 }
 
 impl EventLog {
@@ -37,28 +40,33 @@ impl EventLog {
         plan: &Plan,
         readers: Vec<EventReader>,
         epoch: SystemTime,
+        output: &Output,
     ) -> anyhow::Result<EventLog> {
-        let out: Box<dyn Write + Send> = match sink {
-            EventSink::Stdout => Box::new(io::stdout()),
+        let (out, name): (Box<dyn Write + Send>, String) = match sink {
+            EventSink::Stdout => (Box::new(io::stdout()), "standard output".to_owned()),
             EventSink::File(path) => {
                 let opened = OpenOptions::new().create(true).append(true).open(path);
-                Box::new(opened.with_context(|| format!("events: cannot write to {}", path.display()))?)
+                let file = opened.with_context(|| format!("events: cannot write to {}", path.display()))?;
+                (Box::new(file), path.display().to_string())
             }
         };
         let names = Names::of(plan);
         let (running, ended) = channel();
+        let mut lines = Lines::new(BufWriter::new(out), name, output.clone());
         let body = move || {
             let _running = running;
-            // Nobody is left to tell where even this cannot be written: the daemon goes on.
-            let _ = write_all(readers, &names, epoch, BufWriter::new(out));
+            write_all(readers, &names, epoch, &mut lines);
         };
         std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
-        Ok(EventLog { ended })
+        Ok(EventLog { ended, output: output.clone() })
     }
 
     /// Waits for the last events, but not for a reader who does not read. The workers are gone.
     pub(super) fn finish(self) {
-        let _: Result<(), RecvTimeoutError> = self.ended.recv_timeout(LAST_WRITES_MAX);
+        if self.ended.recv_timeout(LAST_WRITES_MAX) == Err(RecvTimeoutError::Timeout) {
+            self.output.log("events: the last ones are not written, as nobody reads them");
+        }
+        self.output.settle();
     }
 }
 
@@ -95,27 +103,81 @@ impl Names {
     }
 }
 
+/// Where lines go, and what is known of those that have not got there.
+struct Lines<W> {
+    out: W,
+    name: String,
+    output: Output,
+    /// Since the last time that everything was written.
+    pending: u64,
+    lost: u64,
+    fails: bool,
+}
+
+impl<W: Write> Lines<W> {
+    fn new(out: W, name: String, output: Output) -> Self {
+        Lines { out, name, output, pending: 0, lost: 0, fails: false }
+    }
+
+    /// Writes a whole line, or nothing of it.
+    fn put(&mut self, line: &[u8]) {
+        match self.out.write_all(line) {
+            Ok(()) => self.pending += 1,
+            Err(error) => {
+                self.lost += 1;
+                self.failed(&error);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        match self.out.flush() {
+            Err(error) => self.failed(&error),
+            Ok(()) => {
+                self.pending = 0;
+                if std::mem::take(&mut self.fails) {
+                    let lost = std::mem::take(&mut self.lost);
+                    self.output.log(&format!("events: {} takes them again; {lost} are missing", self.name));
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.fails, true) {
+            self.output.log(&format!("events: cannot write to {}: {error}; packets go on", self.name));
+        }
+    }
+
+    /// Says what never got there.
+    fn end(&self) {
+        if self.fails {
+            let missing = self.lost + self.pending;
+            self.output.log(&format!("events: the last {missing} are missing in {}", self.name));
+        }
+    }
+}
+
 /// Writes until every engine is gone and its ring empty.
-fn write_all(
-    mut readers: Vec<EventReader>,
-    names: &Names,
-    epoch: SystemTime,
-    mut out: impl Write,
-) -> io::Result<()> {
+fn write_all(mut readers: Vec<EventReader>, names: &Names, epoch: SystemTime, lines: &mut Lines<impl Write>) {
+    let mut text = Vec::new();
     loop {
         let mut written = 0;
         // Asked before the rings are emptied: what came before the end is found.
         let over = readers.iter().all(EventReader::is_abandoned);
         for (worker, reader) in readers.iter_mut().enumerate() {
             for event in std::iter::from_fn(|| reader.next()).take(TURN) {
-                serde_json::to_writer(&mut out, &Line::of(&event, worker, names, epoch))?;
-                out.write_all(b"\n")?;
+                text.clear();
+                // Cannot fail: a vector takes everything, and every key is a text.
+                let _ = serde_json::to_writer(&mut text, &Line::of(&event, worker, names, epoch));
+                text.push(b'\n');
+                lines.put(&text);
                 written += 1;
             }
         }
-        out.flush()?;
+        lines.flush();
         match (written, over) {
-            (0, true) => return Ok(()),
+            (0, true) => return lines.end(),
             (0, false) => std::thread::sleep(IDLE),
             _ => {}
         }

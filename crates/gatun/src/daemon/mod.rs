@@ -93,7 +93,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let event_log = match &setup.events {
         Some(sink) => {
             let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
-            Some(EventLog::start(sink, &setup.plan, readers, epoch)?)
+            Some(EventLog::start(sink, &setup.plan, readers, epoch, &output)?)
         }
         None => None,
     };

@@ -109,6 +109,11 @@ impl Output {
         self.stderr.put(&format!("gatun: {line}\n"));
     }
 
+    /// Waits until what was logged is written, but not for a reader who does not read.
+    pub(super) fn settle(&self) {
+        let _ = self.stderr.flush(FINISH_MAX);
+    }
+
     /// A text to standard output, where somebody reads it.
     pub(super) fn print(&self, text: &str) {
         if !self.stdout.put(text) {

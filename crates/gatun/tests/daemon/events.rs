@@ -50,6 +50,20 @@ fn events_come_out_as_json_a_line_each() {
 }
 
 #[test]
+fn a_full_disk_stops_events_and_not_packets_and_is_told() {
+    in_lab("events::a_full_disk_stops_events_and_not_packets_and_is_told", || {
+        let net = network();
+        let full = EVENTS.replace("\"stdout\"", "\"/dev/full\"");
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{full}"));
+        assert!(ping(&net.client, 2, SERVER, ""));
+        let ended = daemon.stop(Signal::TERM);
+        let said = |text: &str| assert!(ended.stderr.contains(text), "{}", ended.stderr);
+        said("events: cannot write to /dev/full: No space left on device");
+        said("events: the last 2 are missing in /dev/full");
+    });
+}
+
+#[test]
 fn tables_that_cannot_be_had_are_refused_before_a_device_is_made() {
     in_lab("events::tables_that_cannot_be_had_are_refused_before_a_device_is_made", || {
         let net = network();

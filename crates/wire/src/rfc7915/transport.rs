@@ -87,6 +87,16 @@ pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, ps
     head[0] = kind;
     put16(head, icmpv4::ECHO_ID, new_id);
     update(head, icmpv4::CHECKSUM, |field| delta.apply(field));
+    sum_of_nothing(bytes);
+}
+
+/// An ICMPv4 message of nothing but zeroes has the checksum 0xffff. Differences leave the other zero there
+/// (RFC 1624 3), which no receiver takes.
+#[inline]
+pub(crate) fn sum_of_nothing(message: &mut [u8]) {
+    if message.iter().all(|b| *b == 0) {
+        put16(message, icmpv4::CHECKSUM, 0xffff);
+    }
 }
 
 /// Computes the checksum of a UDP datagram that had none (RFC 7915 4.5). `pseudo_addresses` is the sum
@@ -126,5 +136,20 @@ fn set_ports(bytes: &mut [u8], old_src: u16, old_dst: u16, ports: Ports) -> u32 
 fn update(bytes: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
     if let Some(field) = bytes.get_mut(at..).and_then(|b| b.first_chunk_mut::<2>()) {
         *field = change(u16::from_be_bytes(*field)).to_be_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_reply_of_nothing_but_zeroes_has_a_checksum() {
+        // An ICMPv6 reply with identifier, number and data of zero; its pseudo-header's sum is 0x1234.
+        let mut reply = [129, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let sum = !checksum::add(checksum::sum(&reply), 0x1234);
+        put16(&mut reply, icmpv4::CHECKSUM, sum);
+        rewrite_echo(&mut reply, icmpv4::ECHO_REPLY, 0, Ports::EchoId(0), Delta(0x1234).inverse());
+        assert_eq!(reply, [0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -316,32 +316,40 @@ pub(crate) const EXEMPT: &[Key] = &[
         .default("all, and packets without ports"),
 ];
 
+const STATIC_PROTOCOL: Key = key("protocol", PROTOCOL_KIND, "\"tcp\"", "Its protocol.").required();
+
+const STATIC_OUTSIDE: Key = key(
+    "outside",
+    ENDPOINT4,
+    "\"192.0.2.1:80\"",
+    "Outside address and port, or as many in a row as inside; the address is one of the pool's. A port block that one of them lies in is given to no subscriber.",
+)
+.required();
+
 /// `static` in `[[nat44]]`
 pub(crate) const STATIC4: &[Key] = &[
-    key("protocol", PROTOCOL_KIND, "\"tcp\"", "Its protocol.").required(),
-    key("inside", ENDPOINT4, "\"100.64.0.2:80\"", "Inside address and port (for icmp: identifier), or several in a row: `\"[2001:db8::1]:8000-8010\"`.")
-        .required(),
+    STATIC_PROTOCOL,
     key(
-        "outside",
+        "inside",
         ENDPOINT4,
-        "\"192.0.2.1:80\"",
-        "Outside address and port, or as many in a row as inside; the address is one of the pool's. A port block that one of them lies in is given to no subscriber.",
+        "\"100.64.0.2:80\"",
+        "Inside address and port (for icmp: identifier), or several in a row: `\"100.64.0.2:8000-8010\"`.",
     )
     .required(),
+    STATIC_OUTSIDE,
 ];
 
 /// `static` in `[[nat64]]`
 pub(crate) const STATIC: &[Key] = &[
-    key("protocol", PROTOCOL_KIND, "\"tcp\"", "Its protocol.").required(),
-    key("inside", ENDPOINT6, "\"[2001:db8::1]:80\"", "Inside address and port (for icmp: identifier), or several in a row: `\"[2001:db8::1]:8000-8010\"`.")
-        .required(),
+    STATIC_PROTOCOL,
     key(
-        "outside",
-        ENDPOINT4,
-        "\"192.0.2.1:80\"",
-        "Outside address and port, or as many in a row as inside; the address is one of the pool's. A port block that one of them lies in is given to no subscriber.",
+        "inside",
+        ENDPOINT6,
+        "\"[2001:db8::1]:80\"",
+        "Inside address and port (for icmp: identifier), or several in a row: `\"[2001:db8::1]:8000-8010\"`.",
     )
     .required(),
+    STATIC_OUTSIDE,
 ];
 
 /// `[[siit]]`

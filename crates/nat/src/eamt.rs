@@ -208,13 +208,9 @@ impl Eamt {
     }
 
     /// Whether an entry covers an IPv4 address.
-    #[inline]
+    #[inline(always)]
     pub fn covers_v4(&self, a: Ipv4Addr) -> bool {
-        let bits = u32::from(a);
-        self.by_v4.iter().any(|t| {
-            let key = bits & t.mask4;
-            t.find(hash4(key), |s| s.v4 == key).is_some()
-        })
+        self.v4_to_v6_at(self.look4(a), a).is_some()
     }
 }
 

@@ -72,19 +72,17 @@ pub struct Fragment {
 }
 
 impl Fragment {
+    fn new(key: Key, info: FragmentInfo, l4_offset: u16, total_len: u32) -> Fragment {
+        Fragment { key, source: key.src, info, header_len: l4_offset.into(), total_len }
+    }
+
     /// Of an IPv4 packet that is a fragment. `instance` tells translators apart that share a table.
     pub fn of4(instance: u16, view: &Ipv4View) -> Option<Fragment> {
         let info = view.fragment?;
         let (src, dst) = (u32::from(view.src).into(), u32::from(view.dst).into());
         let direction = Direction::FourToSix;
         let key = Key { src, dst, id: info.id, instance, proto: view.proto, direction };
-        Some(Fragment {
-            key,
-            source: src,
-            info,
-            header_len: view.l4_offset.into(),
-            total_len: view.total_len,
-        })
+        Some(Self::new(key, info, view.l4_offset, view.total_len))
     }
 
     /// As [`of4`](Self::of4), of a packet that stays IPv4.
@@ -100,13 +98,7 @@ impl Fragment {
         let (src, dst) = (view.src.into(), view.dst.into());
         let direction = Direction::SixToFour;
         let key = Key { src, dst, id: info.id, instance, proto: view.proto, direction };
-        Some(Fragment {
-            key,
-            source: src,
-            info,
-            header_len: view.l4_offset.into(),
-            total_len: view.total_len,
-        })
+        Some(Self::new(key, info, view.l4_offset, view.total_len))
     }
 
     /// Counted for a subscriber, all of whose addresses are one source.

@@ -7,7 +7,7 @@ use crate::engine::{BURST, Core};
 use crate::nat44::{self, Nat44};
 use crate::plan::Transport;
 use crate::pool6::Owner;
-use crate::session::{Flow, Inside, NONE, RecordId};
+use crate::session::{Endpoint4, Flow, Inside, NONE, RecordId};
 use crate::siit::{General, Looks, SiitState};
 use crate::stateful::Instances;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -117,6 +117,20 @@ pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint]) {
 }
 
 impl SessionHint {
+    /// Of a packet of `inside` to `remote`; asks for its index line.
+    #[inline(always)]
+    fn new(tables: &Tables, inside: &Inside, remote: Endpoint4, pool6: u8) -> SessionHint {
+        let hash = tables.session_hash(inside, remote);
+        tables.prefetch(hash);
+        SessionHint {
+            hash,
+            flow: Flow::new(inside.port, remote),
+            record: NONE,
+            transport: inside.transport,
+            owner: Owner { instance: inside.instance, pool6 },
+        }
+    }
+
     /// The inside transport address of the packet that this was found out of.
     #[inline]
     pub(crate) fn inside(&self, packet: &[u8]) -> Option<Inside> {
@@ -154,10 +168,7 @@ fn six(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
         return None;
     }
     let inside = Inside { addr: src, port, transport, instance: owner.instance };
-    let hash = core.shared.tables.session_hash(&inside, remote);
-    core.shared.tables.prefetch(hash);
-    let flow = Flow::new(port, remote);
-    *hint = Hint::Session(SessionHint { hash, flow, record: NONE, transport, owner });
+    *hint = Hint::Session(SessionHint::new(&core.shared.tables, &inside, remote, owner.pool6));
     Some(())
 }
 
@@ -211,11 +222,7 @@ fn outbound44(
         return None;
     }
     let inside = nat44::inside_of(nat, src, port, transport);
-    let hash = core.shared.tables.session_hash(&inside, remote);
-    core.shared.tables.prefetch(hash);
-    let owner = Owner { instance: nat.policy.instance, pool6: 0 };
-    let flow = Flow::new(port, remote);
-    *hint = Hint::Session44(SessionHint { hash, flow, record: NONE, transport, owner });
+    *hint = Hint::Session44(SessionHint::new(&core.shared.tables, &inside, remote, 0));
     Some(())
 }
 

@@ -17,7 +17,7 @@ use crate::nat64::{inbound_of, outbound_of};
 use crate::plan::Transport;
 use crate::session::{Endpoint4, Session, Tick};
 use crate::shared::Shared;
-use crate::stateful::Policy;
+use crate::stateful::{Instances, Policy};
 use crate::tcp_fsm::{Side, TcpState};
 use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -94,8 +94,8 @@ impl Core {
         (remote, outside): (Endpoint4, Endpoint4),
     ) -> bool {
         let session = self.shared.tables.get_mut(hint.record);
-        let number = usize::from(session.instance).wrapping_sub(self.nat64.len());
-        let Some(nat) = self.nat44.get(number) else { return false };
+        let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
+        let Some(nat) = nats.nat44(session.instance) else { return false };
         if !session.is_at(outside, remote, hint.transport)
             || !plain.fits44(nat.mtu)
             || !nat.policy.goes_on(session, Side::V4, plain, hint.transport, now)
@@ -116,8 +116,8 @@ impl Core {
         hint: &SessionHint,
     ) -> bool {
         let Some(plain) = Plain::four(packet) else { return false };
-        let number = usize::from(hint.owner.instance).wrapping_sub(self.nat64.len());
-        let Some(nat) = self.nat44.get(number) else { return false };
+        let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
+        let Some(nat) = nats.nat44(hint.owner.instance) else { return false };
         let sh = &mut self.shared;
         let remote = hint.flow.remote();
         if !plain.fits44(nat.mtu) || sh.tables.locate(remote.0).is_some() {

@@ -11,31 +11,6 @@ use gatun_wire::{
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Words that sums get wrong most easily are frequent.
-fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
-    let byte = prop_oneof![2 => Just(0u8), 2 => Just(0xff), 3 => any::<u8>()];
-    prop::collection::vec(byte, 0..max)
-}
-
-fn message() -> impl Strategy<Value = Message> {
-    prop_oneof![
-        (any::<u16>(), any::<u16>(), any::<u8>(), bytes(1300)).prop_map(|(src, dst, flags, payload)| {
-            Message::Tcp { src, dst, flags, options: vec![], payload }
-        }),
-        (any::<u16>(), any::<u16>(), bytes(1300)).prop_map(|(src, dst, payload)| Message::Udp {
-            src,
-            dst,
-            payload
-        }),
-        (any::<bool>(), any::<u16>(), bytes(1300)).prop_map(|(request, id, payload)| Message::Echo {
-            request,
-            id,
-            payload
-        }),
-        bytes(1300).prop_map(|bytes| Message::Raw { proto: 132, bytes }),
-    ]
-}
-
 fn ports_of(m: &Message) -> Ports {
     match m {
         Message::Tcp { src, dst, .. } | Message::Udp { src, dst, .. } => Ports::Set { src: *src, dst: *dst },
@@ -63,7 +38,7 @@ proptest! {
     // proves: A79-20, A79-1, A79-50
     #[test]
     fn to_ipv4_and_back_is_the_same_packet_two_hops_on(
-        m in message(), traffic_class: u8, hop_limit in 3u8.., src: u16, dst: u16,
+        m in message(vec![]), traffic_class: u8, hop_limit in 3u8.., src: u16, dst: u16,
     ) {
         let v6 = V6 { traffic_class, hop_limit, ..V6::default() };
         let ports = match m {
@@ -80,7 +55,7 @@ proptest! {
     // proves: A79-20
     #[test]
     fn any_addresses_and_ports_give_the_sum_that_a_host_would_compute(
-        m in message(), src4: u32, dst4: u32, src6: u128, dst6: u128, src: u16, dst: u16,
+        m in message(vec![]), src4: u32, dst4: u32, src6: u128, dst6: u128, src: u16, dst: u16,
     ) {
         let (src4, dst4) = (Ipv4Addr::from(src4), Ipv4Addr::from(dst4));
         let (src6, dst6) = (Ipv6Addr::from(src6), Ipv6Addr::from(dst6));
@@ -130,7 +105,7 @@ proptest! {
 
     // proves: A79-21
     #[test]
-    fn a_wrong_checksum_stays_equally_wrong(m in message(), error in 1u16.., src: u16, dst: u16) {
+    fn a_wrong_checksum_stays_equally_wrong(m in message(vec![]), error in 1u16.., src: u16, dst: u16) {
         prop_assume!(!matches!(m, Message::Raw { .. }));
         let ports = match m {
             Message::Echo { .. } => Ports::EchoId(src),
@@ -178,7 +153,7 @@ proptest! {
 
     // proves: A52-7
     #[test]
-    fn a_checksum_neutral_prefix_leaves_the_checksum_as_it_is(m in message(), src: u32, dst: u32, wkp: bool) {
+    fn a_checksum_neutral_prefix_leaves_the_checksum_as_it_is(m in message(vec![]), src: u32, dst: u32, wkp: bool) {
         prop_assume!(!matches!(m, Message::Echo { .. }));
         let network = if wkp { "64:ff9b::" } else { "64:ff9b:1:fffe::" };
         let p = Prefix64::new(network.parse().unwrap(), 96).unwrap();

@@ -1,6 +1,6 @@
 //! The short way of first packets: plain ones from inside that open a session, a datagram or a SYN.
 
-use super::{addresses6, endpoints, write_outbound44};
+use super::write_outbound44;
 use crate::engine::Core;
 use crate::look_ahead::SessionHint;
 use crate::nat44;
@@ -9,7 +9,7 @@ use crate::plan::Transport;
 use crate::session::{Endpoint4, Inside, RecordId};
 use crate::shared::Shared;
 use crate::special::illegal_destination4;
-use crate::stateful::{Instance, Query, outbound, policy};
+use crate::stateful::{Instance, Instances, Query, outbound, policy};
 use crate::time::Instant;
 use gatun_wire::rfc7915::plain::Plain;
 use gatun_wire::{DropReason, Packet};
@@ -34,13 +34,12 @@ impl Core {
         hint: &SessionHint,
     ) -> Opened {
         let Some(plain) = Plain::six(packet) else { return Opened::General };
-        let Some((src, _)) = addresses6(packet.bytes()) else { return Opened::General };
+        let Some(inside) = hint.inside(packet.bytes()) else { return Opened::General };
         let Some(nat) = self.nat64.get(usize::from(hint.owner.instance)) else { return Opened::General };
         let sh = &mut self.shared;
         let (remote, pool6) = (hint.flow.remote(), hint.owner.pool6);
-        let inside = inside(hint, src);
         if !plain.fits4(&nat.settings)
-            || nat.check_source(src).is_err()
+            || nat.check_source(inside.addr).is_err()
             || nat.check_embedded(pool6, remote.0).is_err()
         {
             return Opened::General;
@@ -64,12 +63,11 @@ impl Core {
         hint: &SessionHint,
     ) -> Opened {
         let Some(plain) = Plain::four(packet) else { return Opened::General };
-        let Some((src, _)) = endpoints(packet.bytes()) else { return Opened::General };
-        let number = usize::from(hint.owner.instance).wrapping_sub(self.nat64.len());
-        let Some(nat) = self.nat44.get(number) else { return Opened::General };
+        let Some(inside) = hint.inside(packet.bytes()) else { return Opened::General };
+        let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
+        let Some(nat) = nats.nat44(hint.owner.instance) else { return Opened::General };
         let sh = &mut self.shared;
         let remote = hint.flow.remote();
-        let inside = inside(hint, src.0.to_ipv6_mapped());
         if !plain.fits44(nat.mtu) {
             return Opened::General;
         }
@@ -81,11 +79,6 @@ impl Core {
         write_outbound44(sh, packet, &plain, (inside.port, remote.1), to, hint.transport);
         Opened::Yes
     }
-}
-
-fn inside(hint: &SessionHint, addr: core::net::Ipv6Addr) -> Inside {
-    let port = hint.flow.inside_port();
-    Inside { addr, port, transport: hint.transport, instance: hint.owner.instance }
 }
 
 /// Opens the session, where the packet may and there is none: an earlier packet of the burst may have.

@@ -174,13 +174,6 @@ impl Addresses {
         Some(address)
     }
 
-    /// Whether a mapping covers an IPv4 address.
-    #[inline(always)]
-    pub(super) fn maps4(&self, a: Ipv4Addr) -> bool {
-        let look = self.eamt.look4(a);
-        look != Look::ABSENT && self.eamt.covers_v4(a)
-    }
-
     #[inline(always)]
     pub(super) fn has_prefix_of(&self, a: Ipv6Addr) -> bool {
         self.prefix_of(a).is_some()

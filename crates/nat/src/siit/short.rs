@@ -55,7 +55,10 @@ impl SiitState {
         let (dst4, by_mapping) = self.addresses.short4(dst, looks.dst)?;
         // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
         let may_turn = self.hairpin == Hairpin::Intrinsic && !by_mapping;
-        if illegal_source4(src4) || illegal_destination4(dst4) || may_turn && self.addresses.maps4(dst4) {
+        if illegal_source4(src4)
+            || illegal_destination4(dst4)
+            || may_turn && self.addresses.eamt.covers_v4(dst4)
+        {
             return None;
         }
         Some(To4::new((src, dst), (src4, dst4), Ports::Keep))

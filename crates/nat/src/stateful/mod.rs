@@ -69,17 +69,19 @@ pub(crate) enum Inward {
 impl<'n> Instances<'n> {
     /// The instance of this number.
     pub(crate) fn get(self, number: u8) -> Option<Instance<'n>> {
-        let number = usize::from(number);
-        match self.nat64.get(number) {
-            Some(nat) => Some(Instance::Nat64(nat)),
-            None => self.nat44.get(number - self.nat64.len()).map(Instance::Nat44),
-        }
+        self.nat64(number).map(Instance::Nat64).or_else(|| self.nat44(number).map(Instance::Nat44))
     }
 
     /// The NAT64 instance of this number.
     #[inline]
     pub(crate) fn nat64(self, number: u8) -> Option<&'n Nat64> {
         self.nat64.get(usize::from(number))
+    }
+
+    /// The NAT44 instance of this number: they come after NAT64's.
+    #[inline]
+    pub(crate) fn nat44(self, number: u8) -> Option<&'n Nat44> {
+        self.nat44.get(usize::from(number).checked_sub(self.nat64.len())?)
     }
 
     /// What was chosen for the instances that use a pool.

@@ -9,6 +9,7 @@ use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
 use gatun_wire::{
     DropReason, HEADROOM, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Settings, To4, To6, Whole,
 };
+use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What buffers hold before anything is written: a byte that was forgotten shows.
@@ -44,6 +45,32 @@ pub fn echo(request: bool, payload: &[u8]) -> Message {
 /// Bytes without a pattern that a checksum would not see.
 pub fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
+}
+
+/// Bytes, many of them of the kind that a one's complement sum hides.
+pub fn bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![2 => Just(0u8), 2 => Just(0xff), 3 => any::<u8>()];
+    prop::collection::vec(byte, 0..max)
+}
+
+/// Any message; `options` are TCP's.
+pub fn message(options: Vec<u8>) -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (any::<u16>(), any::<u16>(), any::<u8>(), bytes(1300)).prop_map(move |(src, dst, flags, payload)| {
+            Message::Tcp { src, dst, flags, options: options.clone(), payload }
+        }),
+        (any::<u16>(), any::<u16>(), bytes(1300)).prop_map(|(src, dst, payload)| Message::Udp {
+            src,
+            dst,
+            payload
+        }),
+        (any::<bool>(), any::<u16>(), bytes(1300)).prop_map(|(request, id, payload)| Message::Echo {
+            request,
+            id,
+            payload
+        }),
+        bytes(1300).prop_map(|bytes| Message::Raw { proto: 132, bytes }),
+    ]
 }
 
 impl Message {

@@ -28,7 +28,7 @@ use crate::subscriber::{SubscriberKey, Subscribers};
 use crate::time::Instant;
 use alloc::format;
 use alloc::vec::Vec;
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::Ipv4Addr;
 use gatun_mem::HugeVec;
 use gatun_mem::hash::Hasher64;
 use gatun_wire::DropReason;
@@ -182,14 +182,6 @@ impl Tables {
     #[inline]
     pub(crate) fn pair_hash(&self, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
         key::pair(&self.hasher, outside, remote, transport)
-    }
-
-    /// Of two IPv6 addresses: what tells flows apart that need IPv4 identifications, where there is no session.
-    #[inline]
-    pub(crate) fn addresses_hash(&self, src: Ipv6Addr, dst: Ipv6Addr) -> u64 {
-        let halves = |a: Ipv6Addr| [(u128::from(a) >> 64) as u64, u128::from(a) as u64];
-        let ([a, b], [c, d]) = (halves(src), halves(dst));
-        self.hasher.hash4([a, b, c, d])
     }
 
     /// Asks for the cache line that a look-up of this hash begins with.

@@ -40,7 +40,7 @@ impl Core {
             return icmp_error::echo_reply6(packet, &view).map(|()| Step::Echo);
         }
         let siit = self.siit.iter().find(|s| s.claims6(view.dst)).ok_or(DropReason::DestinationNotPool6)?;
-        siit.six_to_four(packet, &view, l4, sh.idents.next(sh.tables.addresses_hash(view.src, view.dst)))
+        siit.six_to_four(packet, &view, l4, sh.idents.next_between(view.src, view.dst))
     }
 
     /// Any packet from inside to a stateful instance.

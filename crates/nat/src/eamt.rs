@@ -16,7 +16,10 @@
 //! Tags lie apart from slots: a million entries have 1.6 MB of them a side, which a core's cache holds, so
 //! that an address without entry (every host of the Internet behind pool6) hardly costs a line from
 //! memory, and one with an entry costs one. The slot holds the answer itself. Tables are 5/8 full: an
-//! entry costs [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB.
+//! entry costs [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB; the bits below are 8 KB.
+//!
+//! A bit for each /16 of IPv4 says whether any entry is in it, or it in an entry: most hosts of the
+//! Internet are told from mapped ones by that alone, however many prefix lengths there are.
 //!
 //! The table is built once and never changes; a new configuration builds a new one.
 
@@ -89,6 +92,7 @@ impl core::error::Error for EamtError {}
 pub struct Eamt {
     by_v4: Vec<Table>,
     by_v6: Vec<Table>,
+    blocks: Blocks16,
     len: usize,
 }
 
@@ -104,6 +108,7 @@ impl Eamt {
         let mut table = Eamt {
             by_v4: tables(entries.iter().map(|e| e.v4.len))?,
             by_v6: tables(entries.iter().map(|e| e.v6.len))?,
+            blocks: Blocks16::of(entries),
             len: entries.len(),
         };
         for (second, e) in entries.iter().enumerate() {
@@ -132,17 +137,22 @@ impl Eamt {
 
     /// Bytes allocated.
     pub fn memory_bytes(&self) -> usize {
-        self.by_v4.iter().chain(&self.by_v6).map(|t| t.tags.len() * (8 + 8 * size_of::<Slot>())).sum()
+        let tables = self.by_v4.iter().chain(&self.by_v6);
+        tables.map(|t| t.tags.len() * (8 + 8 * size_of::<Slot>())).sum::<usize>()
+            + size_of_val(&*self.blocks.0)
     }
 
     /// The IPv6 address for an IPv4 address: the entry's IPv6 prefix, the IPv4 suffix, zeroes (RFC 7757 3.3.1).
     #[inline]
     pub fn v4_to_v6(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
         let bits = u32::from(a);
+        if !self.blocks.may_hold(bits) {
+            return None;
+        }
         for t in &self.by_v4 {
             let key = bits & t.mask4;
             if let Some(slot) = t.find(hash4(key), |s| s.v4 == key) {
-                return Some(slot.v6_of(t, bits));
+                return Some(slot.v6_of(bits));
             }
         }
         None
@@ -165,6 +175,9 @@ impl Eamt {
     /// Where an IPv4 address most likely stands; its slot is asked for.
     #[inline(always)]
     pub fn look4(&self, a: Ipv4Addr) -> Look {
+        if !self.blocks.may_hold(a.into()) {
+            return Look::ABSENT;
+        }
         look(&self.by_v4, |t| hash4(u32::from(a) & t.mask4))
     }
 
@@ -180,7 +193,7 @@ impl Eamt {
         let bits = u32::from(a);
         match look.slot(&self.by_v4) {
             _ if look == Look::ABSENT => None,
-            Some((table, slot)) if slot.v4 == bits & table.mask4 => Some(slot.v6_of(table, bits)),
+            Some((table, slot)) if slot.v4 == bits & table.mask4 => Some(slot.v6_of(bits)),
             _ => self.search_v4(a),
         }
     }
@@ -214,6 +227,35 @@ impl Eamt {
     }
 }
 
+/// The /16s of IPv4 that entries touch, a bit each; nothing at all where there are no entries.
+#[derive(Debug, Default)]
+struct Blocks16(Vec<u64>);
+
+impl Blocks16 {
+    fn of(entries: &[Eam]) -> Blocks16 {
+        if entries.is_empty() {
+            return Blocks16::default();
+        }
+        let mut bits = alloc::vec![0u64; (1 << 16) / 64];
+        for e in entries {
+            let first = u32::from(e.v4.addr) & mask4(e.v4.len);
+            for block in first >> 16..=(first | !mask4(e.v4.len)) >> 16 {
+                if let Some(word) = bits.get_mut(block as usize / 64) {
+                    *word |= 1 << (block % 64);
+                }
+            }
+        }
+        Blocks16(bits)
+    }
+
+    /// Whether an entry may be for an IPv4 address.
+    #[inline(always)]
+    fn may_hold(&self, a: u32) -> bool {
+        let word = self.0.get((a >> 22) as usize).copied().unwrap_or(0);
+        word >> (a >> 16 & 63) & 1 == 1
+    }
+}
+
 /// One entry. `shift` is by how much the IPv4 suffix stands left of the IPv6 address's end.
 #[derive(Clone, Copy, Debug, FromZeros)]
 #[repr(C)]
@@ -242,21 +284,31 @@ impl Slot {
 
     /// The IPv6 address for an IPv4 address that this entry is for.
     #[inline(always)]
-    fn v6_of(&self, table: &Table, v4: u32) -> Ipv6Addr {
-        let suffix = u128::from(v4 & !table.mask4);
+    fn v6_of(&self, v4: u32) -> Ipv6Addr {
+        if self.v4_suffix_bits == 0 {
+            return Ipv6Addr::from(self.v6());
+        }
+        let suffix = u128::from(v4 & self.v4_suffix_mask());
         Ipv6Addr::from(self.v6() | shl(suffix, self.shift))
     }
 
     /// The IPv4 address for an IPv6 address that this entry is for.
     #[inline(always)]
     fn v4_of(&self, v6: u128) -> Ipv4Addr {
-        let suffix = shr(v6, self.shift) as u32 & !mask4(32 - self.v4_suffix_bits);
-        Ipv4Addr::from(self.v4 | suffix)
+        if self.v4_suffix_bits == 0 {
+            return Ipv4Addr::from(self.v4);
+        }
+        Ipv4Addr::from(self.v4 | shr(v6, self.shift) as u32 & self.v4_suffix_mask())
+    }
+
+    #[inline(always)]
+    fn v4_suffix_mask(&self) -> u32 {
+        !mask4(32 - self.v4_suffix_bits)
     }
 }
 
-/// What a look at the tags alone says of an address: that there is no entry for it, or only a search can
-/// tell, or where its entry most likely stands. One word, so that it stays in a register.
+/// What a look at the tags alone says of an address: that there is no entry for it, or a translation prefix
+/// instead, or only a search can tell, or where its entry most likely stands. One word, so that it stays in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look(u64);
 
@@ -265,6 +317,20 @@ impl Look {
     pub const ABSENT: Look = Look(u64::MAX);
     /// Only a search can tell.
     pub const UNKNOWN: Look = Look(u64::MAX - 1);
+    /// Values from here on are no slot's.
+    const NO_SLOT: u64 = 0xffff << 48;
+
+    /// Not of the table: the translation prefix of this number is for it.
+    #[inline(always)]
+    pub(crate) const fn prefix(number: u16) -> Look {
+        Look(Look::NO_SLOT | number as u64)
+    }
+
+    /// The number of the translation prefix.
+    #[inline(always)]
+    pub(crate) fn prefix_number(self) -> Option<u16> {
+        (self.0 & !0xffff == Look::NO_SLOT).then_some(self.0 as u16)
+    }
 
     /// If an entry is for it, then most likely this one, and none with a longer prefix.
     fn at(table: u8, slot: usize) -> Look {

@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// An IPv6 packet to a stateless instance. `false` where it has to take the general way.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn plain_stateless6(&mut self, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
         let Some(plain) = Plain::six(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
@@ -145,14 +145,13 @@ impl Core {
             return false;
         }
         let Some(to) = siit.short6(src, dst, &hint.looks) else { return false };
-        let hash = self.shared.tables.addresses_hash(src, dst);
-        let id = self.shared.idents.next(hash);
+        let id = self.shared.idents.next_between(src, dst);
         plain.write4(packet, UNCHANGED, &to, id, siit.settings());
         true
     }
 
     /// An IPv4 packet to a stateless instance. `false` where it has to take the general way.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn plain_stateless4(&mut self, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
         let Some(plain) = Plain::four(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };

@@ -41,6 +41,8 @@ pub(super) struct Addresses {
     restricted: Option<PrefixIx>,
     denied4: Ranges<u32>,
     denied6: Ranges<u128>,
+    /// Whether one of them has a network.
+    denies: bool,
 }
 
 impl Addresses {
@@ -58,6 +60,7 @@ impl Addresses {
             prefixes,
             denied4: Ranges::new(plan.denylist4.iter().map(range4)),
             denied6: Ranges::new(plan.denylist6.iter().map(range6)),
+            denies: !plan.denylist4.is_empty() || !plan.denylist6.is_empty(),
         }
     }
 
@@ -134,28 +137,37 @@ impl Addresses {
         Ok(Mapped { address, via: Via::Prefix(ix) })
     }
 
-    /// Where an IPv6 address stands in the mapping table: not there where a prefix answers for it.
+    /// Where an IPv6 address stands in the mapping table, or which prefix is for it.
     #[inline(always)]
     pub(super) fn look6(&self, a: Ipv6Addr) -> Look {
-        if self.prefixes_apart && self.has_prefix_of(a) { Look::ABSENT } else { self.eamt.look6(a) }
+        if self.prefixes_apart {
+            return self.look_prefixes(a).unwrap_or_else(|| self.eamt.look6(a));
+        }
+        match self.eamt.look6(a) {
+            Look::ABSENT => self.look_prefixes(a).unwrap_or(Look::ABSENT),
+            look => look,
+        }
+    }
+
+    #[inline(always)]
+    fn look_prefixes(&self, a: Ipv6Addr) -> Option<Look> {
+        self.prefix_of(a).map(|(number, _)| Look::prefix(number))
     }
 
     /// As [`to4`](Self::to4), for an address that has been looked up: the IPv4 address, and whether by a
     /// mapping. `None` where there is none to be used.
     #[inline(always)]
     pub(super) fn short4(&self, a: Ipv6Addr, look: Look) -> Option<(Ipv4Addr, bool)> {
-        let mapped = self.eamt.v6_to_v4_at(look, a);
-        let address = match mapped {
-            Some(address) => address,
-            None => {
-                let (ix, prefix) = self.prefix_of(a)?;
-                let address = prefix.extract_unchecked(a);
-                self.check_well_known(ix, address).ok()?;
-                address
-            }
-        };
+        if let Some(number) = look.prefix_number() {
+            let address = self.prefixes.get(usize::from(number))?.extract_unchecked(a);
+            self.check_well_known(number, address).ok()?;
+            self.check_denied(address, a).ok()?;
+            return Some((address, false));
+        }
+        // Where its tag was another's, a prefix may be for it yet: the general way finds out.
+        let address = self.eamt.v6_to_v4_at(look, a)?;
         self.check_denied(address, a).ok()?;
-        Some((address, mapped.is_some()))
+        Some((address, true))
     }
 
     /// As [`to6`](Self::to6), for an address that has been looked up.
@@ -172,11 +184,6 @@ impl Addresses {
         };
         self.check_denied(a, address).ok()?;
         Some(address)
-    }
-
-    #[inline(always)]
-    pub(super) fn has_prefix_of(&self, a: Ipv6Addr) -> bool {
-        self.prefix_of(a).is_some()
     }
 
     /// Whether every IPv4 address has an IPv6 address.
@@ -203,7 +210,7 @@ impl Addresses {
     /// The denylist beats mappings and prefixes.
     #[inline(always)]
     fn check_denied(&self, v4: Ipv4Addr, v6: Ipv6Addr) -> Result<(), DropReason> {
-        if self.denied4.contain(v4.into()) || self.denied6.contain(v6.into()) {
+        if self.denies && (self.denied4.contain(v4.into()) || self.denied6.contain(v6.into())) {
             return Err(DropReason::Denylist);
         }
         Ok(())
@@ -238,13 +245,8 @@ impl<T: Copy + Ord> Ranges<T> {
         Ranges(kept)
     }
 
-    #[inline(always)]
-    fn contain(&self, a: T) -> bool {
-        !self.0.is_empty() && self.search(a)
-    }
-
     #[inline(never)]
-    fn search(&self, a: T) -> bool {
+    fn contain(&self, a: T) -> bool {
         let after = self.0.partition_point(|r| r.0 <= a);
         self.0.get(..after).and_then(<[_]>::last).is_some_and(|r| a <= r.1)
     }

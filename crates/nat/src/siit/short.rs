@@ -26,7 +26,7 @@ impl SiitState {
     #[inline]
     pub(crate) fn look6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Result<Option<Looks>, General> {
         let dst = match self.addresses.look6(dst) {
-            Look::ABSENT if !self.addresses.has_prefix_of(dst) => return Ok(None),
+            Look::ABSENT => return Ok(None),
             Look::UNKNOWN => return Err(General),
             look => look,
         };

@@ -22,11 +22,13 @@ use crate::index::Index;
 use crate::plan::{Filtering, Limits, Plan, Pool4, Transport};
 use crate::pool4::Pool4State;
 use crate::pool4::map::AddressOwners;
+use crate::report::Lives;
 use crate::rng::Rng;
 use crate::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
 use crate::subscriber::{SubscriberKey, Subscribers};
 use crate::time::Instant;
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use gatun_mem::HugeVec;
@@ -74,6 +76,8 @@ pub(crate) struct Tables {
     limits: Limits,
     pub(crate) events: Events,
     gauges: Gauges,
+    /// By instance.
+    lives: Vec<Lives>,
     /// When the burst or sweep at hand began.
     pub(crate) now: Instant,
 }
@@ -135,6 +139,7 @@ impl Tables {
             limits: plan.limits,
             events: Events::new(&plan.events),
             gauges: Gauges::new(plan),
+            lives: vec![Lives::default(); plan.pools_of_instances().count()],
             now: Instant::default(),
         })
     }
@@ -166,6 +171,17 @@ impl Tables {
     /// Bindings that exist now.
     pub(crate) fn binding_count(&self) -> usize {
         self.bindings.len()
+    }
+
+    /// Sessions and bindings of one instance.
+    pub(crate) fn lives(&self, instance: usize) -> Lives {
+        self.lives.get(instance).copied().unwrap_or_default()
+    }
+
+    /// Subscribers with state of all instances that use a pool.
+    pub(crate) fn subscribers_of(&self, pool: usize) -> u32 {
+        let users = (0..=u8::MAX).zip(&self.pool_of_instance).filter(|(_, used)| **used == pool);
+        users.map(|(instance, _)| self.subscribers.of_instance(instance)).sum()
     }
 
     /// Records `1..` this number may be in use: what a sweep has to look at.

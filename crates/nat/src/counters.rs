@@ -1,5 +1,6 @@
 //! What the engine counts. At all times `rx == forwarded + passed + replied + dropped + held`.
 
+use core::ops::AddAssign;
 use gatun_wire::DropReason;
 
 /// Packets and their bytes (as received, from the IP header on).
@@ -11,7 +12,21 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl AddAssign for Count {
+    #[inline]
+    fn add_assign(&mut self, other: Count) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
 impl Count {
+    /// One packet.
+    #[inline]
+    pub fn one(bytes: usize) -> Count {
+        Count { packets: 1, bytes: bytes as u64 }
+    }
+
     /// One more packet.
     #[inline]
     pub fn add(&mut self, bytes: usize) {
@@ -107,11 +122,9 @@ impl Counters {
     /// Counts what a burst has in common: `rx` packets received, and the sum of those translated. Packet
     /// by packet it would be two more loads and stores.
     pub(crate) fn end_burst(&mut self, rx: Count) {
-        self.rx.packets += rx.packets;
-        self.rx.bytes += rx.bytes;
-        let [a, b, c] = self.translated;
-        let (packets, bytes) = (a.packets + b.packets + c.packets, a.bytes + b.bytes + c.bytes);
-        self.forwarded = Count { packets, bytes };
+        self.rx += rx;
+        self.forwarded = Count::default();
+        self.translated.iter().for_each(|&count| self.forwarded += count);
     }
 
     /// Whether every received packet has exactly one fate.

@@ -11,6 +11,7 @@ use crate::shared::Shared;
 use crate::stateful::inbound::FromOutside;
 use crate::stateful::{Instance, Instances, Query, fragments, inbound};
 use crate::step::Step;
+use crate::tally::Tally;
 use crate::time::Instant;
 use core::net::Ipv4Addr;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
@@ -33,13 +34,17 @@ impl Core {
         let view = Ipv6View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
         if let Some((_, Owner { instance, pool6 })) = self.owners.of(view.dst) {
+            self.shared.tally.is_from(Tally::stateful(instance));
             return self.stateful6(now, packet, From6 { view, l4, instance, pool6 });
         }
         let sh = &mut self.shared;
         if is_ping(l4) && sh.own6 == Some(view.dst) {
             return icmp_error::echo_reply6(packet, &view).map(|()| Step::Echo);
         }
-        let siit = self.siit.iter().find(|s| s.claims6(view.dst)).ok_or(DropReason::DestinationNotPool6)?;
+        let mut stateless = self.siit.iter().enumerate();
+        let (number, siit) =
+            stateless.find(|(_, s)| s.claims6(view.dst)).ok_or(DropReason::DestinationNotPool6)?;
+        sh.tally.is_from(sh.tally.stateless(number));
         siit.six_to_four(packet, &view, l4, sh.idents.next_between(view.src, view.dst))
     }
 
@@ -78,13 +83,19 @@ impl Core {
         if is_ping(l4) && self.shared.own4 == Some(view.dst) && view.fragment.is_none() {
             return icmp_error::echo_reply4(packet, &view).map(|()| Step::Echo);
         }
-        let siit = self.siit.iter().find(|s| s.claims4(view.dst));
+        let siit = self.siit.iter().enumerate().find(|(_, s)| s.claims4(view.dst));
+        let siit = siit.map(|(number, siit)| (self.shared.tally.stateless(number), siit));
         if let Some(nat) = self.inside44(view.src) {
+            let row = Tally::stateful(nat.policy.instance);
             // Of a datagram in pieces only the first one has ports: what they exempt is seen to there.
             let port = nat44::remote_port(l4, true).filter(|_| view.fragment.is_none());
             let exempt = nat.is_exempt(view.dst, view.proto, port);
+            self.shared.tally.is_from(row);
             match siit {
-                Some(siit) if exempt => return siit.four_to_six(packet, &view, l4),
+                Some((row, siit)) if exempt => {
+                    self.shared.tally.is_to(row);
+                    return siit.four_to_six(packet, &view, l4);
+                }
                 None if exempt => return Ok(Step::Pass),
                 _ => return self.outbound44(now, packet, view, l4),
             }
@@ -92,14 +103,16 @@ impl Core {
         if let Some(place) = self.shared.tables.locate(view.dst) {
             return self.stateful4(now, packet, FromOutside { view, l4, place });
         }
-        if let Some(siit) = siit {
+        if let Some((row, siit)) = siit {
+            self.shared.tally.is_to(row);
             return siit.four_to_six(packet, &view, l4);
         }
         // What comes back from an exempt destination.
-        match self.inside44(view.dst) {
-            Some(nat) if nat.is_exempt(view.src, view.proto, nat44::remote_port(l4, false)) => Ok(Step::Pass),
-            _ => Err(DropReason::NotInPool),
-        }
+        let Some(nat) = self.inside44(view.dst) else { return Err(DropReason::NotInPool) };
+        let exempt = nat.is_exempt(view.src, view.proto, nat44::remote_port(l4, false));
+        let row = Tally::stateful(nat.policy.instance);
+        self.shared.tally.is_to(row);
+        if exempt { Ok(Step::Pass) } else { Err(DropReason::NotInPool) }
     }
 
     /// Any packet to a pool address.
@@ -113,6 +126,7 @@ impl Core {
         let from = &from;
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
         let sh = &mut self.shared;
+        sh.tally.is_to(sh.tally.of_pool(from.place.pool));
         if from.view.fragment.is_some() {
             return fragments::from_outside(nats, sh, now, packet, from);
         }
@@ -237,6 +251,7 @@ fn error_from_outside(
         && let Some(quoted) = nat44::icmp::quoted(sh, packet.bytes(), &from.view)
         && let Some(Instance::Nat44(nat)) = nats.get(sh.tables.get(quoted.1).instance)
     {
+        sh.tally.is_to(Tally::stateful(nat.policy.instance));
         return nat44::icmp::inbound(nat, sh, packet, &from.view, quoted);
     }
     nat64::icmp::four_to_six(nats, sh, packet, from)

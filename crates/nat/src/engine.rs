@@ -30,6 +30,7 @@ use crate::subscriber::Subscribers;
 use crate::super_packet::{Scratch, has_to_be_cut};
 use crate::sweep::Sweep;
 use crate::syn_store::SynStore;
+use crate::tally::{Slot, Tally};
 use crate::time::Steady;
 use crate::{Counters, EventReader, Instant, Plan, Reply, Verdict};
 use alloc::boxed::Box;
@@ -132,6 +133,7 @@ impl Nat {
             suppressed,
             quota_codes: [plan.icmp.quota_code6, plan.icmp.quota_code4, plan.icmp.quota_code4],
             counters: Counters::default(),
+            tally: Tally::new(plan),
             emit: Emit::new(),
         };
         let settings = plan
@@ -240,18 +242,24 @@ impl Core {
             }
             let bytes = packet.len();
             let done = match hint {
-                Hint::Session(hint) => self.plain_outbound(now, packet, hint).then_some(Direction::SixToFour),
-                Hint::Session44(hint) => {
-                    self.plain_outbound44(now, packet, hint).then_some(Direction::FourToFour)
+                Hint::Session(hint) => {
+                    self.plain_outbound(now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
                 }
-                Hint::Binding(hint) => self.plain_inbound(now, packet, hint),
-                Hint::Stateless6(hint) => self.plain_stateless6(packet, hint).then_some(Direction::SixToFour),
-                Hint::Stateless4(hint) => self.plain_stateless4(packet, hint).then_some(Direction::FourToSix),
+                Hint::Session44(hint) => {
+                    self.plain_outbound44(now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
+                }
+                Hint::Binding(hint) => self.plain_inbound(now, packet, hint).map(Slot::inbound),
+                Hint::Stateless6(hint) => {
+                    self.plain_stateless6(packet, hint).then(|| Slot::stateless6(hint.instance))
+                }
+                Hint::Stateless4(hint) => {
+                    self.plain_stateless4(packet, hint).then(|| Slot::stateless4(hint.instance))
+                }
                 Hint::None => None,
             };
             *verdict = match done {
-                Some(direction) => {
-                    self.shared.counters.add_translated(direction, bytes, false);
+                Some(slot) => {
+                    self.shared.tally.add(slot, bytes);
                     Verdict::Forward
                 }
                 None => {
@@ -261,6 +269,7 @@ impl Core {
             };
             rx.add(bytes);
         }
+        self.shared.tally.end_burst(&mut self.shared.counters);
         self.shared.counters.end_burst(rx);
         rx.packets as usize
     }
@@ -268,18 +277,19 @@ impl Core {
     /// A packet of no live session: it opens one, or goes the general way.
     #[inline(never)]
     fn not_at_once(&mut self, now: Instant, packet: &mut Packet<'_>, hint: &Hint, bytes: usize) -> Verdict {
-        let (direction, opened) = match hint {
+        let (direction, instance, opened) = match hint {
             Hint::Session(hint) if hint.record == NONE => {
-                (Direction::SixToFour, self.plain_opening(now, packet, hint))
+                (Direction::SixToFour, hint.owner.instance, self.plain_opening(now, packet, hint))
             }
             Hint::Session44(hint) if hint.record == NONE => {
-                (Direction::FourToFour, self.plain_opening44(now, packet, hint))
+                (Direction::FourToFour, hint.owner.instance, self.plain_opening44(now, packet, hint))
             }
             _ => return self.general(now, packet, bytes),
         };
+        self.shared.tally.is_from(Tally::stateful(instance));
         match opened {
             Opened::Yes => {
-                self.shared.counters.add_translated(direction, bytes, false);
+                self.shared.tally.add(Slot::outbound(instance), bytes);
                 Verdict::Forward
             }
             Opened::Refused(reason) => self.refuse(now, packet, direction, reason, bytes),
@@ -291,6 +301,7 @@ impl Core {
     #[inline(never)]
     fn general(&mut self, now: Instant, packet: &mut Packet<'_>, bytes: usize) -> Verdict {
         let direction = self.direction(packet);
+        self.shared.tally.of_nobody();
         match self.dispatch(now, packet) {
             Ok(step) => self.done(packet, direction, step, bytes),
             Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
@@ -303,20 +314,22 @@ impl Core {
 
     /// What an instance did with a packet, counted.
     fn done(&mut self, packet: &mut Packet<'_>, direction: Direction, step: Step, bytes: usize) -> Verdict {
-        let counters = &mut self.shared.counters;
+        let Shared { counters, tally, emit, .. } = &mut self.shared;
         match step {
             Step::Forward { whole, hairpinned } => {
                 if let Whole::Split(max) = whole {
-                    match self.shared.emit.cut(packet, max) {
+                    match emit.cut(packet, max) {
                         Ok(pieces) => counters.fragments_made += pieces,
                         Err(reason) => return self.drop(direction, reason, bytes),
                     }
                 }
                 counters.add_translated(direction, bytes, hairpinned);
+                tally.translated(bytes, hairpinned);
                 Verdict::Forward
             }
             Step::Pass => {
                 counters.passed.add(bytes);
+                tally.passed(bytes);
                 Verdict::Pass
             }
             // Whoever holds it has counted it.
@@ -324,6 +337,7 @@ impl Core {
             Step::Echo => {
                 counters.replied.add(bytes);
                 counters.echo_replies += 1;
+                tally.echo(bytes);
                 Verdict::Reply(Reply::Echo)
             }
             Step::Lost(reason) => self.drop(direction, reason, bytes),
@@ -331,9 +345,8 @@ impl Core {
     }
 
     fn drop(&mut self, direction: Direction, reason: DropReason, bytes: usize) -> Verdict {
-        let counters = &mut self.shared.counters;
-        counters.dropped.add(bytes);
-        counters.drops[direction as usize][reason as usize].add(bytes);
+        self.shared.counters.dropped.add(bytes);
+        self.shared.count_drop(self.shared.tally.whose(), direction, reason, bytes);
         Verdict::Drop(reason)
     }
 
@@ -352,8 +365,8 @@ impl Core {
         }
         let counters = &mut self.shared.counters;
         counters.replied.add(bytes);
-        counters.drops[direction as usize][reason as usize].add(bytes);
         counters.icmp_errors_sent += 1;
+        self.shared.count_drop(self.shared.tally.whose(), direction, reason, bytes);
         Verdict::Reply(Reply::Error(reason))
     }
 

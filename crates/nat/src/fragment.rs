@@ -162,6 +162,8 @@ pub struct Datagram {
 pub struct Ended {
     /// Where they were going.
     pub direction: Direction,
+    /// As it was given to [`Fragment::of4`] and its like.
+    pub instance: u16,
     /// Why they were dropped.
     pub reason: DropReason,
     /// How many, and their bytes as received.
@@ -181,8 +183,8 @@ pub struct Fragments<M> {
     unaccepted: u32,
     unaccepted_max: u32,
     held: u64,
-    ended: [[Count; DropReason::COUNT]; Direction::COUNT],
-    any_ended: bool,
+    /// Not told yet: of each datagram one at most, as between two calls none is opened again.
+    ended: Vec<Ended>,
     /// Where the next sweep begins.
     cursor: usize,
 }
@@ -248,8 +250,7 @@ impl<M: Copy> Fragments<M> {
             unaccepted: 0,
             unaccepted_max: n - n / 4,
             held: 0,
-            ended: [[Count::default(); DropReason::COUNT]; Direction::COUNT],
-            any_ended: false,
+            ended: Vec::with_capacity(n as usize),
             cursor: 0,
         })
     }
@@ -258,7 +259,7 @@ impl<M: Copy> Fragments<M> {
     pub fn bytes(limits: &Limits) -> u64 {
         let n = u64::from(limits.fragment_entries_max);
         Index::bytes(limits.fragment_entries_max)
-            + n * (size_of::<Entry<M>>() + size_of::<u32>()) as u64
+            + n * (size_of::<Entry<M>>() + size_of::<u32>() + size_of::<Ended>()) as u64
             + Slots::bytes(limits.fragment_bytes_max as usize)
             + Sources::bytes(limits.fragment_entries_max)
     }
@@ -396,17 +397,17 @@ impl<M: Copy> Fragments<M> {
 
     /// Tells of the held packets dropped since the last call.
     pub fn take_ended(&mut self, mut tell: impl FnMut(Ended)) {
-        if !core::mem::take(&mut self.any_ended) {
-            return;
-        }
-        for direction in [Direction::SixToFour, Direction::FourToSix, Direction::FourToFour] {
-            let Some(counts) = self.ended.get_mut(direction as usize) else { continue };
-            for (count, &reason) in counts.iter_mut().zip(DropReason::ALL) {
-                let count = core::mem::take(count);
-                if count.packets > 0 {
-                    tell(Ended { direction, reason, count });
-                }
-            }
+        self.ended.drain(..).for_each(&mut tell);
+    }
+
+    /// Notes held packets that were dropped, without taking memory: together with the last of their kind.
+    fn note_ended(&mut self, ended: Ended) {
+        let same = |e: &&mut Ended| {
+            (e.direction, e.instance, e.reason) == (ended.direction, ended.instance, ended.reason)
+        };
+        match self.ended.last_mut().filter(same) {
+            Some(last) => last.count += ended.count,
+            None => self.ended.push(ended),
         }
     }
 
@@ -531,8 +532,7 @@ impl<M: Copy> Fragments<M> {
 
     fn drop_held(&mut self, at: u32, reason: DropReason) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
-        let direction = entry.key.direction;
-        let tally = self.ended.get_mut(direction as usize).and_then(|t| t.get_mut(reason as usize));
+        let Key { direction, instance, .. } = entry.key;
         let mut count = Count::default();
         let mut head = entry.held_head;
         while let Some(held) = self.slots.get(head) {
@@ -544,10 +544,8 @@ impl<M: Copy> Fragments<M> {
         (entry.held_head, entry.held_count) = (slots::NONE, 0);
         self.sources.remove(entry.source, count.packets as u32);
         self.held -= count.packets;
-        if let Some(tally) = tally {
-            tally.packets += count.packets;
-            tally.bytes += count.bytes;
-            self.any_ended |= count.packets > 0;
+        if count.packets > 0 {
+            self.note_ended(Ended { direction, instance, reason, count });
         }
     }
 

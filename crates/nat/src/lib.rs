@@ -20,6 +20,7 @@ pub mod index;
 pub mod memory;
 pub mod plan;
 pub mod pool4;
+pub mod report;
 pub mod rng;
 pub mod siit;
 pub mod special;
@@ -49,6 +50,7 @@ mod shared;
 mod stateful;
 mod super_packet;
 mod sweep;
+mod tally;
 
 pub use build_error::BuildError;
 pub use counters::Counters;

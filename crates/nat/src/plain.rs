@@ -9,7 +9,6 @@ mod opening;
 
 pub(crate) use opening::Opened;
 
-use crate::counters::Direction;
 use crate::engine::Core;
 use crate::look_ahead::{BindingHint, SessionHint, StatelessHint};
 use crate::nat44;
@@ -56,21 +55,21 @@ impl Core {
         true
     }
 
-    /// A packet to a pool address. Which way it has gone; `None` where it has to take the
-    /// general one.
+    /// A packet to a pool address. The number of its instance; `None` where it has to take the general way.
     #[inline(always)]
     pub(crate) fn plain_inbound(
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &BindingHint,
-    ) -> Option<Direction> {
+    ) -> Option<u8> {
         let plain = Plain::four(packet)?;
         let (remote, outside) = endpoints(packet.bytes())?;
         let session = self.shared.tables.get_mut(hint.record);
-        let Some(nat) = self.nat64.get(usize::from(session.instance)) else {
+        let instance = session.instance;
+        let Some(nat) = self.nat64.get(usize::from(instance)) else {
             let done = self.plain_inbound44(now, packet, &plain, hint, (remote, outside));
-            return done.then_some(Direction::FourToFour);
+            return done.then_some(instance);
         };
         if !session.is_at(outside, remote, hint.transport)
             || !plain.fits6(packet, &nat.settings)
@@ -80,7 +79,7 @@ impl Core {
         }
         let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
         plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
-        Some(Direction::FourToSix)
+        Some(instance)
     }
 
     /// As above, where the binding is a NAT44 instance's.

@@ -24,7 +24,9 @@ use crate::ports::deterministic::{Formula, whole_blocks};
 use crate::ports::single::SinglePorts;
 use crate::rng::Rng;
 use crate::time::Instant;
+use alloc::sync::Arc;
 use core::net::Ipv4Addr;
+use core::ops::AddAssign;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use gatun_wire::DropReason;
 use map::AddressMap;
@@ -48,6 +50,13 @@ pub struct Usage {
     pub total: u64,
 }
 
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.used += other.used;
+        self.total += other.total;
+    }
+}
+
 /// What a pool has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
@@ -65,6 +74,17 @@ pub struct PoolCounters {
     pub pairing_broken: u64,
 }
 
+impl AddAssign for PoolCounters {
+    fn add_assign(&mut self, other: PoolCounters) {
+        self.ports_given += other.ports_given;
+        self.ports_returned += other.ports_returned;
+        self.blocks_given += other.blocks_given;
+        self.blocks_returned += other.blocks_returned;
+        self.refused += other.refused;
+        self.pairing_broken += other.pairing_broken;
+    }
+}
+
 /// Port blocks of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockUsage {
@@ -76,6 +96,15 @@ pub struct BlockUsage {
     pub lingering: u64,
     /// Given back, and not to be given to another subscriber yet.
     pub held: u64,
+}
+
+impl AddAssign for BlockUsage {
+    fn add_assign(&mut self, other: BlockUsage) {
+        self.total += other.total;
+        self.owned += other.owned;
+        self.lingering += other.lingering;
+        self.held += other.held;
+    }
 }
 
 /// Some ports in a row that a subscriber was given, or has no longer.
@@ -162,6 +191,7 @@ enum Ports {
 
 /// A pool and the state of its ports.
 pub struct Pool4State {
+    name: Arc<str>,
     map: AddressMap,
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
@@ -195,7 +225,8 @@ impl Pool4State {
                 Ports::Blocks(blocks(&terms, Some(Formula::new(d, &map)?))?)
             }
         };
-        Ok(Pool4State { map, bindings, ports, counters: PoolCounters::default() })
+        let name = plan.name.as_str().into();
+        Ok(Pool4State { name, map, bindings, ports, counters: PoolCounters::default() })
     }
 
     /// Bytes of the tables of a pool, all of them touched.
@@ -246,6 +277,11 @@ impl Pool4State {
             ports += each * addresses.len() as u64;
         }
         Ok(ports)
+    }
+
+    /// What the operator calls it.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
     }
 
     /// How many addresses there are: numbers run from 0 to one less.

@@ -1,7 +1,7 @@
 //! What all instances of one engine share: state tables, counters, and the packets to be emitted.
 
 use crate::bib::Tables;
-use crate::counters::{Counters, Direction};
+use crate::counters::{Count, Counters, Direction};
 use crate::emit::Emit;
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
@@ -9,6 +9,7 @@ use crate::ident::Idents;
 use crate::session::Endpoint4;
 use crate::stateful::fragments::Memo;
 use crate::syn_store::SynStore;
+use crate::tally::{Row, Tally};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::DropReason;
 
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     /// Codes of the errors that tell of a quota, for IPv6 and IPv4 packets.
     pub(crate) quota_codes: [u8; Direction::COUNT],
     pub(crate) counters: Counters,
+    pub(crate) tally: Tally,
     pub(crate) emit: Emit,
 }
 
@@ -35,18 +37,37 @@ impl Shared {
         self.suppressed.get(reason as usize).copied().unwrap_or(false)
     }
 
+    /// A packet's fate: it is not forwarded, and why. Whether it is answered is counted apart.
+    pub(crate) fn count_drop(&mut self, row: Row, direction: Direction, reason: DropReason, bytes: usize) {
+        self.counters.drops[direction as usize][reason as usize].add(bytes);
+        self.tally.dropped(row, reason, Count::one(bytes));
+    }
+
     /// A held packet's last fate: gone, and why.
-    pub(crate) fn held_was_dropped(&mut self, direction: Direction, reason: DropReason, bytes: usize) {
+    pub(crate) fn held_was_dropped(
+        &mut self,
+        row: Row,
+        direction: Direction,
+        reason: DropReason,
+        bytes: usize,
+    ) {
         self.counters.held -= 1;
         self.counters.dropped.add(bytes);
-        self.counters.drops[direction as usize][reason as usize].add(bytes);
+        self.count_drop(row, direction, reason, bytes);
+    }
+
+    /// Whose a packet to a pool's address is that no binding takes.
+    pub(crate) fn whose_at(&self, outside: Ipv4Addr) -> Row {
+        let place = self.tables.locate(outside);
+        place.map_or(self.tally.nobody(), |place| self.tally.of_pool(place.pool))
     }
 
     /// Forgets a SYN from `remote` that is held at `outside`, if there is one, without an error: it was answered.
     #[cold]
     pub(crate) fn let_held_syn_go(&mut self, outside: Endpoint4, remote: Endpoint4) {
         if let Some((_, bytes)) = self.syns.take(remote, |at| at == outside) {
-            self.held_was_dropped(Direction::FourToSix, DropReason::SynWasAnswered, bytes);
+            let row = self.tally.whose();
+            self.held_was_dropped(row, Direction::FourToSix, DropReason::SynWasAnswered, bytes);
         }
     }
 }

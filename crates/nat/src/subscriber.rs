@@ -4,6 +4,7 @@ use crate::index::Index;
 use crate::plan::Limits;
 use crate::pool4::Holdings;
 use crate::time::Instant;
+use alloc::boxed::Box;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use gatun_wire::DropReason;
@@ -32,7 +33,7 @@ pub struct Subscriber {
     /// Ports at this moment, by transport.
     pub ports: [u16; 3],
     instance: u8,
-    live: bool,
+    flags: u8,
     /// When a quota was told of last, in units of [`TOLD_EVERY_MS`], from 1 on.
     told: u32,
     /// When its next session would be due, had it opened them at its rate, ns.
@@ -49,6 +50,10 @@ impl Subscriber {
     pub fn key(&self) -> SubscriberKey {
         let prefix = u128::from(self.prefix[0]) << 64 | u128::from(self.prefix[1]);
         SubscriberKey { prefix, instance: self.instance }
+    }
+
+    fn is_live(&self) -> bool {
+        self.flags & LIVE != 0
     }
 
     /// Ports at this moment, all protocols together.
@@ -80,9 +85,44 @@ impl Subscriber {
     }
 }
 
+/// In use.
+const LIVE: u8 = 1;
+/// Has refusals.
+const REFUSED: u8 = 2;
+
+/// Sessions that a subscriber was refused, by the limit that it had reached; as long as it has state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromZeros)]
+#[repr(C)]
+pub struct Refusals {
+    /// `limits.sessions_per_subscriber`.
+    pub sessions: u32,
+    /// `limits.session_rate_per_subscriber`.
+    pub rate: u32,
+    /// `limits.ports_per_subscriber`, of all protocols or one.
+    pub ports: u32,
+    /// Its pool's blocks per subscriber.
+    pub blocks: u32,
+}
+
+impl Refusals {
+    /// The number that counts what is refused for this reason, where the reason is the subscriber's own limit.
+    fn of(&mut self, reason: DropReason) -> Option<&mut u32> {
+        match reason {
+            DropReason::SubscriberSessionQuota => Some(&mut self.sessions),
+            DropReason::SubscriberRate => Some(&mut self.rate),
+            DropReason::SubscriberPortQuota => Some(&mut self.ports),
+            DropReason::SubscriberBlockQuota => Some(&mut self.blocks),
+            _ => None,
+        }
+    }
+}
+
 /// The table of them. A subscriber's number stays the same as long as it has sessions or ports.
 pub struct Subscribers {
     records: HugeVec<Subscriber>,
+    /// By number; touched for those alone who were refused something.
+    refusals: HugeVec<Refusals>,
+    by_instance: Box<[u32; 256]>,
     index: Index,
     hasher: Hasher64,
     /// Records below this have been used at some time.
@@ -97,13 +137,22 @@ impl Subscribers {
     /// # Errors
     /// Where memory is short.
     pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
-        let records = HugeVec::new(max.min(NONE - 1) as usize)?;
-        Ok(Subscribers { records, index: Index::with_capacity(max)?, hasher, fresh: 0, free: NONE })
+        let n = max.min(NONE - 1) as usize;
+        Ok(Subscribers {
+            records: HugeVec::new(n)?,
+            refusals: HugeVec::new(n)?,
+            by_instance: Box::new([0; 256]),
+            index: Index::with_capacity(max)?,
+            hasher,
+            fresh: 0,
+            free: NONE,
+        })
     }
 
     /// Bytes that [`Subscribers::new`] takes.
     pub fn bytes(max: u32) -> u64 {
-        u64::from(max.min(NONE - 1)) * size_of::<Subscriber>() as u64 + Index::bytes(max)
+        let each = size_of::<Subscriber>() + size_of::<Refusals>();
+        u64::from(max.min(NONE - 1)) * each as u64 + Index::bytes(max)
     }
 
     /// Subscribers with a record.
@@ -118,7 +167,7 @@ impl Subscribers {
 
     /// The number of a subscriber, if it has a record.
     pub fn find(&self, key: SubscriberKey) -> Option<u32> {
-        let same = |id: u32| self.records.get(id as usize).is_some_and(|r| r.live && r.key() == key);
+        let same = |id: u32| self.records.get(id as usize).is_some_and(|r| r.is_live() && r.key() == key);
         self.index.find(self.hash(key), same)
     }
 
@@ -141,7 +190,7 @@ impl Subscribers {
             holdings: Holdings::NONE,
             ports: [0; 3],
             instance: key.instance,
-            live: true,
+            flags: LIVE,
             told: 0,
             due_ns: 0,
         };
@@ -149,25 +198,47 @@ impl Subscribers {
             Some(next) => self.free = next,
             None => self.fresh += 1,
         }
+        self.by_instance[usize::from(key.instance)] += 1;
         Ok(id)
     }
 
     /// A subscriber by its number.
     #[inline]
     pub fn get(&self, id: u32) -> Option<&Subscriber> {
-        self.records.get(id as usize).filter(|r| r.live)
+        self.records.get(id as usize).filter(|r| r.is_live())
     }
 
     /// A subscriber by its number.
     #[inline]
     pub fn get_mut(&mut self, id: u32) -> Option<&mut Subscriber> {
-        self.records.get_mut(id as usize).filter(|r| r.live)
+        self.records.get_mut(id as usize).filter(|r| r.is_live())
     }
 
     /// Numbers of subscribers lie below this: a walk over all of them looks at each with [`Subscribers::get`], some
     /// at a time.
     pub fn high(&self) -> u32 {
         self.fresh
+    }
+
+    /// Subscribers with a record, of one instance.
+    pub fn of_instance(&self, instance: u8) -> u32 {
+        self.by_instance[usize::from(instance)]
+    }
+
+    /// What a subscriber's limits have kept from it.
+    pub fn refusals(&self, id: u32) -> Refusals {
+        let refused = self.get(id).is_some_and(|s| s.flags & REFUSED != 0);
+        self.refusals.get(id as usize).filter(|_| refused).copied().unwrap_or_default()
+    }
+
+    /// Counts that a subscriber was refused something; `false` where the reason is no limit of its own.
+    #[cold]
+    pub(crate) fn refused(&mut self, id: u32, reason: DropReason) -> bool {
+        let Some(record) = self.records.get_mut(id as usize) else { return false };
+        let Some(count) = self.refusals.get_mut(id as usize).and_then(|r| r.of(reason)) else { return false };
+        *count = count.saturating_add(1);
+        record.flags |= REFUSED;
+        true
     }
 
     /// Asks for the index line of a subscriber, and gives its hash.
@@ -204,10 +275,14 @@ impl Subscribers {
         if record.sessions > 0 || record.ports != [0; 3] || record.holdings.blocks() != [0; 3] {
             return false;
         }
-        let hash = self.hash(record.key());
-        self.index.remove(hash, id);
+        let (key, refused) = (record.key(), record.flags & REFUSED != 0);
+        self.index.remove(self.hash(key), id);
+        self.by_instance[usize::from(key.instance)] -= 1;
+        if refused && let Some(refusals) = self.refusals.get_mut(id as usize) {
+            *refusals = Refusals::default();
+        }
         if let Some(record) = self.records.get_mut(id as usize) {
-            record.live = false;
+            record.flags = 0;
             record.sessions = self.free;
             self.free = id;
         }

@@ -144,14 +144,14 @@ fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
         }
         let answered = Packet::new(&mut buf, HEADROOM, len)
             .is_some_and(|mut packet| answer_syn(sh, now, &mut packet, outside));
+        let row = sh.whose_at(outside);
         if answered {
             sh.counters.held -= 1;
             sh.counters.replied.add(bytes);
             sh.counters.icmp_errors_sent += 1;
-            let drops = &mut sh.counters.drops[Direction::FourToSix as usize];
-            drops[DropReason::SynExpired as usize].add(bytes);
+            sh.count_drop(row, Direction::FourToSix, DropReason::SynExpired, bytes);
         } else {
-            sh.held_was_dropped(Direction::FourToSix, DropReason::SynExpired, bytes);
+            sh.held_was_dropped(row, Direction::FourToSix, DropReason::SynExpired, bytes);
         }
     }
 }

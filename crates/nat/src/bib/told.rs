@@ -69,6 +69,11 @@ fn crossing(high: &mut bool, used: u64, total: u64, percent: u64) -> Option<Even
 
 impl Tables {
     pub(super) fn tell_created(&mut self, record: &Session, new_binding: bool) {
+        if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
+            let t = record.transport() as usize;
+            lives.sessions[t].begun += u64::from(record.is_session());
+            lives.bindings[t].begun += u64::from(new_binding);
+        }
         if !record.is_session() {
             return;
         }
@@ -83,6 +88,11 @@ impl Tables {
     }
 
     pub(super) fn tell_deleted(&mut self, record: &Session, binding_too: bool) {
+        if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
+            let t = record.transport() as usize;
+            lives.sessions[t].ended += u64::from(record.is_session());
+            lives.bindings[t].ended += u64::from(binding_too);
+        }
         if !record.is_session() {
             return;
         }
@@ -115,10 +125,7 @@ impl Tables {
     #[cold]
     pub(super) fn refused(&mut self, reason: DropReason, id: u32, instance: u8, transport: Transport) {
         use DropReason::*;
-        let quota = matches!(
-            reason,
-            SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate
-        );
+        let quota = self.subscribers.refused(id, reason);
         let exhausted = matches!(reason, PoolEmpty | PortsExhausted | BlockNone | HoldDownAll);
         let kind = if quota { EventKind::QuotaHit } else { EventKind::PoolExhausted };
         if !(quota || exhausted) || !self.events.wants(kind) {

@@ -386,7 +386,8 @@ fn nothing_passes_whose_first_fragment_was_refused() {
     let mut told = Vec::new();
     table.take_ended(|e| told.push(e));
     let count = Count { packets: 1, bytes: parts[1].bytes.len() as u64 };
-    let expected = Ended { direction: Direction::SixToFour, reason: DropReason::FragmentOrphan, count };
+    let (direction, reason) = (Direction::SixToFour, DropReason::FragmentOrphan);
+    let expected = Ended { direction, instance: 0, reason, count };
     assert_eq!(told, [expected]);
 }
 
@@ -571,17 +572,11 @@ proptest! {
                 Action::Wait { ms } => now = now.plus_ms(ms),
                 Action::Expire { budget } => table.expire(now, budget),
             }
-            table.take_ended(|e| {
-                gone.packets += e.count.packets;
-                gone.bytes += e.count.bytes;
-            });
+            table.take_ended(|e| gone += e.count);
             prop_assert_eq!(taken.packets - gone.packets, table.held());
         }
         table.expire(now.plus_ms(LIFETIME_MS.into()), entries as usize);
-        table.take_ended(|e| {
-            gone.packets += e.count.packets;
-            gone.bytes += e.count.bytes;
-        });
+        table.take_ended(|e| gone += e.count);
         prop_assert_eq!(taken, gone);
         assert_empty(&table);
     }

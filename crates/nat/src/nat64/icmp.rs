@@ -11,6 +11,7 @@ use crate::stateful::icmp::{receiver, sender_port, turn};
 use crate::stateful::inbound::FromOutside;
 use crate::stateful::{Instances, Query, query};
 use crate::step::Step;
+use crate::tally::Tally;
 use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::{icmp_4to6, icmp_6to4};
 use gatun_wire::{DropReason, L4, Packet, To4, To6, Whole, proto};
@@ -77,6 +78,7 @@ pub(crate) fn four_to_six(
         sh.tables.binding_at(place, query.transport, query.src_port).ok_or(DropReason::IcmpErrorNoState)?;
     let p = sh.tables.get(primary);
     let nat = nats.nat64(p.instance).ok_or(DropReason::IcmpErrorNoState)?;
+    sh.tally.is_to(Tally::stateful(p.instance));
     let pool6 = prefix_towards(nat, sh, primary, (about.dst, query.dst_port))?;
     let prefix = nat.prefix(pool6);
     let remote6 = prefix.embed(about.dst);

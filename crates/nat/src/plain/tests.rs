@@ -298,6 +298,8 @@ fn compare(
     prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
     let counters = |nat: &Nat| std::format!("{:?} {:?}", nat.counters(), nat.occupancy());
     prop_assert_eq!(counters(short), counters(general));
+    prop_assert!(short.instance_stats().eq(general.instance_stats()));
+    prop_assert!(short.conserved_by_instance());
     Ok((verdict_a, a.bytes().to_vec()))
 }
 

@@ -4,19 +4,23 @@
 use super::filter::Refused;
 use super::inbound::{self, FromOutside};
 use super::{Instance, Instances, Inward, Outward, Query, hairpin};
-use crate::counters::{Counters, Direction};
+use crate::counters::{Count, Counters, Direction};
 use crate::emit::Emit;
 use crate::fragment::{Datagram, Fragment, Later, Released};
 use crate::nat44::{self, From4};
 use crate::nat64::{self, From6};
 use crate::shared::Shared;
 use crate::step::Step;
+use crate::tally::{Row, Tally};
 use crate::time::Instant;
 use gatun_wire::checksum::{add, pseudo};
 use gatun_wire::proto::{ICMP, ICMPV6, TCP, UDP};
 use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::{self, ZeroChecksum};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, To4, To6, Whole};
+
+/// What stands in an instance's place where only the pool is known, less the pool's number.
+const OF_POOLS: u16 = u16::MAX;
 
 /// How a first fragment was translated, and so its datagram's others. Instances by number.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +130,7 @@ pub(crate) fn from_outside(
 ) -> Result<Step, DropReason> {
     check_protocol(from.view.proto, !nats.nat44.is_empty())?;
     // Which instance it is for shows only at the first fragment; the pool tells datagrams apart.
-    let table = u16::MAX - from.place.pool as u16;
+    let table = OF_POOLS - from.place.pool as u16;
     let policy = nats.of_pool(&sh.tables, from.place.pool).next().ok_or(DropReason::NoBib)?;
     let fragment = match nats.get(policy.instance) {
         Some(Instance::Nat44(_)) => Fragment::of44(table, &from.view),
@@ -205,7 +209,10 @@ impl Desk<'_> {
     /// A fragment without transport header.
     fn later(&mut self, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
         match self.sh.fragments.later(self.now, &self.fragment, self.lifetime_ms, packet) {
-            Later::Known(memo) => follow(self.nats, packet, &memo),
+            Later::Known(memo) => {
+                self.follows(&memo);
+                follow(self.nats, packet, &memo)
+            }
             Later::Drop(reason) => Err(reason),
             Later::Held => {
                 self.sh.counters.held += 1;
@@ -219,34 +226,60 @@ impl Desk<'_> {
         }
     }
 
+    /// The packet at hand is whose its first fragment was.
+    fn follows(&mut self, memo: &Memo) {
+        if let Some(whose) = memo.whose() {
+            self.sh.tally.is(whose);
+        }
+    }
+
     fn refuse(&mut self) {
         self.sh.fragments.refuse(self.now, &self.fragment, self.lifetime_ms);
     }
 
     /// Sends what was held of a datagram, right behind the packet being processed.
     fn release(&mut self) {
-        let Shared { fragments, emit, counters, .. } = &mut *self.sh;
+        let Shared { fragments, emit, counters, tally, .. } = &mut *self.sh;
         let nats = self.nats;
+        let at_hand = tally.at_hand();
         fragments.release(self.now, &self.fragment, |mut released| {
             let bytes = released.packet.len();
             let direction = released.memo.direction();
             counters.held -= 1;
+            tally.is(released.memo.whose().unwrap_or(at_hand));
             match send_released(nats, emit, counters, &mut released) {
-                Ok(()) if matches!(released.memo, Memo::Pass) => counters.passed.add(bytes),
+                Ok(()) if matches!(released.memo, Memo::Pass) => {
+                    counters.passed.add(bytes);
+                    tally.passed(bytes);
+                }
                 Ok(()) => {
                     let hairpinned = matches!(released.memo, Memo::Turned { .. });
                     counters.add_translated(direction, bytes, hairpinned);
+                    tally.translated(bytes, hairpinned);
                 }
                 Err(reason) => {
                     counters.dropped.add(bytes);
                     counters.drops[direction as usize][reason as usize].add(bytes);
+                    tally.dropped(tally.whose(), reason, Count::one(bytes));
                 }
             }
         });
+        tally.is(at_hand);
     }
 }
 
 impl Memo {
+    /// Whose its packets are; of those that pass the memo does not tell.
+    fn whose(&self) -> Option<(Row, bool)> {
+        match self {
+            Memo::Out { instance, .. } | Memo::Turned { out: (instance, _), .. } => {
+                Some((Tally::stateful(*instance), false))
+            }
+            Memo::In { instance, .. } => Some((Tally::stateful(*instance), true)),
+            Memo::Pass => None,
+        }
+    }
+
     fn direction(&self) -> Direction {
         match self {
             Memo::Out { to: Outward::From6(_), .. } | Memo::Turned { out: (_, Outward::From6(_)), .. } => {
@@ -353,13 +386,15 @@ fn fill_checksum(packet: &mut Packet<'_>, datagram: Datagram) -> Result<(), Drop
 
 /// Counts the last fate of fragments that were held and then dropped.
 pub(crate) fn settle_ended(sh: &mut Shared) {
-    let Shared { fragments, counters, .. } = sh;
+    let Shared { fragments, counters, tally, .. } = sh;
     fragments.take_ended(|ended| {
-        let drops = &mut counters.drops[ended.direction as usize][ended.reason as usize];
-        for total in [&mut counters.dropped, drops] {
-            total.packets += ended.count.packets;
-            total.bytes += ended.count.bytes;
-        }
+        counters.drops[ended.direction as usize][ended.reason as usize] += ended.count;
+        counters.dropped += ended.count;
+        let row = match u8::try_from(ended.instance) {
+            Ok(instance) => Tally::stateful(instance),
+            Err(_) => tally.of_pool(usize::from(OF_POOLS - ended.instance)),
+        };
+        tally.dropped(row, ended.reason, ended.count);
         counters.held -= ended.count.packets;
     });
 }

@@ -6,6 +6,7 @@ use super::{Instances, Query};
 use crate::bib::Place;
 use crate::shared::Shared;
 use crate::step::Step;
+use crate::tally::Tally;
 use crate::time::Instant;
 use gatun_wire::{DropReason, Ipv4View, L4, Packet};
 
@@ -48,6 +49,9 @@ pub(crate) fn decide<'n>(
     query: &Query,
 ) -> Result<Admitted<'n>, Refused> {
     let knock = from.knock(query);
+    if let Some(primary) = knock.primary(sh) {
+        sh.tally.is_to(Tally::stateful(sh.tables.get(primary).instance));
+    }
     // A packet that ends here changes no state.
     if from.view.ttl <= 1 {
         return Err(knock.expired(sh).into());

@@ -127,6 +127,7 @@ impl Bed {
         let bytes = burst[0].bytes().to_vec();
         let outcome = Outcome { verdict: verdicts[0], bytes, emitted: self.emitted() };
         assert!(self.nat.counters().conserved(), "{:?}", self.nat.counters());
+        assert!(self.nat.conserved_by_instance(), "{:?}", self.nat.counters());
         if !matches!(outcome.verdict, Verdict::Drop(_) | Verdict::Held | Verdict::Pass) {
             check(&outcome.bytes);
         }
@@ -150,7 +151,7 @@ impl Bed {
             self.now = self.now.plus_ms(500.min(end.since_ms(self.now)));
             self.nat.expire(self.now, usize::MAX);
             sent.extend(self.emitted());
-            assert!(self.nat.counters().conserved());
+            assert!(self.nat.counters().conserved() && self.nat.conserved_by_instance());
         }
         for e in &sent {
             check(e);

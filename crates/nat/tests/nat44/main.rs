@@ -7,6 +7,7 @@ mod filtering;
 mod fragments;
 mod hairpin;
 mod icmp;
+mod instances;
 mod lifetimes;
 mod mapping;
 

@@ -155,7 +155,7 @@ pub(crate) fn run(way: Way, input: &[u8]) -> u64 {
     }
     nat.expire(now.plus_ms(1 << 40), 1 << 16);
     drain(&mut nat);
-    assert!(nat.counters().conserved(), "{:?}", nat.counters());
+    assert!(nat.counters().conserved() && nat.conserved_by_instance(), "{:?}", nat.counters());
     nat.counters().forwarded.packets
 }
 
@@ -190,7 +190,7 @@ fn burst(nat: &mut Nat, now: Instant, packets: &mut [(Vec<u8>, bool)], last: &mu
             Verdict::Drop(_) | Verdict::Held => {}
         }
     }
-    assert!(nat.counters().conserved(), "{:?}", nat.counters());
+    assert!(nat.counters().conserved() && nat.conserved_by_instance(), "{:?}", nat.counters());
 }
 
 fn drain(nat: &mut Nat) {

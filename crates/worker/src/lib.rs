@@ -107,6 +107,9 @@ impl Worker {
         Snapshot {
             backend_name: self.backend.name().to_owned(),
             engine: self.nat.counters().clone(),
+            instances: self.nat.instance_stats().collect(),
+            unattributed: self.nat.unattributed().clone(),
+            pools: self.nat.pool_stats().collect(),
             worker: WorkerStats { idle_waits: self.idle_waits, ..self.bursts.stats.clone() },
             backend: self.backend.stats(),
         }

@@ -2,6 +2,7 @@
 //! independently.
 
 use gatun_nat::Counters;
+use gatun_nat::report::{InstanceCounters, InstanceStats, PoolStats};
 use std::ops::AddAssign;
 
 /// A worker's own counters. Packets; a super-packet is one.
@@ -34,6 +35,12 @@ pub struct Snapshot {
     pub backend_name: String,
     /// The engine's counters.
     pub engine: Counters,
+    /// The same by instance, in the order of the plan, with their state.
+    pub instances: Vec<InstanceStats>,
+    /// Packets of no instance.
+    pub unattributed: InstanceCounters,
+    /// The pools, in the order of the plan.
+    pub pools: Vec<PoolStats>,
     /// The worker's.
     pub worker: WorkerStats,
     /// The backend's.
@@ -59,6 +66,9 @@ impl AddAssign<&Snapshot> for Snapshot {
             self.backend_name.clone_from(&other.backend_name);
         }
         add_counters(&mut self.engine, &other.engine);
+        add_each(&mut self.instances, &other.instances, InstanceStats::add);
+        add_each(&mut self.pools, &other.pools, PoolStats::add);
+        self.unattributed.add(&other.unattributed);
         self.backend += &other.backend;
         let (a, b) = (&mut self.worker, &other.worker);
         a.bursts += b.bursts;
@@ -73,19 +83,21 @@ impl AddAssign<&Snapshot> for Snapshot {
     }
 }
 
+/// Adds one list to another of the same things; a sum begins without any.
+fn add_each<T: Clone>(sum: &mut Vec<T>, other: &[T], add: impl Fn(&mut T, &T)) {
+    sum.iter_mut().zip(other).for_each(|(a, b)| add(a, b));
+    sum.extend_from_slice(other.get(sum.len()..).unwrap_or_default());
+}
+
 fn add_counters(a: &mut Counters, b: &Counters) {
-    let add = |x: &mut gatun_nat::counters::Count, y: &gatun_nat::counters::Count| {
-        x.packets += y.packets;
-        x.bytes += y.bytes;
-    };
-    add(&mut a.rx, &b.rx);
-    add(&mut a.forwarded, &b.forwarded);
-    add(&mut a.passed, &b.passed);
-    add(&mut a.replied, &b.replied);
-    add(&mut a.dropped, &b.dropped);
-    add(&mut a.hairpinned, &b.hairpinned);
-    a.translated.iter_mut().zip(&b.translated).for_each(|(x, y)| add(x, y));
-    a.drops.iter_mut().flatten().zip(b.drops.iter().flatten()).for_each(|(x, y)| add(x, y));
+    a.rx += b.rx;
+    a.forwarded += b.forwarded;
+    a.passed += b.passed;
+    a.replied += b.replied;
+    a.dropped += b.dropped;
+    a.hairpinned += b.hairpinned;
+    a.translated.iter_mut().zip(b.translated).for_each(|(x, y)| *x += y);
+    a.drops.iter_mut().flatten().zip(b.drops.iter().flatten()).for_each(|(x, y)| *x += *y);
     a.held += b.held;
     a.echo_replies += b.echo_replies;
     a.icmp_errors_sent += b.icmp_errors_sent;

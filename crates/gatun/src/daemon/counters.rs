@@ -1,5 +1,6 @@
 //! All counters as a table for people: on SIGUSR1, and at the end.
 
+use super::by_instance;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use gatun_io::{RxError, TxError};
@@ -31,6 +32,7 @@ pub(super) fn render(title: &str, snapshot: &Snapshot) -> String {
     if drops.row_count() > 0 {
         text += &format!("\nwhy packets were not forwarded\n{drops}\n");
     }
+    text += &by_instance::render(snapshot);
     text += match snapshot.conserved() {
         true => "\nevery packet received is accounted for\n",
         false => "\nTHE COUNTERS DO NOT ADD UP: this is a defect, please report it with the tables above\n",
@@ -98,7 +100,8 @@ fn drops(snapshot: &Snapshot) -> Table {
     table
 }
 
-fn table<const N: usize>(header: [&str; N]) -> Table {
+/// An empty table; numbers stand on the right.
+pub(super) fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     if table.width().is_none() {
@@ -106,10 +109,8 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     }
     table.set_header(header);
     for (index, name) in header.iter().enumerate() {
-        if let Some(column) = table
-            .column_mut(index)
-            .filter(|_| matches!(*name, "packets" | "bytes" | "6to4" | "4to6" | "4to4"))
-        {
+        let is_text = matches!(*name, "" | "reason" | "what it means" | "instance" | "pool");
+        if let Some(column) = table.column_mut(index).filter(|_| !is_text) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -117,7 +118,7 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
 }
 
 /// A number with its thousands set apart.
-fn group(n: u64) -> String {
+pub(super) fn group(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

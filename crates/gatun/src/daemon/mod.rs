@@ -5,6 +5,7 @@
 //!     -> one thread a worker -> signals and links, until the end
 //! ```
 
+mod by_instance;
 mod counters;
 mod event_log;
 mod links;

@@ -1,0 +1,124 @@
+//! What each instance and each pool has done and has, as tables for people.
+
+use super::counters::{group, table};
+use comfy_table::Table;
+use gatun_nat::report::{InstanceCounters, InstanceKind, InstanceStats, Lived, PoolStats};
+use gatun_wire::DropReason;
+use gatun_worker::Snapshot;
+
+/// The tables, each behind its title; nothing where there is nothing to tell apart.
+pub(super) fn render(snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    let mut add = |title: &str, table: Table| {
+        if table.row_count() > 0 {
+            text += &format!("\n{title}\n{table}\n");
+        }
+    };
+    add("by instance", instances(snapshot));
+    if snapshot.instances.len() > 1 {
+        add("why packets were not forwarded, by instance", drops(snapshot));
+    }
+    add("by pool", pools(snapshot));
+    text
+}
+
+fn name(stats: &InstanceStats) -> String {
+    format!("{} {}", stats.kind.name(), stats.name)
+}
+
+fn instances(snapshot: &Snapshot) -> Table {
+    let mut table = table([
+        "instance",
+        "outbound",
+        "bytes",
+        "inbound",
+        "bytes",
+        "not forwarded",
+        "sessions",
+        "of all",
+        "bindings",
+        "subscribers",
+    ]);
+    for stats in &snapshot.instances {
+        let mut row = packets(&name(stats), &stats.counters);
+        if stats.kind != InstanceKind::Siit {
+            let now = |lived: &[Lived; 3]| group(lived.iter().map(Lived::now).sum());
+            let begun = stats.lives.sessions.iter().map(|lived| lived.begun).sum();
+            row.extend([now(&stats.lives.sessions), group(begun), now(&stats.lives.bindings)]);
+            row.push(group(stats.subscribers.into()));
+        }
+        table.add_row(row);
+    }
+    if snapshot.unattributed != InstanceCounters::default() {
+        table.add_row(packets("(of none)", &snapshot.unattributed));
+    }
+    table
+}
+
+fn packets(name: &str, counters: &InstanceCounters) -> Vec<String> {
+    let InstanceCounters { outbound, inbound, .. } = counters;
+    let numbers =
+        [outbound.packets, outbound.bytes, inbound.packets, inbound.bytes, counters.dropped().packets];
+    let mut row = vec![name.to_owned()];
+    row.extend(numbers.map(group));
+    row
+}
+
+fn drops(snapshot: &Snapshot) -> Table {
+    let mut table = table(["instance", "reason", "packets"]);
+    let named = snapshot.instances.iter().map(|stats| (name(stats), &stats.counters));
+    for (name, counters) in named.chain([("(of none)".to_owned(), &snapshot.unattributed)]) {
+        for (reason, count) in DropReason::ALL.iter().zip(&counters.drops).filter(|(_, c)| c.packets > 0) {
+            table.add_row([&name, reason.name(), &group(count.packets)]);
+        }
+    }
+    table
+}
+
+fn pools(snapshot: &Snapshot) -> Table {
+    let mut table =
+        table(["pool", "addresses", "TCP ports", "UDP ports", "ICMP", "blocks", "subscribers", "refused"]);
+    for PoolStats { name, addresses, ports, blocks, subscribers, counters, .. } in &snapshot.pools {
+        let of = |used: u64, total: u64| format!("{} of {}", group(used), group(total));
+        let [tcp, udp, icmp] = ports.map(|usage| of(usage.used, usage.total));
+        let blocks = blocks.map_or(String::new(), |blocks| of(blocks.owned, blocks.total));
+        let (addresses, subscribers) = (group((*addresses).into()), group((*subscribers).into()));
+        let refused = group(counters.refused);
+        table.add_row([&**name, &addresses, &tcp, &udp, &icmp, &blocks, &subscribers, &refused]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_nat::report::Lives;
+
+    fn instance(kind: InstanceKind, name: &str) -> InstanceStats {
+        let (counters, lives) = (InstanceCounters::default(), Lives::default());
+        InstanceStats { kind, name: name.into(), counters, lives, subscribers: 0 }
+    }
+
+    #[test]
+    fn instances_and_their_drops_are_told_apart() {
+        let mut home = instance(InstanceKind::Nat64, "home");
+        home.counters.outbound.packets = 12_345;
+        home.counters.drops[DropReason::NoBib as usize].packets = 6;
+        home.lives.sessions[1] = Lived { begun: 1_500, ended: 800 };
+        let mut snapshot = Snapshot { instances: vec![home], ..Snapshot::default() };
+        let text = render(&snapshot);
+        for wanted in ["nat64 home", "12 345", " 700 ", "1 500"] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+        assert!(
+            !text.contains("no_bib") && !text.contains("(of none)") && !text.contains("by pool"),
+            "{text}"
+        );
+        snapshot.instances.push(instance(InstanceKind::Siit, "servers"));
+        snapshot.unattributed.drops[DropReason::NotInPool as usize].packets = 7;
+        let text = render(&snapshot);
+        for wanted in ["siit servers", "(of none)", "no_bib", "not_in_pool"] {
+            assert!(text.contains(wanted), "{wanted} in {text}");
+        }
+    }
+}

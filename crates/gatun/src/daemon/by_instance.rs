@@ -14,11 +14,12 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
             text += &format!("\n{title}\n{table}\n");
         }
     };
-    add("by instance", instances(snapshot));
+    add("packets by instance", traffic(snapshot));
+    add("state by instance", state(snapshot));
     if snapshot.instances.len() > 1 {
         add("why packets were not forwarded, by instance", drops(snapshot));
     }
-    add("by pool", pools(snapshot));
+    add("pools", pools(snapshot));
     text
 }
 
@@ -26,31 +27,24 @@ fn name(stats: &InstanceStats) -> String {
     format!("{} {}", stats.kind.name(), stats.name)
 }
 
-fn instances(snapshot: &Snapshot) -> Table {
-    let mut table = table([
-        "instance",
-        "outbound",
-        "bytes",
-        "inbound",
-        "bytes",
-        "not forwarded",
-        "sessions",
-        "of all",
-        "bindings",
-        "subscribers",
-    ]);
+fn traffic(snapshot: &Snapshot) -> Table {
+    let mut table = table(["instance", "outbound", "bytes", "inbound", "bytes", "not forwarded"]);
     for stats in &snapshot.instances {
-        let mut row = packets(&name(stats), &stats.counters);
-        if stats.kind != InstanceKind::Siit {
-            let now = |lived: &[Lived; 3]| group(lived.iter().map(Lived::now).sum());
-            let begun = stats.lives.sessions.iter().map(|lived| lived.begun).sum();
-            row.extend([now(&stats.lives.sessions), group(begun), now(&stats.lives.bindings)]);
-            row.push(group(stats.subscribers.into()));
-        }
-        table.add_row(row);
+        table.add_row(packets(&name(stats), &stats.counters));
     }
     if snapshot.unattributed != InstanceCounters::default() {
         table.add_row(packets("(of none)", &snapshot.unattributed));
+    }
+    table
+}
+
+fn state(snapshot: &Snapshot) -> Table {
+    let mut table = table(["instance", "sessions", "of all there were", "bindings", "subscribers"]);
+    for stats in snapshot.instances.iter().filter(|stats| stats.kind != InstanceKind::Siit) {
+        let now = |lived: &[Lived; 3]| group(lived.iter().map(Lived::now).sum());
+        let begun = group(stats.lives.sessions.iter().map(|lived| lived.begun).sum());
+        let (sessions, bindings) = (now(&stats.lives.sessions), now(&stats.lives.bindings));
+        table.add_row([name(stats), sessions, begun, bindings, group(stats.subscribers.into())]);
     }
     table
 }
@@ -111,7 +105,7 @@ mod tests {
             assert!(text.contains(wanted), "{wanted} in {text}");
         }
         assert!(
-            !text.contains("no_bib") && !text.contains("(of none)") && !text.contains("by pool"),
+            !text.contains("no_bib") && !text.contains("(of none)") && !text.contains("addresses"),
             "{text}"
         );
         snapshot.instances.push(instance(InstanceKind::Siit, "servers"));

@@ -13,6 +13,8 @@
 //! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
 //! agree; a port is allocated iff a ring exists for it.
 
+mod draws;
+mod free;
 mod open;
 mod told;
 
@@ -31,6 +33,8 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
+use draws::Draws;
+use free::FreeRecords;
 use gatun_mem::HugeVec;
 use gatun_mem::hash::Hasher64;
 use gatun_wire::DropReason;
@@ -52,17 +56,23 @@ pub(crate) struct Opening {
     pub(crate) inside: Inside,
     pub(crate) remote: Endpoint4,
     pub(crate) subscriber: SubscriberKey,
+    pub(crate) hashes: Hashes,
     /// An outside address and port to be used if they are free: those that a held SYN was sent to.
     pub(crate) wanted: Option<Endpoint4>,
+}
+
+/// By which an opening finds its places in the tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hashes {
+    pub(crate) session: u64,
+    pub(crate) binding: u64,
+    pub(crate) subscriber: u64,
 }
 
 /// All bindings and sessions of one engine.
 pub(crate) struct Tables {
     records: HugeVec<Session>,
-    /// Head of the free records, linked by `next`.
-    free: RecordId,
-    /// Records `1..high` have been used at least once.
-    high: RecordId,
+    free: FreeRecords,
     sessions: Index,
     bindings: Index,
     /// One entry for each binding and remote address; only where an instance filters by address.
@@ -73,6 +83,7 @@ pub(crate) struct Tables {
     pub(crate) subscribers: Subscribers,
     hasher: Hasher64,
     rng: Rng,
+    draws: Draws,
     limits: Limits,
     pub(crate) events: Events,
     gauges: Gauges,
@@ -109,7 +120,7 @@ impl Tables {
     pub(crate) fn new(
         plan: &Plan,
         hasher: Hasher64,
-        rng: Rng,
+        mut rng: Rng,
         filters_by_address: bool,
     ) -> Result<Self, BuildError> {
         let stateful = plan.is_stateful();
@@ -125,8 +136,7 @@ impl Tables {
         };
         Ok(Tables {
             records: HugeVec::new(records_max as usize + 1)?,
-            free: NONE,
-            high: 1,
+            free: FreeRecords::new(),
             sessions: Index::with_capacity(records_max)?,
             bindings: Index::with_capacity(records_max)?,
             peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
@@ -135,6 +145,7 @@ impl Tables {
             pool_of_instance: plan.pools_of_instances().collect(),
             subscribers: Subscribers::new(subscribers_max, hasher)?,
             hasher,
+            draws: Draws::new(&mut rng),
             rng,
             limits: plan.limits,
             events: Events::new(&plan.events),
@@ -186,7 +197,7 @@ impl Tables {
 
     /// Records `1..` this number may be in use: what a sweep has to look at.
     pub(crate) fn high(&self) -> RecordId {
-        self.high
+        self.free.high()
     }
 
     #[inline]
@@ -214,21 +225,27 @@ impl Tables {
         id
     }
 
-    /// Asks for the index lines that a new session of `inside` will touch; gives the subscriber's hash.
+    /// The hashes of a session of `inside` that may be opened; `session` is its own.
     #[inline]
-    pub(crate) fn prefetch_opening(&self, inside: &Inside, subscriber: SubscriberKey) -> u64 {
-        self.bindings.prefetch(key::binding(&self.hasher, inside));
-        self.subscribers.prefetch_index(subscriber)
+    pub(crate) fn opening_hashes(&self, inside: &Inside, subscriber: SubscriberKey, session: u64) -> Hashes {
+        let binding = key::binding(&self.hasher, inside);
+        Hashes { session, binding, subscriber: self.subscribers.hash(subscriber) }
     }
 
-    /// Asks for the ports of the subscriber that most likely has this hash.
+    /// Asks for the index lines that such a session will touch.
     #[inline]
-    pub(crate) fn prefetch_ports(&self, subscriber: u64, inside: &Inside) {
-        let id = self.subscribers.candidate(subscriber);
-        if let Some(s) = id.and_then(|id| self.subscribers.get(id))
+    pub(crate) fn prefetch_opening(&self, hashes: &Hashes) {
+        self.bindings.prefetch(hashes.binding);
+        self.subscribers.prefetch_index(hashes.subscriber);
+    }
+
+    /// Asks for the port that it will most likely get, as a subscriber that is known already.
+    #[inline]
+    pub(crate) fn prefetch_port(&self, subscriber: Option<u32>, hashes: &Hashes, inside: &Inside) {
+        if let Some(s) = subscriber.and_then(|id| self.subscribers.get(id))
             && let Some(pool) = self.pools.get(self.pool_of(inside.instance))
         {
-            pool.prefetch_port(inside.transport, &s.holdings);
+            pool.prefetch_port(inside.transport, &s.holdings, inside.port, self.draws.of(hashes.binding));
         }
     }
 
@@ -259,7 +276,12 @@ impl Tables {
 
     /// The primary record of the binding of `inside`.
     pub(crate) fn binding_of(&self, inside: &Inside) -> Option<RecordId> {
-        let hash = key::binding(&self.hasher, inside);
+        self.binding_by(key::binding(&self.hasher, inside), inside)
+    }
+
+    /// As above, where its hash is known.
+    #[inline]
+    fn binding_by(&self, hash: u64, inside: &Inside) -> Option<RecordId> {
         self.bindings.find(hash, |id| !self.get(id).is_free() && self.get(id).is_inside(inside))
     }
 
@@ -349,39 +371,30 @@ impl Tables {
 
     /// Whether another record fits.
     fn room(&self) -> Result<(), DropReason> {
-        if self.free == NONE && self.high as usize >= self.records.len() {
-            return Err(DropReason::SessionTableFull);
-        }
-        Ok(())
-    }
-
-    fn take_free(&mut self) -> Result<RecordId, DropReason> {
-        self.room()?;
-        let id = if self.free != NONE {
-            let id = self.free;
-            self.free = self.get(id).next;
-            id
-        } else {
-            self.high += 1;
-            self.high - 1
-        };
-        Ok(id)
+        if self.free.is_some(&self.records) { Ok(()) } else { Err(DropReason::SessionTableFull) }
     }
 
     /// Puts a record into a ring and all tables. Where `primary` is none, the record is a new binding
     /// whose port is allocated already. On `Err` the port of a new binding has been released.
-    fn insert(&mut self, record: Session, primary: Option<RecordId>) -> Result<RecordId, DropReason> {
-        let id = self.take_free()?;
-        *self.get_mut(id) = record;
+    fn insert(
+        &mut self,
+        record: &Session,
+        primary: Option<RecordId>,
+        hashes: Hashes,
+    ) -> Result<RecordId, DropReason> {
+        let id = self.free.take(&self.records).ok_or(DropReason::SessionTableFull)?;
+        let slot = self.get_mut(id);
+        *slot = *record;
+        (slot.next, slot.prev) = (id, id);
         if let Some(s) = self.subscribers.get_mut(record.subscriber) {
             s.sessions += 1;
         }
         match primary {
-            None => self.link_alone(id),
+            None => self.point_outside(record, id),
             Some(primary) => self.link_into_ring(id, primary),
         }
-        self.tell_created(&record, primary.is_none());
-        let entered = self.enter(id, &record, primary.is_none());
+        self.tell_created(record, primary.is_none());
+        let entered = self.enter(id, record, primary.is_none(), hashes);
         if entered.is_err() {
             self.unlink(id, primary.is_some());
         }
@@ -389,31 +402,36 @@ impl Tables {
     }
 
     /// Enters a linked record into the indexes.
-    fn enter(&mut self, id: RecordId, record: &Session, new_binding: bool) -> Result<(), DropReason> {
-        let inside = record.inside();
+    fn enter(
+        &mut self,
+        id: RecordId,
+        record: &Session,
+        new_binding: bool,
+        hashes: Hashes,
+    ) -> Result<(), DropReason> {
         if record.is_session() {
-            let hash = self.session_hash(&inside, record.remote());
-            self.sessions.insert(hash, id).map_err(|_| DropReason::SessionTableFull)?;
-            if self.peers.is_some()
-                && self.find_peer(&inside, record.remote().0).is_none()
-                && let Some(peers) = &mut self.peers
-            {
-                let hash = key::peer(&self.hasher, &inside, record.remote().0);
-                peers.insert(hash, id).map_err(|_| DropReason::SessionTableFull)?;
-            }
+            self.sessions.insert(hashes.session, id).map_err(|_| DropReason::SessionTableFull)?;
+            self.enter_peer(id, record)?;
         }
         if new_binding {
-            let hash = key::binding(&self.hasher, &inside);
-            self.bindings.insert(hash, id).map_err(|_| DropReason::BibTableFull)?;
+            self.bindings.insert(hashes.binding, id).map_err(|_| DropReason::BibTableFull)?;
         }
         Ok(())
     }
 
-    fn link_alone(&mut self, id: RecordId) {
-        let record = self.get_mut(id);
-        record.next = id;
-        record.prev = id;
-        self.point_outside(id, id);
+    /// Enters a session that is its binding's first one with its remote address.
+    fn enter_peer(&mut self, id: RecordId, record: &Session) -> Result<(), DropReason> {
+        if self.peers.is_none() {
+            return Ok(());
+        }
+        let (inside, remote) = (record.inside(), record.remote().0);
+        if self.find_peer(&inside, remote).is_none()
+            && let Some(peers) = &mut self.peers
+        {
+            let hash = key::peer(&self.hasher, &inside, remote);
+            peers.insert(hash, id).map_err(|_| DropReason::SessionTableFull)?;
+        }
+        Ok(())
     }
 
     /// Links `id` before the last session with the same remote address, if there is one, else behind the
@@ -437,18 +455,18 @@ impl Tables {
     }
 
     /// Lets the pool's outside table point to `to` where `of` says.
-    fn point_outside(&mut self, of: RecordId, to: RecordId) {
-        let s = *self.get(of);
-        let pool = self.pool_of(s.instance);
+    fn point_outside(&mut self, of: &Session, to: RecordId) {
+        let pool = self.pool_of(of.instance);
         if let Some(pool) = self.pools.get_mut(pool) {
-            pool.set_binding(s.transport(), s.address_ix, s.outside_port, to);
+            pool.set_binding(of.transport(), of.address_ix, of.outside_port, to);
         }
     }
 
     fn make_primary(&mut self, old: RecordId, new: RecordId) {
         let hash = key::binding(&self.hasher, &self.get(old).inside());
         self.bindings.replace(hash, old, new);
-        self.point_outside(new, new);
+        let record = *self.get(new);
+        self.point_outside(&record, new);
     }
 
     /// Ends a session; its binding goes with the last one (RFC 6146 3.5.1), its port with the binding.
@@ -480,17 +498,13 @@ impl Tables {
             s.sessions -= 1;
             self.subscribers.release_if_idle(record.subscriber);
         }
-        let next = self.free;
-        let slot = self.get_mut(id);
-        *slot = <Session as zerocopy::FromZeros>::new_zeroed();
-        slot.next = next;
-        self.free = id;
+        self.free.put(&mut self.records, id);
     }
 
     fn end_binding(&mut self, id: RecordId, record: &Session, counted: bool) {
         let hash = key::binding(&self.hasher, &record.inside());
         self.bindings.remove(hash, id);
-        self.point_outside(id, NONE);
+        self.point_outside(record, NONE);
         let pool = self.pool_of(record.instance);
         let mut subscriber = self.subscribers.get_mut(record.subscriber);
         let mut ended = None;

@@ -13,7 +13,7 @@ use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
-use crate::look_ahead::{self, Hint};
+use crate::look_ahead::{self, Hint, OpeningHint};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
 use crate::plain::Opened;
@@ -49,6 +49,7 @@ pub struct Nat {
     sweep: Sweep,
     clock: Steady,
     hints: Box<[Hint; BURST]>,
+    openings: Box<[Option<OpeningHint>; BURST]>,
 }
 
 /// All of an engine but what one burst needs.
@@ -155,6 +156,7 @@ impl Nat {
             sweep: Sweep::default(),
             clock: Steady::default(),
             hints: Box::new([Hint::None; BURST]),
+            openings: Box::new([None; BURST]),
         })
     }
 
@@ -164,14 +166,14 @@ impl Nat {
     pub fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize {
         let n = burst.len().min(verdicts.len()).min(BURST);
         let now = self.clock.at(now);
-        let Nat { core, hints, .. } = self;
+        let Nat { core, hints, openings, .. } = self;
         let (Some(burst), Some(hints)) = (burst.get_mut(..n), hints.get_mut(..n)) else { return 0 };
         core.shared.tables.now = now;
         look_ahead::lines(core, burst, hints);
         if look_ahead::records(&core.shared.tables, hints) {
-            look_ahead::openings(core, burst, hints);
+            look_ahead::openings(core, burst, hints, &mut openings[..]);
         }
-        core.translate(now, burst, hints, verdicts)
+        core.translate(now, burst, hints, &openings[..], verdicts)
     }
 
     /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
@@ -233,6 +235,7 @@ impl Core {
         now: Instant,
         burst: &mut [Packet<'_>],
         hints: &[Hint],
+        openings: &[Option<OpeningHint>],
         verdicts: &mut [Verdict],
     ) -> usize {
         let mut rx = Count::default();
@@ -263,8 +266,9 @@ impl Core {
                     Verdict::Forward
                 }
                 None => {
-                    self.shared.emit.after = rx.packets as usize;
-                    self.not_at_once(now, packet, hint, bytes)
+                    let number = rx.packets as usize;
+                    self.shared.emit.after = number;
+                    self.not_at_once(now, packet, hint, openings.get(number), bytes)
                 }
             };
             rx.add(bytes);
@@ -276,13 +280,20 @@ impl Core {
 
     /// A packet of no live session: it opens one, or goes the general way.
     #[inline(never)]
-    fn not_at_once(&mut self, now: Instant, packet: &mut Packet<'_>, hint: &Hint, bytes: usize) -> Verdict {
-        let (direction, instance, opened) = match hint {
-            Hint::Session(hint) if hint.record == NONE => {
-                (Direction::SixToFour, hint.owner.instance, self.plain_opening(now, packet, hint))
+    fn not_at_once(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        hint: &Hint,
+        opening: Option<&Option<OpeningHint>>,
+        bytes: usize,
+    ) -> Verdict {
+        let (direction, instance, opened) = match (hint, opening) {
+            (Hint::Session(hint), Some(Some(opening))) if hint.record == NONE => {
+                (Direction::SixToFour, hint.owner.instance, self.plain_opening(now, packet, hint, opening))
             }
-            Hint::Session44(hint) if hint.record == NONE => {
-                (Direction::FourToFour, hint.owner.instance, self.plain_opening44(now, packet, hint))
+            (Hint::Session44(hint), Some(Some(opening))) if hint.record == NONE => {
+                (Direction::FourToFour, hint.owner.instance, self.plain_opening44(now, packet, hint, opening))
             }
             _ => return self.general(now, packet, bytes),
         };

@@ -2,14 +2,15 @@
 //! misses of a burst overlap. It looks at fixed places of plain TCP and UDP packets only. What it finds out
 //! about state is a hint; whose an address is does not change within a burst.
 
-use crate::bib::{Place, Tables};
-use crate::engine::{BURST, Core};
+use crate::bib::{Hashes, Place, Tables};
+use crate::engine::Core;
 use crate::nat44::{self, Nat44};
 use crate::plan::Transport;
 use crate::pool6::Owner;
 use crate::session::{Endpoint4, Flow, Inside, NONE, RecordId};
 use crate::siit::{General, Looks, SiitState};
 use crate::stateful::Instances;
+use crate::subscriber::SubscriberKey;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6};
@@ -94,25 +95,44 @@ pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) -> bool {
     opens
 }
 
+/// What a packet that may open a session asks the tables for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpeningHint {
+    pub(crate) inside: Inside,
+    pub(crate) subscriber: SubscriberKey,
+    pub(crate) hashes: Hashes,
+    /// The record that is most likely its subscriber's.
+    known: Option<u32>,
+}
+
 /// A pass for bursts in which packets may open sessions: asks for what the tables touch then, as far as it
-/// is known, in steps of which each needs what the one before has asked for.
+/// is known, in steps of which each needs what the one before has asked for. Fills `openings` in for the
+/// packets that may.
 #[inline(never)]
-pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint]) {
+pub(crate) fn openings(
+    core: &Core,
+    burst: &[Packet<'_>],
+    hints: &[Hint],
+    openings: &mut [Option<OpeningHint>],
+) {
     let tables = &core.shared.tables;
-    let mut opening = [None; BURST];
-    for ((slot, hint), packet) in opening.iter_mut().zip(hints).zip(burst) {
+    for ((slot, hint), packet) in openings.iter_mut().zip(hints).zip(burst) {
+        *slot = None;
         let (Hint::Session(hint) | Hint::Session44(hint)) = hint else { continue };
         let Some(inside) = hint.inside(packet.bytes()).filter(|_| hint.record == NONE) else { continue };
         let instances = Instances { nat64: &core.nat64, nat44: &core.nat44 };
         let Some(instance) = instances.get(inside.instance) else { continue };
         let subscriber = instance.policy().subscriber(inside.addr);
-        *slot = Some((tables.prefetch_opening(&inside, subscriber), inside));
+        let hashes = tables.opening_hashes(&inside, subscriber, hint.hash);
+        tables.prefetch_opening(&hashes);
+        *slot = Some(OpeningHint { inside, subscriber, hashes, known: None });
     }
-    for (hash, _) in opening.iter().flatten() {
-        tables.subscribers.prefetch_candidate(*hash);
+    let openings = openings.get_mut(..burst.len()).unwrap_or_default();
+    for opening in openings.iter_mut().flatten() {
+        opening.known = tables.subscribers.prefetch_candidate(opening.hashes.subscriber);
     }
-    for (hash, inside) in opening.iter().flatten() {
-        tables.prefetch_ports(*hash, inside);
+    for opening in openings.iter().flatten() {
+        tables.prefetch_port(opening.known, &opening.hashes, &opening.inside);
     }
 }
 
@@ -134,11 +154,15 @@ impl SessionHint {
     /// The inside transport address of the packet that this was found out of.
     #[inline]
     pub(crate) fn inside(&self, packet: &[u8]) -> Option<Inside> {
+        // As numbers: bytes of either origin would be put together one by one.
         let addr = match packet.first()? >> 4 {
-            6 => Ipv6Addr::from(*packet.get(ipv6::ADDRESSES..)?.first_chunk::<16>()?),
-            _ => Ipv4Addr::from(*packet.get(ipv4::ADDRESSES..)?.first_chunk::<4>()?).to_ipv6_mapped(),
+            6 => u128::from_be_bytes(*packet.get(ipv6::ADDRESSES..)?.first_chunk::<16>()?),
+            _ => {
+                0xffff << 32 | u128::from(u32::from_be_bytes(*packet.get(ipv4::ADDRESSES..)?.first_chunk()?))
+            }
         };
         let port = self.flow.inside_port();
+        let addr = Ipv6Addr::from(addr);
         Some(Inside { addr, port, transport: self.transport, instance: self.owner.instance })
     }
 }

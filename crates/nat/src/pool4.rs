@@ -169,6 +169,8 @@ pub struct PortRequest {
     pub subscriber: u32,
     /// The subscriber's prefix, by which a formula knows it.
     pub prefix: u128,
+    /// A random number: which port is tried first.
+    pub draw: u32,
 }
 
 /// A port that was given.
@@ -458,9 +460,16 @@ impl Pool4State {
 
     /// Asks for the line that a subscriber's next port will most likely come from.
     #[inline]
-    pub fn prefetch_port(&self, transport: Transport, holdings: &Holdings) {
-        if let Ports::Blocks(blocks) = &self.ports {
-            blocks.prefetch(transport, holdings);
+    pub fn prefetch_port(&self, transport: Transport, holdings: &Holdings, inside_port: u16, draw: u32) {
+        match &self.ports {
+            Ports::Blocks(blocks) => blocks.prefetch(transport, holdings),
+            Ports::Single(single) => {
+                if let Some(ix) = holdings.paired() {
+                    let port = single.first_choice(transport, inside_port, draw);
+                    single.prefetch(transport, ix, port);
+                    self.prefetch_binding(transport, ix, port);
+                }
+            }
         }
     }
 

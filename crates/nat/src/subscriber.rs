@@ -167,8 +167,13 @@ impl Subscribers {
 
     /// The number of a subscriber, if it has a record.
     pub fn find(&self, key: SubscriberKey) -> Option<u32> {
+        self.find_by(self.hash(key), key)
+    }
+
+    #[inline]
+    fn find_by(&self, hash: u64, key: SubscriberKey) -> Option<u32> {
         let same = |id: u32| self.records.get(id as usize).is_some_and(|r| r.is_live() && r.key() == key);
-        self.index.find(self.hash(key), same)
+        self.index.find(hash, same)
     }
 
     /// The number of a subscriber; a new one has no sessions, no ports, and no address yet.
@@ -176,10 +181,20 @@ impl Subscribers {
     /// # Errors
     /// [`DropReason::SubscriberTableFull`].
     pub fn find_or_insert(&mut self, key: SubscriberKey) -> Result<u32, DropReason> {
-        if let Some(id) = self.find(key) {
-            return Ok(id);
+        self.find_or_insert_by(self.hash(key), key)
+    }
+
+    /// As above, where its hash is known.
+    #[inline]
+    pub(crate) fn find_or_insert_by(&mut self, hash: u64, key: SubscriberKey) -> Result<u32, DropReason> {
+        match self.find_by(hash, key) {
+            Some(id) => Ok(id),
+            None => self.insert(hash, key),
         }
-        let hash = self.hash(key);
+    }
+
+    #[inline(never)]
+    fn insert(&mut self, hash: u64, key: SubscriberKey) -> Result<u32, DropReason> {
         let recycled = self.records.get(self.free as usize).map(|r| r.sessions);
         let id = if recycled.is_some() { self.free } else { self.fresh };
         let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;
@@ -241,26 +256,16 @@ impl Subscribers {
         true
     }
 
-    /// Asks for the index line of a subscriber, and gives its hash.
+    /// Asks for the index line of the subscriber with this hash.
     #[inline]
-    pub(crate) fn prefetch_index(&self, key: SubscriberKey) -> u64 {
-        let hash = self.hash(key);
+    pub(crate) fn prefetch_index(&self, hash: u64) {
         self.index.prefetch(hash);
-        hash
     }
 
-    /// The number of the subscriber that most likely has this hash.
+    /// The number of the subscriber that most likely has this hash; its record is asked for.
     #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
-        self.index.candidate(hash)
-    }
-
-    /// Asks for the record of that subscriber.
-    #[inline]
-    pub(crate) fn prefetch_candidate(&self, hash: u64) {
-        if let Some(id) = self.candidate(hash) {
-            self.prefetch(id);
-        }
+    pub(crate) fn prefetch_candidate(&self, hash: u64) -> Option<u32> {
+        self.index.candidate(hash).inspect(|&id| self.prefetch(id))
     }
 
     /// Asks for the line of a subscriber's record.
@@ -289,7 +294,9 @@ impl Subscribers {
         true
     }
 
-    fn hash(&self, key: SubscriberKey) -> u64 {
+    /// By which the index knows a subscriber.
+    #[inline]
+    pub(crate) fn hash(&self, key: SubscriberKey) -> u64 {
         self.hasher.hash4([(key.prefix >> 64) as u64, key.prefix as u64, u64::from(key.instance), 4 << 32])
     }
 }

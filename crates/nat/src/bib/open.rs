@@ -1,6 +1,6 @@
 //! New sessions and bindings: whose quota they count for, and which port they get.
 
-use super::{NO_SUBSCRIBER, Opening, Tables};
+use super::{Hashes, NO_SUBSCRIBER, Opening, Tables};
 use crate::event::EventKind;
 use crate::plan::{StaticBinding, Transport};
 use crate::pool4::PortRequest;
@@ -18,7 +18,7 @@ impl Tables {
     #[cold]
     pub(crate) fn open_from_inside(&mut self, o: &Opening) -> Result<RecordId, DropReason> {
         self.room()?;
-        let subscriber = self.subscribers.find_or_insert(o.subscriber)?;
+        let subscriber = self.subscribers.find_or_insert_by(o.hashes.subscriber, o.subscriber)?;
         let made = self.open_for_subscriber(o, subscriber);
         if let Err(reason) = made {
             self.refused(reason, subscriber, o.inside.instance, o.inside.transport);
@@ -29,16 +29,16 @@ impl Tables {
 
     fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
         self.admit(subscriber)?;
-        if let Some(primary) = self.binding_of(&o.inside) {
+        if let Some(primary) = self.binding_by(o.hashes.binding, &o.inside) {
             let p = self.get(primary);
             let record =
                 Session::new(Kind::Session, &o.inside, p.outside(), p.address_ix, o.remote, subscriber);
-            return self.insert(record, Some(primary));
+            return self.insert(&record, Some(primary), o.hashes);
         }
         self.may_have_port(subscriber, o.inside.transport)?;
         let (address_ix, outside) = self.allocate(o, subscriber)?;
         let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
-        let id = self.insert(record, None)?;
+        let id = self.insert(&record, None, o.hashes)?;
         if let Some(s) = self.subscribers.get_mut(subscriber) {
             s.ports[o.inside.transport as usize] += 1;
             if s.holdings.paired().is_none() {
@@ -62,7 +62,9 @@ impl Tables {
             },
             subscriber,
             prefix: o.subscriber.prefix,
+            draw: self.draws.of(o.hashes.binding),
         };
+        self.draws.used(&mut self.rng);
         let asked_for =
             o.wanted.and_then(|outside| pool.claim_for(self.now, outside, &request, &mut s.holdings));
         let grant = match asked_for {
@@ -116,7 +118,7 @@ impl Tables {
             return Err(reason);
         }
         let record = Session::new(Kind::Session, &p.inside(), p.outside(), p.address_ix, remote, subscriber);
-        let made = self.insert(record, Some(primary));
+        let made = self.insert(&record, Some(primary), self.hashes_of(&record));
         if made.is_err() {
             self.subscribers.release_if_idle(subscriber);
         }
@@ -141,6 +143,16 @@ impl Tables {
         pool.reserve(inside.transport, outside.0, outside.1)?;
         let nobody = (Ipv4Addr::UNSPECIFIED, 0);
         let anchor = Session::new(Kind::Anchor, inside, outside, address_ix, nobody, NO_SUBSCRIBER);
-        self.insert(anchor, None).map(|_| ())
+        self.insert(&anchor, None, self.hashes_of(&anchor)).map(|_| ())
+    }
+
+    /// The hashes of a record whose subscriber is known.
+    fn hashes_of(&self, record: &Session) -> Hashes {
+        let inside = record.inside();
+        Hashes {
+            session: self.session_hash(&inside, record.remote()),
+            binding: key::binding(&self.hasher, &inside),
+            subscriber: 0,
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! The short way of first packets: plain ones from inside that open a session, a datagram or a SYN.
 
 use super::write_outbound44;
+use crate::bib::Opening;
 use crate::engine::Core;
-use crate::look_ahead::SessionHint;
+use crate::look_ahead::{OpeningHint, SessionHint};
 use crate::nat44;
 use crate::nat64::outbound_of;
 use crate::plan::Transport;
-use crate::session::{Endpoint4, Inside, RecordId};
+use crate::session::{Endpoint4, RecordId};
 use crate::shared::Shared;
 use crate::special::illegal_destination4;
 use crate::stateful::{Instance, Instances, Query, outbound, policy};
@@ -32,25 +33,25 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &SessionHint,
+        opening: &OpeningHint,
     ) -> Opened {
         let Some(plain) = Plain::six(packet) else { return Opened::General };
-        let Some(inside) = hint.inside(packet.bytes()) else { return Opened::General };
         let Some(nat) = self.nat64.get(usize::from(hint.owner.instance)) else { return Opened::General };
         let sh = &mut self.shared;
         let (remote, pool6) = (hint.flow.remote(), hint.owner.pool6);
         if !plain.fits4(&nat.settings)
-            || nat.check_source(inside.addr).is_err()
+            || nat.check_source(opening.inside.addr).is_err()
             || nat.check_embedded(pool6, remote.0).is_err()
         {
             return Opened::General;
         }
-        let id = match open(Instance::Nat64(nat), sh, now, &plain, (inside, remote), hint) {
+        let id = match open(Instance::Nat64(nat), sh, now, &plain, remote, hint, opening) {
             Ok(id) => id,
             Err(opened) => return opened,
         };
         let to = outbound_of(sh.tables.get(id), hint.transport);
         let id = sh.idents.next(hint.hash);
-        plain.write4(packet, (inside.port, remote.1), &to, id, &nat.settings);
+        plain.write4(packet, (opening.inside.port, remote.1), &to, id, &nat.settings);
         Opened::Yes
     }
 
@@ -61,9 +62,9 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &SessionHint,
+        opening: &OpeningHint,
     ) -> Opened {
         let Some(plain) = Plain::four(packet) else { return Opened::General };
-        let Some(inside) = hint.inside(packet.bytes()) else { return Opened::General };
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
         let Some(nat) = nats.nat44(hint.owner.instance) else { return Opened::General };
         let sh = &mut self.shared;
@@ -71,12 +72,12 @@ impl Core {
         if !plain.fits44(nat.mtu) {
             return Opened::General;
         }
-        let id = match open(Instance::Nat44(nat), sh, now, &plain, (inside, remote), hint) {
+        let id = match open(Instance::Nat44(nat), sh, now, &plain, remote, hint, opening) {
             Ok(id) => id,
             Err(opened) => return opened,
         };
         let to = nat44::outbound_of(sh.tables.get(id), hint.transport);
-        write_outbound44(sh, packet, &plain, (inside.port, remote.1), to, hint.transport);
+        write_outbound44(sh, packet, &plain, (opening.inside.port, remote.1), to, hint.transport);
         Opened::Yes
     }
 }
@@ -88,9 +89,11 @@ fn open(
     sh: &mut Shared,
     now: Instant,
     plain: &Plain,
-    (inside, remote): (Inside, Endpoint4),
+    remote: Endpoint4,
     hint: &SessionHint,
+    opening: &OpeningHint,
 ) -> Result<RecordId, Opened> {
+    let OpeningHint { inside, subscriber, hashes, .. } = *opening;
     let query = Query {
         transport: hint.transport,
         src_port: inside.port,
@@ -108,5 +111,6 @@ fn open(
     {
         return Err(Opened::General);
     }
-    outbound::open(instance, sh, now, (inside, remote), &query, hint.owner.pool6).map_err(Opened::Refused)
+    let opening = Opening { inside, remote, subscriber, hashes, wanted: None };
+    outbound::open_with(instance, sh, now, &opening, &query, hint.owner.pool6).map_err(Opened::Refused)
 }

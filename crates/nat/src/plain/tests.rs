@@ -292,7 +292,7 @@ fn compare(
     let (mut verdict_a, mut verdict_b) = (Verdict::Pass, Verdict::Pass);
     let (mut a, mut b) = ([made.packet(&mut a)], [made.packet(&mut b)]);
     short.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
-    general.core.translate(now, &mut b, &[Hint::None], core::slice::from_mut(&mut verdict_b));
+    general.core.translate(now, &mut b, &[Hint::None], &[], core::slice::from_mut(&mut verdict_b));
     let ([a], [b]) = (a, b);
     prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
     prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
@@ -366,25 +366,30 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
             let mut burst = [made.packet(&mut buffer)];
             look_ahead::lines(&nat.core, &burst, &mut hints);
             let opens = look_ahead::records(&nat.core.shared.tables, &mut hints);
+            let mut openings = [None];
+            look_ahead::openings(&nat.core, &burst, &hints, &mut openings);
+            assert_eq!(openings[0].is_some(), opens, "{made:?}");
             let packet = &mut burst[0];
-            let done = match &hints[0] {
-                Hint::Session(hint) if opens => {
-                    assert!(matches!(nat.core.plain_opening(now, packet, hint), Opened::Yes), "{made:?}");
+            let done = match (&hints[0], &openings[0]) {
+                (Hint::Session(hint), Some(opening)) => {
+                    let opened = nat.core.plain_opening(now, packet, hint, opening);
+                    assert!(matches!(opened, Opened::Yes), "{made:?}");
                     false
                 }
-                Hint::Session44(hint) if opens => {
-                    assert!(matches!(nat.core.plain_opening44(now, packet, hint), Opened::Yes), "{made:?}");
+                (Hint::Session44(hint), Some(opening)) => {
+                    let opened = nat.core.plain_opening44(now, packet, hint, opening);
+                    assert!(matches!(opened, Opened::Yes), "{made:?}");
                     false
                 }
-                Hint::Session(hint) => nat.core.plain_outbound(now, packet, hint),
-                Hint::Session44(hint) => nat.core.plain_outbound44(now, packet, hint),
-                Hint::Binding(hint) => nat.core.plain_inbound(now, packet, hint).is_some(),
+                (Hint::Session(hint), _) => nat.core.plain_outbound(now, packet, hint),
+                (Hint::Session44(hint), _) => nat.core.plain_outbound44(now, packet, hint),
+                (Hint::Binding(hint), _) => nat.core.plain_inbound(now, packet, hint).is_some(),
                 _ => panic!("{made:?} was not even looked at"),
             };
             assert_eq!(done, is_plain, "{made:?}");
             assert_eq!(opens, outbound && flags == SYN);
             if !done && !opens {
-                nat.core.translate(now, &mut burst, &[Hint::None], &mut verdicts);
+                nat.core.translate(now, &mut burst, &[Hint::None], &[], &mut verdicts);
                 assert_eq!(verdicts, [Verdict::Forward]);
             }
             if outbound {

@@ -237,10 +237,16 @@ impl PortSet {
             .sum()
     }
 
-    /// The free ports of a word.
-    fn free_in_word(&self, layout: &Layout, word: usize, wanted: Wanted) -> u64 {
-        let exist = layout.words.get(word).copied().unwrap_or(0);
-        exist & !self.words.get(word).copied().unwrap_or(u64::MAX) & wanted.mask()
+    /// Whether a port exists and is free.
+    #[inline]
+    pub(crate) fn is_free(&self, layout: &Layout, port: u16) -> bool {
+        layout.has(port) && !self.has(port)
+    }
+
+    /// Asks for the word that says whether a port is used.
+    #[inline]
+    pub(crate) fn prefetch(&self, port: u16) {
+        gatun_mem::prefetch_read(&self.words, place(port).0);
     }
 }
 

@@ -5,7 +5,7 @@
 //! counts: at most 64 groups, 16 words and 64 bits are looked at. Both ways are uniform, so their
 //! combination is.
 
-use super::{ByParity, GROUPS, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
+use super::{ByParity, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
 use crate::rng::Rng;
 
 const DRAWS: usize = 4;
@@ -20,8 +20,8 @@ impl PortSet {
         let span = (wanted.groups().len() * PORTS_IN_GROUP) as u32;
         if free >= span / 8 {
             for _ in 0..DRAWS {
-                let port = draw(wanted, span, rng);
-                if self.free_in_word(layout, usize::from(port) / 64, wanted) & (1 << (port % 64)) != 0 {
+                let port = wanted.pick(rng.next_u32());
+                if self.is_free(layout, port) {
                     return Some(port);
                 }
             }
@@ -64,13 +64,19 @@ fn below(rank: &mut u32, n: u32) -> bool {
     here
 }
 
-/// Any of the wanted ports, free or not.
-fn draw(wanted: Wanted, span: u32, rng: &mut Rng) -> u16 {
-    let first = (wanted.groups().start.min(GROUPS) * PORTS_IN_GROUP) as u32;
-    let offset = match wanted.parity {
-        Parity::Any => rng.below(span),
-        Parity::Even => rng.below(span / 2) * 2,
-        Parity::Odd => rng.below(span / 2) * 2 + 1,
-    };
-    (first + offset) as u16
+impl Wanted {
+    /// Any of the wanted ports, free or not. `random` falls on each of them as often, but for one part in
+    /// 65,536.
+    #[inline(always)]
+    pub(crate) fn pick(self, random: u32) -> u16 {
+        let groups = self.groups();
+        let span = (groups.len() * PORTS_IN_GROUP) as u64;
+        let below = |n: u64| ((u64::from(random) * n) >> 32) as usize;
+        let offset = match self.parity {
+            Parity::Any => below(span),
+            Parity::Even => below(span / 2) * 2,
+            Parity::Odd => below(span / 2) * 2 + 1,
+        };
+        (groups.start * PORTS_IN_GROUP + offset) as u16
+    }
 }

@@ -63,7 +63,7 @@ impl SinglePorts {
     ) -> Result<(u32, u16), DropReason> {
         let t = wanted.transport;
         let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
-        if let Some(port) = self.take_random(map, rng, t, wish, wanted.inside_port) {
+        if let Some(port) = self.take_random(map, rng, wish, wanted) {
             return Ok((wish, port));
         }
         let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
@@ -71,7 +71,7 @@ impl SinglePorts {
             return Err(none);
         }
         let ix = self.open[t as usize].next_cyclic(wish as usize).ok_or(none)? as u32;
-        let port = self.take_random(map, rng, t, ix, wanted.inside_port).ok_or(none)?;
+        let port = self.take_random(map, rng, ix, wanted).ok_or(none)?;
         Ok((ix, port))
     }
 
@@ -148,24 +148,50 @@ impl SinglePorts {
         if enough || free(self.address_usage(map, transport, second)) <= free(usage) { first } else { second }
     }
 
-    /// Marks a random port of an address, as like the inside one as can be (RFC 6146 3.5.1.1, RFC 4787
+    /// What is wanted of a port, best first: as like the inside one as can be (RFC 6146 3.5.1.1, RFC 4787
     /// REQ-3, REQ-4). Identifiers of ICMP have neither class nor parity.
+    #[inline(always)]
+    fn wishes(&self, transport: Transport, inside_port: u16) -> [Wanted; 3] {
+        let like = |parity| Wanted::like(inside_port, self.port_class, parity);
+        match transport {
+            Transport::Icmp => [Wanted::ANY; 3],
+            Transport::Tcp | Transport::Udp => [like(self.port_parity), like(false), Wanted::ANY],
+        }
+    }
+
+    /// The port that is tried first, free or not.
+    #[inline]
+    pub(crate) fn first_choice(&self, transport: Transport, inside_port: u16, draw: u32) -> u16 {
+        let [best, ..] = self.wishes(transport, inside_port);
+        best.pick(draw)
+    }
+
+    /// Asks for the word that says whether a port is used.
+    #[inline]
+    pub(crate) fn prefetch(&self, transport: Transport, ix: u32, port: u16) {
+        if let Some(set) = self.sets[transport as usize].get(ix as usize) {
+            set.prefetch(port);
+        }
+    }
+
+    /// Marks a random port of an address.
     fn take_random(
         &mut self,
         map: &AddressMap,
         rng: &mut Rng,
-        transport: Transport,
         ix: u32,
-        inside_port: u16,
+        request: &PortRequest,
     ) -> Option<u16> {
-        let like = |parity| Wanted::like(inside_port, self.port_class, parity);
-        let wishes = match transport {
-            Transport::Icmp => [Wanted::ANY; 3],
-            Transport::Tcp | Transport::Udp => [like(self.port_parity), like(false), Wanted::ANY],
-        };
+        let transport = request.transport;
         let set = self.sets[transport as usize].get(ix as usize)?;
         let layout = map.layout(transport, ix)?;
-        let port = wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng))?;
+        let first = self.first_choice(transport, request.inside_port, request.draw);
+        let port = if set.is_free(layout, first) {
+            first
+        } else {
+            let wishes = self.wishes(transport, request.inside_port);
+            wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng))?
+        };
         self.claim(map, transport, ix, port).then_some(port)
     }
 
@@ -186,10 +212,10 @@ impl SinglePorts {
         let (after, total) = (set.used(), layout.total());
         let usage = &mut self.usage[t];
         usage.used = (usage.used + u64::from(after)).saturating_sub(u64::from(before));
-        if after < total {
-            self.open[t].insert(ix as usize);
-        } else {
-            self.open[t].remove(ix as usize);
+        match (before < total, after < total) {
+            (false, true) => self.open[t].insert(ix as usize),
+            (true, false) => self.open[t].remove(ix as usize),
+            _ => {}
         }
         done
     }

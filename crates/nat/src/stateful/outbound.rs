@@ -22,19 +22,35 @@ pub(crate) fn open(
     query: &Query,
     pool6: u8,
 ) -> Result<RecordId, DropReason> {
-    let policy = instance.policy();
     let wanted = held_syn_from(sh, &inside, remote);
-    let subscriber = policy.subscriber(inside.addr);
-    let id = sh.tables.open_from_inside(&Opening { inside, remote, subscriber, wanted })?;
+    let subscriber = instance.policy().subscriber(inside.addr);
+    let session = sh.tables.session_hash(&inside, remote);
+    let hashes = sh.tables.opening_hashes(&inside, subscriber, session);
+    let opening = Opening { inside, remote, subscriber, hashes, wanted };
+    open_with(instance, sh, now, &opening, query, pool6)
+}
+
+/// As above, where all is known that the tables have to be asked for.
+#[inline]
+pub(crate) fn open_with(
+    instance: Instance<'_>,
+    sh: &mut Shared,
+    now: Instant,
+    opening: &Opening,
+    query: &Query,
+    pool6: u8,
+) -> Result<RecordId, DropReason> {
+    let policy = instance.policy();
+    let id = sh.tables.open_from_inside(opening)?;
     // The held SYN ends without an error (RFC 6146 3.5.2.2, RFC 5382 REQ-4), but only now: a connection that
     // was refused would not have answered it.
-    if let Some(outside) = wanted {
-        sh.let_held_syn_go(outside, remote);
+    if let Some(outside) = opening.wanted {
+        sh.let_held_syn_go(outside, opening.remote);
     }
     let session = sh.tables.get_mut(id);
     instance.mark(session, pool6);
     policy.begin(session, Side::V6, query.transport, now);
-    if wanted.is_some() {
+    if opening.wanted.is_some() {
         // The held SYN had begun the connection: V4_INIT, and now comes the inside's SYN.
         session.state = TcpState::V4Init as u8;
         policy.update(session, Side::V6, query, now);

@@ -85,6 +85,8 @@ pub struct Counters {
     pub fragments_made: u64,
     /// Probes sent to established TCP connections whose time was up (RFC 6146 3.5.2.2).
     pub probes_sent: u64,
+    /// Sessions ended on request, before their time.
+    pub sessions_cleared: u64,
 }
 
 impl Default for Counters {
@@ -105,6 +107,7 @@ impl Default for Counters {
             icmp_errors_suppressed: 0,
             fragments_made: 0,
             probes_sent: 0,
+            sessions_cleared: 0,
         }
     }
 }

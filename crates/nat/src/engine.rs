@@ -47,7 +47,7 @@ pub const BURST: usize = 64;
 pub struct Nat {
     pub(crate) core: Core,
     sweep: Sweep,
-    clock: Steady,
+    pub(crate) clock: Steady,
     hints: Box<[Hint; BURST]>,
     openings: Box<[Option<OpeningHint>; BURST]>,
 }

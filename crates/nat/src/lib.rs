@@ -34,6 +34,7 @@ pub mod verdict;
 mod bib;
 mod bit_tree;
 mod build_error;
+mod clear;
 mod dispatch;
 mod emit;
 mod icmp_reply;
@@ -53,6 +54,7 @@ mod sweep;
 mod tally;
 
 pub use build_error::BuildError;
+pub use clear::SessionKey;
 pub use counters::Counters;
 pub use emit::Emitted;
 pub use engine::{BURST, Nat, Occupancy};

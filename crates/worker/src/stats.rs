@@ -105,4 +105,5 @@ fn add_counters(a: &mut Counters, b: &Counters) {
     a.icmp_errors_suppressed += b.icmp_errors_suppressed;
     a.fragments_made += b.fragments_made;
     a.probes_sent += b.probes_sent;
+    a.sessions_cleared += b.sessions_cleared;
 }

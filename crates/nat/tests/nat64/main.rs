@@ -5,6 +5,7 @@ mod common;
 
 mod addresses;
 mod blocks;
+mod clear;
 mod events;
 mod hairpin;
 mod histories;

@@ -7,6 +7,7 @@
 //! - [`prefetch_read`]: ask for a cache line before it is needed;
 //! - [`find16`]: which of sixteen tags is the one, in a few instructions;
 //! - [`Counting`]: an allocator that counts, for the bench that shows that nothing is allocated;
+//! - [`cycles`]: the processor's own clock, for the bench;
 //! - [`hash::Hasher64`]: 32 bytes to 64 bits, under a key.
 //!
 //! The tests also run under AddressSanitizer:
@@ -19,12 +20,14 @@
 extern crate std;
 
 mod counting;
+mod cycles;
 mod find16;
 pub mod hash;
 mod huge_vec;
 mod prefetch;
 
 pub use counting::{Counting, count_allocations};
+pub use cycles::cycles;
 pub use find16::find16;
 pub use huge_vec::{HugeVec, OutOfMemory};
 pub use prefetch::prefetch_read;

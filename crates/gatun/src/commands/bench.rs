@@ -1,8 +1,14 @@
 //! `gatun bench`: measures this machine. Every figure in the project's documents comes from here.
 
+mod churn;
+mod connections;
+mod driver;
 mod engine;
+mod measure;
 mod packets;
 mod plans;
+mod plot;
+mod study;
 
 use std::process::ExitCode;
 
@@ -17,6 +23,10 @@ pub(crate) struct Args {
 enum What {
     /// The engine alone: packets in RAM, bursts of 64, no I/O, every packet verified
     Engine(engine::Args),
+    /// RFC 9693's figures: establishment and tear-down rates, capacity, throughput at N connections
+    Connections(connections::Args),
+    /// Which structure should hold the translations: linear search to cache lines, beside Gatun's own
+    Study(study::Args),
 }
 
 /// # Errors
@@ -24,6 +34,8 @@ enum What {
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Engine(args) => engine::execute(&args)?,
+        What::Connections(args) => connections::execute(&args)?,
+        What::Study(args) => study::execute(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,31 +1,16 @@
-//! The engine alone: packets in RAM, in bursts, no I/O.
+//! `gatun bench engine`: the engine alone, packets in RAM, in bursts, no I/O.
 //!
 //! A worker opens all its sessions, then translates rounds of packets of randomly chosen ones in both
-//! directions, then lets them all expire. The packets lie in buffers as a backend's would; making and
-//! checking them is outside the measured time, and every packet that comes out is checked in full.
+//! directions, then lets them all expire.
 
-use super::packets::{self, Flow44, Flows, Ring};
-use super::plans;
-use cpu_time::ThreadTime;
-use gatun_nat::engine::BURST;
-use gatun_nat::{Instant, Nat, Plan, Verdict};
-use gatun_wire::Packet;
+use super::churn;
+use super::driver::{Driver, Kind, Prepared, Setup, Tally};
+use super::measure::{StartingLine, cpu_model, each, median, resident_bytes, round};
+use super::packets::Flows;
+use super::plans::Ports;
 use serde::Serialize;
-use std::net::Ipv4Addr;
-use std::sync::Barrier;
+use std::sync::Arc;
 use std::time::Duration;
-
-/// What is translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
-    /// Stateless, hosts by explicit mappings, servers by the prefix
-    Siit,
-    /// Stateful, UDP, one binding a session
-    Nat64,
-    /// The same for private IPv4 hosts
-    Nat44,
-}
 
 /// How ports are given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -37,8 +22,17 @@ pub(super) enum Allocation {
     Blocks,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  gatun bench engine --sessions 2097152 --subscribers 131072
+  gatun bench engine --kind nat44 --sessions 2097152 --subscribers 131072 --pool-fill 100 --json
+  gatun bench engine --sessions 2097152 --subscribers 131072 --kills-per-second 70000
+On a busy machine, `taskset --cpu-list 1` in front keeps it on one core.
+";
+
 /// `gatun bench engine`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// Stateless or stateful
     #[arg(long, value_enum, default_value = "nat64")]
@@ -62,21 +56,49 @@ pub(super) struct Args {
     /// Rounds in each direction; the figures are medians over them
     #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
-    /// How the pool's ports are given out (nat64)
+    /// How the pool's ports are given out (nat64, nat44)
     #[arg(long, value_enum, default_value = "random")]
     allocation: Allocation,
     /// Ports of a block, a power of two; a subscriber gets as many blocks as its flows need
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(32..=16_384))]
     block_size: u16,
+    /// How full the pool is once all sessions are open, percent of its ports (with blocks: always as full as
+    /// the blocks are)
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pool_fill: u64,
+    /// Tell of every session, binding and block on the ring of events, and read it (between the rounds)
+    #[arg(long)]
+    events: bool,
+    /// Then, rounds in which so many randomly chosen sessions a second are ended and opened again by their
+    /// next packet, in turn with rounds without: what that costs
+    #[arg(long, default_value_t = 0)]
+    kills_per_second: u64,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// Ports of a block, where there are blocks.
-    fn block_size(&self) -> Option<u16> {
-        (self.allocation == Allocation::Blocks).then_some(self.block_size)
+    /// What worker `number` has to do.
+    fn setup(&self, number: u64) -> Setup {
+        let share = |of: u64| of / self.workers + u64::from(number < of % self.workers);
+        let count = share(self.sessions);
+        Setup {
+            kind: self.kind,
+            flows: Flows { count, subscribers: share(self.subscribers).clamp(1, count) },
+            ports: Ports {
+                block_size: (self.allocation == Allocation::Blocks).then_some(self.block_size),
+                fill_percent: self.pool_fill,
+            },
+            frame: self.frame as usize,
+            buffers: self.buffers,
+            events: self.events,
+            seed: number + 1,
+        }
+    }
+
+    fn is_stateful(&self) -> bool {
+        self.kind != Kind::Siit
     }
 }
 
@@ -89,19 +111,24 @@ struct Report {
     subscribers: u64,
     workers: u64,
     frame_bytes: u64,
+    pool_fill_percent: u64,
+    /// Events read; none where they are not asked for.
+    events: u64,
     /// 6to4 (of NAT44, from inside), the median round.
     ns_outbound: f64,
     /// 4to6 (of NAT44, to inside), the median round.
     ns_inbound: f64,
     /// The first packet of a session, translated; the mean over all. None where there is no state.
     ns_new_session: Option<f64>,
-    /// A session's end; the mean over all.
+    /// A session's end, its time being over; the mean over all.
     ns_delete: Option<f64>,
     /// Memory that the engines came to use, over sessions: with few of them, their fixed parts count most.
     bytes_per_session: Option<f64>,
-    /// By the counting allocator, over all measured packets.
-    allocations_per_packet: f64,
+    /// By the counting allocator, over all measured packets; of one worker, as it counts all threads.
+    allocations_per_packet: Option<f64>,
     verified_packets: u64,
+    /// Of the first worker; none where nothing is ended.
+    churn: Option<churn::Report>,
     cpu: String,
 }
 
@@ -109,6 +136,7 @@ struct Report {
 /// Where the engine cannot be built, or a packet does not come out as it must.
 pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(args.sessions >= args.workers, "fewer sessions than workers");
+    anyhow::ensure!(args.kills_per_second == 0 || args.is_stateful(), "siit has no sessions to end");
     let report = measure(args)?;
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
@@ -130,7 +158,10 @@ fn print_table(r: &Report) {
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
     println!("  session's end          {:>10} ns", optional(r.ns_delete));
     println!("  memory                 {:>10} bytes/session", optional(r.bytes_per_session));
-    println!("  allocations            {:>10.3} a packet", r.allocations_per_packet);
+    println!("  allocations            {:>10} a packet", optional(r.allocations_per_packet));
+    if let Some(churn) = &r.churn {
+        churn.print();
+    }
 }
 
 /// What one worker measured.
@@ -138,32 +169,30 @@ fn print_table(r: &Report) {
 struct Measured {
     outbound_ns: Vec<f64>,
     inbound_ns: Vec<f64>,
-    opening: Duration,
     closing: Duration,
-    packets: u64,
-    allocations: u64,
-    verified: u64,
-    resident_bytes: u64,
+    churn: Option<churn::Report>,
+    tally: Tally,
 }
 
 fn measure(args: &Args) -> anyhow::Result<Report> {
-    let barrier = Barrier::new(usize::try_from(args.workers)?);
-    let results: Vec<anyhow::Result<Measured>> = std::thread::scope(|scope| {
-        let spawn = |w| {
-            let barrier = &barrier;
-            scope.spawn(move || Worker::new(args, w).and_then(|worker| worker.run(barrier)))
-        };
-        let threads: Vec<_> = (0..args.workers).map(spawn).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
-        };
-        threads.into_iter().map(join).collect()
-    });
-    let results = results.into_iter().collect::<anyhow::Result<Vec<Measured>>>()?;
-    let total = |of: fn(&Measured) -> u64| results.iter().map(of).sum::<u64>();
-    let per_session = |of: fn(&Measured) -> f64| {
-        (args.kind != Kind::Siit).then(|| round(results.iter().map(of).sum::<f64>() / args.sessions as f64))
-    };
+    let workers: Vec<u64> = (0..args.workers).collect();
+    let prepared = each(workers, |number| Prepared::new(args.setup(number)))?;
+    let line = Arc::new(StartingLine::new(args.workers));
+    let before = resident_bytes();
+    let opened = each(prepared, |prepared| {
+        let mut driver = prepared.start(Arc::clone(&line))?;
+        let opening: Duration = driver.open()?.iter().map(|&(time, _)| time).sum();
+        Ok((driver, opening))
+    })?;
+    let resident = resident_bytes().saturating_sub(before);
+    let opening: Duration = opened.iter().map(|&(_, time)| time).sum();
+    let drivers = opened.into_iter().map(|(driver, _)| driver).collect();
+    let mut results = each(drivers, |driver| rounds(args, driver))?;
+    let total = |of: fn(&Tally) -> u64| results.iter().map(|m| of(&m.tally)).sum::<u64>();
+    let per_session = |of_all: f64| args.is_stateful().then(|| round(of_all / args.sessions as f64));
+    let closing: Duration = results.iter().map(|m| m.closing).sum();
+    let all = |of: fn(&Measured) -> &Vec<f64>| round(median(results.iter().flat_map(of).copied().collect()));
+    let allocations = total(|t| t.allocations) as f64 / total(|t| t.packets).max(1) as f64;
     Ok(Report {
         kind: args.kind,
         allocation: args.allocation,
@@ -171,231 +200,39 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         subscribers: args.subscribers,
         workers: args.workers,
         frame_bytes: args.frame,
-        ns_outbound: median(results.iter().flat_map(|m| m.outbound_ns.clone()).collect()),
-        ns_inbound: median(results.iter().flat_map(|m| m.inbound_ns.clone()).collect()),
-        ns_new_session: per_session(|m| m.opening.as_nanos() as f64),
-        ns_delete: per_session(|m| m.closing.as_nanos() as f64),
-        bytes_per_session: per_session(|m| m.resident_bytes as f64),
-        allocations_per_packet: total(|m| m.allocations) as f64 / total(|m| m.packets).max(1) as f64,
-        verified_packets: total(|m| m.verified),
+        pool_fill_percent: args.pool_fill,
+        events: total(|t| t.events),
+        ns_outbound: all(|m| &m.outbound_ns),
+        ns_inbound: all(|m| &m.inbound_ns),
+        ns_new_session: per_session(opening.as_nanos() as f64),
+        ns_delete: per_session(closing.as_nanos() as f64),
+        bytes_per_session: per_session(resident as f64),
+        allocations_per_packet: (args.workers == 1).then_some(allocations),
+        verified_packets: total(|t| t.verified),
+        churn: results.first_mut().and_then(|m| m.churn.take()),
         cpu: cpu_model(),
     })
 }
 
-/// One thread's engine, flows and packet buffers.
-struct Worker<'a> {
-    args: &'a Args,
-    plan: Plan,
-    seed: u64,
-    flows: Flows,
-    ring: Ring,
-    /// The public address and port of each flow, as seen on its first packet.
-    outside: Vec<(Ipv4Addr, u16)>,
-    now: Instant,
-    random: u64,
-    measured: Measured,
-}
-
-impl<'a> Worker<'a> {
-    fn new(args: &'a Args, number: u64) -> anyhow::Result<Self> {
-        let share = |of: u64| of / args.workers + u64::from(number < of % args.workers);
-        let count = share(args.sessions);
-        let flows = Flows { count, subscribers: share(args.subscribers).clamp(1, count) };
-        let plan = match args.kind {
-            Kind::Nat64 => plans::nat64(flows, args.block_size())?,
-            Kind::Nat44 => plans::nat44(flows, args.block_size())?,
-            Kind::Siit => plans::siit(flows.subscribers)?,
-        };
-        Ok(Worker {
-            args,
-            plan,
-            seed: number + 1,
-            flows,
-            ring: Ring::new(usize::try_from(args.buffers)?)?,
-            outside: vec![(Ipv4Addr::BROADCAST, 0); usize::try_from(count)?],
-            now: Instant(1_000),
-            random: number,
-            measured: Measured::default(),
-        })
+/// The rounds of one worker, and the end of its sessions.
+fn rounds(args: &Args, mut driver: Driver) -> anyhow::Result<Measured> {
+    let mut measured = Measured::default();
+    let a_packet = |time: Duration, packets: &[u64]| time.as_nanos() as f64 / packets.len() as f64;
+    for _ in 0..args.rounds {
+        driver.now = driver.now.plus_ms(1);
+        let chosen = driver.choose();
+        let time = driver.outbound(&chosen, &[])?;
+        measured.outbound_ns.push(a_packet(time, &chosen));
+        let chosen = driver.choose();
+        let time = driver.inbound(&chosen, &[])?;
+        measured.inbound_ns.push(a_packet(time, &chosen));
     }
-
-    fn run(mut self, barrier: &Barrier) -> anyhow::Result<Measured> {
-        let before = resident_bytes();
-        let seed = std::array::from_fn(|i| packets::mix(self.seed * 4 + i as u64));
-        let mut nat = Nat::new(&self.plan, seed).map_err(|error| anyhow::anyhow!("{}", error.0))?;
-        barrier.wait();
-        self.open(&mut nat)?;
-        barrier.wait();
-        // All threads grow at the same time: each counts its share of the process.
-        self.measured.resident_bytes = resident_bytes().saturating_sub(before) / self.args.workers;
-        for _ in 0..self.args.rounds {
-            self.now = self.now.plus_ms(1);
-            self.outbound(&mut nat)?;
-            self.inbound(&mut nat)?;
-        }
-        if self.args.kind != Kind::Siit {
-            self.close(&mut nat)?;
-        }
-        anyhow::ensure!(nat.counters().conserved(), "the counters do not add up: {:?}", nat.counters());
-        Ok(self.measured)
+    if args.kills_per_second > 0 {
+        measured.churn = Some(churn::measure(&mut driver, args.kills_per_second, args.rounds)?);
     }
-
-    /// Every flow's first packet, in a shuffled order.
-    fn open(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
-        let mut first = 0;
-        while first < self.flows.count {
-            let n = self.args.buffers.min(self.flows.count - first);
-            let chosen: Vec<u64> = (first..first + n).map(|k| self.flows.shuffled(k)).collect();
-            let time = self.translate6(nat, &chosen)?;
-            self.measured.opening += time;
-            first += n;
-        }
-        Ok(())
+    if args.is_stateful() {
+        measured.closing = driver.expire_all()?;
     }
-
-    fn outbound(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
-        let chosen = self.choose();
-        let time = self.translate6(nat, &chosen)?;
-        self.measured.outbound_ns.push(time.as_nanos() as f64 / chosen.len() as f64);
-        Ok(())
-    }
-
-    fn inbound(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
-        let chosen = self.choose();
-        let frame = self.args.frame as usize;
-        let (flows, outside) = (self.flows, &self.outside);
-        let is_nat44 = self.args.kind == Kind::Nat44;
-        let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
-            Some(&flow) if is_nat44 => {
-                packets::write44(flows.get44(flow).server, outside[flow as usize], frame, out)
-            }
-            Some(&flow) => packets::write4(&flows.get(flow), outside[flow as usize], frame, out),
-            None => 0,
-        });
-        packets.truncate(chosen.len());
-        let time = timed(nat, self.now, &mut packets, &mut self.measured)?;
-        for (packet, &flow) in packets.iter().zip(&chosen) {
-            let checked = match is_nat44 {
-                true => packets::check44_back(packet.bytes(), &flows.get44(flow), frame),
-                false => packets::check6(packet.bytes(), &flows.get(flow), frame),
-            };
-            checked.map_err(|e| anyhow::anyhow!("inbound, flow {flow}: {e}"))?;
-            self.measured.verified += 1;
-        }
-        self.measured.inbound_ns.push(time.as_nanos() as f64 / chosen.len() as f64);
-        Ok(())
-    }
-
-    /// One packet of each chosen flow from inside, checked, and the address and port it got noted.
-    fn translate6(&mut self, nat: &mut Nat, chosen: &[u64]) -> anyhow::Result<Duration> {
-        let frame = self.args.frame as usize;
-        let flows = self.flows;
-        let is_nat44 = self.args.kind == Kind::Nat44;
-        let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
-            Some(&flow) if is_nat44 => {
-                let Flow44 { inside, server } = flows.get44(flow);
-                packets::write44(inside, server, frame, out)
-            }
-            Some(&flow) => packets::write6(&flows.get(flow), frame, out),
-            None => 0,
-        });
-        packets.truncate(chosen.len());
-        let time = timed(nat, self.now, &mut packets, &mut self.measured)?;
-        for (packet, &i) in packets.iter().zip(chosen) {
-            let got = match is_nat44 {
-                true => packets::check44_out(packet.bytes(), &flows.get44(i), frame),
-                false => packets::check4(packet.bytes(), &flows.get(i), frame),
-            };
-            let got = got.map_err(|e| anyhow::anyhow!("outbound, flow {i}: {e}"))?;
-            let known = &mut self.outside[i as usize];
-            anyhow::ensure!(known.1 == 0 || *known == got, "flow {i} had {known:?}, now {got:?}");
-            *known = got;
-            self.measured.verified += 1;
-        }
-        Ok(time)
-    }
-
-    /// Lets every session's time run out, and makes sure that none is left.
-    fn close(&mut self, nat: &mut Nat) -> anyhow::Result<()> {
-        const BUDGET: u64 = 256;
-        self.now = self.now.plus_ms(10 * 60 * 1000);
-        let start = ThreadTime::now();
-        // The engine's sweep keeps a pace of its own by the clock: each call is given time for its whole
-        // budget. One sweep looks at each record; a second one would find nothing to do.
-        for _ in 0..2 * self.flows.count.div_ceil(BUDGET) + 2 {
-            if nat.occupancy().sessions == 0 {
-                break;
-            }
-            self.now = self.now.plus_ms(10_000);
-            nat.expire(self.now, BUDGET as usize);
-        }
-        self.measured.closing += start.elapsed();
-        let left = nat.occupancy();
-        anyhow::ensure!(left.sessions == 0 && left.bindings == 0, "something outlived its time: {left:?}");
-        Ok(())
-    }
-
-    /// A buffer's worth of flows, at random.
-    fn choose(&mut self) -> Vec<u64> {
-        let mut next = || {
-            self.random = self.random.wrapping_add(1);
-            let random = u128::from(packets::mix(self.random));
-            ((random * u128::from(self.flows.count)) >> 64) as u64
-        };
-        (0..self.args.buffers).map(|_| next()).collect()
-    }
-}
-
-/// Translates the packets in bursts: how long it took of the thread's own CPU time, so that what others do
-/// on the machine meanwhile does not count, though their use of its caches still does. Each must be
-/// forwarded.
-fn timed(
-    nat: &mut Nat,
-    now: Instant,
-    packets: &mut [Packet<'_>],
-    m: &mut Measured,
-) -> anyhow::Result<Duration> {
-    let mut verdicts = [Verdict::Pass; BURST];
-    let mut refused = None;
-    let before = gatun_mem::count_allocations(true);
-    let start = ThreadTime::now();
-    for burst in packets.chunks_mut(BURST) {
-        let done = nat.process(now, burst, &mut verdicts);
-        let wrong = verdicts[..burst.len()].iter().find(|v| !matches!(v, Verdict::Forward));
-        if done != burst.len() || wrong.is_some() {
-            refused = refused.or(Some((done, wrong.copied())));
-        }
-    }
-    let time = start.elapsed();
-    m.allocations += gatun_mem::count_allocations(false).saturating_sub(before);
-    m.packets += packets.len() as u64;
-    match refused {
-        None => Ok(time),
-        Some((done, verdict)) => anyhow::bail!("{done} of a burst were taken; not forwarded: {verdict:?}"),
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    round(values.get(values.len() / 2).copied().unwrap_or_default())
-}
-
-fn round(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
-/// Memory of this process that is in RAM, on huge pages that were set aside too.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kilobytes = |name| {
-        let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
-        rest.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    (kilobytes("VmRSS:").unwrap_or_default() + kilobytes("HugetlbPages:").unwrap_or_default()) * 1024
-}
-
-fn cpu_model() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    model.map_or("unknown".into(), |(_, name)| name.to_owned())
+    measured.tally = driver.finish()?;
+    Ok(measured)
 }

@@ -58,13 +58,27 @@ impl Flows {
         Flow44 { inside, server: (Ipv4Addr::from(server), SERVER_PORT + (turn / 60_000) as u16) }
     }
 
-    /// Number `k` of an order of all flows that jumps about: each flow once.
-    pub(super) fn shuffled(&self, k: u64) -> u64 {
+    /// An order of all flows that jumps about.
+    pub(super) fn shuffle(&self) -> Shuffle {
         let mut step = (self.count as f64 * 0.618) as u64 | 1;
         while gcd(step, self.count) != 1 {
             step += 2;
         }
-        (u128::from(k) * u128::from(step) % u128::from(self.count)) as u64
+        Shuffle { count: self.count, step }
+    }
+}
+
+/// An order of flows: each once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shuffle {
+    count: u64,
+    step: u64,
+}
+
+impl Shuffle {
+    /// The flow at place `k`.
+    pub(super) fn at(&self, k: u64) -> u64 {
+        (u128::from(k) * u128::from(self.step) % u128::from(self.count)) as u64
     }
 }
 
@@ -84,6 +98,11 @@ pub(super) fn mix(i: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
+}
+
+/// A random number below `n`, from a well-mixed one.
+pub(super) fn below(n: u64, random: u64) -> u64 {
+    ((u128::from(random) * u128::from(n)) >> 64) as u64
 }
 
 /// Packet buffers in one piece of memory, on huge pages as a network card's buffers are.
@@ -263,7 +282,7 @@ mod tests {
     fn every_flow_is_another_one_and_the_shuffle_reaches_each() {
         let flows: BTreeSet<_> = (0..1000).map(|i| FLOWS.get(i).inside).collect();
         assert_eq!(flows.len(), 1000);
-        let order: BTreeSet<_> = (0..1000).map(|k| FLOWS.shuffled(k)).collect();
+        let order: BTreeSet<_> = (0..1000).map(|k| FLOWS.shuffle().at(k)).collect();
         assert_eq!(order.len(), 1000);
     }
 

@@ -1,18 +1,18 @@
 //! The plans that the bench measures: as an operator's would be, as large as the flows need.
 
 use super::packets::{Flows, INSIDE_FIRST, POOL6, subscriber_address};
-use gatun_nat::Plan;
 use gatun_nat::plan::{
-    Allocation, Blocks, Eam, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat44, Nat64, Net4,
-    Net6, Pool4, PoolRange, Siit, Timeouts,
+    Allocation, Blocks, Eam, EventPlan, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat44,
+    Nat64, Net4, Net6, Pool4, PoolRange, Siit, Timeouts,
 };
+use gatun_nat::{EventKind, EventKinds, Plan};
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv4Addr;
 
 /// First address of the pool: 198.18.0.0/16.
 const POOL_FIRST: u32 = 0xc612_0000;
-/// Flows for which the pool has one address: half of its ports.
-const FLOWS_PER_ADDRESS: u64 = 32_256;
+/// Ports of an address: 1024 to 65,535.
+const PORTS_PER_ADDRESS: u64 = 64_512;
 /// First mapped address: 10.0.0.0/8.
 const EAM_FIRST: u32 = 0x0a00_0000;
 
@@ -20,16 +20,35 @@ fn pool6() -> anyhow::Result<Prefix64> {
     Prefix64::new(POOL6, 96).map_err(|error| anyhow::anyhow!("{error:?}"))
 }
 
-/// A stateful translator for `flows`, half of its pool's ports free at the end; with blocks of `block_size` ports,
-/// as many addresses as the subscribers' blocks fill.
-pub(super) fn nat64(flows: Flows, block_size: Option<u16>) -> anyhow::Result<Plan> {
+/// The pool, and how its ports are given out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ports {
+    /// Ports of a block; one by one, at random over the whole address, where there are no blocks.
+    pub(super) block_size: Option<u16>,
+    /// How full the pool is in the end, of a hundred. With blocks it has as many addresses as the subscribers'
+    /// blocks fill.
+    pub(super) fill_percent: u64,
+}
+
+/// Ports one by one, half of them free in the end.
+impl Default for Ports {
+    fn default() -> Self {
+        Ports { block_size: None, fill_percent: 50 }
+    }
+}
+
+/// A stateful translator for `flows`, with as many public addresses as they need.
+pub(super) fn nat64(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     let each = u32::try_from(flows.count.div_ceil(flows.subscribers))?;
-    let (addresses, allocation) = match block_size {
-        None => (flows.count.div_ceil(FLOWS_PER_ADDRESS), Allocation::default()),
+    let (addresses, allocation) = match ports.block_size {
+        None => {
+            let used = PORTS_PER_ADDRESS * ports.fill_percent.clamp(1, 100);
+            ((flows.count * 100).div_ceil(used), Allocation::default())
+        }
         Some(size) => {
             let per_subscriber = each.div_ceil(size.into());
             let blocks = Blocks { size, per_subscriber: u16::try_from(per_subscriber)?, ..Blocks::default() };
-            let per_address = 64_512 / u64::from(size);
+            let per_address = PORTS_PER_ADDRESS / u64::from(size);
             let all = flows.subscribers * u64::from(per_subscriber);
             (all.div_ceil(per_address), Allocation::Blocks(blocks))
         }
@@ -73,9 +92,9 @@ pub(super) fn nat64(flows: Flows, block_size: Option<u16>) -> anyhow::Result<Pla
 }
 
 /// As [`nat64`], for private IPv4 hosts.
-pub(super) fn nat44(flows: Flows, block_size: Option<u16>) -> anyhow::Result<Plan> {
+pub(super) fn nat44(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     anyhow::ensure!(flows.subscribers <= 1 << 22, "100.64.0.0/10 has 4,194,304 addresses");
-    let plan = nat64(flows, block_size)?;
+    let plan = nat64(flows, ports)?;
     let instance = Nat44 {
         name: "bench".into(),
         inside: vec![Net4 { addr: Ipv4Addr::from(INSIDE_FIRST), len: 10 }],
@@ -91,6 +110,15 @@ pub(super) fn nat44(flows: Flows, block_size: Option<u16>) -> anyhow::Result<Pla
         mtu: 1500,
     };
     Ok(Plan { nat64: Vec::new(), nat44: vec![instance], ..plan })
+}
+
+/// Lets the engine tell of every kind of event, on a ring that holds those of `packets` packets.
+pub(super) fn tell_all(plan: &mut Plan, packets: u64) -> anyhow::Result<()> {
+    let kinds = EventKind::ALL.iter().fold(EventKinds::NONE, |kinds, &kind| kinds.with(kind));
+    // A session, a binding and a block for each, and room to spare.
+    let ring_len = u32::try_from(packets * 4 + 65_536)?;
+    plan.events = EventPlan { kinds, ring_len, ..EventPlan::default() };
+    Ok(())
 }
 
 /// A stateless translator: each subscriber's first host has a mapping, servers are under the prefix.

@@ -1,0 +1,358 @@
+//! One engine, its flows and its packet buffers: what the bench's commands drive.
+//!
+//! The packets lie in buffers as a backend's would; making and checking them is outside the measured time, and
+//! every packet that comes out is checked in full.
+
+use super::measure::StartingLine;
+use super::packets::{self, Flow44, Flows, Ring};
+use super::plans::{self, Ports};
+use cpu_time::ThreadTime;
+use gatun_nat::engine::BURST;
+use gatun_nat::plan::Transport;
+use gatun_nat::{EventReader, Instant, Nat, Plan, SessionKey, Verdict};
+use gatun_wire::{DropReason, Packet};
+use serde::Serialize;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sessions that are ended at a time, between two bursts.
+const ENDED_AT_A_TIME: usize = 16;
+/// What a sweep looks at at a time, as a worker's does between two bursts.
+const SWEEP_BUDGET: u64 = 256;
+
+/// What is translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// Stateless, hosts by explicit mappings, servers by the prefix
+    Siit,
+    /// Stateful, UDP, one binding a session
+    Nat64,
+    /// The same for private IPv4 hosts
+    Nat44,
+}
+
+/// What a driver is made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) kind: Kind,
+    pub(super) flows: Flows,
+    pub(super) ports: Ports,
+    /// Bytes of the frame on the wire.
+    pub(super) frame: usize,
+    /// Packets of a round.
+    pub(super) buffers: u64,
+    /// Whether the engine tells of each session, binding and block.
+    pub(super) events: bool,
+    /// Of the hashes and of all random choices.
+    pub(super) seed: u64,
+}
+
+impl Setup {
+    /// The engine's plan.
+    ///
+    /// # Errors
+    /// Where no plan can serve so many.
+    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+        let mut plan = match self.kind {
+            Kind::Nat64 => plans::nat64(self.flows, self.ports)?,
+            Kind::Nat44 => plans::nat44(self.flows, self.ports)?,
+            Kind::Siit => plans::siit(self.flows.subscribers)?,
+        };
+        if self.events {
+            plans::tell_all(&mut plan, self.buffers)?;
+        }
+        Ok(plan)
+    }
+}
+
+/// Buffers and notes, without an engine yet: so that its memory can be told from theirs.
+pub(super) struct Prepared {
+    setup: Setup,
+    ring: Ring,
+    outside: Vec<(Ipv4Addr, u16)>,
+}
+
+impl Prepared {
+    /// # Errors
+    /// Where memory is short.
+    pub(super) fn new(setup: Setup) -> anyhow::Result<Self> {
+        let outside = vec![(Ipv4Addr::BROADCAST, 0); usize::try_from(setup.flows.count)?];
+        Ok(Prepared { setup, ring: Ring::new(usize::try_from(setup.buffers)?)?, outside })
+    }
+
+    /// With an engine, which has no session yet.
+    ///
+    /// # Errors
+    /// Where no engine can be built.
+    pub(super) fn start(self, line: Arc<StartingLine>) -> anyhow::Result<Driver> {
+        let Prepared { setup, ring, outside } = self;
+        let plan = setup.plan()?;
+        let seed = std::array::from_fn(|i| packets::mix(setup.seed * 4 + i as u64));
+        let mut nat = Nat::new(&plan, seed).map_err(|error| anyhow::anyhow!("{}", error.0))?;
+        let events = nat.take_events();
+        let (now, random) = (Instant(1_000), setup.seed << 40);
+        Ok(Driver { setup, ring, outside, nat, events, line, now, random, tally: Tally::default() })
+    }
+}
+
+/// What a driver has counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Measured packets.
+    pub(super) packets: u64,
+    /// Allocations while they were translated, of all threads.
+    pub(super) allocations: u64,
+    /// Packets checked.
+    pub(super) verified: u64,
+    /// Events read.
+    pub(super) events: u64,
+}
+
+/// One thread's engine, flows and packet buffers.
+pub(super) struct Driver {
+    setup: Setup,
+    ring: Ring,
+    /// The public address and port of each flow, as seen on its first packet; port 0 of one without a session.
+    outside: Vec<(Ipv4Addr, u16)>,
+    pub(super) nat: Nat,
+    events: Option<EventReader>,
+    line: Arc<StartingLine>,
+    pub(super) now: Instant,
+    random: u64,
+    pub(super) tally: Tally,
+}
+
+impl Driver {
+    pub(super) fn flows(&self) -> Flows {
+        self.setup.flows
+    }
+
+    /// Every flow's first packet, in a shuffled order: the time of each buffer's worth, and how many they were.
+    pub(super) fn open(&mut self) -> anyhow::Result<Vec<(Duration, u64)>> {
+        let (count, shuffle) = (self.setup.flows.count, self.setup.flows.shuffle());
+        let mut times = Vec::new();
+        let mut first = 0;
+        while first < count {
+            let n = self.setup.buffers.min(count - first);
+            let chosen: Vec<u64> = (first..first + n).map(|k| shuffle.at(k)).collect();
+            times.push((self.outbound(&chosen, &[])?, n));
+            first += n;
+        }
+        Ok(times)
+    }
+
+    /// One packet of each chosen flow from inside, checked, and the address and port it got noted. Sessions of `ends`
+    /// are ended between the bursts, and that takes part of the time.
+    pub(super) fn outbound(&mut self, chosen: &[u64], ends: &[u64]) -> anyhow::Result<Duration> {
+        let Setup { flows, frame, kind, .. } = self.setup;
+        let ends = self.forget(ends);
+        let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
+            Some(&flow) if kind == Kind::Nat44 => {
+                let Flow44 { inside, server } = flows.get44(flow);
+                packets::write44(inside, server, frame, out)
+            }
+            Some(&flow) => packets::write6(&flows.get(flow), frame, out),
+            None => 0,
+        });
+        packets.truncate(chosen.len());
+        self.line.wait();
+        let time = timed(&mut self.nat, self.now, &mut packets, &ends, &mut self.tally)?;
+        for (packet, &i) in packets.iter().zip(chosen) {
+            let got = match kind {
+                Kind::Nat44 => packets::check44_out(packet.bytes(), &flows.get44(i), frame),
+                _ => packets::check4(packet.bytes(), &flows.get(i), frame),
+            };
+            let got = got.map_err(|e| anyhow::anyhow!("outbound, flow {i}: {e}"))?;
+            let known = &mut self.outside[i as usize];
+            anyhow::ensure!(known.1 == 0 || *known == got, "flow {i} had {known:?}, now {got:?}");
+            *known = got;
+            self.tally.verified += 1;
+        }
+        self.read_events();
+        Ok(time)
+    }
+
+    /// One packet back of each chosen flow, checked. `ends` as in [`outbound`](Self::outbound).
+    pub(super) fn inbound(&mut self, chosen: &[u64], ends: &[u64]) -> anyhow::Result<Duration> {
+        let Setup { flows, frame, kind, .. } = self.setup;
+        let ends = self.forget(ends);
+        let outside = &self.outside;
+        let mut packets = self.ring.fill(|i, out| match chosen.get(i) {
+            Some(&flow) if kind == Kind::Nat44 => {
+                packets::write44(flows.get44(flow).server, outside[flow as usize], frame, out)
+            }
+            Some(&flow) => packets::write4(&flows.get(flow), outside[flow as usize], frame, out),
+            None => 0,
+        });
+        packets.truncate(chosen.len());
+        self.line.wait();
+        let time = timed(&mut self.nat, self.now, &mut packets, &ends, &mut self.tally)?;
+        for (packet, &flow) in packets.iter().zip(chosen) {
+            let checked = match kind {
+                Kind::Nat44 => packets::check44_back(packet.bytes(), &flows.get44(flow), frame),
+                _ => packets::check6(packet.bytes(), &flows.get(flow), frame),
+            };
+            checked.map_err(|e| anyhow::anyhow!("inbound, flow {flow}: {e}"))?;
+            self.tally.verified += 1;
+        }
+        self.read_events();
+        Ok(time)
+    }
+
+    /// One session more than the table is made for is refused for want of room, and changes nothing.
+    pub(super) fn refuse_one_more(&mut self) -> anyhow::Result<()> {
+        let Setup { flows, frame, kind, .. } = self.setup;
+        let before = self.nat.occupancy().sessions;
+        let mut packets = self.ring.fill(|i, out| match (i, kind) {
+            (0, Kind::Nat44) => {
+                let Flow44 { inside, server } = flows.get44(flows.count);
+                packets::write44(inside, server, frame, out)
+            }
+            (0, _) => packets::write6(&flows.get(flows.count), frame, out),
+            _ => 0,
+        });
+        let mut verdicts = [Verdict::Pass];
+        self.nat.process(self.now, &mut packets[..1], &mut verdicts);
+        let [verdict] = verdicts;
+        let after = self.nat.occupancy().sessions;
+        let full = Verdict::Drop(DropReason::SessionTableFull);
+        anyhow::ensure!(verdict == full && before == after, "{verdict:?} with {after} sessions");
+        Ok(())
+    }
+
+    /// A packet back for every session, checked (RFC 9693's validation phase).
+    pub(super) fn validate_all(&mut self) -> anyhow::Result<()> {
+        let mut first = 0;
+        while first < self.setup.flows.count {
+            let n = self.setup.buffers.min(self.setup.flows.count - first);
+            let chosen: Vec<u64> = (first..first + n).collect();
+            self.inbound(&chosen, &[])?;
+            first += n;
+        }
+        Ok(())
+    }
+
+    /// Ends the sessions of `flows` on request, some at a time; how long it took.
+    pub(super) fn end(&mut self, flows: &[u64]) -> anyhow::Result<Duration> {
+        let keys = self.forget(flows);
+        let start = ThreadTime::now();
+        let ended: usize = keys.chunks(BURST).map(|some| self.nat.end_sessions(self.now, some)).sum();
+        let time = start.elapsed();
+        self.read_events();
+        anyhow::ensure!(ended == flows.len(), "{ended} of {} sessions were there to be ended", flows.len());
+        Ok(time)
+    }
+
+    /// Lets every session's time run out, and makes sure that none is left; how long it took.
+    pub(super) fn expire_all(&mut self) -> anyhow::Result<Duration> {
+        // Enough for the events of all that may end in between.
+        const CALLS: u64 = 8;
+        self.now = self.now.plus_ms(10 * 60 * 1000);
+        let mut time = Duration::ZERO;
+        // The engine's sweep keeps a pace of its own by the clock: each call is given time for its whole
+        // budget. One sweep looks at each record; a second one would find nothing to do.
+        for _ in 0..2 * self.setup.flows.count.div_ceil(SWEEP_BUDGET * CALLS) + 2 {
+            if self.nat.occupancy().sessions == 0 {
+                break;
+            }
+            let start = ThreadTime::now();
+            for _ in 0..CALLS {
+                self.now = self.now.plus_ms(10_000);
+                self.nat.expire(self.now, SWEEP_BUDGET as usize);
+            }
+            time += start.elapsed();
+            self.read_events();
+        }
+        let left = self.nat.occupancy();
+        anyhow::ensure!(left.sessions == 0 && left.bindings == 0, "something outlived its time: {left:?}");
+        Ok(time)
+    }
+
+    /// # Errors
+    /// Where a packet has no fate, or two, or an event was lost.
+    pub(super) fn finish(self) -> anyhow::Result<Tally> {
+        let counters = self.nat.counters();
+        anyhow::ensure!(counters.conserved(), "the counters do not add up: {counters:?}");
+        anyhow::ensure!(self.nat.events_lost() == 0, "{} events were lost", self.nat.events_lost());
+        Ok(self.tally)
+    }
+
+    /// A buffer's worth of flows, at random.
+    pub(super) fn choose(&mut self) -> Vec<u64> {
+        (0..self.setup.buffers).map(|_| self.any()).collect()
+    }
+
+    /// A flow, at random.
+    pub(super) fn any(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(1);
+        packets::below(self.setup.flows.count, packets::mix(self.random))
+    }
+
+    /// Notes that flows will have no session, and names those.
+    fn forget(&mut self, flows: &[u64]) -> Vec<SessionKey> {
+        flows.iter().for_each(|&flow| self.outside[flow as usize].1 = 0);
+        flows.iter().map(|&flow| self.key(flow)).collect()
+    }
+
+    fn key(&self, flow: u64) -> SessionKey {
+        let (inside, remote) = match self.setup.kind {
+            Kind::Nat44 => {
+                let Flow44 { inside, server } = self.setup.flows.get44(flow);
+                ((inside.0.to_ipv6_mapped(), inside.1), server)
+            }
+            _ => {
+                let flow = self.setup.flows.get(flow);
+                (flow.inside, flow.server)
+            }
+        };
+        SessionKey { instance: 0, transport: Transport::Udp, inside, remote }
+    }
+
+    fn read_events(&mut self) {
+        if let Some(reader) = &mut self.events {
+            while reader.next().is_some() {
+                self.tally.events += 1;
+            }
+        }
+    }
+}
+
+/// Translates the packets in bursts: how long it took of the thread's own CPU time, so that what others do
+/// on the machine meanwhile does not count, though their use of its caches still does. Each must be
+/// forwarded. Sessions of `ends` are ended between the bursts, some at a time.
+#[inline(never)]
+fn timed(
+    nat: &mut Nat,
+    now: Instant,
+    packets: &mut [Packet<'_>],
+    ends: &[SessionKey],
+    tally: &mut Tally,
+) -> anyhow::Result<Duration> {
+    let mut verdicts = [Verdict::Pass; BURST];
+    let mut refused = None;
+    let (mut groups, mut ended) = (ends.chunks(ENDED_AT_A_TIME), 0);
+    let every = (packets.len() / BURST / groups.len().max(1)).max(1);
+    let before = gatun_mem::count_allocations(true);
+    let start = ThreadTime::now();
+    for (i, burst) in packets.chunks_mut(BURST).enumerate() {
+        if i % every == 0 {
+            ended += groups.next().map_or(0, |group| nat.end_sessions(now, group));
+        }
+        let done = nat.process(now, burst, &mut verdicts);
+        let wrong = verdicts[..burst.len()].iter().find(|v| !matches!(v, Verdict::Forward));
+        if done != burst.len() || wrong.is_some() {
+            refused = refused.or(Some((done, wrong.copied())));
+        }
+    }
+    ended += groups.map(|group| nat.end_sessions(now, group)).sum::<usize>();
+    let time = start.elapsed();
+    tally.allocations += gatun_mem::count_allocations(false).saturating_sub(before);
+    tally.packets += packets.len() as u64;
+    anyhow::ensure!(ended == ends.len(), "{ended} of {} sessions were there to be ended", ends.len());
+    match refused {
+        None => Ok(time),
+        Some((done, verdict)) => anyhow::bail!("{done} of a burst were taken; not forwarded: {verdict:?}"),
+    }
+}

@@ -1,0 +1,101 @@
+//! A hash table with a linked list for each place: as many places as translations.
+
+use super::table::{BURST, Full, Key, Outside, Record, Table, scaled, touched};
+use gatun_mem::hash::Hasher64;
+use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
+use zerocopy::FromZeros;
+
+/// No node. Nodes count from 1.
+const NONE: u32 = 0;
+
+#[derive(Clone, Copy, FromZeros)]
+#[repr(C)]
+struct Node {
+    record: Record,
+    next: u32,
+}
+
+pub(super) struct Chained {
+    heads: HugeVec<u32>,
+    nodes: HugeVec<Node>,
+    used: u32,
+    hasher: Hasher64,
+}
+
+impl Chained {
+    fn find(&mut self, place: usize, key: Key) -> Option<&mut Record> {
+        let mut at = self.heads[place];
+        while at != NONE {
+            let node = &self.nodes[at as usize];
+            if node.record.key() == key {
+                return Some(&mut self.nodes[at as usize].record);
+            }
+            at = node.next;
+        }
+        None
+    }
+
+    fn enter(&mut self, place: usize, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
+        if self.find(place, key).is_some() {
+            return Ok(false);
+        }
+        let new = self.used + 1;
+        let next = self.heads[place];
+        *self.nodes.get_mut(new as usize).ok_or(Full)? = Node { record: Record::new(key, to, now), next };
+        self.heads[place] = new;
+        self.used = new;
+        Ok(true)
+    }
+
+    /// Where the keys' lists begin; these and their first nodes are asked for.
+    fn ask_for(&self, keys: impl Iterator<Item = Key>) -> [usize; BURST] {
+        let mut places = [0; BURST];
+        let mut count = 0;
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = scaled(key.hash(&self.hasher), self.heads.len());
+            prefetch_read(&self.heads, *place);
+            count += 1;
+        }
+        for &place in &places[..count] {
+            prefetch_read(&self.nodes, self.heads[place] as usize);
+        }
+        places
+    }
+}
+
+impl Table for Chained {
+    fn new(n: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
+        let nodes = touched(n as usize + 1)?;
+        Ok(Chained { heads: touched(n as usize)?, nodes, used: 0, hasher })
+    }
+
+    fn bytes(n: u32) -> u64 {
+        u64::from(n) * (size_of::<u32>() + size_of::<Node>()) as u64
+    }
+
+    fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
+        let place = scaled(key.hash(&self.hasher), self.heads.len());
+        self.enter(place, key, to, now)
+    }
+
+    fn look_up(&mut self, key: Key, now: u32) -> Option<Outside> {
+        let place = scaled(key.hash(&self.hasher), self.heads.len());
+        self.find(place, key).map(|record| record.seen(now))
+    }
+
+    fn create_burst(&mut self, new: &[(Key, Outside)], now: u32) -> Result<usize, Full> {
+        let places = self.ask_for(new.iter().map(|&(key, _)| key));
+        let mut entered = 0;
+        for (&(key, to), place) in new.iter().zip(places) {
+            entered += usize::from(self.enter(place, key, to, now)?);
+        }
+        Ok(entered)
+    }
+
+    fn look_up_burst(&mut self, keys: &[Key], now: u32, found: &mut [Option<Outside>]) {
+        let places = self.ask_for(keys.iter().copied());
+        for ((&key, place), found) in keys.iter().zip(places).zip(found) {
+            *found = self.find(place, key).map(|record| record.seen(now));
+        }
+    }
+}

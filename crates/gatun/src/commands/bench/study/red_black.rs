@@ -1,0 +1,192 @@
+//! A red-black tree (Bayer 1972, Guibas and Sedgewick 1978): a binary tree that is kept about balanced.
+//!
+//! The root is black, no red node has a red child, and every way down passes as many black nodes as any other: so no
+//! way is more than twice as long as another.
+
+use super::table::{Full, Key, Outside, Record, Table, touched};
+use gatun_mem::hash::Hasher64;
+use gatun_mem::{HugeVec, OutOfMemory};
+use zerocopy::FromZeros;
+
+/// No node; it is black. Nodes count from 1.
+const NONE: u32 = 0;
+/// Flag of a record whose node is red.
+const RED: u16 = 1;
+
+/// Half a cache line.
+#[derive(Clone, Copy, FromZeros)]
+#[repr(C, align(32))]
+struct Node {
+    record: Record,
+    /// Smaller keys, larger keys.
+    child: [u32; 2],
+    parent: u32,
+}
+
+const _: () = assert!(size_of::<Node>() == 32);
+
+pub(super) struct RedBlackTree {
+    nodes: HugeVec<Node>,
+    root: u32,
+    used: u32,
+}
+
+impl RedBlackTree {
+    fn node(&mut self, at: u32) -> &mut Node {
+        &mut self.nodes[at as usize]
+    }
+
+    fn is_red(&self, at: u32) -> bool {
+        self.nodes[at as usize].record.flags & RED != 0
+    }
+
+    fn paint(&mut self, at: u32, red: bool) {
+        self.node(at).record.flags = if red { RED } else { 0 };
+    }
+
+    /// Which child of its parent a node is.
+    fn side(&self, at: u32) -> usize {
+        let parent = self.nodes[at as usize].parent;
+        usize::from(self.nodes[parent as usize].child[1] == at)
+    }
+
+    /// Lets the other side's child of `top` take its place, and `top` become that one's child on `side`.
+    fn rotate(&mut self, top: u32, side: usize) {
+        let Node { child, parent, .. } = *self.node(top);
+        let riser = child[1 - side];
+        let between = self.node(riser).child[side];
+        match parent {
+            NONE => self.root = riser,
+            _ => {
+                let place = self.side(top);
+                self.node(parent).child[place] = riser;
+            }
+        }
+        self.node(top).child[1 - side] = between;
+        if between != NONE {
+            self.node(between).parent = top;
+        }
+        self.node(riser).child[side] = top;
+        self.node(riser).parent = parent;
+        self.node(top).parent = riser;
+    }
+
+    /// Restores the rules above a new red node.
+    fn balance(&mut self, mut at: u32) {
+        loop {
+            let parent = self.node(at).parent;
+            if parent == NONE || !self.is_red(parent) {
+                break;
+            }
+            // A red node is not the root: there is a grandparent.
+            let grandparent = self.node(parent).parent;
+            let side = self.side(parent);
+            let uncle = self.node(grandparent).child[1 - side];
+            if self.is_red(uncle) {
+                self.paint(parent, false);
+                self.paint(uncle, false);
+                self.paint(grandparent, true);
+                at = grandparent;
+                continue;
+            }
+            let upper = if self.side(at) == side {
+                parent
+            } else {
+                self.rotate(parent, side);
+                at
+            };
+            self.paint(upper, false);
+            self.paint(grandparent, true);
+            self.rotate(grandparent, 1 - side);
+            break;
+        }
+        let root = self.root;
+        self.paint(root, false);
+    }
+}
+
+impl Table for RedBlackTree {
+    fn new(n: u32, _: Hasher64) -> Result<Self, OutOfMemory> {
+        Ok(RedBlackTree { nodes: touched(n as usize + 1)?, root: NONE, used: 0 })
+    }
+
+    fn bytes(n: u32) -> u64 {
+        u64::from(n) * size_of::<Node>() as u64
+    }
+
+    fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
+        let (mut parent, mut side, mut at) = (NONE, 0, self.root);
+        while at != NONE {
+            let node = &self.nodes[at as usize];
+            let here = node.record.key();
+            if here == key {
+                return Ok(false);
+            }
+            side = usize::from(key > here);
+            (parent, at) = (at, node.child[side]);
+        }
+        let new = self.used + 1;
+        let node = self.nodes.get_mut(new as usize).ok_or(Full)?;
+        *node = Node { record: Record::new(key, to, now), child: [NONE; 2], parent };
+        self.used = new;
+        match parent {
+            NONE => self.root = new,
+            _ => self.node(parent).child[side] = new,
+        }
+        self.paint(new, true);
+        self.balance(new);
+        Ok(true)
+    }
+
+    fn look_up(&mut self, key: Key, now: u32) -> Option<Outside> {
+        let mut at = self.root;
+        while at != NONE {
+            let node = &mut self.nodes[at as usize];
+            let here = node.record.key();
+            if here == key {
+                return Some(node.record.seen(now));
+            }
+            at = node.child[usize::from(key > here)];
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl RedBlackTree {
+        /// Checks the rules below a node; the number of black nodes on any way down.
+        fn black_height(&self, at: u32) -> usize {
+            if at == NONE {
+                return 1;
+            }
+            let node = &self.nodes[at as usize];
+            for (side, &child) in node.child.iter().enumerate().filter(|&(_, &child)| child != NONE) {
+                assert!(!(self.is_red(at) && self.is_red(child)), "a red node has a red child");
+                assert_eq!(self.nodes[child as usize].parent, at);
+                assert_eq!(usize::from(self.nodes[child as usize].record.key() > node.record.key()), side);
+            }
+            let [left, right] = node.child.map(|child| self.black_height(child));
+            assert_eq!(left, right, "ways of different length");
+            left + usize::from(!self.is_red(at))
+        }
+    }
+
+    #[test]
+    fn the_rules_hold_after_every_insertion_in_any_order() {
+        let orders: [fn(u32) -> u32; 4] = [|i| i, |i| 999 - i, |i| i * 619 % 1000, |i| (i % 2) * 500 + i / 2];
+        for order in orders {
+            let mut tree = RedBlackTree::new(1000, Hasher64::new([1; 4])).unwrap();
+            for i in 0..1000 {
+                let key = Key::new(1 + order(i), 7, 17);
+                assert_eq!(tree.create(key, Outside { address: 1, port: 1 }, 0), Ok(true));
+                if i % 50 == 0 || i > 990 {
+                    assert!(!tree.is_red(tree.root) && !tree.is_red(NONE));
+                    assert!(tree.black_height(tree.root) <= 11);
+                }
+            }
+        }
+    }
+}

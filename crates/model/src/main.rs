@@ -13,27 +13,35 @@ const STEPS: usize = 4_000;
 fn main() -> ExitCode {
     let mut packets = 1_000_000u64;
     let mut seed = 1u64;
+    let mut only = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|n| n.replace('_', "").parse().ok());
         match arg.as_str() {
             "--packets" => packets = number().unwrap_or(packets),
+            "--history" => only = number(),
             "--seed" => seed = number().unwrap_or(seed),
             _ => {
-                eprintln!("gatun-model [--packets N] [--seed N]\n\nCompares the engine with the model.");
+                eprintln!(
+                    "gatun-model [--packets N] [--seed N] [--history N]\n\nCompares the engine with the model: in as many \
+                     seeded histories as make N packets,\nor in the one history that an earlier run named."
+                );
                 return ExitCode::FAILURE;
             }
         }
     }
-    compare(packets, seed)
+    match only {
+        Some(world) => compare(1, world, |n, _| n),
+        None => compare(packets, seed, |n, histories| n.wrapping_mul(1_000_003).wrapping_add(histories)),
+    }
 }
 
-fn compare(packets: u64, seed: u64) -> ExitCode {
+fn compare(packets: u64, seed: u64, world_of: impl Fn(u64, u64) -> u64) -> ExitCode {
     let start = Instant::now();
     let (mut done, mut histories) = (0u64, 0u64);
     let (mut coverage, mut drops) = (Coverage::default(), vec![0u64; DropReason::COUNT]);
     while done < packets {
-        let world = seed.wrapping_mul(1_000_003).wrapping_add(histories);
+        let world = world_of(seed, histories);
         let ops = history(world, STEPS);
         match run(world, world, &ops) {
             Ok(outcome) => {

@@ -6,11 +6,11 @@ use gatun_model::drive::{history, run, shrink};
 use gatun_model::model::tcp::{Segment, State};
 use gatun_wire::DropReason::{self, *};
 
-const HISTORIES: u64 = 160;
+const HISTORIES: u64 = 240;
 const STEPS: usize = 4_000;
 
 /// What these histories are of no use without.
-const REACHED: [DropReason; 38] = [
+const REACHED: [DropReason; 45] = [
     ShortL3,
     BadVersion,
     BadHeaderLength,
@@ -31,6 +31,13 @@ const REACHED: [DropReason; 38] = [
     NoBib,
     NoSession,
     AddressDependentFilter,
+    AddressPortDependentFilter,
+    DestinationMartian,
+    PoolEmpty,
+    BlockNone,
+    HoldDownAll,
+    SubscriberBlockQuota,
+    SubscriberRate,
     ExternalSynPolicy,
     SynStoreFull,
     SynHeldAlready,

@@ -394,11 +394,12 @@ impl Tables {
             Some(primary) => self.link_into_ring(id, primary),
         }
         self.tell_created(record, primary.is_none());
-        let entered = self.enter(id, record, primary.is_none(), hashes);
-        if entered.is_err() {
+        if let Err(reason) = self.enter(id, record, primary.is_none(), hashes) {
             self.unlink(id, primary.is_some());
+            return Err(reason);
         }
-        entered.map(|()| id)
+        self.check_fuller(record);
+        Ok(id)
     }
 
     /// Enters a linked record into the indexes.

@@ -1,20 +1,25 @@
 //! One history through engine and model.
 
 use super::forge::{error, forge, router4, router6, twisted};
-use super::history::{Form, Op, Proto, Target};
-use super::universe::{HOST_PORTS, POOLS, REMOTE_PORTS, host, remote, universe};
+use super::history::{Flood, Form, Op, Proto, Target};
+use super::universe::{HOST_PORTS, POOLS, REMOTE_PORTS, host, host4, remote, universe};
 use crate::coverage::Coverage;
 use crate::model::{Model, Seen};
 use gatun_nat::counters::Counters;
-use gatun_nat::{BURST, Instant, Nat, Plan, Verdict};
+use gatun_nat::event::EventKinds;
+use gatun_nat::plan::Transport;
+use gatun_nat::{BURST, EventReader, Instant, Nat, Plan, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const BUFFER: usize = 4096;
 const LATELY: usize = 8;
 /// Time for a sweep to look at every record: twice its round, and some.
 const SETTLE_MS: i64 = 4_100;
+
+/// Longer than any life or wait.
+const LONG_MS: i64 = 1 << 33;
 
 /// A difference between engine and model.
 #[derive(Clone, Debug)]
@@ -40,7 +45,7 @@ pub struct Outcome {
 /// The first difference.
 pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
     let plan = universe(world);
-    let mut pair = match Pair::new(&plan, seed) {
+    let mut pair = match Pair::new(&plan, seed, world) {
         Ok(pair) => pair,
         Err(what) => return Err(Failure { step: 0, what }),
     };
@@ -50,6 +55,7 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
     let end = ops.len();
     pair.flush().map_err(|what| Failure { step: end, what })?;
     pair.settle().map_err(|what| Failure { step: end, what })?;
+    pair.end().map_err(|what| Failure { step: end, what })?;
     Ok(Outcome { counters: pair.nat.counters().clone(), coverage: pair.model.coverage })
 }
 
@@ -57,8 +63,13 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
 struct Pair {
     plan: Plan,
     nat: Nat,
+    events: Option<EventReader>,
+    /// The same engine without events, now and then: they change nothing else.
+    silent: Option<Nat>,
     model: Model,
     now: i64,
+    /// Packets of a burst.
+    burst: usize,
     waiting: Vec<Vec<u8>>,
     received: VecDeque<Vec<u8>>,
     /// Forwarded lately, as they came out: IPv4, IPv6.
@@ -67,20 +78,29 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(plan: &Plan, seed: u64) -> Result<Self, String> {
-        let nat = Nat::new(plan, [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?;
-        let mut pair = Pair {
+    fn new(plan: &Plan, seed: u64, world: u64) -> Result<Self, String> {
+        let mut nat = Nat::new(plan, [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?;
+        let silent = match world % 4 {
+            0 => {
+                let mut plan = plan.clone();
+                plan.events.kinds = EventKinds::NONE;
+                Some(Nat::new(&plan, [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?)
+            }
+            _ => None,
+        };
+        Ok(Pair {
             plan: plan.clone(),
+            events: nat.take_events(),
+            silent,
             nat,
+            burst: [4, 2, 4, 32][(world / 4 % 4) as usize],
             model: Model::new(plan),
             now: 1_000_000,
             waiting: Vec::new(),
             received: VecDeque::new(),
             sent: Default::default(),
             memory: vec![0xa5; BUFFER * BURST],
-        };
-        pair.model.at(pair.now as u64);
-        Ok(pair)
+        })
     }
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
@@ -107,20 +127,18 @@ impl Pair {
                 self.error(inside, about, (kind, code, word), router, keep, &form)
             }
             Op::Out { proto, host: h, port, remote: r, rport, form } => {
-                let to = self.behind(remote(r), form.prefix);
+                let (from, to) = self.through(form.door, h, remote(r));
                 let ports = (host_port(port), REMOTE_PORTS[usize::from(rport) % 3]);
-                vec![forge(proto, host(h).into(), to, ports, &form)]
+                vec![forge(proto, from, to, ports, &form)]
+            }
+            Op::Flood { flood, proto, door, host: h, remote: r, first, packets } => {
+                let each = |n: u8| self.of_flood(flood, proto, (door, h, r), first, n);
+                (0..packets).map(each).collect()
             }
             Op::Hairpin { proto, host: h, port, target, form } => {
                 let (address, t) = self.outside(proto, target);
-                let to = self.behind(address, form.prefix);
-                // A host that pings its own outside address shows nobody which identifier it has there.
-                let instance = self.instance_of(form.prefix);
-                let own = self.model.sure_outside_of(instance, 2, (host(h), host_port(port)));
-                if matches!(proto, Proto::Echo(_)) && own.is_none_or(|own| own.0 == address) {
-                    return Ok(());
-                }
-                vec![forge(proto, host(h).into(), to, (host_port(port), t), &form)]
+                let (from, to) = self.through(form.door, h, address);
+                vec![forge(proto, from, to, (host_port(port), t), &form)]
             }
             Op::In { proto, target, remote: r, rport, form } => {
                 let (address, t) = self.outside(proto, target);
@@ -132,36 +150,40 @@ impl Pair {
                 vec![forge(proto, from, address.into(), ports, &form)]
             }
         };
-        let alone = matches!(op, Op::Hairpin { .. });
-        if alone {
-            self.flush()?;
-            if self.model.is_unsure() {
-                // Which half of a hairpin failed, and who was there to make it fail, would be anybody's guess.
-                self.settle()?;
-            }
-        }
         for packet in packets {
             if is_fragment(&packet) {
                 continue; // not in the model yet
             }
             self.waiting.push(packet);
-            if self.waiting.len() == BURST {
-                self.flush()?;
+        }
+        // Names of bindings are looked up before a burst.
+        if self.waiting.len() >= self.burst { self.flush() } else { Ok(()) }
+    }
+
+    /// A host behind a door, and how it writes to an IPv4 address through it.
+    fn through(&self, door: u8, h: u8, to: Ipv4Addr) -> (IpAddr, IpAddr) {
+        let prefixes: Vec<_> = self.plan.nat64.iter().flat_map(|n| &n.pool6).collect();
+        let door = usize::from(door) % (prefixes.len() + self.plan.nat44.len());
+        match prefixes.get(door) {
+            Some(prefix) => (host(h).into(), prefix.embed(to).into()),
+            None => (host4(door - prefixes.len(), h).into(), to.into()),
+        }
+    }
+
+    fn of_flood(&self, flood: Flood, proto: Proto, (door, h, r): (u8, u8, u8), first: u16, n: u8) -> Vec<u8> {
+        let port = first.wrapping_add(n.into());
+        let form = &Form { door, ..Form::PLAIN };
+        let (from, to) = self.through(door, if flood == Flood::Hosts { n } else { h }, remote(r));
+        match flood {
+            Flood::Ports => forge(proto, from, to, (port, REMOTE_PORTS[0]), form),
+            Flood::Scan => forge(proto, from, to, (HOST_PORTS[0], port), form),
+            Flood::Hosts => forge(proto, from, to, (first, REMOTE_PORTS[0]), form),
+            Flood::FromOutside => {
+                let to = Ipv4Addr::from(u32::from(POOLS[usize::from(h) % POOLS.len()]) + u32::from(h % 2));
+                let ports = if matches!(proto, Proto::Echo(_)) { (port, 0) } else { (REMOTE_PORTS[0], port) };
+                forge(proto, remote(r).into(), to.into(), ports, form)
             }
         }
-        // Small bursts most of the time: names of bindings are looked up before a burst.
-        if alone || self.waiting.len() >= 4 { self.flush() } else { Ok(()) }
-    }
-
-    fn behind(&self, a: Ipv4Addr, prefix: u8) -> IpAddr {
-        let all: Vec<_> = self.plan.nat64.iter().flat_map(|n| &n.pool6).collect();
-        all[usize::from(prefix) % all.len()].embed(a).into()
-    }
-
-    fn instance_of(&self, prefix: u8) -> usize {
-        let all: Vec<_> =
-            self.plan.nat64.iter().enumerate().flat_map(|(i, n)| n.pool6.iter().map(move |_| i)).collect();
-        all[usize::from(prefix) % all.len()]
     }
 
     fn outside(&self, proto: Proto, target: Target) -> (Ipv4Addr, u16) {
@@ -170,13 +192,17 @@ impl Pair {
                 let first = POOLS[usize::from(address / 3) % POOLS.len()];
                 (Ipv4Addr::from(u32::from(first) + u32::from(address % 3)), port)
             }
-            Target::Of { host: h, port } => {
+            Target::Of { door, host: h, port } => {
                 let transport = match proto {
                     Proto::Tcp(_) => 0,
                     Proto::Udp | Proto::UdpZero => 1,
                     _ => 2,
                 };
-                self.model.outside_of(transport, (host(h), host_port(port))).unwrap_or((POOLS[0], 1021))
+                let inside: Ipv6Addr = match self.through(door, h, POOLS[0]).0 {
+                    IpAddr::V4(a) => a.to_ipv6_mapped(),
+                    IpAddr::V6(a) => a,
+                };
+                self.model.outside_of(transport, (inside, host_port(port))).unwrap_or((POOLS[0], 1021))
             }
         }
     }
@@ -218,29 +244,18 @@ impl Pair {
         vec![error(src, dst, kind, code, word, quote, form)]
     }
 
-    /// Gives what waits to the engine as one burst, and to the model; then has bindings show themselves that
-    /// were made for packets that went nowhere.
+    /// Gives what waits to the engine as one burst, and to the model.
     fn flush(&mut self) -> Result<(), String> {
-        self.flush_waiting()?;
-        for (instance, transport, (address, port)) in self.model.unseen() {
-            let proto = [Proto::Tcp(16), Proto::Udp, Proto::Echo(true)][transport];
-            let to = self.plan.nat64[instance].pool6[0].embed(remote(3));
-            let ports = (port, REMOTE_PORTS[0]);
-            self.waiting = vec![forge(proto, address.into(), to.into(), ports, &Form::PLAIN)];
-            self.flush_waiting()?;
-        }
-        Ok(())
-    }
-
-    fn flush_waiting(&mut self) -> Result<(), String> {
         while !self.waiting.is_empty() {
-            let packets = std::mem::take(&mut self.waiting);
-            let (seen, left) = self.burst(&packets);
+            let mut packets = std::mem::take(&mut self.waiting);
+            let rest = packets.split_off(packets.len().min(BURST));
+            let (seen, left) = self.burst(&packets)?;
             self.model.at(self.now as u64);
+            self.hear();
             for (packet, seen) in packets.iter().zip(&seen) {
                 self.model.packet(packet, seen).map_err(|said| {
                     format!(
-                        "packet    {}\nengine    {:?} {}\n  emitted {}\nmodel     {:?} {}\n  emitted {}",
+                        "packet    {}\nengine    {:?} {}\n  emitted {}\nmodel     {:?} {}\n  emitted {}\n{:?}\n{}",
                         hex(packet),
                         seen.verdict,
                         hex(&seen.bytes),
@@ -248,42 +263,35 @@ impl Pair {
                         said.verdict,
                         said.bytes.as_deref().map_or("(no bytes)".into(), hex),
                         all_hex(&said.emitted),
+                        self.model.has_heard_all(),
+                        self.model.describe(),
                     )
                 })?;
                 self.remember(packet, seen);
             }
-            self.waiting = packets[packets.len() - left..].to_vec();
+            self.waiting = packets.split_off(packets.len() - left);
+            self.waiting.extend(rest);
             self.agree()?;
         }
         Ok(())
     }
 
+    fn hear(&mut self) {
+        let Pair { events: Some(events), model, .. } = self else { return };
+        model.hear(std::iter::from_fn(|| events.next()));
+    }
+
     /// Runs a burst through the engine; gives how many packets it left.
-    fn burst(&mut self, packets: &[Vec<u8>]) -> (Vec<Seen>, usize) {
-        let mut burst: Vec<Packet<'_>> = Vec::with_capacity(packets.len());
-        for (buffer, bytes) in self.memory.chunks_exact_mut(BUFFER).zip(packets) {
-            let len = bytes.len().min(BUFFER - HEADROOM);
-            buffer[HEADROOM..HEADROOM + len].copy_from_slice(&bytes[..len]);
-            burst.extend(Packet::new(buffer, HEADROOM, len));
+    fn burst(&mut self, packets: &[Vec<u8>]) -> Result<(Vec<Seen>, usize), String> {
+        let now = Instant(self.now as u64);
+        let (seen, left) = run_burst(&mut self.nat, &mut self.memory, now, packets);
+        if let Some(silent) = &mut self.silent {
+            let (also, _) = run_burst(silent, &mut self.memory, now, packets);
+            if also != seen {
+                return Err(format!("without events: {also:?}, and with them: {seen:?}"));
+            }
         }
-        let mut verdicts = vec![Verdict::Pass; burst.len()];
-        let done = self.nat.process(Instant(self.now as u64), &mut burst, &mut verdicts);
-        let mut seen: Vec<Seen> = burst
-            .iter()
-            .zip(verdicts)
-            .take(done)
-            .map(|(p, verdict)| Seen {
-                verdict,
-                bytes: p.bytes().to_vec(),
-                emitted: Vec::new(),
-                occupancy: None,
-            })
-            .collect();
-        self.nat.drain_emitted(|e| seen[e.after].emitted.push(e.packet.bytes().to_vec()));
-        if let [only] = &mut seen[..] {
-            only.occupancy = Some(self.nat.occupancy());
-        }
-        (seen, packets.len() - done)
+        Ok((seen, left))
     }
 
     fn remember(&mut self, packet: &[u8], seen: &Seen) {
@@ -299,10 +307,16 @@ impl Pair {
     }
 
     fn expire(&mut self, budget: usize) -> Result<(), String> {
-        self.nat.expire(Instant(self.now as u64), budget);
+        let now = Instant(self.now as u64);
         let mut emitted = Vec::new();
+        self.nat.expire(now, budget);
         self.nat.drain_emitted(|e| emitted.push(e.packet.bytes().to_vec()));
+        if let Some(silent) = &mut self.silent {
+            silent.expire(now, budget);
+            silent.drain_emitted(|_| ());
+        }
         self.model.at(self.now as u64);
+        self.hear();
         self.model.expired(budget, &emitted).map_err(|said| {
             format!(
                 "expire({budget})\nengine emitted {}\nmodel  emitted {}",
@@ -313,7 +327,7 @@ impl Pair {
         self.agree()
     }
 
-    /// Lets the sweep look at everything, and asks for exactly what there must be.
+    /// Lets the sweep look at everything, and asks for what should have ended.
     fn settle(&mut self) -> Result<(), String> {
         self.expire(usize::MAX)?;
         let since = self.model.now_ms();
@@ -322,22 +336,95 @@ impl Pair {
             self.expire(usize::MAX)?;
         }
         self.model.swept(since)?;
-        self.agree()
+        self.agree_on_subscribers()
     }
 
-    /// Counters and occupancy.
+    /// Silence until every life and wait is over: all that is not configured is gone, and every port is back.
+    fn end(&mut self) -> Result<(), String> {
+        // A probe, its answer's time, lingering, hold-down: one after the other.
+        for _ in 0..5 {
+            self.now = self.now.saturating_add(LONG_MS);
+            self.settle()?;
+        }
+        let there = self.nat.occupancy();
+        let fixed = |n: usize, b: usize| n + b;
+        let of64 = self.plan.nat64.iter().map(|n| n.static_bindings.len()).fold(0, fixed);
+        let fixed = self.plan.nat44.iter().map(|n| n.static_bindings.len()).fold(of64, fixed);
+        if (there.sessions, there.bindings, there.subscribers, there.held_syns) != (0, fixed, 0, 0) {
+            return Err(format!("after a long silence there is still {there:?}"));
+        }
+        for pool in self.nat.pools() {
+            let Some(blocks) = pool.block_usage() else { continue };
+            if (blocks.owned, blocks.lingering, blocks.held) != (0, 0, 0) {
+                return Err(format!("after a long silence blocks are still {blocks:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Counters, gauges and events.
     fn agree(&mut self) -> Result<(), String> {
+        self.model.has_heard_all().map_err(|what| format!("{what}\n{}", self.model.describe()))?;
         let (engine, model) = (self.nat.counters(), self.model.counters());
         if let Some(what) = difference(engine, model) {
             return Err(format!("{what}\n{}", self.model.describe()));
         }
-        let there = self.nat.occupancy();
-        if !self.model.occupancy_is_right(&there) {
-            return Err(format!("occupancy: engine {there:?}\nmodel {}", self.model.describe()));
+        if !engine.conserved() {
+            return Err(format!("packets are lost: {engine:?}"));
         }
-        self.model.learn_occupancy(&there);
+        let (engine, model) = (self.nat.occupancy(), self.model.occupancy());
+        if engine != model {
+            return Err(format!("occupancy: engine {engine:?}, model {model:?}\n{}", self.model.describe()));
+        }
+        for (n, pool) in self.nat.pools().iter().enumerate() {
+            for transport in [Transport::Tcp, Transport::Udp, Transport::Icmp] {
+                let usage = pool.usage(transport);
+                let model = self.model.pool_usage(n, transport as usize);
+                if (usage.used, usage.total) != model {
+                    return Err(format!("pool {n} {transport:?}: engine {usage:?}, model {model:?}"));
+                }
+            }
+            let model = self.model.block_usage(n);
+            if let Some(engine) = pool.block_usage()
+                && engine != model
+            {
+                return Err(format!("blocks of pool {n}: engine {engine:?}, model {model:?}"));
+            }
+        }
         Ok(())
     }
+
+    /// What each subscriber has.
+    fn agree_on_subscribers(&self) -> Result<(), String> {
+        let all = self.nat.subscribers();
+        let mut engine: Vec<_> = (0..all.high())
+            .filter_map(|id| all.get(id))
+            .map(|s| (usize::from(s.key().instance), s.key().prefix, s.sessions, s.ports.map(u32::from)))
+            .collect();
+        engine.sort_unstable();
+        let model = self.model.holdings();
+        if engine != model {
+            return Err(format!("subscribers: engine {engine:x?}, model {model:x?}"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs a burst through an engine; gives how many packets it left.
+fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Vec<u8>]) -> (Vec<Seen>, usize) {
+    let mut burst: Vec<Packet<'_>> = Vec::with_capacity(packets.len());
+    for (buffer, bytes) in memory.chunks_exact_mut(BUFFER).zip(packets) {
+        let len = bytes.len().min(BUFFER - HEADROOM);
+        buffer[HEADROOM..HEADROOM + len].copy_from_slice(&bytes[..len]);
+        burst.extend(Packet::new(buffer, HEADROOM, len));
+    }
+    let mut verdicts = vec![Verdict::Pass; burst.len()];
+    let done = nat.process(now, &mut burst, &mut verdicts);
+    let seen = burst.iter().zip(verdicts).take(done);
+    let mut seen: Vec<Seen> =
+        seen.map(|(p, verdict)| Seen { verdict, bytes: p.bytes().to_vec(), emitted: Vec::new() }).collect();
+    nat.drain_emitted(|e| seen[e.after].emitted.push(e.packet.bytes().to_vec()));
+    (seen, packets.len() - done)
 }
 
 fn is_fragment(p: &[u8]) -> bool {
@@ -362,13 +449,14 @@ fn difference(engine: &Counters, model: &Counters) -> Option<String> {
         ("hairpinned", engine.hairpinned, model.hairpinned),
         ("translated 6to4", engine.translated[0], model.translated[0]),
         ("translated 4to6", engine.translated[1], model.translated[1]),
+        ("translated 4to4", engine.translated[2], model.translated[2]),
     ];
     for (name, e, m) in pairs {
         if e != m {
             return Some(format!("counter {name}: engine {e:?}, model {m:?}"));
         }
     }
-    for way in 0..2 {
+    for way in 0..3 {
         for &reason in DropReason::ALL {
             let (e, m) = (engine.drops[way][reason as usize], model.drops[way][reason as usize]);
             if e != m {

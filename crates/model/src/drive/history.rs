@@ -14,6 +14,8 @@ pub enum Op {
     In { proto: Proto, target: Target, remote: u8, rport: u8, form: Form },
     /// From inside to an outside address and port.
     Hairpin { proto: Proto, host: u8, port: u8, target: Target, form: Form },
+    /// Many packets of a flood.
+    Flood { flood: Flood, proto: Proto, door: u8, host: u8, remote: u8, first: u16, packets: u8 },
     /// An ICMP error about a packet that was forwarded lately, cut to `keep` bytes.
     Error { inside: bool, about: u8, kind: u8, code: u8, word: u32, router: u8, keep: u16, form: Form },
     /// A packet that was received lately, once more.
@@ -26,6 +28,19 @@ pub enum Op {
     Settle,
     /// What came so far is one burst.
     Flush,
+}
+
+/// What makes a flood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flood {
+    /// One inside host, many of its ports.
+    Ports,
+    /// One inside port, many ports of a remote host: a scan.
+    Scan,
+    /// A remote host, many outside ports.
+    FromOutside,
+    /// Many inside hosts of one prefix.
+    Hosts,
 }
 
 /// What a packet carries.
@@ -48,8 +63,8 @@ pub enum Proto {
 /// An outside address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Those of this host's binding.
-    Of { host: u8, port: u8 },
+    /// Those of this host's binding, behind an instance's door.
+    Of { door: u8, host: u8, port: u8 },
     /// Any.
     Port { address: u8, port: u16 },
 }
@@ -65,8 +80,8 @@ pub struct Form {
     pub len: u16,
     /// Don't Fragment.
     pub df: bool,
-    /// Which of the instances' prefixes.
-    pub prefix: u8,
+    /// Which door: of NAT64 instances each prefix, then each NAT44 instance.
+    pub door: u8,
     /// What is odd.
     pub twist: Twist,
 }
@@ -90,7 +105,7 @@ pub enum Twist {
 
 impl Form {
     /// Nothing special.
-    pub const PLAIN: Form = Form { ttl: 64, tos: 0, len: 5, df: false, prefix: 0, twist: Twist::None };
+    pub const PLAIN: Form = Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, twist: Twist::None };
 }
 
 const FLAGS: [u8; 12] = [2, 2, 2, 18, 16, 17, 4, 20, 24, 1, 16, 2];
@@ -102,6 +117,8 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
     // Some histories are about few hosts and long, some about floods.
     let focus = Focus {
         hosts: r.of(&[2, 4, 12]),
+        ports: r.of(&[2, 4, 4, 12]),
+        floods: r.of(&[0, 1, 3, 10]),
         remotes: r.of(&[1, 3, 6]),
         wild: r.of(&[4, 12, 60]),
         clocks: r.of(&[8, 20, 60]),
@@ -111,6 +128,9 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
 
 struct Focus {
     hosts: u8,
+    ports: u8,
+    /// Steps of a thousand that are floods.
+    floods: u64,
     remotes: u8,
     /// One packet in so many is odd.
     wild: u64,
@@ -122,12 +142,23 @@ fn op(r: &mut Rng, f: &Focus) -> Op {
     if r.one_in(f.clocks) {
         return clock(r);
     }
+    if r.below(1_000) < f.floods {
+        return Op::Flood {
+            flood: r.of(&[Flood::Ports, Flood::Ports, Flood::Scan, Flood::FromOutside, Flood::Hosts]),
+            proto: proto(r),
+            door: r.small(6),
+            host: r.small(f.hosts),
+            remote: r.small(f.remotes),
+            first: r.of(&[1000, 1016, 1024, 5000, 60_000]),
+            packets: r.small(200),
+        };
+    }
     match r.below(100) {
         0..3 => Op::Flush,
         3..40 => Op::Out {
             proto: proto(r),
             host: r.small(f.hosts),
-            port: r.small(4),
+            port: r.small(f.ports),
             remote: r.small(f.remotes),
             rport: r.small(3),
             form: form(r, f),
@@ -142,7 +173,7 @@ fn op(r: &mut Rng, f: &Focus) -> Op {
         68..82 => Op::Hairpin {
             proto: proto(r),
             host: r.small(f.hosts),
-            port: r.small(4),
+            port: r.small(f.ports),
             target: target(r, f),
             form: form(r, f),
         },
@@ -177,14 +208,15 @@ fn proto(r: &mut Rng) -> Proto {
 
 fn target(r: &mut Rng, f: &Focus) -> Target {
     if r.one_in(4) {
-        let port = r.of(&[1000, 1001, 1016, 1020, 1021, 1024, 1025, 2000, 2001, 22, 0, 1, 7, 9999]);
-        return Target::Port { address: r.small(6), port };
+        let port =
+            r.of(&[1000, 1001, 1016, 1020, 1021, 1024, 1025, 1040, 1060, 2000, 2001, 22, 0, 1, 7, 9999]);
+        return Target::Port { address: r.small(9), port };
     }
-    Target::Of { host: r.small(f.hosts), port: r.small(4) }
+    Target::Of { door: r.small(6), host: r.small(f.hosts), port: r.small(f.ports) }
 }
 
 fn form(r: &mut Rng, f: &Focus) -> Form {
-    let mut form = Form { prefix: r.small(4), ..Form::PLAIN };
+    let mut form = Form { door: r.small(6), ..Form::PLAIN };
     form.len = match r.below(40) {
         0 => r.below(1600) as u16,
         1 => r.of(&[1192, 1211, 1212, 1213, 1232, 1233, 1252, 1253, 1460, 1472, 1480, 548, 552]),

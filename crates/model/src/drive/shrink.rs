@@ -43,7 +43,7 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
             Op::Out { form, .. } | Op::In { form, .. } | Op::Hairpin { form, .. } | Op::Error { form, .. },
         ) = candidate.get_mut(at)
         {
-            let plain = Form { prefix: form.prefix, ..Form::PLAIN };
+            let plain = Form { door: form.door, ..Form::PLAIN };
             let fields = [Form { twist: Twist::None, ..*form }, plain, Form::PLAIN];
             for simpler in fields {
                 let mut candidate = ops.clone();

@@ -1,8 +1,9 @@
 //! Small worlds: few hosts, few ports, tiny tables, so that collisions, exhaustion and re-use really happen.
 
 use super::rng::Rng;
-use gatun_nat::Plan;
+use gatun_nat::event::EventKinds;
 use gatun_nat::plan::*;
+use gatun_nat::{EventKind, Plan};
 use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{Prefix64, Settings};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,7 +13,8 @@ pub const OWN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 /// See [`OWN4`].
 pub const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
 /// The pools' first addresses.
-pub const POOLS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 65)];
+pub const POOLS: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 65), Ipv4Addr::new(192, 0, 2, 129)];
 /// Translation prefixes; those of an instance follow each other.
 const PREFIXES: [(&str, u8); 6] = [
     ("2001:db8:64::", 96),
@@ -23,9 +25,23 @@ const PREFIXES: [(&str, u8); 6] = [
     ("2001:db8:7777:7700::", 56),
 ];
 
-/// An inside host: three subscribers of four hosts each where a subscriber is a /64.
+/// An inside host: three subscribers of four hosts each where a subscriber is a /64; from twelve on, of more.
 pub fn host(n: u8) -> Ipv6Addr {
-    Ipv6Addr::new(0x2001, 0xbeef, 0, u16::from(n / 4 % 3), 0, 0, 0, u16::from(n % 4) + 1)
+    Ipv6Addr::new(
+        0x2001,
+        0xbeef,
+        0,
+        u16::from(n / 4 % 3),
+        0,
+        0,
+        0,
+        u16::from(n % 4) + 1 + 16 * u16::from(n / 12),
+    )
+}
+
+/// An inside host of the n-th NAT44 instance.
+pub fn host4(instance: usize, n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(100, 64, instance as u8, n % 250 + 1)
 }
 
 /// A remote host. Some are private, which 64:ff9b::/96 may not stand for.
@@ -38,7 +54,7 @@ pub fn remote(n: u8) -> Ipv4Addr {
 }
 
 /// The ports that inside hosts use: two classes, two parities.
-pub const HOST_PORTS: [u16; 4] = [80, 5000, 5001, 1023];
+pub const HOST_PORTS: [u16; 12] = [80, 5000, 5001, 1023, 5002, 5003, 5004, 5005, 5006, 5007, 5008, 5009];
 /// The ports of remote hosts.
 pub const REMOTE_PORTS: [u16; 3] = [53, 443, 4444];
 
@@ -51,55 +67,129 @@ fn prefix(n: usize) -> Prefix64 {
 /// The plan of a universe.
 pub fn universe(number: u64) -> Plan {
     let mut r = Rng::new(number ^ 0x0067_6174_756e);
-    let instances = 1 + usize::from(r.one_in(3));
-    let pools = (0..instances).map(|n| pool(&mut r, n)).collect();
+    let (six, four) = r.of(&[(1, 0), (1, 0), (2, 0), (0, 1), (1, 1), (1, 1), (2, 1), (1, 2), (0, 2)]);
+    let pools = 1 + r.below(six + four) as usize;
+    // Choice of the model: which session bounds strangers' lives is not modelled where peers are kept.
+    let filterings: &[Filtering] = match r.one_in(2) {
+        true => {
+            &[Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent]
+        }
+        false => &[Filtering::EndpointIndependent, Filtering::AddressAndPortDependent],
+    };
     let mut first_prefix = r.small(6) as usize;
-    let nat64 = (0..instances)
+    let nat64: Vec<Nat64> = (0..six as usize)
         .map(|n| {
             let prefixes = 1 + usize::from(r.one_in(3));
-            let instance = nat64(&mut r, n, first_prefix, prefixes);
+            let instance = nat64(&mut r, n, n % pools, first_prefix, prefixes, filterings);
             first_prefix += prefixes;
             instance
         })
         .collect();
-    Plan {
+    let nat44 =
+        (0..four as usize).map(|n| nat44(&mut r, n, (six as usize + n) % pools, filterings)).collect();
+    let mut plan = Plan {
         own4: Some(OWN4),
         own6: Some(OWN6),
-        pools,
+        pools: (0..pools).map(|n| pool(&mut r, n)).collect(),
         nat64,
+        nat44,
         limits: limits(&mut r),
         icmp: icmp(&mut r),
+        events: EventPlan {
+            kinds: EventKind::ALL.iter().fold(EventKinds::NONE, |all, &kind| all.with(kind)),
+            destinations: true,
+            threshold: r.of(&[10, 50, 80, 90, 100]),
+            ..EventPlan::default()
+        },
         ..Plan::default()
-    }
+    };
+    add_static_bindings(&mut r, &mut plan);
+    plan
 }
 
 fn pool(r: &mut Rng, n: usize) -> Pool4 {
-    let first = POOLS[n];
-    let last = Ipv4Addr::from(u32::from(first) + r.below(3) as u32);
-    let all = [true; 3];
-    let ranges = match r.below(4) {
-        0 => vec![PoolRange { first, last, ports: (1016, 1031), transports: all }],
-        1 => vec![
-            PoolRange { first, last, ports: (1020, 1027), transports: [true, true, false] },
-            PoolRange { first, last, ports: (0, 7), transports: [false, false, true] },
-        ],
-        2 => vec![
-            PoolRange { first, last: first, ports: (2000, 2003), transports: all },
-            PoolRange { first, last, ports: (1000, 1005), transports: all },
-        ],
-        _ => vec![PoolRange { first, last, ports: (1000, 1100), transports: all }],
-    };
+    let allocation = allocation(r);
+    let ranges = ranges(r, n, &allocation);
     Pool4 {
         name: format!("pool{n}"),
         ranges,
         pairing: r.of(&[Pairing::Soft, Pairing::Hard]),
         port_parity: r.one_in(2),
         port_class: !r.one_in(4),
-        ..Pool4::default()
+        allocation,
     }
 }
 
-fn nat64(r: &mut Rng, n: usize, first_prefix: usize, prefixes: usize) -> Nat64 {
+fn allocation(r: &mut Rng) -> Allocation {
+    let ms = r.of(&[0, 1_000, 30_000, 120_000]);
+    let blocks = Blocks {
+        size: 32,
+        per_subscriber: r.of(&[1, 1, 2, 4]),
+        linger_ms: r.of(&[0, 500, 10_000, 120_000]),
+        hold: HoldDown { ms, ports_max: r.of(&[0, 32, 64, 1_000]) },
+        protocols: r.of(&[BlockProtocols::Shared, BlockProtocols::Split]),
+    };
+    match r.below(6) {
+        0..2 => Allocation::default(),
+        2 => Allocation::Random(HoldDown { ms, ports_max: r.of(&[1, 4, 40]) }),
+        3..5 => Allocation::Blocks(blocks),
+        _ => Allocation::Deterministic(Deterministic {
+            inside: [("::ffff:100.64.0.0", 125), ("2001:beef::", 62)]
+                .into_iter()
+                .filter_map(|(addr, len)| Net6::new(addr.parse().ok()?, len))
+                .collect(),
+            subscriber_len: 64,
+            overflow_per_address: r.of(&[0, 1, 4]),
+            blocks,
+        }),
+    }
+}
+
+fn ranges(r: &mut Rng, n: usize, allocation: &Allocation) -> Vec<PoolRange> {
+    let first = POOLS[n];
+    let last = Ipv4Addr::from(u32::from(first) + r.below(3) as u32);
+    let all = [true; 3];
+    match allocation {
+        Allocation::Deterministic(_) => {
+            vec![PoolRange { first, last, ports: (1000, 1000 + 24 + 16 * 32), transports: all }]
+        }
+        // Blocks that are whole, and ports on both sides of them.
+        Allocation::Blocks(_) => match r.below(3) {
+            0 => vec![PoolRange { first, last, ports: (1020, 1090), transports: all }],
+            1 => vec![PoolRange { first, last, ports: (1024, 1183), transports: [true, true, false] }],
+            _ => vec![
+                PoolRange { first, last, ports: (992, 1087), transports: [true, true, false] },
+                PoolRange { first, last, ports: (1024, 1119), transports: [false, false, true] },
+            ],
+        },
+        Allocation::Random(_) => match r.below(4) {
+            0 => vec![PoolRange { first, last, ports: (1016, 1031), transports: all }],
+            1 => vec![
+                PoolRange { first, last, ports: (1020, 1027), transports: [true, true, false] },
+                PoolRange { first, last, ports: (0, 7), transports: [false, false, true] },
+            ],
+            2 => vec![
+                PoolRange { first, last: first, ports: (2000, 2003), transports: all },
+                PoolRange { first, last, ports: (1000, 1005), transports: all },
+            ],
+            _ => vec![PoolRange { first, last, ports: (1000, 1100), transports: all }],
+        },
+    }
+}
+
+/// Without address-dependent filtering, an inbound packet need not extend a life.
+fn inbound_refresh(r: &mut Rng, filterings: &[Filtering]) -> bool {
+    filterings.contains(&Filtering::AddressDependent) || !r.one_in(3)
+}
+
+fn nat64(
+    r: &mut Rng,
+    n: usize,
+    pool: usize,
+    first_prefix: usize,
+    prefixes: usize,
+    filterings: &[Filtering],
+) -> Nat64 {
     let sources = match r.below(3) {
         0 => Net6::new(Ipv6Addr::new(0x2001, 0xbeef, 0, 0, 0, 0, 0, 0), 63).into_iter().collect(),
         _ => Vec::new(),
@@ -107,33 +197,73 @@ fn nat64(r: &mut Rng, n: usize, first_prefix: usize, prefixes: usize) -> Nat64 {
     Nat64 {
         name: format!("nat64-{n}"),
         pool6: (0..prefixes).map(|p| prefix(first_prefix + p)).collect(),
-        pool: n,
+        pool,
         sources,
-        filtering: r.of(&[Filtering::EndpointIndependent, Filtering::AddressDependent]),
+        filtering: r.of(filterings),
         external_tcp: !r.one_in(4),
         wkp_non_global: r.one_in(3),
         icmp_error_source: r.of(&[IcmpErrorSource::Router, IcmpErrorSource::InnerDestination]),
-        inbound_refresh: true,
+        inbound_refresh: inbound_refresh(r, filterings),
         rst_during_fin: r.one_in(2),
         icmp_queries: !r.one_in(6),
         subscriber_len: r.of(&[128, 64, 64, 56, 48]),
-        static_bindings: static_bindings(r, n),
+        static_bindings: Vec::new(),
         timeouts: timeouts(r),
         settings: settings(r),
     }
 }
 
-fn static_bindings(r: &mut Rng, n: usize) -> Vec<StaticBinding> {
-    let mut all = Vec::new();
-    for (at, transport) in [Transport::Tcp, Transport::Udp, Transport::Icmp].into_iter().enumerate() {
-        if r.one_in(3) {
-            // One of the pool's ports, or one beside them.
-            let port = r.of(&[1001, 1021, 7, 22]);
-            let inside = (host(at as u8), HOST_PORTS[at]);
-            all.push(StaticBinding { transport, inside, outside: (POOLS[n], port) });
+fn nat44(r: &mut Rng, n: usize, pool: usize, filterings: &[Filtering]) -> Nat44 {
+    let mut exempt = Vec::new();
+    if r.one_in(3) {
+        exempt.extend(Net4::new(remote(5), 32).map(|net| Exemption { net, transport: None, ports: None }));
+        exempt.extend(Net4::new(remote(0), 32).map(|net| Exemption {
+            net,
+            transport: Some(Transport::Udp),
+            ports: Some((50, 60)),
+        }));
+    }
+    Nat44 {
+        name: format!("nat44-{n}"),
+        inside: Net4::new(Ipv4Addr::new(100, 64, n as u8, 0), 24).into_iter().collect(),
+        pool,
+        exempt,
+        filtering: r.of(filterings),
+        external_tcp: !r.one_in(4),
+        inbound_refresh: inbound_refresh(r, filterings),
+        icmp_queries: !r.one_in(6),
+        subscriber_len: r.of(&[32, 32, 30]),
+        static_bindings: Vec::new(),
+        timeouts: timeouts(r),
+        mtu: r.of(&[1500, 1500, 1280, 576]),
+    }
+}
+
+/// One of the pools' ports, or one beside them: no port and no inside end twice.
+fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
+    let mut taken = Vec::new();
+    let six = plan.nat64.len();
+    for instance in 0..six + plan.nat44.len() {
+        for (at, transport) in [Transport::Tcp, Transport::Udp, Transport::Icmp].into_iter().enumerate() {
+            let port = r.of(&[1001, 1021, 1040, 7, 22]);
+            let pool =
+                if instance < six { plan.nat64[instance].pool } else { plan.nat44[instance - six].pool };
+            let outside = (POOLS[pool], port);
+            if !r.one_in(3) || taken.contains(&(transport, outside)) {
+                continue;
+            }
+            taken.push((transport, outside));
+            let address = match instance.checked_sub(six) {
+                None => host(at as u8),
+                Some(n) => host4(n, at as u8).to_ipv6_mapped(),
+            };
+            let binding = StaticBinding { transport, inside: (address, HOST_PORTS[at]), outside };
+            match instance.checked_sub(six) {
+                None => plan.nat64[instance].static_bindings.push(binding),
+                Some(n) => plan.nat44[n].static_bindings.push(binding),
+            }
         }
     }
-    all
 }
 
 fn timeouts(r: &mut Rng) -> Timeouts {
@@ -170,22 +300,41 @@ fn settings(r: &mut Rng) -> Settings {
 }
 
 fn limits(r: &mut Rng) -> Limits {
-    Limits {
-        sessions_max: r.of(&[8, 24, 64, 200]),
+    let tight = Limits {
+        sessions_max: r.of(&[8, 24, 64, 300]),
         subscribers_max: r.of(&[2, 3, 8, 64]),
         sessions_per_subscriber: r.of(&[4, 12, 40, 1000]),
         ports_per_subscriber: r.of(&[2, 6, 20, 1000]),
+        ports_per_subscriber_by: [0; 3].map(|_: u32| r.of(&[1, 5, 1000, 100_000])),
+        session_rate_per_subscriber: r.of(&[0, 0, 1, 5, 100]),
+        session_burst_per_subscriber: r.of(&[1, 3, 50]),
         syn_store_max: r.of(&[1, 4, 32, 64]),
         fragment_entries_max: r.of(&[1, 4, 8, 32]),
         fragment_bytes_max: r.of(&[2048, 8192, 65_536]),
         fragments_per_source: r.of(&[2, 6, 16, 100]),
-        ..Limits::default()
+    };
+    match r.one_in(3) {
+        // So that pools and their blocks come to their ends first.
+        true => Limits {
+            sessions_max: 300,
+            sessions_per_subscriber: 1000,
+            ports_per_subscriber: 1000,
+            ports_per_subscriber_by: [1000; 3],
+            session_rate_per_subscriber: 0,
+            ..tight
+        },
+        false => tight,
     }
 }
 
 fn icmp(r: &mut Rng) -> IcmpPolicy {
-    let mut policy =
-        IcmpPolicy { rate: r.of(&[0, 1, 100, 100_000]), burst: r.of(&[1, 5, 1000]), ..Default::default() };
+    let mut policy = IcmpPolicy {
+        rate: r.of(&[0, 1, 100, 100_000]),
+        burst: r.of(&[1, 5, 1000]),
+        quota_code6: r.of(&[1, 3]),
+        quota_code4: r.of(&[1, 13]),
+        ..IcmpPolicy::default()
+    };
     if r.one_in(2) {
         policy.suppressed.clear();
     }

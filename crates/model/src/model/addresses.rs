@@ -92,32 +92,14 @@ impl Model {
             .map(|(i, p, _)| (i, p))
     }
 
-    /// The instance that an outside address and port belong to: its pool has them, or a static binding.
-    pub(super) fn owner4(&self, transport: usize, a: Ipv4Addr, port: u16) -> Option<usize> {
-        self.plan.nat64.iter().position(|n| {
-            let fixed =
-                n.static_bindings.iter().any(|b| b.transport as usize == transport && b.outside == (a, port));
-            fixed || self.pool_has(n.pool, transport, a, port)
-        })
-    }
-
-    /// The instance in whose pool an address is, whatever the port.
-    pub(super) fn owner4_address(&self, a: Ipv4Addr) -> Option<usize> {
-        self.plan
-            .nat64
-            .iter()
-            .position(|n| self.plan.pools[n.pool].ranges.iter().any(|r| r.first <= a && a <= r.last))
+    /// The pool that an address is in, whatever the port.
+    pub(super) fn pool_of(&self, a: Ipv4Addr) -> Option<usize> {
+        self.plan.pools.iter().position(|p| p.ranges.iter().any(|r| r.first <= a && a <= r.last))
     }
 
     /// A52-5: 64:ff9b::/96 does not stand for private addresses.
     pub(super) fn is_barred(&self, instance: usize, prefix: usize, a: Ipv4Addr) -> bool {
-        let n = &self.plan.nat64[instance];
+        let Some(n) = self.plan.nat64.get(instance) else { return false };
         !n.wkp_non_global && n.pool6[prefix] == Prefix64::WELL_KNOWN && non_global(a)
-    }
-
-    /// The subscriber that an inside address belongs to.
-    pub(super) fn subscriber(&self, instance: usize, a: Ipv6Addr) -> u128 {
-        let len = u32::from(self.plan.nat64[instance].subscriber_len);
-        u128::from(a) & (u128::MAX << (128 - len))
     }
 }

@@ -1,56 +1,85 @@
 //! Who may come in through a binding that has no session with them (RFC 6146 3.5, RFC 4787 5).
 
 use super::bib::{End4, ICMP, Query, TCP};
-use super::four_to_six::Passage;
-use super::tcp;
+use super::from_outside::Passage;
+use super::rules::Kind;
+use super::tcp::State;
 use super::{Model, Result, Seen};
 use gatun_nat::Verdict;
 use gatun_nat::plan::Filtering;
 use gatun_wire::DropReason;
 use std::net::Ipv4Addr;
 
+/// Choice: so many dead sessions are ended by one packet that asks for an address; more than so many and it
+/// counts as unknown.
+const DEAD_MAX: usize = 16;
+
 impl Model {
-    /// A packet from outside that finds a binding and no session.
-    #[allow(clippy::too_many_arguments)]
+    /// A packet from outside that finds a binding and no session: whether it `opens` one, and why it is
+    /// filtered, if it is.
     pub(super) fn stranger(
         &mut self,
         b: usize,
         q: Query,
-        outside: End4,
         remote: End4,
-        opens: bool,
+        (opens, filtered): (bool, Option<DropReason>),
         hairpin: bool,
         seen: &Seen,
     ) -> Result<Passage> {
-        let n = &self.plan.nat64[self.bindings[b].instance];
-        let _ = outside;
-        if q.transport == TCP && tcp::is_senseless(q.flags) {
-            return Err(DropReason::TcpInvalidFlags);
-        }
-        if q.transport == TCP && opens && !n.external_tcp {
+        let rules = &self.rules[self.bindings[b].instance];
+        if q.transport == TCP && opens && !rules.external_tcp {
             return Err(DropReason::ExternalSynPolicy);
         }
-        let allowed = n.filtering == Filtering::EndpointIndependent || self.knows(b, remote);
-        if q.transport == TCP && opens && !allowed && !hairpin {
+        if q.transport == TCP && opens && filtered.is_some() && !hairpin {
             // RFC 6146 3.5.2.2, CLOSED: the SYN is held, as the inside host may be about to open. That of a
             // hairpin is not: its sender is inside and will send it again.
             return Ok(Passage::Hold);
         }
-        if q.transport == ICMP && opens && !n.icmp_queries {
+        if q.transport == ICMP && opens && !rules.icmp_queries {
             return Err(DropReason::IcmpUnknownType);
         }
         if q.transport == ICMP && !opens {
             return Err(DropReason::NoSession);
         }
-        if !allowed {
-            return Err(DropReason::AddressDependentFilter);
+        if let Some(reason) = filtered {
+            return Err(reason);
         }
         let prefix = self.prefix_for(self.bindings[b].instance, remote.0, 8, seen)?;
-        match q.transport {
+        match opens {
             // RFC 6146 3.5.2.2, CLOSED: forwarded, and no state.
-            TCP if !opens => Ok(self.arrival(b, prefix)),
-            _ => self.open_back(b, q, remote, prefix, seen),
+            false => Ok(self.arrival(b, prefix)),
+            true => self.open_back(b, q, remote, prefix),
         }
+    }
+
+    /// Why a remote end without session may not send to a binding.
+    pub(super) fn filtered(&mut self, b: usize, remote: End4) -> Option<DropReason> {
+        let filtering = self.rules[self.bindings[b].instance].filtering;
+        match filtering {
+            Filtering::EndpointIndependent => None,
+            Filtering::AddressDependent if self.knows(b, remote.0) => None,
+            Filtering::AddressDependent => Some(DropReason::AddressDependentFilter),
+            // Whoever may has a session.
+            Filtering::AddressAndPortDependent => Some(DropReason::AddressPortDependentFilter),
+        }
+    }
+
+    /// RFC 4787 5: whether a live session of the binding has this remote address, on any port. An established
+    /// connection whose time is up lives until it has not answered its probe.
+    fn knows(&mut self, b: usize, remote: Ipv4Addr) -> bool {
+        let (transport, outside) = (self.bindings[b].transport, self.bindings[b].outside);
+        for _ in 0..DEAD_MAX {
+            let Some(b) = self.binding_outside(transport, outside) else { return false };
+            let sessions = &self.bindings[b].sessions;
+            let Some(s) = sessions.iter().position(|s| s.remote.0 == remote && s.speaks_for_address) else {
+                return false;
+            };
+            if sessions[s].ends > self.now || sessions[s].state == Some(State::Established) {
+                return true;
+            }
+            self.close(b, s);
+        }
+        false
     }
 
     /// The prefix behind which an instance shows a remote address to an inside host that has not written to it:
@@ -62,6 +91,9 @@ impl Model {
         at: usize,
         seen: &Seen,
     ) -> Result<Option<usize>> {
+        if self.kind(instance) == Kind::Four {
+            return Ok(None);
+        }
         let all = 0..self.plan.nat64[instance].pool6.len();
         let allowed: Vec<usize> = all.filter(|&p| !self.is_barred(instance, p, a)).collect();
         if allowed.is_empty() {
@@ -73,11 +105,5 @@ impl Model {
             .copied()
             .find(|&p| shown.is_some_and(|s| s == self.outside_as_seen(instance, p, a).octets()));
         Ok(shown)
-    }
-
-    /// RFC 4787 5: whether a session of the binding has this remote address, on any port.
-    fn knows(&self, b: usize, remote: End4) -> bool {
-        // An established connection whose time is up is there until it has not answered its probe.
-        self.bindings[b].sessions.iter().any(|s| s.remote.0 == remote.0 && !self.is_over(s))
     }
 }

@@ -2,41 +2,48 @@
 //! few vectors, every question is a search through them, every packet is made anew.
 //!
 //! Where the rules leave the translator a choice (which port, which identification, when exactly a dead
-//! session is swept away), the model does not foresee it. It looks at what the engine did ([`Seen`]), checks
-//! that the rules allow it, and goes on from there. Where something cannot be seen at once (is a binding
-//! whose time is up gone already?), it tries one answer after the other (`Guesses`) until one of them
-//! explains what was seen; if none does, the engine is wrong, or the model is.
+//! session is swept away), the model does not foresee it. It looks at what the engine did ([`Seen`]) and told
+//! ([`Model::hear`]: every universe has all events on), checks that the rules allow it, and goes on from
+//! there. So it knows at any time exactly what there is, and what must be told of it.
 //!
-//! Not in the model: datagrams in pieces (the driver leaves them out), NAT44, port blocks and hold-down, rates of
-//! new sessions, `inbound_refresh = false`, super-packets, RFC 4884 extensions.
+//! Not in the model: datagrams in pieces (the driver leaves them out), super-packets, RFC 4884 extensions,
+//! stateless instances.
 
 mod addresses;
 mod bib;
+mod blocks;
 mod filter;
-mod four_to_six;
-mod guesses;
+mod from_inside;
+mod from_outside;
+mod heard;
 mod icmp;
 mod own;
 mod ports;
-mod six_to_four;
+mod rules;
+mod subscribers;
 mod sweep;
 mod syns;
 pub mod tcp;
 mod time;
 
 use crate::coverage::Coverage;
-use bib::Binding;
+use crate::wire::{L4, parse};
+use addresses::v4;
+use bib::{Binding, ICMP, TCP, UDP};
 use gatun_nat::counters::Counters;
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
-use guesses::Guesses;
+use heard::{High, Told};
+use rules::{Kind, Rules};
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
+use subscribers::Subscriber;
 use syns::HeldSyn;
 use time::Clock;
 
 /// What the engine did with a packet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its verdict.
     pub verdict: Verdict,
@@ -44,8 +51,6 @@ pub struct Seen {
     pub bytes: Vec<u8>,
     /// What it sent besides.
     pub emitted: Vec<Vec<u8>>,
-    /// What there is after it, where it was a burst of its own.
-    pub occupancy: Option<gatun_nat::Occupancy>,
 }
 
 /// What the model says has to be done with it.
@@ -76,6 +81,8 @@ enum Fate {
     Echo(Vec<u8>),
     /// Kept.
     Held,
+    /// Not for the translator.
+    Passed,
     /// Dropped, and perhaps answered.
     Refused(DropReason),
     /// Dropped without an answer after half of it was translated.
@@ -84,50 +91,64 @@ enum Fate {
 
 type Result<T> = std::result::Result<T, DropReason>;
 
-/// The six directions of inside and outside do not matter here; two do.
+/// What packets are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    Out = 0,
-    Back = 1,
+    SixToFour = 0,
+    FourToSix = 1,
+    FourToFour = 2,
 }
 
 /// The model of one engine.
 #[derive(Clone)]
 pub struct Model {
     plan: Rc<Plan>,
+    rules: Rc<Vec<Rules>>,
     clock: Clock,
     /// Engine time, milliseconds.
     now: u64,
     bindings: Vec<Binding>,
-    /// Instance, subscriber's prefix, and its public address: several may be, where the engine may or may not
-    /// have forgotten that it had one before.
-    paired: Vec<(usize, u128, Vec<Ipv4Addr>)>,
+    subscribers: Vec<Subscriber>,
+    pools: Vec<ports::Pool>,
     syns: Vec<HeldSyn>,
     /// Thousandths of ICMP errors that may be sent.
     error_tokens: u64,
     error_tokens_at: u64,
     counters: Counters,
-    guesses: Guesses,
     emitted: Vec<Vec<u8>>,
+    /// What the engine told and the model has not come to yet.
+    heard: VecDeque<Told>,
+    /// The first thing that was told wrongly, or chosen against the rules.
+    misheard: Option<String>,
+    high: High,
     /// What the history has reached.
     pub coverage: Coverage,
 }
 
 impl Model {
-    /// The model of an engine built from `plan`.
+    /// The model of an engine built from `plan`, which has all events on, with destinations.
     pub fn new(plan: &Plan) -> Self {
+        let pools = plan.pools.len();
         let mut model = Model {
             plan: Rc::new(plan.clone()),
+            rules: Rc::new(rules::all(plan)),
             clock: Clock::default(),
             now: 0,
             bindings: Vec::new(),
-            paired: Vec::new(),
+            subscribers: Vec::new(),
+            pools: ports::pools(plan),
             syns: Vec::new(),
             error_tokens: u64::from(plan.icmp.burst) * 1000,
             error_tokens_at: 0,
             counters: Counters::default(),
-            guesses: Guesses::default(),
             emitted: Vec::new(),
+            heard: VecDeque::new(),
+            misheard: None,
+            high: High {
+                pools: vec![[false; 3]; pools],
+                exhausted: vec![[None; 3]; pools],
+                ..High::default()
+            },
             coverage: Coverage::default(),
         };
         model.add_static_bindings();
@@ -144,58 +165,87 @@ impl Model {
     /// # Errors
     /// What it should have done.
     pub fn packet(&mut self, packet: &[u8], seen: &Seen) -> std::result::Result<(), Box<Said>> {
-        if !self.is_unsure() && !self.is_hairpin(packet) {
-            let said = self.handle(packet, seen);
-            return if said.explains(seen) { Ok(()) } else { Err(Box::new(said)) };
-        }
-        let before = self.clone();
-        let mut first = None;
-        let mut guesses = Guesses::default();
-        loop {
-            *self = before.clone();
-            self.guesses = guesses;
-            let said = self.handle(packet, seen);
-            if said.explains(seen) && seen.occupancy.is_none_or(|there| self.occupancy_is_right(&there)) {
-                return Ok(());
-            }
-            guesses = std::mem::take(&mut self.guesses);
-            first.get_or_insert(said);
-            if !guesses.next() {
-                return Err(Box::new(first.unwrap_or_else(|| unreachable!("a guess was made"))));
-            }
-        }
-    }
-
-    /// Whether anything is there of which the model cannot know if the engine still has it.
-    pub fn is_unsure(&self) -> bool {
-        self.bindings.iter().any(|b| b.outside.is_none() || b.sessions.iter().any(|s| self.is_over(s)))
-            || self.syns.iter().any(|s| s.ends <= self.now)
-    }
-
-    /// Whether a packet is from inside to an outside address of ours: where it ends on the way, it does not show
-    /// which port its first half was given.
-    fn is_hairpin(&self, packet: &[u8]) -> bool {
-        let Some(octets) = packet.get(24..40) else { return false };
-        let octets: [u8; 16] = octets.try_into().unwrap_or_default();
-        let Some((instance, prefix)) = self.owner6(octets.into()) else { return false };
-        let prefix = &self.plan.nat64[instance].pool6[prefix];
-        packet[0] >> 4 == 6
-            && addresses::extract(prefix, octets.into()).is_some_and(|a| self.owner4_address(a).is_some())
+        let said = self.handle(packet, seen);
+        if said.explains(seen) { Ok(()) } else { Err(Box::new(said)) }
     }
 
     fn handle(&mut self, packet: &[u8], seen: &Seen) -> Said {
         self.emitted.clear();
-        self.bindings.retain(|b| b.fixed || !b.sessions.is_empty());
         self.counters.rx.add(packet.len());
-        let way = if packet.first().is_some_and(|b| b >> 4 == 4) { Way::Back } else { Way::Out };
+        let way = self.way(packet);
         let fate = match packet.first().map(|b| b >> 4) {
             None => Err(DropReason::ShortL3),
-            Some(4) => self.four_to_six(packet, seen),
-            Some(6) => self.six_to_four(packet, seen),
+            Some(4) => self.four(packet, seen),
+            Some(6) => self.six(packet, seen),
             Some(_) => Err(DropReason::BadVersion),
         };
         let said = self.settle(way, packet, fate.unwrap_or_else(Fate::Refused), seen);
         Said { emitted: std::mem::take(&mut self.emitted), ..said }
+    }
+
+    /// An IPv4 packet: from a NAT44 host, or to a pool, or neither.
+    fn four(&mut self, packet: &[u8], seen: &Seen) -> Result<Fate> {
+        let h = parse::parse4(packet, false)?;
+        let (src, dst) = (v4(h.src), v4(h.dst));
+        let l4 = parse::l4(&h, false)?;
+        if Some(dst) == self.plan.own4 && h.is_whole() && matches!(l4, L4::Echo { request: true, .. }) {
+            return Ok(Fate::Echo(self.echo_reply(&h, seen)));
+        }
+        let ports = match l4 {
+            L4::Tcp { src, dst, .. } | L4::Udp { src, dst, .. } => Some((src, dst)),
+            _ => None,
+        };
+        if let Some(instance) = self.inside44(src) {
+            if self.is_exempt(instance, dst, h.proto, ports.map(|p| p.1)) {
+                return Ok(Fate::Passed);
+            }
+            return self.out_of_four(packet, &h, l4, instance, seen);
+        }
+        if let Some(pool) = self.pool_of(dst) {
+            return self.arrive(packet, &h, l4, pool, seen);
+        }
+        // What comes back from an exempt destination.
+        match self.inside44(dst) {
+            Some(n) if self.is_exempt(n, src, h.proto, ports.map(|p| p.0)) => Ok(Fate::Passed),
+            _ => Err(DropReason::NotInPool),
+        }
+    }
+
+    /// RFC 6888 REQ-6: what a NAT44 instance lets pass untranslated.
+    fn is_exempt(&self, instance: usize, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        let n = self.nat44(instance);
+        let listed = n.exempt.iter().any(|e| {
+            let protos = [6, 17, 1];
+            e.net.contains(remote)
+                && e.transport.is_none_or(|t| protos[t as usize] == proto)
+                && e.ports.is_none_or(|(first, last)| port.is_some_and(|p| first <= p && p <= last))
+        });
+        listed || n.inside.iter().any(|net| net.contains(remote))
+    }
+
+    /// What a packet counts for. One from outside that finds no binding: for the first user of its pool.
+    fn way(&self, packet: &[u8]) -> Way {
+        if packet.first().is_none_or(|b| b >> 4 != 4) {
+            return Way::SixToFour;
+        }
+        let Ok(h) = parse::parse4(packet, false) else { return Way::FourToSix };
+        let (src, dst) = (v4(h.src), v4(h.dst));
+        if self.inside44(src).or(self.inside44(dst)).is_some() {
+            return Way::FourToFour;
+        }
+        let Some(pool) = self.pool_of(dst) else { return Way::FourToSix };
+        let knocks = match parse::l4(&h, false) {
+            Ok(L4::Tcp { dst, .. }) => Some((TCP, dst)),
+            Ok(L4::Udp { dst, .. }) => Some((UDP, dst)),
+            Ok(L4::Echo { id, .. }) => Some((ICMP, id)),
+            _ => None,
+        };
+        let bound = knocks.and_then(|(t, port)| self.binding_outside(t, (dst, port)));
+        let instance = bound.map(|b| self.bindings[b].instance).or_else(|| self.users_of(pool).next());
+        match instance.map(|i| self.kind(i)) {
+            Some(Kind::Four) => Way::FourToFour,
+            _ => Way::FourToSix,
+        }
     }
 
     /// Counts a fate, and answers what is to be answered.
@@ -215,6 +265,10 @@ impl Model {
                 self.counters.replied.add(packet.len());
                 self.counters.echo_replies += 1;
                 plain(Verdict::Reply(gatun_nat::Reply::Echo), Some(reply))
+            }
+            Fate::Passed => {
+                self.counters.passed.add(packet.len());
+                plain(Verdict::Pass, Some(packet.to_vec()))
             }
             Fate::Held => {
                 self.counters.held += 1;

@@ -3,7 +3,7 @@
 use super::addresses::{v4, v6};
 use super::{Model, Seen, Way};
 use crate::wire::sum::adjusted;
-use crate::wire::{Header, errors, get16, put16};
+use crate::wire::{Header, errors, get16, parse, put16};
 use gatun_wire::{DropReason, Settings};
 use std::net::IpAddr;
 
@@ -18,8 +18,11 @@ impl Model {
     ) -> Option<Vec<u8>> {
         let s = self.settings_for(way, packet);
         let (message, may) = match way {
-            Way::Out => (errors::for_ipv6(reason, packet, &s)?, errors::may_answer6(packet)),
-            Way::Back => (errors::for_ipv4(reason, packet, &s)?, errors::may_answer4(packet)),
+            Way::SixToFour => (errors::for_ipv6(reason, packet, &s)?, errors::may_answer6(packet)),
+            Way::FourToSix => (errors::for_ipv4(reason, packet, &s)?, errors::may_answer4(packet)),
+            Way::FourToFour => {
+                (errors::for_nat44(reason, packet, self.mtu44(packet), &s)?, errors::may_answer4(packet))
+            }
         };
         if self.plan.icmp.suppressed.contains(&reason) || !may {
             self.counters.icmp_errors_suppressed += 1;
@@ -28,13 +31,27 @@ impl Model {
         if !self.take_error_token() {
             return None;
         }
+        let (kind, mut code, word) = message;
+        if errors::is_quota(reason) {
+            let policy = &self.plan.icmp;
+            code = if way == Way::SixToFour { policy.quota_code6 } else { policy.quota_code4 };
+        }
         Some(match way {
-            Way::Out => errors::error6(packet, self.plan.own6?, message),
-            Way::Back => {
+            Way::SixToFour => errors::error6(packet, self.plan.own6?, (kind, code, word)),
+            Way::FourToSix | Way::FourToFour => {
                 let ident = if seen.bytes.len() >= 6 { get16(&seen.bytes, 4) } else { 0 };
-                errors::error4(packet, self.plan.own4?, message, ident, s.icmp4_error_max.into())
+                errors::error4(packet, self.plan.own4?, (kind, code, word), ident, s.icmp4_error_max.into())
             }
         })
+    }
+
+    /// The MTU of the NAT44 instance that a packet is from or to.
+    fn mtu44(&self, packet: &[u8]) -> u32 {
+        let ends = parse::parse4(packet, false).map(|h| (v4(h.src), v4(h.dst))).ok();
+        let inside = ends.and_then(|(src, _)| self.inside44(src)).map(|i| self.nat44(i).mtu);
+        let pool = ends.and_then(|(_, dst)| self.pool_of(dst));
+        let of_pool = || self.plan.nat44.iter().find(|n| Some(n.pool) == pool).map(|n| n.mtu);
+        inside.or_else(of_pool).or(self.plan.nat44.first().map(|n| n.mtu)).unwrap_or(0)
     }
 
     /// RFC 4443 2.4 f, RFC 1812 4.3.2.8: a token bucket.
@@ -52,26 +69,23 @@ impl Model {
         enough
     }
 
-    /// The settings of the instance that a packet is for; those of the first one where it is for none.
+    /// The settings of the NAT64 instance that a packet is for; those of the first one where it is for none.
     fn settings_for(&self, way: Way, packet: &[u8]) -> Settings {
         let instance = match way {
-            Way::Out => packet
-                .get(24..40)
-                .and_then(|b| {
-                    let octets: [u8; 16] = b.try_into().ok()?;
-                    self.owner6(octets.into())
-                })
-                .map(|(instance, _)| instance),
-            Way::Back => packet.get(16..20).and_then(|b| {
-                let octets: [u8; 4] = b.try_into().ok()?;
-                self.owner4_address(octets.into())
+            Way::SixToFour => packet.get(24..40).and_then(|b| {
+                let octets: [u8; 16] = b.try_into().ok()?;
+                self.owner6(octets.into()).map(|o| o.0)
+            }),
+            _ => parse::parse4(packet, false).ok().and_then(|h| {
+                let pool = self.pool_of(v4(h.dst))?;
+                self.plan.nat64.iter().position(|n| n.pool == pool)
             }),
         };
-        self.plan.nat64[instance.unwrap_or(0)].settings
+        self.plan.nat64.get(instance.unwrap_or(0)).map(|n| n.settings).unwrap_or_default()
     }
 
     /// The reply to an echo request to an own address: addresses exchanged, type changed, a fresh TTL.
-    pub(super) fn echo_reply(&self, packet: &[u8], h: &Header<'_>, seen: &Seen) -> Vec<u8> {
+    pub(super) fn echo_reply(&self, h: &Header<'_>, seen: &Seen) -> Vec<u8> {
         let mut p = h.payload.to_vec();
         let old = p[..2].to_vec();
         p[0] = if h.src.is_ipv4() { 0 } else { 129 };
@@ -91,10 +105,7 @@ impl Model {
                     &p,
                 )
             }
-            IpAddr::V6(src) => {
-                let _ = packet;
-                crate::wire::to6::build(h.tos, 64, 58, (v6(h.dst), src), None, p.len(), &p)
-            }
+            IpAddr::V6(src) => crate::wire::to6::build(h.tos, 64, 58, (v6(h.dst), src), None, p.len(), &p),
         }
     }
 }

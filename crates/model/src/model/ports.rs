@@ -1,10 +1,40 @@
-//! Which outside address and port a new binding may get: the engine chooses, this says whether it may.
+//! Which outside address and port a new binding may get: the engine chooses, this says whether it may. Here
+//! are pools that give ports one by one; [`super::blocks`] is for the others.
 
-use super::bib::{Binding, End4, End6, ICMP};
+use super::bib::{Binding, End4, End6, ICMP, TCP};
+use super::blocks::Block;
+use super::subscribers::Owner;
+use super::time::session_end;
 use super::{Model, Result};
-use gatun_nat::plan::Pairing;
+use gatun_nat::Plan;
+use gatun_nat::plan::{Allocation, Filtering, HoldDown, Pairing};
 use gatun_wire::DropReason;
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
+
+/// What a pool has beside what the plan says and bindings tell.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pool {
+    pub(super) blocks: Vec<Block>,
+    /// Blocks without a port in use, by number, and when they go back: in that order.
+    pub(super) lingering: VecDeque<(usize, u64)>,
+    /// Blocks that nobody gets before a time (RFC 6888 REQ-8).
+    pub(super) held_blocks: VecDeque<(usize, u64)>,
+    /// Ports, likewise: transport, and the end of the wait.
+    held_ports: VecDeque<(usize, End4, u64)>,
+    /// Whether what is given back is held down at all (RFC 6888 REQ-8 C).
+    pub(super) holds: bool,
+}
+
+pub(super) fn pools(plan: &Plan) -> Vec<Pool> {
+    let rules = super::rules::all(plan);
+    let pool = |n: usize| Pool {
+        blocks: super::blocks::all(&plan.pools[n]),
+        holds: rules.iter().any(|r| r.pool == n && r.filtering == Filtering::EndpointIndependent),
+        ..Pool::default()
+    };
+    (0..plan.pools.len()).map(pool).collect()
+}
 
 /// How well a port suits: its class kept (RFC 4787 REQ-3), its parity kept (REQ-4), or just a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,46 +51,63 @@ impl Model {
         })
     }
 
-    /// The pool's addresses that have ports for a transport.
-    fn addresses(&self, pool: usize, transport: usize) -> Vec<Ipv4Addr> {
+    fn gives_blocks(&self, pool: usize) -> bool {
+        !matches!(self.plan.pools[pool].allocation, Allocation::Random(_))
+    }
+
+    /// Ports that a pool may give out.
+    pub(super) fn ports_total(&self, pool: usize, transport: usize) -> u64 {
+        if self.gives_blocks(pool) {
+            return self.block_ports_total(pool, transport);
+        }
+        let ranges = self.plan.pools[pool].ranges.iter().filter(|r| r.transports[transport]);
+        let each = |r: &gatun_nat::plan::PoolRange| {
+            let addresses = u64::from(u32::from(r.last) - u32::from(r.first)) + 1;
+            addresses * (u64::from(r.ports.1 - r.ports.0) + 1)
+        };
+        ranges.map(each).sum()
+    }
+
+    /// Ports of a pool that are used, and all that it has.
+    pub fn pool_usage(&self, pool: usize, transport: usize) -> (u64, u64) {
+        (self.ports_used(pool, transport), self.ports_total(pool, transport))
+    }
+
+    /// Those of them that somebody has, or that are held down one by one.
+    pub(super) fn ports_used(&self, pool: usize, transport: usize) -> u64 {
+        let bound = self.bindings.iter().filter(|b| {
+            let counts = match self.gives_blocks(pool) {
+                true => {
+                    self.block_at(pool, transport, b.outside).is_some_and(|n| !self.is_barred_block(pool, n))
+                }
+                false => self.pool_has(pool, transport, b.outside.0, b.outside.1),
+            };
+            b.transport == transport && self.rules[b.instance].pool == pool && counts
+        });
+        let held = self.pools[pool].held_ports.iter().filter(|h| h.0 == transport);
+        (bound.count() + held.count()) as u64
+    }
+
+    /// The ports of an address that nobody has and that are not held down.
+    fn free_ports(&self, pool: usize, transport: usize, a: Ipv4Addr) -> Vec<u16> {
+        let bound = self.bindings.iter().filter(|b| b.transport == transport).map(|b| b.outside);
+        let held = self.pools[pool].held_ports.iter().filter(|h| h.0 == transport).map(|h| h.1);
+        let taken: Vec<u16> = bound.chain(held).filter(|o| o.0 == a).map(|o| o.1).collect();
+        let ranges = self.plan.pools[pool].ranges.iter();
+        let here = ranges.filter(|r| r.transports[transport] && r.first <= a && a <= r.last);
+        here.flat_map(|r| r.ports.0..=r.ports.1).filter(|p| !taken.contains(p)).collect()
+    }
+
+    /// The pool's addresses that have a free port.
+    fn open_addresses(&self, pool: usize, transport: usize) -> Vec<Ipv4Addr> {
         let mut all: Vec<Ipv4Addr> = Vec::new();
         for r in self.plan.pools[pool].ranges.iter().filter(|r| r.transports[transport]) {
-            for a in u32::from(r.first)..=u32::from(r.last) {
-                if !all.contains(&a.into()) {
-                    all.push(a.into());
-                }
-            }
+            all.extend((u32::from(r.first)..=u32::from(r.last)).map(Ipv4Addr::from));
         }
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|&a| !self.free_ports(pool, transport, a).is_empty());
         all
-    }
-
-    /// The ports of an address that nobody has, and where `sure` is not set, those that somebody may
-    /// have no more.
-    pub(super) fn free_ports(&self, pool: usize, transport: usize, a: Ipv4Addr, sure: bool) -> Vec<u16> {
-        let mut free = Vec::new();
-        for r in &self.plan.pools[pool].ranges {
-            if !r.transports[transport] || a < r.first || r.last < a {
-                continue;
-            }
-            for port in r.ports.0..=r.ports.1 {
-                let taken = self.binding_outside(transport, (a, port));
-                let is_free = taken.is_none_or(|b| !sure && self.may_be_gone(b));
-                if is_free && !free.contains(&port) {
-                    free.push(port);
-                }
-            }
-        }
-        free
-    }
-
-    /// Bindings that have a port which nobody has seen yet.
-    fn unseen_ports(&self, transport: usize) -> usize {
-        self.bindings.iter().filter(|b| b.outside.is_none() && b.transport == transport).count()
-    }
-
-    /// Whether an address surely has a port to give.
-    fn has_port(&self, pool: usize, transport: usize, a: Ipv4Addr) -> bool {
-        self.free_ports(pool, transport, a, true).len() > self.unseen_ports(transport)
     }
 
     fn fit(&self, pool: usize, transport: usize, inside: u16, port: u16) -> Fit {
@@ -77,120 +124,89 @@ impl Model {
         }
     }
 
-    /// A new binding with the outside address and port that the engine chose, if the rules allow them.
-    /// `chosen` is `None` where no packet shows it.
-    pub(super) fn bind(
+    /// The outside address and port of a new binding: what a held SYN knocked at, if that may be (A61-40), else
+    /// what the engine chose, if it may choose that.
+    pub(super) fn choose(
         &mut self,
-        instance: usize,
+        owner: Owner,
         transport: usize,
         inside: End6,
-        chosen: Option<End4>,
-        refused: Option<DropReason>,
-    ) -> Result<usize> {
-        let pool = self.plan.nat64[instance].pool;
-        let addresses = self.addresses(pool, transport);
-        if addresses.is_empty() {
+        wanted: Option<End4>,
+    ) -> Result<End4> {
+        let pool = self.rules[owner.0].pool;
+        if self.gives_blocks(pool) {
+            return self.choose_in_block(owner, transport, inside.1, wanted);
+        }
+        if let Some(wanted) = wanted {
+            return Ok(wanted);
+        }
+        if self.ports_total(pool, transport) == 0 {
             return Err(DropReason::PoolEmpty);
         }
-        let subscriber = (instance, self.subscriber(instance, inside.0));
-        let paired = self.paired.iter().find(|p| (p.0, p.1) == subscriber).map_or(vec![], |p| p.2.clone());
-        // A subscriber of which all is over may be new by now.
-        let forgotten = self.count(|owner| owner == subscriber).least.sessions == 0;
-        let hard = self.plan.pools[pool].pairing == Pairing::Hard;
-        let sure = |m: &Model, a| m.has_port(pool, transport, a);
-        if refused == Some(DropReason::PortsExhausted) {
-            let exhausted = match hard && !paired.is_empty() {
-                true => paired.iter().any(|&a| !sure(self, a)),
-                false => addresses.iter().all(|&a| !sure(self, a)),
-            };
-            if exhausted {
-                return Err(DropReason::PortsExhausted);
-            }
-        }
-        let there_is = |a: &Ipv4Addr| !self.free_ports(pool, transport, *a, false).is_empty();
-        let any = match hard && !forgotten && !paired.is_empty() {
-            true => paired.iter().any(there_is),
-            false => addresses.iter().any(there_is),
-        };
-        if !any {
-            return Err(DropReason::PortsExhausted);
-        }
-        if let Some(chosen) = chosen {
-            // Whoever had it has gone.
-            if let Some(taken) = self.binding_outside(transport, chosen)
-                && self.may_be_gone(taken)
-            {
-                self.bury(taken);
-            }
-            let keep: &[Ipv4Addr] = if forgotten { &[] } else { &paired };
-            if !self.may_choose(pool, transport, inside, chosen, keep, hard) {
-                // No packet can come from there: whatever the caller makes of it is not what was seen.
-                return Err(DropReason::StaticConflict);
-            }
-            if keep.contains(&chosen.0) && keep.iter().all(|&a| sure(self, a)) {
-                self.paired.retain(|p| (p.0, p.1) != subscriber);
-                self.paired.push((subscriber.0, subscriber.1, vec![chosen.0]));
-            }
-        }
-        Ok(self.add_binding(instance, transport, inside, chosen))
-    }
-
-    fn may_choose(
-        &self,
-        pool: usize,
-        transport: usize,
-        inside: End6,
-        chosen: End4,
-        paired: &[Ipv4Addr],
-        hard: bool,
-    ) -> bool {
-        let sure = |a| self.has_port(pool, transport, a);
-        if !self.free_ports(pool, transport, chosen.0, false).contains(&chosen.1) {
-            return false; // not the pool's, or somebody's
-        }
+        let open = self.open_addresses(pool, transport);
+        let paired = self.subscribers.iter().find(|s| s.owner == owner).and_then(|s| s.paired);
         // RFC 6146 3.5.1.1, RFC 4787 REQ-2: the address it has already, as long as that has ports.
-        let fits = |&a: &Ipv4Addr| chosen.0 == a || (!hard && !sure(a));
-        if !paired.is_empty() && !paired.iter().any(fits) {
-            return false;
+        let allowed = match paired {
+            Some(a) if open.contains(&a) => vec![a],
+            Some(_) if self.plan.pools[pool].pairing == Pairing::Hard => vec![],
+            _ => open,
+        };
+        if allowed.is_empty() {
+            let held = !self.pools[pool].held_ports.is_empty();
+            return Err(if held { DropReason::HoldDownAll } else { DropReason::PortsExhausted });
         }
-        // The best fit of which surely one is left, though bindings that nobody has seen may have some.
-        let free = self.free_ports(pool, transport, chosen.0, true);
-        let mut fits: Vec<Fit> = free.into_iter().map(|p| self.fit(pool, transport, inside.1, p)).collect();
-        fits.sort_unstable();
-        let best = fits.iter().rev().nth(self.unseen_ports(transport)).copied();
-        best.is_none_or(|best| self.fit(pool, transport, inside.1, chosen.1) >= best)
+        let Some(chosen) = self.chosen() else {
+            self.object(format!("no port was given, though {allowed:?} have some"));
+            return Err(DropReason::PortsExhausted);
+        };
+        let free = self.free_ports(pool, transport, chosen.0);
+        let fit = |port| self.fit(pool, transport, inside.1, port);
+        let best = free.iter().map(|&p| fit(p)).max();
+        if !allowed.contains(&chosen.0) || !free.contains(&chosen.1) || Some(fit(chosen.1)) != best {
+            self.object(format!(
+                "{chosen:?} was given for inside port {}; of {allowed:?}, fit {best:?}, free there {free:?}",
+                inside.1
+            ));
+        }
+        Ok(chosen)
     }
 
-    /// A binding as it is; its subscriber keeps the address if it has none yet.
-    pub(super) fn add_binding(
-        &mut self,
-        instance: usize,
-        transport: usize,
-        inside: End6,
-        outside: Option<End4>,
-    ) -> usize {
-        self.bindings.push(Binding {
-            instance,
-            transport,
-            inside,
-            outside,
-            fixed: false,
-            sessions: Vec::new(),
-        });
-        if let Some((address, _)) = outside {
-            self.pair(instance, inside, address);
+    /// A port has come back: to its pool, its block, or to wait (RFC 6888 REQ-8).
+    pub(super) fn port_is_back(&mut self, owner: Owner, b: &Binding) {
+        let pool = self.rules[b.instance].pool;
+        let Allocation::Random(HoldDown { ms, ports_max }) = self.plan.pools[pool].allocation else {
+            return self.port_of_block_is_back(owner, b);
+        };
+        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
+        let now = self.now;
+        let p = &mut self.pools[pool];
+        if b.transport == TCP || !p.holds || ms == 0 || ports_max == 0 {
+            return;
         }
-        self.bindings.len() - 1
+        if p.held_ports.len() >= ports_max as usize {
+            p.held_ports.pop_front();
+        }
+        p.held_ports.push_back((b.transport, b.outside, session_end(now, ms)));
     }
 
-    /// A subscriber's first binding gives it its address.
-    pub(super) fn pair(&mut self, instance: usize, inside: End6, address: Ipv4Addr) {
-        let prefix = self.subscriber(instance, inside.0);
-        let others = self.count(|owner| owner == (instance, prefix)).least.sessions;
-        match self.paired.iter_mut().find(|p| (p.0, p.1) == (instance, prefix)) {
-            Some(known) if others == 0 && !known.2.contains(&address) => known.2.push(address),
-            Some(_) => {}
-            None => self.paired.push((instance, prefix, vec![address])),
+    /// Ends waits that are over, at most `budget` of each kind and pool.
+    pub(super) fn expire_ports(&mut self, budget: usize) {
+        let now = self.now;
+        for pool in 0..self.pools.len() {
+            self.end_lingering(pool, budget);
+            let p = &mut self.pools[pool];
+            for _ in 0..budget {
+                if p.held_ports.front().is_none_or(|h| h.2 > now) {
+                    break;
+                }
+                p.held_ports.pop_front();
+            }
+            for _ in 0..budget {
+                if p.held_blocks.front().is_none_or(|h| h.1 > now) {
+                    break;
+                }
+                p.free_oldest_held();
+            }
         }
     }
 }

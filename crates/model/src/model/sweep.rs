@@ -2,10 +2,10 @@
 //! may be gone, and learns from what was sent and from the counts.
 
 use super::Model;
+use super::rules::Kind;
 use super::tcp::State;
 use crate::wire::sum::{pseudo, sum, sum_from};
-use crate::wire::{proto, put16, to6};
-use gatun_nat::Occupancy;
+use crate::wire::{proto, put16, to4, to6};
 use std::net::IpAddr;
 
 impl Model {
@@ -25,7 +25,20 @@ impl Model {
             self.counters.probes_sent += 1;
             self.emitted.push(probe.clone());
         }
+        while let Some((transport, outside, remote)) = self.next_ended() {
+            let found = self.binding_outside(transport, outside).and_then(|b| {
+                let s = self.bindings[b].sessions.iter().position(|s| s.remote == remote)?;
+                Some((b, s))
+            });
+            let Some((b, s)) = found else { break };
+            let session = self.bindings[b].sessions[s];
+            if session.ends > self.now || session.state == Some(State::Established) {
+                self.object(format!("a session that is not over was ended: {session:?}"));
+            }
+            self.close(b, s);
+        }
         self.expire_syns(budget, &mut seen);
+        self.expire_ports(budget);
         let said = std::mem::take(&mut self.emitted);
         if said == emitted { Ok(()) } else { Err(said) }
     }
@@ -35,7 +48,10 @@ impl Model {
         for (b, binding) in self.bindings.iter().enumerate() {
             for (s, session) in binding.sessions.iter().enumerate() {
                 let due = session.state == Some(State::Established) && session.ends <= self.now;
-                let prefixes = 0..self.plan.nat64[binding.instance].pool6.len();
+                let prefixes = match self.kind(binding.instance) {
+                    Kind::Six => 0..self.plan.nat64[binding.instance].pool6.len(),
+                    Kind::Four => 0..1,
+                };
                 let mut likely = prefixes.filter(|&p| session.prefix.is_none_or(|known| known == p));
                 if due && likely.any(|p| self.probe(b, s, p) == packet) {
                     return Some((b, s));
@@ -49,47 +65,43 @@ impl Model {
     fn probe(&self, b: usize, s: usize, prefix: usize) -> Vec<u8> {
         let binding = &self.bindings[b];
         let session = &binding.sessions[s];
-        let from = self.outside_as_seen(binding.instance, prefix, session.remote.0);
+        let ends = match self.kind(binding.instance) {
+            Kind::Six => (
+                self.outside_as_seen(binding.instance, prefix, session.remote.0).into(),
+                binding.inside.0.into(),
+            ),
+            Kind::Four => {
+                let inside = binding.inside.0.to_ipv4_mapped().unwrap_or(session.remote.0);
+                (IpAddr::V4(session.remote.0), IpAddr::V4(inside))
+            }
+        };
         let mut tcp = vec![0; 20];
         put16(&mut tcp, 0, session.remote.1);
         put16(&mut tcp, 2, binding.inside.1);
         tcp[12] = 5 << 4;
         tcp[13] = 16;
-        let start = sum(&pseudo(IpAddr::V6(from), IpAddr::V6(binding.inside.0), 20, proto::TCP));
+        let start = sum(&pseudo(ends.0, ends.1, 20, proto::TCP));
         let checksum = !sum_from(start, &tcp);
         put16(&mut tcp, 16, checksum);
-        to6::build(0, 64, proto::TCP, (from, binding.inside.0), None, 20, &tcp)
+        match ends {
+            (IpAddr::V6(src), IpAddr::V6(dst)) => to6::build(0, 64, proto::TCP, (src, dst), None, 20, &tcp),
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                to4::build(0, 20, 0, 0x4000, 64, proto::TCP, (src, dst), &tcp)
+            }
+            _ => Vec::new(),
+        }
     }
 
-    /// The engine has looked at every record since `since_ms` (engine time), with time to spare: what was over
-    /// then is gone. Established connections have been asked.
+    /// The engine has looked at every record since `since_ms` (engine time), with time to spare.
     ///
     /// # Errors
-    /// A session that should have been asked.
-    pub fn swept(&mut self, since_ms: u64) -> Result<(), String> {
-        let asked = |s: &super::bib::Session| s.state == Some(State::Established) && s.ends <= since_ms;
-        if let Some(b) = self.bindings.iter().find(|b| b.sessions.iter().any(asked)) {
-            return Err(format!("an established session was not probed: {b:?}"));
+    /// A session that should have ended, or been asked.
+    pub fn swept(&self, since_ms: u64) -> Result<(), String> {
+        let forgotten = self.bindings.iter().find(|b| b.sessions.iter().any(|s| s.ends <= since_ms));
+        match forgotten {
+            Some(b) => Err(format!("a session's time was up by {since_ms}, and nothing happened: {b:?}")),
+            None => Ok(()),
         }
-        for b in &mut self.bindings {
-            b.sessions.retain(|s| s.ends > since_ms);
-        }
-        self.bindings.retain(|b| b.fixed || !b.sessions.is_empty());
-        self.forget_idle_subscribers();
-        Ok(())
-    }
-
-    /// Where the engine has exactly what must be there, all that is over is gone.
-    pub fn learn_occupancy(&mut self, seen: &Occupancy) {
-        if seen.sessions != self.count(|_| true).least.sessions as usize {
-            return;
-        }
-        let now = self.now;
-        for b in &mut self.bindings {
-            b.sessions.retain(|s| s.ends > now || s.state == Some(State::Established));
-        }
-        self.bindings.retain(|b| b.fixed || !b.sessions.is_empty());
-        self.forget_idle_subscribers();
     }
 
     /// Engine time now, milliseconds.

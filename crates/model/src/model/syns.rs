@@ -23,9 +23,16 @@ pub(super) struct HeldSyn {
 }
 
 impl Model {
-    pub(super) fn hold_syn(&mut self, packet: &[u8], outside: End4, remote: End4) -> Result<Fate> {
-        if let Some(known) = self.syns.iter().position(|s| (s.outside, s.remote) == (outside, remote)) {
-            let _ = known;
+    pub(super) fn hold_syn(
+        &mut self,
+        packet: &[u8],
+        pool: usize,
+        outside: End4,
+        remote: End4,
+    ) -> Result<Fate> {
+        let allows = self.users_of(pool).find(|&i| self.rules[i].external_tcp);
+        let instance = allows.ok_or(DropReason::ExternalSynPolicy)?;
+        if self.syns.iter().any(|s| (s.outside, s.remote) == (outside, remote)) {
             return Err(DropReason::SynHeldAlready);
         }
         let max = self.plan.limits.syn_store_max as usize;
@@ -33,8 +40,7 @@ impl Model {
         if self.syns.len() >= max || of_source >= (max / SHARE).max(SHARE_MIN) {
             return Err(DropReason::SynStoreFull);
         }
-        let instance = self.owner4(TCP, outside.0, outside.1).unwrap_or(0);
-        let ms = self.plan.nat64[instance].timeouts.tcp_incoming_syn_ms;
+        let ms = self.rules[instance].timeouts.tcp_incoming_syn_ms;
         self.syns.push(HeldSyn {
             outside,
             remote,
@@ -45,57 +51,29 @@ impl Model {
         Ok(Fate::Held)
     }
 
-    /// The SYN held from `remote` to this outside address and port.
-    pub(super) fn held_syn(
-        &mut self,
-        remote: End4,
-        outside: Option<End4>,
-        _instance: usize,
-    ) -> Option<usize> {
-        let at = self.syns.iter().position(|s| s.remote == remote && Some(s.outside) == outside)?;
-        self.still_counts(at)
-    }
-
-    /// The SYN held from `remote` that a new binding answers: to a port that nobody has got meanwhile.
-    pub(super) fn held_syn_for_new_binding(
-        &mut self,
-        remote: End4,
-        shown: Option<End4>,
-        instance: usize,
-    ) -> Option<usize> {
-        let candidates: Vec<usize> = (0..self.syns.len())
-            .filter(|&s| self.syns[s].remote == remote)
-            .filter(|&s| self.owner4(TCP, self.syns[s].outside.0, self.syns[s].outside.1) == Some(instance))
-            .filter(|&s| {
-                let taken = self.binding_outside(TCP, self.syns[s].outside);
-                taken.is_none_or(|b| self.may_be_gone(b) && shown == Some(self.syns[s].outside))
-            })
-            .collect();
-        let chosen = candidates.iter().find(|&&s| Some(self.syns[s].outside) == shown);
-        let at = *chosen.or(candidates.first())?;
-        let at = self.still_counts(at)?;
-        if let Some(dead) = self.binding_outside(TCP, self.syns[at].outside) {
-            self.bury(dead);
-        }
-        Some(at)
-    }
-
-    /// One whose time is up has been answered, or is about to be: which, only the engine knows.
-    fn still_counts(&mut self, at: usize) -> Option<usize> {
-        let overdue = self.syns[at].ends <= self.now;
-        (!overdue || self.guesses.yes()).then_some(at)
+    /// Where a SYN from `remote` is held that a connection from inside may be the answer to: at its binding, or
+    /// without one, at a port of its pool that nobody has. Of several, the oldest.
+    pub(super) fn knocked_at(&self, instance: usize, remote: End4, binding: Option<usize>) -> Option<End4> {
+        let bound = binding.map(|b| self.bindings[b].outside);
+        let pool = self.rules[instance].pool;
+        let may = |outside: End4| match bound {
+            Some(bound) => bound == outside,
+            None => self.pool_of(outside.0) == Some(pool) && self.binding_outside(TCP, outside).is_none(),
+        };
+        self.syns.iter().filter(|s| s.remote == remote).map(|s| s.outside).find(|&o| may(o))
     }
 
     /// The inside host opened the connection itself: its SYN goes on, the held one is discarded.
-    pub(super) fn syn_was_answered(&mut self, at: usize) {
+    fn syn_was_answered(&mut self, at: usize) {
         let syn = self.syns.remove(at);
         self.counters.held -= 1;
-        self.count_dropped(Way::Back, DropReason::SynWasAnswered, syn.len);
+        // Choice: what is held counts as from IPv4 to IPv6, as whose it would be was not known.
+        self.count_dropped(Way::FourToSix, DropReason::SynWasAnswered, syn.len);
     }
 
     /// As [`syn_was_answered`](Self::syn_was_answered), where one is held.
-    pub(super) fn answer_held_syn(&mut self, outside: Option<End4>, remote: End4) {
-        if let Some(at) = self.syns.iter().position(|s| s.remote == remote && Some(s.outside) == outside) {
+    pub(super) fn answer_held_syn(&mut self, outside: End4, remote: End4) {
+        if let Some(at) = self.syns.iter().position(|s| (s.outside, s.remote) == (outside, remote)) {
             self.syn_was_answered(at);
         }
     }
@@ -111,15 +89,15 @@ impl Model {
             self.counters.held -= 1;
             if self.plan.icmp.suppressed.contains(&DropReason::SynExpired) {
                 self.counters.icmp_errors_suppressed += 1;
-                self.count_dropped(Way::Back, DropReason::SynExpired, syn.len);
+                self.count_dropped(Way::FourToSix, DropReason::SynExpired, syn.len);
             } else if self.take_error_token() {
                 self.counters.replied.add(syn.len);
                 self.counters.icmp_errors_sent += 1;
-                self.counters.drops[Way::Back as usize][DropReason::SynExpired as usize].add(syn.len);
+                self.counters.drops[Way::FourToSix as usize][DropReason::SynExpired as usize].add(syn.len);
                 let ident = seen.next().filter(|e| e.len() >= 6).map_or(0, |e| crate::wire::get16(e, 4));
                 self.emitted.push(errors::error4(&syn.bytes, syn.outside.0, (3, 3, 0), ident, 576));
             } else {
-                self.count_dropped(Way::Back, DropReason::SynExpired, syn.len);
+                self.count_dropped(Way::FourToSix, DropReason::SynExpired, syn.len);
             }
         }
     }

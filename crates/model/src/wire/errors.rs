@@ -24,9 +24,10 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         ExtensionAfterFragment | AuthenticationHeader | WellKnownNonGlobal | AddressDependentFilter => {
             (1, 1, 0)
         }
-        SubscriberPortQuota | SubscriberSessionQuota | SubscriberRate => (1, 1, 0),
+        SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate => (1, 1, 0),
         SourceNotAllowed => (1, 5, 0),
-        PortsExhausted | PoolEmpty | SessionTableFull | BibTableFull | SubscriberTableFull => (1, 3, 0),
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
+        | SubscriberTableFull => (1, 3, 0),
         _ => return None,
     })
 }
@@ -43,10 +44,27 @@ pub fn for_ipv4(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         SourceRoute => (3, 5, 0),
         UnsupportedProtocol | AuthenticationHeader => (3, 2, 0),
         NoBib => (3, 3, 0),
-        AddressDependentFilter | ExternalSynPolicy => (3, 13, 0),
-        SubscriberSessionQuota | SubscriberRate | SessionTableFull | SubscriberTableFull => (3, 1, 0),
+        AddressDependentFilter | AddressPortDependentFilter | ExternalSynPolicy => (3, 13, 0),
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SubscriberTableFull => {
+            (3, 1, 0)
+        }
+        reason if is_quota(reason) => (3, 1, 0),
         _ => return None,
     })
+}
+
+/// The ICMPv4 error for a reason in NAT44, whose links have this MTU.
+pub fn for_nat44(reason: DropReason, packet: &[u8], mtu: u32, s: &Settings) -> Option<Message> {
+    match reason {
+        DropReason::TooBig4 => Some((3, 4, mtu)),
+        reason => for_ipv4(reason, packet, s),
+    }
+}
+
+/// Whether a limit of the subscriber's own is the reason: the operator chooses the error's code (RFC 6888 REQ-11).
+pub fn is_quota(reason: DropReason) -> bool {
+    use DropReason::*;
+    matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
 }
 
 /// RFC 4443 2.4 e: never about an ICMP error or a redirect, multicast, a later fragment, or a source that

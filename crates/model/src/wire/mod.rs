@@ -5,6 +5,7 @@ pub mod errors;
 pub mod parse;
 pub mod sum;
 pub mod to4;
+pub mod to44;
 pub mod to6;
 
 use std::net::IpAddr;

@@ -16,8 +16,11 @@ pub fn parse4(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
         return Err(DropReason::BadVersion);
     }
     let header_len = usize::from(packet[0] & 15) * 4;
-    if header_len < 20 || header_len > packet.len() {
+    if header_len < 20 || (header_len > packet.len() && !quoted) {
         return Err(DropReason::BadHeaderLength);
+    }
+    if header_len > packet.len() {
+        return Err(DropReason::IcmpInnerShort);
     }
     let total = usize::from(get16(packet, 2));
     if total < header_len || (!quoted && total > packet.len()) {

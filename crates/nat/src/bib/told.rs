@@ -84,7 +84,13 @@ impl Tables {
         if self.events.wants(EventKind::SessionCreated) {
             self.events.tell_session(EventKind::SessionCreated, self.now, pool, record);
         }
-        self.check_gauges(pool, record.transport(), EventKind::ThresholdHigh);
+    }
+
+    /// A record is in all tables: tells of thresholds that it has crossed.
+    pub(super) fn check_fuller(&mut self, record: &Session) {
+        if record.is_session() {
+            self.check_gauges(self.pool_of(record.instance), record.transport(), EventKind::ThresholdHigh);
+        }
     }
 
     pub(super) fn tell_deleted(&mut self, record: &Session, binding_too: bool) {

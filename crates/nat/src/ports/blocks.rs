@@ -231,7 +231,10 @@ impl BlockPorts {
         if !own {
             self.header_mut(block).state = State::Barred as u16;
             let chunk = self.chunk_ix(block, self.offset(port));
-            for chunks in &mut self.chunks {
+            // The block of another protocol that has its own may be given out all the same.
+            let shared = self.open.len() == 1;
+            let of_group = self.chunks.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
+            for (_, chunks) in of_group {
                 if let Some(chunk) = chunks.get_mut(chunk) {
                     chunk.barred = 1;
                 }

@@ -43,14 +43,16 @@ pub(crate) fn open_with(
     let policy = instance.policy();
     let id = sh.tables.open_from_inside(opening)?;
     // The held SYN ends without an error (RFC 6146 3.5.2.2, RFC 5382 REQ-4), but only now: a connection that
-    // was refused would not have answered it.
-    if let Some(outside) = opening.wanted {
+    // was refused would not have answered it, nor does one from another port, as where that is in somebody
+    // else's block.
+    let answered = opening.wanted.filter(|&outside| sh.tables.get(id).outside() == outside);
+    if let Some(outside) = answered {
         sh.let_held_syn_go(outside, opening.remote);
     }
     let session = sh.tables.get_mut(id);
     instance.mark(session, pool6);
     policy.begin(session, Side::V6, query.transport, now);
-    if opening.wanted.is_some() {
+    if answered.is_some() {
         // The held SYN had begun the connection: V4_INIT, and now comes the inside's SYN.
         session.state = TcpState::V4Init as u8;
         policy.update(session, Side::V6, query, now);

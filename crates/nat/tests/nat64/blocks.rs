@@ -149,3 +149,18 @@ fn the_port_that_a_held_syn_was_sent_to_brings_its_block_along() {
     let next = bed.through(&tcp6(&client(1), 3001, SERVER6, 80, "S", b"")).sport;
     assert_eq!(next / 64, 1100 / 64);
 }
+
+// proves: R53-4, A61-40
+#[test]
+fn a_syn_held_for_somebody_elses_block_is_not_answered_by_a_connection_from_another_port() {
+    let mut bed = Bed::new(&plan(terms()));
+    let own = bed.through(&udp6(&client(1), 3000, SERVER6, 53, b"x")).sport;
+    let syn = tcp4(SERVER, 80, T, own, "S", b"");
+    assert_eq!(bed.send(&syn).verdict, Verdict::Held);
+    let other = bed.through(&tcp6(&client(2), 3000, SERVER6, 80, "S", b""));
+    assert_ne!(other.sport / 64, own / 64);
+    assert_eq!(bed.nat.occupancy().held_syns, 1, "it waits for the one whose port it knocked at");
+    // One SYN does not make the other connection an established one.
+    bed.pass_ms(250_000);
+    assert_eq!(bed.nat.occupancy().sessions, 1, "the datagram's");
+}

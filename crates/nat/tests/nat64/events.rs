@@ -155,6 +155,23 @@ fn thresholds_are_told_of_when_crossed_up_and_when_left_for_good() {
     assert_eq!((events[0].value, events[0].total, events[0].gauge), (79, 100, Some(Gauge::PoolPorts)));
 }
 
+#[test]
+fn a_table_that_is_just_full_is_told_of_by_the_session_that_filled_it() {
+    let mut plan = plan_with(POOL6);
+    plan.limits.sessions_max = 10;
+    let kinds = EventKinds::NONE.with(EventKind::ThresholdHigh);
+    plan.events = EventPlan { kinds, threshold: 100, ..EventPlan::default() };
+    let (mut bed, mut reader) = bed(&plan);
+    for n in 0..9 {
+        bed.through(&udp6(&client(n), 3000, SERVER6, 53, b"x"));
+    }
+    assert_eq!(read(&mut reader), []);
+    bed.through(&udp6(&client(9), 3000, SERVER6, 53, b"x"));
+    let events = read(&mut reader);
+    let sessions = events.iter().find(|e| e.gauge == Some(Gauge::Sessions)).expect("it is full");
+    assert_eq!((sessions.value, sessions.total), (10, 10));
+}
+
 // proves: LOG-4
 #[test]
 fn a_reader_who_sleeps_learns_how_much_was_lost_and_packets_do_not_wait() {

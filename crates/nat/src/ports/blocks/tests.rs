@@ -271,6 +271,16 @@ fn a_static_port_keeps_its_whole_block_from_subscribers() {
 }
 
 #[test]
+fn where_protocols_have_their_own_blocks_a_static_port_of_one_does_not_hide_the_ports_of_others() {
+    let terms = Blocks { protocols: BlockProtocols::Split, ..terms() };
+    let mut bed = Bed::new(&plan(1, (1024, 1087), terms));
+    bed.pool.reserve(Transport::Tcp, Ipv4Addr::new(192, 0, 2, 0), 1024).unwrap();
+    assert_eq!(bed.take(0, Transport::Tcp), Err(DropReason::PoolEmpty));
+    bed.take(0, UDP).unwrap();
+    assert_eq!(bed.pool.usage(UDP), Usage { used: 1, total: 64 });
+}
+
+#[test]
 fn a_certain_port_is_had_only_in_ones_own_block_or_a_free_one() {
     let mut bed = Bed::new(&plan(1, (1024, 1279), terms()));
     let address = Ipv4Addr::new(192, 0, 2, 0);

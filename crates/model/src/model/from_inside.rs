@@ -1,0 +1,281 @@
+//! From inside: RFC 6146 3.5, 3.6.1, 3.8; RFC 4787 4, RFC 5382 4, RFC 5508 3.
+
+use super::addresses::{embed, extract, illegal4, illegal6, v4, v6};
+use super::bib::{End4, End6, ICMP, Query, TCP, UDP};
+use super::rules::Kind;
+use super::tcp::{self, State};
+use super::{Fate, Model, Result, Seen};
+use crate::wire::{Header, L4, get16, parse, proto, to4, to44};
+use gatun_wire::{DropReason, Settings};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// A packet from inside, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<'p> {
+    pub(super) packet: &'p [u8],
+    pub(super) h: &'p Header<'p>,
+    pub(super) l4: L4,
+    pub(super) instance: usize,
+    /// The sender's address as it stands in bindings.
+    pub(super) src: Ipv6Addr,
+    /// Number of the prefix that was written to.
+    pub(super) prefix: usize,
+    pub(super) remote: Ipv4Addr,
+}
+
+impl Model {
+    /// An IPv6 packet.
+    pub(super) fn six(&mut self, packet: &[u8], seen: &Seen) -> Result<Fate> {
+        let h = parse::parse6(packet, false)?;
+        let (src, dst) = (v6(h.src), v6(h.dst));
+        let l4 = parse::l4(&h, false)?;
+        let pings = matches!(l4, L4::Echo { request: true, .. });
+        if Some(dst) == self.plan.own6 {
+            return match pings && h.is_whole() {
+                true => Ok(Fate::Echo(self.echo_reply(&h, seen))),
+                false => Err(DropReason::DestinationNotPool6),
+            };
+        }
+        let (instance, prefix) = self.owner6(dst).ok_or(DropReason::DestinationNotPool6)?;
+        if self.owner6(src).is_some() {
+            return Err(DropReason::SourceInPool6);
+        }
+        if illegal6(src) {
+            return Err(DropReason::SourceMartian);
+        }
+        let Some(remote) = extract(&self.plan.nat64[instance].pool6[prefix], dst) else {
+            return Err(DropReason::DestinationNotPool6);
+        };
+        if Some(remote) == self.plan.own4 && pings {
+            return Ok(Fate::Echo(self.echo_reply(&h, seen)));
+        }
+        self.out(&Sent { packet, h: &h, l4, instance, src, prefix, remote }, seen)
+    }
+
+    /// An IPv4 packet from a NAT44 host.
+    pub(super) fn out_of_four(
+        &mut self,
+        packet: &[u8],
+        h: &Header<'_>,
+        l4: L4,
+        instance: usize,
+        seen: &Seen,
+    ) -> Result<Fate> {
+        let src = v4(h.src).to_ipv6_mapped();
+        self.out(&Sent { packet, h, l4, instance, src, prefix: 0, remote: v4(h.dst) }, seen)
+    }
+
+    fn out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+        if let L4::Error { .. } = s.l4 {
+            return self.error_out(s, seen);
+        }
+        if !matches!(s.l4, L4::Tcp { .. } | L4::Udp { .. } | L4::Echo { .. }) {
+            self.check_source(s)?;
+        }
+        let (query, inside, remote) = query_out(s)?;
+        if s.h.ttl <= 1 {
+            return Err(DropReason::TtlExceeded); // and no state
+        }
+        let outside = self.filter_out(s, query, inside, remote)?;
+        if self.pool_of(s.remote).is_some() {
+            return self.turn_round(s, query, outside, remote, seen);
+        }
+        let packets = self.write_out(s, outside, false, seen)?;
+        Ok(Fate::Forward { packets, hairpinned: false })
+    }
+
+    /// Whether the instance serves a host.
+    fn check_source(&self, s: &Sent<'_>) -> Result<()> {
+        if self.kind(s.instance) == Kind::Four {
+            return Ok(());
+        }
+        let sources = &self.plan.nat64[s.instance].sources;
+        if !sources.is_empty() && !sources.iter().any(|net| net.contains(s.src)) {
+            return Err(DropReason::SourceNotAllowed);
+        }
+        Ok(())
+    }
+
+    /// RFC 6146 3.5: finds or makes binding and session. Gives the outside address and port.
+    fn filter_out(&mut self, s: &Sent<'_>, q: Query, inside: End6, remote: End4) -> Result<End4> {
+        let binding = self.binding_inside(s.instance, q.transport, inside);
+        if let Some(b) = binding
+            && let Some(at) = self.look_up(b, remote)
+        {
+            if self.is_barred(s.instance, s.prefix, remote.0) {
+                return Err(DropReason::WellKnownNonGlobal);
+            }
+            self.bindings[b].sessions[at].prefix = Some(s.prefix);
+            self.update(b, at, &q, true);
+            return Ok(self.bindings[b].outside);
+        }
+        // A session whose time is up may have taken its binding with it.
+        let binding = self.binding_inside(s.instance, q.transport, inside);
+        self.check_source(s)?;
+        if q.transport == ICMP && !self.rules[s.instance].icmp_queries {
+            return Err(DropReason::IcmpUnknownType);
+        }
+        if illegal4(remote.0) {
+            return Err(DropReason::DestinationMartian);
+        }
+        if self.is_barred(s.instance, s.prefix, remote.0) {
+            return Err(DropReason::WellKnownNonGlobal);
+        }
+        if q.opens()? {
+            return self.open_out(s, q, inside, remote, binding);
+        }
+        // RFC 6146 3.5.2.2, CLOSED: what is no SYN is forwarded by the binding, and makes no state. Choice: so
+        // is an echo reply; from outside it is not, as it answers nothing that was asked.
+        match binding {
+            Some(b) => Ok(self.bindings[b].outside),
+            None if q.transport == TCP => Err(DropReason::NonSynClosed),
+            None => Err(DropReason::NoSession),
+        }
+    }
+
+    fn open_out(
+        &mut self,
+        s: &Sent<'_>,
+        q: Query,
+        inside: End6,
+        remote: End4,
+        binding: Option<usize>,
+    ) -> Result<End4> {
+        let owner = self.subscriber(s.instance, s.src);
+        let knocked = match q.transport {
+            TCP => self.knocked_at(s.instance, remote, binding),
+            _ => None,
+        };
+        let opened = self.within_limits(owner).and_then(|()| match binding {
+            Some(b) => Ok(b),
+            None => self.bind(s.instance, q.transport, inside, knocked),
+        });
+        let b = match opened {
+            Ok(b) => b,
+            Err(reason) => {
+                self.tell_refused(reason, owner, q.transport);
+                self.forget_if_idle(owner);
+                return Err(reason);
+            }
+        };
+        let outside = self.bindings[b].outside;
+        // Only the SYN that knocked at the very port that the connection has now is answered by it.
+        let answers = knocked == Some(outside);
+        let state = match (q.transport, answers) {
+            (TCP, true) => Some(State::Established), // V4_INIT, and now the SYN from inside
+            (TCP, false) => Some(State::V6Init),
+            _ => None,
+        };
+        self.add_session(b, remote, (self.kind(s.instance) == Kind::Six).then_some(s.prefix), state);
+        if answers {
+            self.answer_held_syn(outside, remote);
+            self.coverage.tcp_step(State::V4Init, true, tcp::Segment::Syn, State::Established);
+        }
+        Ok(outside)
+    }
+
+    /// RFC 6146 3.8: filtering as if the packet came from IPv4 now, and two translations.
+    fn turn_round(
+        &mut self,
+        s: &Sent<'_>,
+        q: Query,
+        outside: End4,
+        remote: End4,
+        seen: &Seen,
+    ) -> Result<Fate> {
+        let (there, back) = match q.transport {
+            // The one identifier is the sender's outside one.
+            ICMP => ((s.remote, outside.1), (outside.0, 0)),
+            _ => (remote, outside),
+        };
+        if s.h.ttl <= 2 {
+            return Err(DropReason::TtlExceeded); // the second translation's hop
+        }
+        let pool = self.pool_of(there.0).ok_or(DropReason::NotInPool)?;
+        let passage = self.filter_back(pool, q, there, back, true, seen)?;
+        let super::from_outside::Passage::Pass(arrival) = passage else { return Err(DropReason::NoBib) };
+        let packets = self.write_out(s, outside, true, seen)?;
+        match self.write_back(&packets[0], arrival, true) {
+            Ok(packets) => Ok(Fate::Forward { packets, hairpinned: true }),
+            Err(reason) => Ok(Fate::Lost(reason)),
+        }
+    }
+
+    /// RFC 6146 3.7, RFC 3022 4: as IPv4 packet from this outside address and port. `unseen`: it is on no link.
+    pub(super) fn write_out(
+        &self,
+        s: &Sent<'_>,
+        (address, port): End4,
+        unseen: bool,
+        seen: &Seen,
+    ) -> Result<Vec<Vec<u8>>> {
+        let ports = match s.l4 {
+            L4::Echo { .. } => Some((port, port)),
+            L4::Tcp { dst, .. } | L4::Udp { dst, .. } => Some((port, dst)),
+            _ => None,
+        };
+        let ident = if seen.bytes.first().is_some_and(|b| b >> 4 == 4) { get16(&seen.bytes, 4) } else { 0 };
+        match self.kind(s.instance) {
+            Kind::Six => {
+                let settings = self.plan.nat64[s.instance].settings;
+                let settings = &if unseen { unseen_link(&settings) } else { settings };
+                to4::translate(s.h, s.l4, &to4::Out4 { src: address, dst: s.remote, ports, ident, settings })
+            }
+            Kind::Four => {
+                let mtu = if unseen { usize::from(u16::MAX) } else { self.nat44(s.instance).mtu as usize };
+                // RFC 6864 5.3.1: those of atomic datagrams say nothing.
+                let ident = (!s.h.df).then_some(ident);
+                to44::translate(
+                    s.packet,
+                    s.h,
+                    s.l4,
+                    &to44::Out44 { ends: (address, s.remote), ports, ident, mtu },
+                )
+            }
+        }
+    }
+
+    /// The IPv6 address that an outside host has for the inside hosts of an instance.
+    pub(super) fn outside_as_seen(&self, instance: usize, prefix: usize, a: Ipv4Addr) -> Ipv6Addr {
+        embed(&self.plan.nat64[instance].pool6[prefix], a)
+    }
+}
+
+/// What the tables are asked for.
+fn query_out(s: &Sent<'_>) -> Result<(Query, End6, End4)> {
+    let mut q = Query { transport: TCP, flags: 0, is_reply: false };
+    match s.l4 {
+        L4::Tcp { src, dst, flags } => {
+            q.flags = flags;
+            Ok((q, (s.src, src), (s.remote, dst)))
+        }
+        L4::Udp { src, dst, .. } => {
+            q.transport = UDP;
+            Ok((q, (s.src, src), (s.remote, dst)))
+        }
+        L4::Echo { request, id } => {
+            (q.transport, q.is_reply) = (ICMP, !request);
+            // RFC 6146 3.5.3: a session is X', Y' and the identifier; the remote side has none of its own.
+            Ok((q, (s.src, id), (s.remote, 0)))
+        }
+        L4::OtherIcmp { kind } => Err(unknown_icmp(s.h, kind)),
+        _ if s.h.proto == proto::IGMP => Err(DropReason::IcmpSingleHop), // RFC 7915 4.2, in any family
+        _ => Err(DropReason::UnsupportedProtocol),
+    }
+}
+
+/// Choice: a hairpinned packet is IPv4 on no link, so no IPv4 MTU counts; it came from an IPv6 link and goes to
+/// one, where its size is the next hop's matter.
+pub(super) fn unseen_link(settings: &Settings) -> Settings {
+    let max = u32::from(u16::MAX);
+    Settings { mtu4: max, mtu6: max, lowest_ipv6_mtu: max, icmp4_error_max: u16::MAX, ..*settings }
+}
+
+/// MLD, neighbour discovery and router discovery are for one link; the rest has no translation (RFC 7915 4.2, 5.2).
+pub(super) fn unknown_icmp(h: &Header<'_>, kind: u8) -> DropReason {
+    match kind {
+        9 | 10 if h.src.is_ipv4() => DropReason::IcmpSingleHop,
+        130..=137 | 143 if h.src.is_ipv6() => DropReason::IcmpSingleHop,
+        _ => DropReason::IcmpUnknownType,
+    }
+}

@@ -1,0 +1,208 @@
+//! Events: each thing that happens to state is told once, at once and in order. The model says what must
+//! be told and compares; where the engine had a choice, what was told is what it chose.
+
+use super::Model;
+use super::bib::{Binding, End4, Session};
+use super::subscribers::Owner;
+use gatun_nat::event::Gauge;
+use gatun_nat::{Event, EventKind};
+use gatun_wire::DropReason;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What an event says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) kind: EventKind,
+    pub(super) at: u64,
+    pub(super) value: u64,
+    pub(super) total: u64,
+    pub(super) inside: (Ipv6Addr, u16),
+    pub(super) outside: End4,
+    pub(super) last: u16,
+    pub(super) remote: End4,
+    pub(super) transports: [bool; 3],
+    pub(super) instance: usize,
+    pub(super) pool: usize,
+    pub(super) reason: Option<DropReason>,
+    pub(super) gauge: Option<Gauge>,
+}
+
+impl Told {
+    fn of(e: &Event) -> Told {
+        Told {
+            kind: e.kind,
+            at: e.at.0,
+            value: e.value,
+            total: e.total,
+            inside: (e.inside(), e.inside_port),
+            outside: (e.outside(), e.outside_port),
+            last: e.outside_last,
+            remote: (e.remote(), e.remote_port),
+            transports: e.transports(),
+            instance: e.instance.into(),
+            pool: e.pool.into(),
+            reason: e.reason,
+            gauge: e.gauge,
+        }
+    }
+
+    pub(super) fn nothing(kind: EventKind, at: u64) -> Told {
+        let nobody = (Ipv4Addr::UNSPECIFIED, 0);
+        Told {
+            kind,
+            at,
+            value: 0,
+            total: 0,
+            inside: (Ipv6Addr::UNSPECIFIED, 0),
+            outside: nobody,
+            last: 0,
+            remote: nobody,
+            transports: [false; 3],
+            instance: 0,
+            pool: 0,
+            reason: None,
+            gauge: None,
+        }
+    }
+
+    pub(super) fn of_owner(self, (instance, prefix): Owner) -> Told {
+        Told { instance, inside: (Ipv6Addr::from(prefix), 0), ..self }
+    }
+}
+
+impl Model {
+    /// What the engine told of the burst or sweep that comes next.
+    pub fn hear(&mut self, events: impl IntoIterator<Item = Event>) {
+        self.heard.extend(events.into_iter().map(|e| Told::of(&e)));
+    }
+
+    /// What is wrong with what was told until now, all of the burst or sweep being over.
+    ///
+    /// # Errors
+    /// The first event that should not be, or should.
+    pub fn has_heard_all(&mut self) -> Result<(), String> {
+        if let Some(what) = self.misheard.take() {
+            return Err(what);
+        }
+        match self.heard.pop_front() {
+            Some(event) => Err(format!("the engine told of what did not happen: {event:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Says that something must have been told next.
+    pub(super) fn tell(&mut self, must: Told) {
+        let told = self.heard.pop_front();
+        if told.as_ref() != Some(&must) && self.misheard.is_none() {
+            self.misheard = Some(format!("event\n  engine {told:?}\n  model  {must:?}"));
+        }
+    }
+
+    /// Notes a choice of the engine's that no rule allows.
+    pub(super) fn object(&mut self, what: String) {
+        self.misheard.get_or_insert(what);
+    }
+
+    /// The port that the engine has chosen for the binding that comes next.
+    pub(super) fn chosen(&self) -> Option<End4> {
+        let next = self.heard.iter().find(|e| e.kind != EventKind::BlockAssigned)?;
+        (next.kind == EventKind::BindingCreated).then_some(next.outside)
+    }
+
+    /// The outside end, and perhaps the remote one, of the session that the engine has ended next.
+    pub(super) fn next_ended(&self) -> Option<(usize, End4, End4)> {
+        let mut all = self.heard.iter();
+        // Where blocks do not linger, that of the session's port goes first.
+        let event = all.find(|e| e.kind != EventKind::BlockReleased)?;
+        let transport = event.transports.iter().position(|&on| on)?;
+        (event.kind == EventKind::SessionDeleted).then_some((transport, event.outside, event.remote))
+    }
+
+    pub(super) fn tell_session(&mut self, kind: EventKind, b: &Binding, s: &Session) {
+        let with_remote = matches!(kind, EventKind::SessionCreated | EventKind::SessionDeleted);
+        let nobody = (Ipv4Addr::UNSPECIFIED, 0);
+        self.tell(Told {
+            inside: b.inside,
+            outside: b.outside,
+            last: b.outside.1,
+            remote: if with_remote { s.remote } else { nobody },
+            transports: only(b.transport),
+            instance: b.instance,
+            pool: self.rules[b.instance].pool,
+            ..Told::nothing(kind, self.now)
+        });
+    }
+
+    /// Tells of a pool, and of the tables, that have crossed the threshold: up at it, down a tenth of all
+    /// below it.
+    pub(super) fn tell_thresholds(&mut self, pool: usize, transport: usize) {
+        let percent = u64::from(self.plan.events.threshold);
+        let of_pool = (self.ports_used(pool, transport), self.ports_total(pool, transport));
+        let sessions = (self.session_count() as u64, u64::from(self.plan.limits.sessions_max));
+        let subscribers = (self.subscribers.len() as u64, u64::from(self.plan.limits.subscribers_max));
+        let gauges =
+            [(Gauge::PoolPorts, of_pool), (Gauge::Sessions, sessions), (Gauge::Subscribers, subscribers)];
+        for (gauge, (value, total)) in gauges {
+            let high = match gauge {
+                Gauge::PoolPorts => &mut self.high.pools[pool][transport],
+                Gauge::Sessions => &mut self.high.sessions,
+                Gauge::Subscribers => &mut self.high.subscribers,
+            };
+            let crossed = match *high {
+                false => total > 0 && value * 100 >= total * percent,
+                true => value * 100 < total * percent.saturating_sub(10),
+            };
+            if !crossed {
+                continue;
+            }
+            *high = !*high;
+            let kind = if *high { EventKind::ThresholdHigh } else { EventKind::ThresholdLow };
+            let told = Told { value, total, gauge: Some(gauge), ..Told::nothing(kind, self.now) };
+            self.tell(match gauge {
+                Gauge::PoolPorts => Told { pool, transports: only(transport), ..told },
+                _ => told,
+            });
+        }
+    }
+
+    /// A subscriber was refused a session. Of its quota it is told once in ten seconds, of a pool that has nothing
+    /// left once a second.
+    pub(super) fn tell_refused(&mut self, reason: DropReason, owner: Owner, transport: usize) {
+        use DropReason::*;
+        let now = self.now;
+        let pool = self.rules[owner.0].pool;
+        let (kind, due) = match reason {
+            SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate => {
+                let Some(s) = self.subscribers.iter_mut().find(|s| s.owner == owner) else { return };
+                let window = Some(now / 10_000);
+                (EventKind::QuotaHit, std::mem::replace(&mut s.told, window) != window)
+            }
+            PoolEmpty | PortsExhausted | BlockNone | HoldDownAll => {
+                let last = &mut self.high.exhausted[pool][transport];
+                let due = last.is_none_or(|at| now - at >= 1_000);
+                if due {
+                    *last = Some(now);
+                }
+                (EventKind::PoolExhausted, due)
+            }
+            _ => return,
+        };
+        if due {
+            let told = Told::nothing(kind, now).of_owner(owner);
+            self.tell(Told { pool, reason: Some(reason), transports: only(transport), ..told });
+        }
+    }
+}
+
+/// What was told of gauges.
+#[derive(Clone, Debug, Default)]
+pub(super) struct High {
+    pub(super) pools: Vec<[bool; 3]>,
+    pub(super) sessions: bool,
+    pub(super) subscribers: bool,
+    pub(super) exhausted: Vec<[Option<u64>; 3]>,
+}
+
+pub(super) fn only(transport: usize) -> [bool; 3] {
+    std::array::from_fn(|t| t == transport)
+}

@@ -1,0 +1,87 @@
+//! What an instance was told to do, whichever kind it is. NAT64's come first, then NAT44's.
+
+use super::Model;
+use gatun_nat::Plan;
+use gatun_nat::plan::{Filtering, StaticBinding, Timeouts};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What stands inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// IPv6 hosts: NAT64.
+    Six,
+    /// Private IPv4 hosts: NAT44.
+    Four,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    pub(super) kind: Kind,
+    pub(super) pool: usize,
+    pub(super) filtering: Filtering,
+    pub(super) external_tcp: bool,
+    pub(super) inbound_refresh: bool,
+    pub(super) rst_during_fin: bool,
+    pub(super) icmp_queries: bool,
+    /// Bits of an inside address that name its subscriber, an IPv4 one as ::ffff:a.b.c.d.
+    pub(super) subscriber_len: u32,
+    pub(super) static_bindings: Vec<StaticBinding>,
+    pub(super) timeouts: Timeouts,
+}
+
+pub(super) fn all(plan: &Plan) -> Vec<Rules> {
+    let six = plan.nat64.iter().map(|n| Rules {
+        kind: Kind::Six,
+        pool: n.pool,
+        filtering: n.filtering,
+        external_tcp: n.external_tcp,
+        inbound_refresh: n.inbound_refresh,
+        rst_during_fin: n.rst_during_fin,
+        icmp_queries: n.icmp_queries,
+        subscriber_len: n.subscriber_len.into(),
+        static_bindings: n.static_bindings.clone(),
+        timeouts: n.timeouts,
+    });
+    let four = plan.nat44.iter().map(|n| Rules {
+        kind: Kind::Four,
+        pool: n.pool,
+        filtering: n.filtering,
+        external_tcp: n.external_tcp,
+        inbound_refresh: n.inbound_refresh,
+        // RFC 7857 7.1.
+        rst_during_fin: true,
+        icmp_queries: n.icmp_queries,
+        subscriber_len: 96 + u32::from(n.subscriber_len),
+        static_bindings: n.static_bindings.clone(),
+        timeouts: n.timeouts,
+    });
+    six.chain(four).collect()
+}
+
+impl Model {
+    pub(super) fn kind(&self, instance: usize) -> Kind {
+        self.rules[instance].kind
+    }
+
+    /// The plan of a NAT44 instance.
+    pub(super) fn nat44(&self, instance: usize) -> &gatun_nat::plan::Nat44 {
+        &self.plan.nat44[instance - self.plan.nat64.len()]
+    }
+
+    /// The NAT44 instance that an address is inside of.
+    pub(super) fn inside44(&self, a: Ipv4Addr) -> Option<usize> {
+        let found = self.plan.nat44.iter().position(|n| n.inside.iter().any(|net| net.contains(a)))?;
+        Some(self.plan.nat64.len() + found)
+    }
+
+    /// The instances that use a pool, in order.
+    pub(super) fn users_of(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.rules.len()).filter(move |&i| self.rules[i].pool == pool)
+    }
+
+    /// The subscriber that an inside address belongs to: instance and first address.
+    pub(super) fn subscriber(&self, instance: usize, a: Ipv6Addr) -> (usize, u128) {
+        let host_bits = 128 - self.rules[instance].subscriber_len;
+        (instance, u128::from(a) >> host_bits << host_bits)
+    }
+}

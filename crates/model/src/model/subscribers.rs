@@ -1,0 +1,93 @@
+//! Subscribers: the unit of quotas, pairing and blocks (RFC 6888 REQ-4, RFC 4787 REQ-2).
+
+use super::{Model, Result};
+use gatun_wire::DropReason;
+use std::net::Ipv4Addr;
+
+/// Instance, and the first address of the subscriber's prefix.
+pub(super) type Owner = (usize, u128);
+
+/// Known as long as it has sessions or blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Subscriber {
+    pub(super) owner: Owner,
+    pub(super) paired: Option<Ipv4Addr>,
+    /// The ten seconds in which a quota was told of last.
+    pub(super) told: Option<u64>,
+    /// Its bucket of new sessions, nanoseconds of its rate, and when it was looked at last.
+    tokens: u64,
+    tokens_at: u64,
+}
+
+impl Model {
+    /// Finds a subscriber or makes it known.
+    pub(super) fn known(&mut self, owner: Owner) -> Result<usize> {
+        if let Some(at) = self.subscribers.iter().position(|s| s.owner == owner) {
+            return Ok(at);
+        }
+        if self.subscribers.len() >= self.plan.limits.subscribers_max as usize {
+            return Err(DropReason::SubscriberTableFull);
+        }
+        let tokens = u64::MAX;
+        self.subscribers.push(Subscriber { owner, paired: None, told: None, tokens, tokens_at: self.now });
+        Ok(self.subscribers.len() - 1)
+    }
+
+    /// What each subscriber has, in order: instance, first address, sessions, ports by transport.
+    pub fn holdings(&self) -> Vec<(usize, u128, u32, [u32; 3])> {
+        let of = |s: &Subscriber| {
+            let mine = || self.bindings.iter().filter(|b| self.owner_of(b) == s.owner);
+            let sessions = mine().map(|b| b.sessions.len() as u32).sum();
+            let ports = |t| mine().filter(|b| !b.fixed && b.transport == t).count() as u32;
+            (s.owner.0, s.owner.1, sessions, [ports(0), ports(1), ports(2)])
+        };
+        let mut all: Vec<_> = self.subscribers.iter().map(of).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Forgets a subscriber that has nothing.
+    pub(super) fn forget_if_idle(&mut self, owner: Owner) {
+        let sessions = self.bindings.iter().any(|b| self.owner_of(b) == owner && !b.sessions.is_empty());
+        if !sessions && !self.has_blocks(owner) {
+            self.subscribers.retain(|s| s.owner != owner);
+        }
+    }
+
+    /// Whether a subscriber may have another session now (RFC 6888 REQ-4): so many at a time, and so many a
+    /// second, which is counted here.
+    pub(super) fn admit(&mut self, at: usize) -> Result<()> {
+        let limits = self.plan.limits;
+        let owner = self.subscribers[at].owner;
+        let mine = self.bindings.iter().filter(|b| self.owner_of(b) == owner);
+        if mine.map(|b| b.sessions.len()).sum::<usize>() >= limits.sessions_per_subscriber as usize {
+            return Err(DropReason::SubscriberSessionQuota);
+        }
+        let Some(each) = 1_000_000_000u64.checked_div(limits.session_rate_per_subscriber.into()) else {
+            return Ok(());
+        };
+        // A token bucket: a session costs the time in which the rate earns one.
+        let s = &mut self.subscribers[at];
+        let earned = (self.now - s.tokens_at).saturating_mul(1_000_000);
+        s.tokens = s.tokens.saturating_add(earned).min(each * u64::from(limits.session_burst_per_subscriber));
+        s.tokens_at = self.now;
+        if s.tokens < each {
+            return Err(DropReason::SubscriberRate);
+        }
+        s.tokens -= each;
+        Ok(())
+    }
+
+    /// Whether a subscriber may have another port (RFC 6888 REQ-4). Static bindings are not its own.
+    pub(super) fn may_have_port(&self, owner: Owner, transport: usize) -> Result<()> {
+        let limits = self.plan.limits;
+        let mine = || self.bindings.iter().filter(|b| !b.fixed && self.owner_of(b) == owner);
+        let of_transport = mine().filter(|b| b.transport == transport).count();
+        if mine().count() >= limits.ports_per_subscriber as usize
+            || of_transport >= limits.ports_per_subscriber_by[transport].min(65_535) as usize
+        {
+            return Err(DropReason::SubscriberPortQuota);
+        }
+        Ok(())
+    }
+}

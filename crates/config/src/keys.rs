@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     AutoOr(&'static Kind),
     /// A port, or a range of ports.
     Ports,
+    /// A port of a remote host, with a protocol or without.
+    RemotePort,
     /// A table.
     Table(&'static [Key]),
     /// A list of tables.
@@ -251,6 +253,7 @@ pub(crate) const POOL: &[Key] = &[
     key("port_parity", Kind::Flag, "true", "Whether an even port is given for an even one and an odd for an odd, where one is free (RFC 4787 REQ-4; RFC 7857 8 allows `false`).").default("true"),
     key("port_class", Kind::Flag, "true", "Whether a port below 1024 is given for one below 1024, and one from 1024 on for others, where one is free (RFC 4787 REQ-3). Blocks have no class.").default("true"),
     key("allocation", Kind::WordOrTable(ALLOCATION_KEYS), "{ kind = \"blocks\", size = 256 }", "How ports are given out: `random`, one by one over the whole address; in `blocks`, so that one log record tells of many ports; or `deterministic`, by a formula that needs no log (RFC 7422). A word, or a table with that word as `kind`.").default("\"random\""),
+    key("overload", Kind::List(&Kind::RemotePort), "[443, \"udp/123\"]", "Remote ports, of TCP and UDP or of the protocol in front: flows to these share public ports with others of their subscriber, as long as no two go to the same remote address and port. Saves ports; such a flow is reached by nobody else, and no binding is made for it. Who sees one flow knows the port of others: leave `53` out where inside hosts resolve names by themselves (RFC 5452).").default("[]"),
 ];
 
 /// `allocation` in `[[pool]]`

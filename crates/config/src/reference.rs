@@ -95,6 +95,7 @@ fn value(kind: &Kind) -> String {
         Kind::List(item) => format!("list of: {}", value(item)),
         Kind::AutoOr(item) => format!("`\"auto\"`, `false`, or list of: {}", value(item)),
         Kind::Ports => "ports".to_owned(),
+        Kind::RemotePort => "port or `\"protocol/port\"`".to_owned(),
         Kind::Table(_) => "table".to_owned(),
         Kind::Tables(_) => "list of tables".to_owned(),
         Kind::WordOrTable(_) => "word or table".to_owned(),

@@ -57,6 +57,10 @@ fn kind(kind_of: &Kind) -> Value {
             { "type": "integer", "minimum": 1, "maximum": 65_535 },
             { "type": "string", "pattern": "^ *[0-9]+ *(- *[0-9]+ *)?$" },
         ] }),
+        Kind::RemotePort => json!({ "anyOf": [
+            { "type": "integer", "minimum": 1, "maximum": 65_535 },
+            { "type": "string", "pattern": "^(tcp|udp)/[0-9]+$" },
+        ] }),
         Kind::Table(keys) => Value::Object(object(keys)),
         Kind::Tables(keys) => json!({ "type": "array", "items": Value::Object(object(keys)) }),
         Kind::WordOrTable(keys) => {

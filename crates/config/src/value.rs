@@ -1,7 +1,7 @@
 //! Single values: from TOML to types that cannot be wrong.
 
 use crate::reader::{Read, Wrong, nearest, type_name};
-use gatun_nat::plan::{Net4, Net6};
+use gatun_nat::plan::{Net4, Net6, Transport};
 use gatun_wire::Prefix64;
 use gatun_wire::rfc6052::Prefix64Error;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
@@ -277,6 +277,24 @@ pub(crate) fn ports(value: &DeValue<'_>) -> Read<(u16, u16)> {
             Err(Wrong::with("the range ends before it begins", format!("write \"{last}-{first}\"")))
         }
         range => Ok(range),
+    }
+}
+
+/// A port of a remote host, of a protocol or, without one, of TCP and UDP: 443, "udp/123".
+pub(crate) fn remote_port(value: &DeValue<'_>) -> Read<(Option<Transport>, u16)> {
+    let DeValue::String(s) = value else { return Ok((None, integer(value, 1, 65_535)? as u16)) };
+    let wrong = |what| Wrong::with(what, "write a port, 443, or one with its protocol, \"udp/443\"");
+    let parts = s.split_once('/');
+    let (protocol, port) =
+        parts.ok_or_else(|| wrong(format!("\"{}\" is not a protocol and a port", shorten(s))))?;
+    let transport = match protocol {
+        "tcp" => Transport::Tcp,
+        "udp" => Transport::Udp,
+        _ => return Err(wrong(format!("\"{}\" has no ports that could be shared", shorten(protocol)))),
+    };
+    match port.parse() {
+        Ok(port) if port > 0 => Ok((Some(transport), port)),
+        _ => Err(wrong(format!("\"{}\" is not a port", shorten(port)))),
     }
 }
 

@@ -411,3 +411,27 @@ eam = [{ v4 = "203.0.113.5", v6 = "2001:db8::5" }]
 "#
     ));
 }
+
+#[test]
+fn overload_takes_ports_of_tcp_and_udp_once_each() {
+    let pool = |overload: &str| {
+        format!(
+            "[[pool]]\nprefixes = \"192.0.2.1\"\noverload = {overload}\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n"
+        )
+    };
+    for (overload, wanted) in [
+        ("[0]", "0 is not between 1 and 65535"),
+        ("[\"icmp/8\"]", "\"icmp\" has no ports that could be shared"),
+        ("[\"443\"]", "\"443\" is not a protocol and a port"),
+        ("[\"udp/0\"]", "\"0\" is not a port"),
+        ("[443, \"tcp/443\"]", "port 443 stands here twice for one protocol"),
+        ("[true]", "a whole number is wanted here"),
+    ] {
+        let text = report(&pool(overload));
+        assert!(text.contains(wanted), "{overload}: {text}");
+    }
+    let many: Vec<u16> = (1000..1033).collect();
+    assert!(report(&pool(&format!("{many:?}"))).contains("write at most 64"));
+    assert!(warnings(&pool("[\"udp/53\"]")).contains("RFC 5452"));
+    assert_eq!(warnings(&pool("[\"tcp/53\", 443, \"udp/123\"]")), "");
+}

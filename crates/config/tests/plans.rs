@@ -97,6 +97,7 @@ ranges = [{ prefixes = "192.0.2.0", ports = ["1-99"], protocols = "icmp" }]
 pairing = "hard"
 port_parity = false
 port_class = false
+overload = [443, "udp/123"]
 allocation = { kind = "blocks", size = 512, blocks_per_subscriber = 3, linger = "30s", hold = "2m", hold_max = 4096, protocols = "split" }
 
 [[nat64]]
@@ -210,6 +211,7 @@ fn every_key_reaches_the_plan() {
     ];
     assert_eq!(pool.ranges, expected);
     assert!(!pool.port_class);
+    assert_eq!(pool.overload, [(Transport::Tcp, 443), (Transport::Udp, 443), (Transport::Udp, 123)]);
     let blocks = Blocks {
         size: 512,
         per_subscriber: 3,

@@ -10,12 +10,15 @@
 //! side, and the index of peers has one entry for each such group, not for each session: its last one. The
 //! primary is the last one of its group too, so what is linked behind it splits no group.
 //!
+//! Flows that share a port ([`overload`]) are rings of another kind.
+//!
 //! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
 //! agree; a port is allocated iff a ring exists for it.
 
 mod draws;
 mod free;
 mod open;
+mod overload;
 mod told;
 
 use crate::build_error::BuildError;
@@ -38,6 +41,7 @@ use free::FreeRecords;
 use gatun_mem::HugeVec;
 use gatun_mem::hash::Hasher64;
 use gatun_wire::DropReason;
+use overload::Overload;
 use told::Gauges;
 
 /// The subscriber of an anchor: nobody.
@@ -77,6 +81,7 @@ pub(crate) struct Tables {
     bindings: Index,
     /// One entry for each binding and remote address; only where an instance filters by address.
     peers: Option<Index>,
+    overload: Option<Overload>,
     pub(crate) pools: Vec<Pool4State>,
     addresses: AddressOwners,
     pool_of_instance: Vec<usize>,
@@ -140,6 +145,7 @@ impl Tables {
             sessions: Index::with_capacity(records_max)?,
             bindings: Index::with_capacity(records_max)?,
             peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
+            overload: Overload::new(plan, records_max)?,
             addresses: AddressOwners::new(pools.iter().map(Pool4State::map))?,
             pools,
             pool_of_instance: plan.pools_of_instances().collect(),
@@ -159,7 +165,8 @@ impl Tables {
     pub(crate) fn record_bytes(plan: &Plan) -> u64 {
         let records_max = records_max(plan);
         let indexes = if filters_by_address(plan) { 3 } else { 2 };
-        (u64::from(records_max) + 1) * size_of::<Session>() as u64 + indexes * Index::bytes(records_max)
+        let records = (u64::from(records_max) + 1) * size_of::<Session>() as u64;
+        records + indexes * Index::bytes(records_max) + Overload::bytes(plan, records_max)
     }
 
     /// The record `id`; number zero's is free for ever.
@@ -328,6 +335,9 @@ impl Tables {
         if first.next == primary {
             return None;
         }
+        if first.is_overloaded() {
+            return self.find_flow(first.outside(), remote, first.transport());
+        }
         let inside = first.inside();
         self.find_session(self.session_hash(&inside, remote), inside, remote)
     }
@@ -412,6 +422,9 @@ impl Tables {
     ) -> Result<(), DropReason> {
         if record.is_session() {
             self.sessions.insert(hashes.session, id).map_err(|_| DropReason::SessionTableFull)?;
+            if record.is_overloaded() {
+                return self.enter_flow(id, record, new_binding).map_err(|_| DropReason::SessionTableFull);
+            }
             self.enter_peer(id, record)?;
         }
         if new_binding {
@@ -439,7 +452,8 @@ impl Tables {
     /// primary; a session takes the primary's place from an anchor.
     fn link_into_ring(&mut self, id: RecordId, primary: RecordId) {
         let record = *self.get(id);
-        let last = self.find_peer(&record.inside(), record.remote().0);
+        let peer = || self.find_peer(&record.inside(), record.remote().0);
+        let last = if record.is_overloaded() { None } else { peer() };
         let (prev, next) = match last {
             Some(last) => (self.get(last).prev, last),
             None => (primary, self.get(primary).next),
@@ -483,14 +497,22 @@ impl Tables {
         let inside = record.inside();
         if record.is_session() {
             self.sessions.remove(self.session_hash(&inside, record.remote()), id);
-            self.forget_peer(id, &record);
+            match record.is_overloaded() {
+                true => self.forget_flow(id, &record),
+                false => self.forget_peer(id, &record),
+            }
         }
         if record.next == id {
             self.end_binding(id, &record, counted);
         } else {
             self.get_mut(record.prev).next = record.next;
             self.get_mut(record.next).prev = record.prev;
-            if self.binding_of(&inside) == Some(id) {
+            if record.is_overloaded() {
+                let place = Place { pool: self.pool_of(record.instance), address_ix: record.address_ix };
+                if self.binding_at(place, record.transport(), record.outside_port) == Some(id) {
+                    self.point_outside(&record, record.prev);
+                }
+            } else if self.binding_of(&inside) == Some(id) {
                 self.make_primary(id, record.prev);
             }
         }
@@ -503,8 +525,10 @@ impl Tables {
     }
 
     fn end_binding(&mut self, id: RecordId, record: &Session, counted: bool) {
-        let hash = key::binding(&self.hasher, &record.inside());
-        self.bindings.remove(hash, id);
+        if !record.is_overloaded() {
+            let hash = key::binding(&self.hasher, &record.inside());
+            self.bindings.remove(hash, id);
+        }
         self.point_outside(record, NONE);
         let pool = self.pool_of(record.instance);
         let mut subscriber = self.subscribers.get_mut(record.subscriber);

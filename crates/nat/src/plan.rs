@@ -277,6 +277,9 @@ pub struct Pool4 {
     pub port_class: bool,
     /// How ports are given out.
     pub allocation: Allocation,
+    /// Remote ports, of TCP and UDP, flows to which share a port with others of their subscriber: their mapping
+    /// and filtering depend on the remote end (RFC 7857 3).
+    pub overload: Vec<(Transport, u16)>,
 }
 
 impl Default for Pool4 {
@@ -289,6 +292,7 @@ impl Default for Pool4 {
             port_parity: false,
             port_class: true,
             allocation: Allocation::default(),
+            overload: Vec::new(),
         }
     }
 }

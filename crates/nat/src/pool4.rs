@@ -25,6 +25,7 @@ use crate::ports::single::SinglePorts;
 use crate::rng::Rng;
 use crate::time::Instant;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::ops::AddAssign;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
@@ -194,6 +195,7 @@ enum Ports {
 /// A pool and the state of its ports.
 pub struct Pool4State {
     name: Arc<str>,
+    overload: Vec<(Transport, u16)>,
     map: AddressMap,
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
@@ -228,7 +230,8 @@ impl Pool4State {
             }
         };
         let name = plan.name.as_str().into();
-        Ok(Pool4State { name, map, bindings, ports, counters: PoolCounters::default() })
+        let overload = plan.overload.clone();
+        Ok(Pool4State { name, overload, map, bindings, ports, counters: PoolCounters::default() })
     }
 
     /// Bytes of the tables of a pool, all of them touched.
@@ -284,6 +287,12 @@ impl Pool4State {
     /// What the operator calls it.
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Whether flows to this remote port share ports.
+    #[inline]
+    pub fn overloads(&self, transport: Transport, remote_port: u16) -> bool {
+        self.overload.contains(&(transport, remote_port))
     }
 
     /// How many addresses there are: numbers run from 0 to one less.

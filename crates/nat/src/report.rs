@@ -5,7 +5,7 @@
 //! long as what they stand for, so that a hundred thousand subscribers hold up no packet: each that is there
 //! throughout is seen once, one that comes or goes meanwhile at most once.
 
-use crate::counters::{Count, Direction};
+use crate::counters::Count;
 use crate::engine::Nat;
 use crate::plan::Transport;
 use crate::pool4::{BlockUsage, Pool4State, PoolCounters, TRANSPORTS, Usage};
@@ -165,12 +165,8 @@ impl Nat {
     /// drop by its reason, every session, binding and subscriber.
     pub fn conserved_by_instance(&self) -> bool {
         let (mut packets, mut lives, mut subscribers) = (self.unattributed().clone(), Lives::default(), 0);
-        let mut translated = [Count::default(); Direction::COUNT];
         for stats in self.instance_stats() {
             packets.add(&stats.counters);
-            let [outward, inward] = stats.kind.directions();
-            translated[outward as usize] += stats.counters.outbound;
-            translated[inward as usize] += stats.counters.inbound;
             lives.add(&stats.lives);
             subscribers += stats.subscribers as usize;
         }
@@ -181,7 +177,9 @@ impl Nat {
             all
         };
         let now = |lived: &[Lived; 3]| lived.iter().map(Lived::now).sum::<u64>() as usize;
-        (translated, packets.hairpinned, packets.passed) == (c.translated, c.hairpinned, c.passed)
+        let mut forwarded = packets.outbound;
+        forwarded += packets.inbound;
+        (forwarded, packets.hairpinned, packets.passed) == (c.forwarded, c.hairpinned, c.passed)
             && packets.echoes.packets == c.echo_replies
             && packets.drops.iter().enumerate().all(|(reason, count)| *count == dropped(reason))
             && now(&lives.sessions) == occupancy.sessions

@@ -5,7 +5,7 @@
 //!  16  remote address (4), inside port (2), remote port (2)      Z, x, z: one word, [`Flow`]
 //!  24  outside address (4), outside port (2), address delta (2)  T, t
 //!  32  expires (4), next (4), prev (4), subscriber (4)
-//!  48  outside address number (4), kind, transport, instance, pool6, state
+//!  48  outside address number (4), kind, transport, instance, pool6, state, overloaded
 //! ```
 //! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
 //! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::bib`]. A static
@@ -85,7 +85,8 @@ pub(crate) struct Session {
     pub(crate) instance: u8,
     pub(crate) pool6: u8,
     pub(crate) state: u8,
-    _spare: [u8; 7],
+    overloaded: bool,
+    _spare: [u8; 6],
 }
 
 const _: () = assert!(size_of::<Session>() == 64);
@@ -151,7 +152,8 @@ impl Session {
             transport: inside.transport as u8,
             instance: inside.instance,
             pool6: 0,
-            _spare: [0; 7],
+            overloaded: false,
+            _spare: [0; 6],
         }
     }
 
@@ -168,6 +170,17 @@ impl Session {
     #[inline]
     pub(crate) fn is_anchor(&self) -> bool {
         self.kind == Kind::Anchor as u8
+    }
+
+    /// One of the flows that share an outside port, and so of no binding.
+    pub(crate) fn overloading(self) -> Self {
+        Session { overloaded: true, ..self }
+    }
+
+    /// Whether it is such a flow.
+    #[inline]
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.overloaded
     }
 
     #[inline]
@@ -318,6 +331,7 @@ pub(crate) mod key {
     const PEER: u64 = 3 << 32;
     const SUBSCRIBER: u64 = 4 << 32;
     const PAIR: u64 = 5 << 32;
+    const FLOW: u64 = 6 << 32;
 
     #[inline(always)]
     fn hash(hasher: &Hasher64, inside: &Inside, remote: Endpoint4, what: u64) -> u64 {
@@ -342,6 +356,17 @@ pub(crate) mod key {
     pub(crate) fn pair(hasher: &Hasher64, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
         let addresses = u64::from(u32::from(outside)) << 32 | u64::from(u32::from(remote));
         hasher.hash4([addresses, 0, 0, PAIR | transport as u64])
+    }
+
+    /// Of a flow of a shared port: outside and remote transport addresses.
+    pub(crate) fn flow(
+        hasher: &Hasher64,
+        outside: Endpoint4,
+        remote: Endpoint4,
+        transport: Transport,
+    ) -> u64 {
+        let outside = Flow::new(0, outside).0;
+        hasher.hash4([outside, 0, Flow::new(0, remote).0, FLOW | transport as u64])
     }
 
     /// Of a subscriber: which address of a pool it begins with.

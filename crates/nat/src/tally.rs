@@ -43,7 +43,7 @@ impl InstanceKind {
     }
 
     /// Which way packets go from inside, and back.
-    pub(crate) fn directions(self) -> [Direction; 2] {
+    fn directions(self) -> [Direction; 2] {
         match self {
             InstanceKind::Nat64 | InstanceKind::Siit => [Direction::SixToFour, Direction::FourToSix],
             InstanceKind::Nat44 => [Direction::FourToFour; 2],
@@ -189,7 +189,7 @@ impl Tally {
         self.whose.0
     }
 
-    /// As above, and which way it goes.
+    /// As [`whose`](Self::whose), and whether it goes to the inside.
     pub(crate) fn at_hand(&self) -> (Row, bool) {
         self.whose
     }

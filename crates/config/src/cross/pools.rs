@@ -115,6 +115,7 @@ pub(super) fn build(
         port_parity: raw.port_parity,
         port_class: raw.port_class,
         allocation: raw.allocation.get_ref().clone(),
+        overload: raw.overload.clone(),
     };
     let mut pools: Vec<Pool4> = read.pools.iter().zip(names).map(build).collect();
     let mut taken = HashMap::new();

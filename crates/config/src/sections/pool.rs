@@ -5,7 +5,7 @@ use crate::keys;
 use crate::problem::Problems;
 use crate::reader::{Read, Table, Wrong};
 use crate::value;
-use gatun_nat::plan::{Allocation, Pairing, PoolRange};
+use gatun_nat::plan::{Allocation, Pairing, PoolRange, Transport};
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use toml::Spanned;
@@ -26,6 +26,7 @@ pub(crate) struct RawPool {
     pub(crate) port_parity: bool,
     pub(crate) port_class: bool,
     pub(crate) allocation: Spanned<Allocation>,
+    pub(crate) overload: Vec<(Transport, u16)>,
     /// Whether an error was found in it: then its ranges are not all there.
     pub(crate) broken: bool,
     pub(crate) span: Range<usize>,
@@ -52,9 +53,42 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPool {
         port_parity: table.flag("port_parity", problems).unwrap_or(true),
         port_class: table.flag("port_class", problems).unwrap_or(true),
         allocation: Spanned::new(table.span_of("allocation"), allocation),
+        overload: read_overload(table, problems),
         broken: problems.errors() > errors_before,
         span: table.span.clone(),
     }
+}
+
+/// Remote ports that share public ones.
+const OVERLOAD_MAX: usize = 64;
+
+fn read_overload(table: &Table<'_>, problems: &mut Problems) -> Vec<(Transport, u16)> {
+    let mut all = Vec::new();
+    for written in table.list("overload", problems, value::remote_port) {
+        let (transport, port) = *written.get_ref();
+        for transport in [Transport::Tcp, Transport::Udp] {
+            match written.get_ref().0 {
+                Some(only) if only != transport => {}
+                _ if all.contains(&(transport, port)) => {
+                    let what = format!("port {port} stands here twice for one protocol");
+                    problems.error(written.span(), what, "take one of the two out");
+                }
+                _ => all.push((transport, port)),
+            }
+        }
+        if port == 53 && transport != Some(Transport::Tcp) {
+            problems.warn(
+                written.span(),
+                "queries of one subscriber share a port: an answer is then easier to forge (RFC 5452)",
+                "take 53 out, unless inside hosts ask a resolver that they trust the way to",
+            );
+        }
+    }
+    if all.len() > OVERLOAD_MAX {
+        let what = format!("`overload`: {} ports, and each new flow looks at all", all.len());
+        problems.error(table.span_of("overload"), what, format!("write at most {OVERLOAD_MAX}"));
+    }
+    all
 }
 
 /// The `prefixes`, `ports` and `protocols` of a table, multiplied out.

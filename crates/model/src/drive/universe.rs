@@ -117,6 +117,8 @@ fn pool(r: &mut Rng, n: usize) -> Pool4 {
         port_parity: r.one_in(2),
         port_class: !r.one_in(4),
         allocation,
+        // The model shares no ports.
+        overload: Vec::new(),
     }
 }
 

@@ -35,9 +35,17 @@ impl Tables {
                 Session::new(Kind::Session, &o.inside, p.outside(), p.address_ix, o.remote, subscriber);
             return self.insert(&record, Some(primary), o.hashes);
         }
+        let shares = self.shares_port(o);
+        if shares && let Some(primary) = self.shared_port_for(subscriber, o.inside.transport, o.remote) {
+            let p = self.get(primary);
+            let record =
+                Session::new(Kind::Session, &o.inside, p.outside(), p.address_ix, o.remote, subscriber);
+            return self.insert(&record.overloading(), Some(primary), o.hashes);
+        }
         self.may_have_port(subscriber, o.inside.transport)?;
         let (address_ix, outside) = self.allocate(o, subscriber)?;
         let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
+        let record = if shares { record.overloading() } else { record };
         let id = self.insert(&record, None, o.hashes)?;
         if let Some(s) = self.subscribers.get_mut(subscriber) {
             s.ports[o.inside.transport as usize] += 1;

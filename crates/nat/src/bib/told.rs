@@ -72,14 +72,14 @@ impl Tables {
         if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
             let t = record.transport() as usize;
             lives.sessions[t].begun += u64::from(record.is_session());
-            lives.bindings[t].begun += u64::from(new_binding);
+            lives.bindings[t].begun += u64::from(new_binding && !record.is_overloaded());
         }
         if !record.is_session() {
             return;
         }
         let pool = self.pool_of(record.instance);
         if new_binding && self.events.wants(EventKind::BindingCreated) {
-            self.events.tell_session(EventKind::BindingCreated, self.now, pool, record);
+            self.tell_binding(EventKind::BindingCreated, pool, record);
         }
         if self.events.wants(EventKind::SessionCreated) {
             self.events.tell_session(EventKind::SessionCreated, self.now, pool, record);
@@ -93,11 +93,24 @@ impl Tables {
         }
     }
 
+    /// Tells of a binding; of a shared port, that its subscriber has it: no one of the inside ends is its own.
+    fn tell_binding(&mut self, kind: EventKind, pool: usize, record: &Session) {
+        match self.subscribers.get(record.subscriber).filter(|_| record.is_overloaded()) {
+            Some(subscriber) => {
+                let (outside, port) = record.outside();
+                let event = Event::new(kind, self.now).of(subscriber.key()).with_outside(outside, port, port);
+                let event = event.for_transports(only(record.transport()));
+                self.events.tell(Event { pool: pool as u8, ..event });
+            }
+            None => self.events.tell_session(kind, self.now, pool, record),
+        }
+    }
+
     pub(super) fn tell_deleted(&mut self, record: &Session, binding_too: bool) {
         if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
             let t = record.transport() as usize;
             lives.sessions[t].ended += u64::from(record.is_session());
-            lives.bindings[t].ended += u64::from(binding_too);
+            lives.bindings[t].ended += u64::from(binding_too && !record.is_overloaded());
         }
         if !record.is_session() {
             return;
@@ -107,7 +120,7 @@ impl Tables {
             self.events.tell_session(EventKind::SessionDeleted, self.now, pool, record);
         }
         if binding_too && self.events.wants(EventKind::BindingDeleted) {
-            self.events.tell_session(EventKind::BindingDeleted, self.now, pool, record);
+            self.tell_binding(EventKind::BindingDeleted, pool, record);
         }
         self.check_gauges(pool, record.transport(), EventKind::ThresholdLow);
     }

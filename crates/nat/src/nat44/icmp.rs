@@ -25,8 +25,7 @@ pub(crate) fn outbound(
     let about = embedded.view;
     let query = Query::of(embedded.l4, false).ok_or(no_state)?;
     let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
-    let primary = sh.tables.binding_of(&inside).ok_or(no_state)?;
-    let outside = sh.tables.get(primary).outside();
+    let outside = sh.tables.outside_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
     // An error goes to whoever sent what it is about.
     if view.dst != about.src {
         return Err(no_state);
@@ -57,7 +56,8 @@ pub(crate) fn quoted(sh: &Shared, packet: &[u8], view: &Ipv4View) -> Option<(Emb
     let embedded = icmp_error::embedded(packet, view).ok()?;
     let query = Query::of(embedded.l4, true)?;
     let place = sh.tables.locate(embedded.view.src)?;
-    Some((embedded, sh.tables.binding_at(place, query.transport, query.src_port)?))
+    let primary = sh.tables.binding_at(place, query.transport, query.src_port)?;
+    Some((embedded, sh.tables.owner_at(primary, (embedded.view.dst, query.dst_port))?))
 }
 
 /// An error from outside, about a packet from inside (RFC 5508 REQ-4): type and code stay, and it goes where

@@ -32,9 +32,8 @@ pub(crate) fn six_to_four(
     let remote = nat.prefix(pool6).extract_unchecked(about.src);
     let query = Query::of(embedded.l4, false).ok_or(DropReason::IcmpErrorNoState)?;
     let inside = super::inside_of(nat, about.dst, query.dst_port, query.transport);
-    let primary = sh.tables.binding_of(&inside).ok_or(DropReason::IcmpErrorNoState)?;
-    let outside = sh.tables.get(primary).outside();
-
+    let outside = sh.tables.outside_of(&inside, (remote, query.src_port));
+    let outside = outside.ok_or(DropReason::IcmpErrorNoState)?;
     let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
     let dst = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
@@ -74,12 +73,14 @@ pub(crate) fn four_to_six(
     let about = embedded.view;
     let query = Query::of(embedded.l4, true).ok_or(DropReason::IcmpErrorNoState)?;
     let place = sh.tables.locate(about.src).ok_or(DropReason::IcmpErrorNoState)?;
+    let remote = (about.dst, query.dst_port);
+    let primary = sh.tables.binding_at(place, query.transport, query.src_port);
     let primary =
-        sh.tables.binding_at(place, query.transport, query.src_port).ok_or(DropReason::IcmpErrorNoState)?;
+        primary.and_then(|id| sh.tables.owner_at(id, remote)).ok_or(DropReason::IcmpErrorNoState)?;
     let p = sh.tables.get(primary);
     let nat = nats.nat64(p.instance).ok_or(DropReason::IcmpErrorNoState)?;
     sh.tally.is_to(Tally::stateful(p.instance));
-    let pool6 = prefix_towards(nat, sh, primary, (about.dst, query.dst_port))?;
+    let pool6 = prefix_towards(nat, sh, primary, remote)?;
     let prefix = nat.prefix(pool6);
     let remote6 = prefix.embed(about.dst);
     let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());

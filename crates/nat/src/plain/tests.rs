@@ -2,7 +2,7 @@
 
 use crate::look_ahead::{self, Hint};
 use crate::plain::Opened;
-use crate::plan::{self, Filtering, IcmpErrorSource, Plan, Pool4, PoolRange, Timeouts};
+use crate::plan::{self, Filtering, IcmpErrorSource, Plan, Pool4, PoolRange, Timeouts, Transport};
 use crate::{Instant, Nat, Verdict};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::ipv4;
@@ -21,10 +21,12 @@ fn prefix(len: u8) -> Prefix64 {
 
 fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: u32) -> Nat {
     let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
+    // Half of the histories have flows that share ports: those to the port that all go to.
+    let overload = if inbound_refresh { vec![(Transport::Udp, 443), (Transport::Tcp, 443)] } else { vec![] };
     let plan = Plan {
         own4: Some(POOL),
         own6: Some(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
-        pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
+        pools: vec![Pool4 { name: "p".into(), ranges: vec![range], overload, ..Pool4::default() }],
         nat64: vec![plan::Nat64 {
             name: "n".into(),
             pool6: vec![prefix(prefix_len)],

@@ -114,12 +114,14 @@ fn without_session<'n>(
         return Err(DropReason::SourceMartian.into());
     }
     let opens = policy::may_open(query)?;
+    let overloaded = sh.tables.get(primary).is_overloaded();
     let filtered = policy.filtered(sh, now, primary, *remote);
     // So may one that the filter has found dead.
     let Some(primary) = knock.primary(sh) else { return Err(knock.unbound(sh)) };
     match (query.transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
-        (Transport::Tcp, Some(reason)) if opens => Err(Refused::Hold(reason)),
+        // No inside host can be about to open this connection from a port that many share.
+        (Transport::Tcp, Some(reason)) if opens && !overloaded => Err(Refused::Hold(reason)),
         (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
         (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
         (_, Some(reason)) => Err(reason.into()),
@@ -169,6 +171,10 @@ impl Policy {
         primary: RecordId,
         remote: Endpoint4,
     ) -> Option<DropReason> {
+        // Decision 0041: a shared port lets nobody in but whom one of its flows goes to.
+        if sh.tables.get(primary).is_overloaded() {
+            return Some(DropReason::AddressPortDependentFilter);
+        }
         match self.filtering {
             Filtering::EndpointIndependent => None,
             Filtering::AddressDependent if self.knows_peer(sh, primary, remote, now) => None,

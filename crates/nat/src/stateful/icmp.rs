@@ -41,11 +41,12 @@ pub(crate) fn receiver(
     peer: Endpoint4,
 ) -> Result<Receiver, DropReason> {
     let no_state = DropReason::IcmpErrorNoState;
-    let primary = sh.tables.binding_at(place, transport, port).ok_or(no_state)?;
+    let remote = (peer.0, if transport == Transport::Icmp { 0 } else { peer.1 });
+    let primary = sh.tables.binding_at(place, transport, port);
+    let primary = primary.and_then(|id| sh.tables.owner_at(id, remote)).ok_or(no_state)?;
     let p = sh.tables.get(primary);
     match nats.get(p.instance).ok_or(no_state)? {
         Instance::Nat64(nat) => {
-            let remote = (peer.0, if transport == Transport::Icmp { 0 } else { peer.1 });
             let pool6 = nat64::icmp::prefix_towards(nat, sh, primary, remote)?;
             Ok(Receiver::Six {
                 host: p.inside_addr(),

@@ -10,6 +10,7 @@ mod icmp;
 mod instances;
 mod lifetimes;
 mod mapping;
+mod overload;
 
 use common::{OWN4, OWN6, nat64, pool, v4, v6};
 use gatun_nat::Plan;

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo test bench instructions fuzz rfc
+.PHONY: help setup demo test bench instructions fuzz model isp rfc
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,13 @@ instructions: ## Instructions per packet, counted by callgrind
 
 fuzz: ## Each fuzz target for SECONDS=60 seconds
 	@scripts/fuzz $(SECONDS)
+
+PACKETS ?= 100000000
+model: ## Compare the engine with the naive model: PACKETS=100000000 packets of seeded histories
+	$(CARGO) run --release --package gatun-model --bin gatun-model -- --packets $(PACKETS)
+
+isp: ## Simulate two evening hours of a provider with ten thousand subscribers
+	$(CARGO) run --release --package gatun-model --bin gatun-isp
 
 rfc: ## Print the requirements and the tests that prove them, and write docs/rfc/matrix.md
 	@$(CARGO) xtask rfc --write

@@ -8,5 +8,6 @@
 
 pub mod coverage;
 pub mod drive;
+pub mod isp;
 pub mod model;
 pub mod wire;

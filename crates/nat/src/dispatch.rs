@@ -39,7 +39,7 @@ impl Core {
         }
         let sh = &mut self.shared;
         if is_ping(l4) && sh.own6 == Some(view.dst) {
-            return icmp_error::echo_reply6(packet, &view).map(|()| Step::Echo);
+            return answer_ping6(packet, &view, l4);
         }
         let mut stateless = self.siit.iter().enumerate();
         let (number, siit) =
@@ -60,7 +60,7 @@ impl Core {
         }
         let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
         if is_ping(from.l4) && (sh.own6 == Some(from.view.dst) || sh.own4 == Some(behind)) {
-            return icmp_error::echo_reply6(packet, &from.view).map(|()| Step::Echo);
+            return answer_ping6(packet, &from.view, from.l4);
         }
         if let Some(query) = Query::of(from.l4, true) {
             let hash = hash_of(&sh.tables, nat, from, &query);
@@ -81,7 +81,10 @@ impl Core {
         let view = Ipv4View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
         if is_ping(l4) && self.shared.own4 == Some(view.dst) && view.fragment.is_none() {
-            return icmp_error::echo_reply4(packet, &view).map(|()| Step::Echo);
+            return match icmp_error::may_answer4(&view, l4) {
+                true => icmp_error::echo_reply4(packet, &view).map(|()| Step::Echo),
+                false => Err(DropReason::SourceMartian),
+            };
         }
         let siit = self.siit.iter().enumerate().find(|(_, s)| s.claims4(view.dst));
         let siit = siit.map(|(number, siit)| (self.shared.tally.stateless(number), siit));
@@ -255,6 +258,14 @@ fn error_from_outside(
         return nat44::icmp::inbound(nat, sh, packet, &from.view, quoted);
     }
     nat64::icmp::four_to_six(nats, sh, packet, from)
+}
+
+/// Answers a ping, if it comes from one host: not to a multicast group (RFC 4443 4.2, RFC 1122 3.2.2.6).
+fn answer_ping6(packet: &mut Packet<'_>, view: &Ipv6View, l4: L4) -> Result<Step, DropReason> {
+    if !icmp_error::may_answer6(view, l4) {
+        return Err(DropReason::SourceMartian);
+    }
+    icmp_error::echo_reply6(packet, view).map(|()| Step::Echo)
 }
 
 fn is_ping(l4: L4) -> bool {

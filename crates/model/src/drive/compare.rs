@@ -2,7 +2,7 @@
 
 use super::forge::{error, forge, router4, router6, twisted};
 use super::history::{Flood, Form, Op, Proto, Target};
-use super::universe::{HOST_PORTS, POOLS, REMOTE_PORTS, host, host4, remote, universe};
+use super::universe::{HOST_PORTS, OWN4, OWN6, POOLS, REMOTE_PORTS, host, host4, remote, universe};
 use crate::coverage::Coverage;
 use crate::model::{Model, Seen};
 use gatun_nat::counters::Counters;
@@ -130,6 +130,14 @@ impl Pair {
                 let (from, to) = self.through(form.door, h, remote(r));
                 let ports = (host_port(port), REMOTE_PORTS[usize::from(rport) % 3]);
                 vec![forge(proto, from, to, ports, &form)]
+            }
+            Op::Ping { inside, host: h, form } => {
+                let (from, to) = match (inside, form.door % 2) {
+                    (true, 0) => (host(h).into(), OWN6.into()),
+                    (true, _) => self.through(form.door, h, OWN4),
+                    (false, _) => (remote(h).into(), OWN4.into()),
+                };
+                vec![forge(Proto::Echo(form.ttl % 8 != 0), from, to, (7, 0), &form)]
             }
             Op::Flood { flood, proto, door, host: h, remote: r, first, packets } => {
                 let each = |n: u8| self.of_flood(flood, proto, (door, h, r), first, n);

@@ -16,6 +16,8 @@ pub enum Op {
     Hairpin { proto: Proto, host: u8, port: u8, target: Target, form: Form },
     /// Many packets of a flood.
     Flood { flood: Flood, proto: Proto, door: u8, host: u8, remote: u8, first: u16, packets: u8 },
+    /// A ping to the translator itself, from inside or outside.
+    Ping { inside: bool, host: u8, form: Form },
     /// An ICMP error about a packet that was forwarded lately, cut to `keep` bytes.
     Error { inside: bool, about: u8, kind: u8, code: u8, word: u32, router: u8, keep: u16, form: Form },
     /// A packet that was received lately, once more.
@@ -177,7 +179,8 @@ fn op(r: &mut Rng, f: &Focus) -> Op {
             target: target(r, f),
             form: form(r, f),
         },
-        82..94 => error(r, f),
+        82..93 => error(r, f),
+        93 => Op::Ping { inside: r.one_in(2), host: r.small(f.hosts), form: form(r, f) },
         _ => Op::Again { back: r.small(4), twist: if r.one_in(4) { wild(r) } else { Twist::None } },
     }
 }

@@ -40,7 +40,11 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
     for at in 0..ops.len() {
         let mut candidate = ops.clone();
         if let Some(
-            Op::Out { form, .. } | Op::In { form, .. } | Op::Hairpin { form, .. } | Op::Error { form, .. },
+            Op::Out { form, .. }
+            | Op::In { form, .. }
+            | Op::Hairpin { form, .. }
+            | Op::Error { form, .. }
+            | Op::Ping { form, .. },
         ) = candidate.get_mut(at)
         {
             let plain = Form { door: form.door, ..Form::PLAIN };
@@ -57,7 +61,11 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
 
 fn set_form(ops: &mut [Op], at: usize, new: Form) {
     if let Some(
-        Op::Out { form, .. } | Op::In { form, .. } | Op::Hairpin { form, .. } | Op::Error { form, .. },
+        Op::Out { form, .. }
+        | Op::In { form, .. }
+        | Op::Hairpin { form, .. }
+        | Op::Error { form, .. }
+        | Op::Ping { form, .. },
     ) = ops.get_mut(at)
     {
         *form = new;

@@ -5,7 +5,7 @@ use super::bib::{End4, End6, ICMP, Query, TCP, UDP};
 use super::rules::Kind;
 use super::tcp::{self, State};
 use super::{Fate, Model, Result, Seen};
-use crate::wire::{Header, L4, get16, parse, proto, to4, to44};
+use crate::wire::{Header, L4, errors, get16, parse, proto, to4, to44};
 use gatun_wire::{DropReason, Settings};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -32,22 +32,16 @@ impl Model {
         let pings = matches!(l4, L4::Echo { request: true, .. });
         if Some(dst) == self.plan.own6 {
             return match pings && h.is_whole() {
-                true => Ok(Fate::Echo(self.echo_reply(&h, seen))),
+                true => self.answer_ping(&h, errors::may_answer6(packet), seen),
                 false => Err(DropReason::DestinationNotPool6),
             };
         }
         let (instance, prefix) = self.owner6(dst).ok_or(DropReason::DestinationNotPool6)?;
-        if self.owner6(src).is_some() {
-            return Err(DropReason::SourceInPool6);
-        }
-        if illegal6(src) {
-            return Err(DropReason::SourceMartian);
-        }
         let Some(remote) = extract(&self.plan.nat64[instance].pool6[prefix], dst) else {
             return Err(DropReason::DestinationNotPool6);
         };
         if Some(remote) == self.plan.own4 && pings {
-            return Ok(Fate::Echo(self.echo_reply(&h, seen)));
+            return self.answer_ping(&h, errors::may_answer6(packet), seen);
         }
         self.out(&Sent { packet, h: &h, l4, instance, src, prefix, remote }, seen)
     }
@@ -84,11 +78,20 @@ impl Model {
         Ok(Fate::Forward { packets, hairpinned: false })
     }
 
+    /// RFC 6146 3.5: whether a packet may come from there at all.
+    pub(super) fn check_origin(&self, src: Ipv6Addr) -> Result<()> {
+        if self.owner6(src).is_some() {
+            return Err(DropReason::SourceInPool6);
+        }
+        if illegal6(src) { Err(DropReason::SourceMartian) } else { Ok(()) }
+    }
+
     /// Whether the instance serves a host.
     fn check_source(&self, s: &Sent<'_>) -> Result<()> {
         if self.kind(s.instance) == Kind::Four {
             return Ok(());
         }
+        self.check_origin(s.src)?;
         let sources = &self.plan.nat64[s.instance].sources;
         if !sources.is_empty() && !sources.iter().any(|net| net.contains(s.src)) {
             return Err(DropReason::SourceNotAllowed);

@@ -30,6 +30,7 @@ impl Model {
     }
 
     fn error_out_of_six(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+        self.check_origin(s.src)?;
         let n = self.plan.nat64[s.instance].clone();
         if !matches!(s.h.payload[0], 1..=4) {
             return Err(DropReason::IcmpUnknownType);

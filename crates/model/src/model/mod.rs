@@ -27,7 +27,7 @@ pub mod tcp;
 mod time;
 
 use crate::coverage::Coverage;
-use crate::wire::{L4, parse};
+use crate::wire::{L4, errors, parse};
 use addresses::v4;
 use bib::{Binding, ICMP, TCP, UDP};
 use gatun_nat::counters::Counters;
@@ -189,7 +189,7 @@ impl Model {
         let (src, dst) = (v4(h.src), v4(h.dst));
         let l4 = parse::l4(&h, false)?;
         if Some(dst) == self.plan.own4 && h.is_whole() && matches!(l4, L4::Echo { request: true, .. }) {
-            return Ok(Fate::Echo(self.echo_reply(&h, seen)));
+            return self.answer_ping(&h, errors::may_answer4(packet), seen);
         }
         let ports = match l4 {
             L4::Tcp { src, dst, .. } | L4::Udp { src, dst, .. } => Some((src, dst)),

@@ -1,9 +1,9 @@
 //! What the translator says itself: echo replies, and ICMP errors within their rate.
 
 use super::addresses::{v4, v6};
-use super::{Model, Seen, Way};
+use super::{Fate, Model, Result, Seen, Way};
 use crate::wire::sum::adjusted;
-use crate::wire::{Header, errors, get16, parse, put16};
+use crate::wire::{Header, errors, get16, parse, put16, to6};
 use gatun_wire::{DropReason, Settings};
 use std::net::IpAddr;
 
@@ -84,8 +84,19 @@ impl Model {
         self.plan.nat64.get(instance.unwrap_or(0)).map(|n| n.settings).unwrap_or_default()
     }
 
+    /// RFC 1122 3.2.2.6, RFC 4443 4.2: the sender has to be one host.
+    pub(super) fn answer_ping(&self, h: &Header<'_>, may: bool, seen: &Seen) -> Result<Fate> {
+        if !may {
+            return Err(DropReason::SourceMartian);
+        }
+        if !to6::icmp_sum_is_right(h) {
+            return Err(DropReason::BadL4Checksum);
+        }
+        Ok(Fate::Echo(self.echo_reply(h, seen)))
+    }
+
     /// The reply to an echo request to an own address: addresses exchanged, type changed, a fresh TTL.
-    pub(super) fn echo_reply(&self, h: &Header<'_>, seen: &Seen) -> Vec<u8> {
+    fn echo_reply(&self, h: &Header<'_>, seen: &Seen) -> Vec<u8> {
         let mut p = h.payload.to_vec();
         let old = p[..2].to_vec();
         p[0] = if h.src.is_ipv4() { 0 } else { 129 };

@@ -414,3 +414,19 @@ fn errors_come_from_own_addresses_also_inside_the_pool_and_the_prefix() {
     let out = bed.send(&with_hops(udp4(SERVER, 53, T, 5000, b"x"), 1));
     assert_eq!(out.bytes[12..16], v4(T).octets());
 }
+
+#[test]
+fn a_ping_that_claims_to_come_from_a_multicast_group_is_not_answered() {
+    let mut plan = plan_with(POOL6);
+    (plan.own4, plan.own6) = (Some(v4(T)), Some(v6("2001:db8:ffff::1")));
+    let mut bed = Bed::new(&plan);
+    let own4_behind_prefix = behind(POOL6, T);
+    for packet in [
+        echo6("ff0e::1", "2001:db8:ffff::1", true, 7, b"x"),
+        echo6("ff0e::1", &own4_behind_prefix, true, 7, b"x"),
+        echo4("224.0.0.9", T, true, 7, b"x"),
+        echo4("255.255.255.255", T, true, 7, b"x"),
+    ] {
+        assert_eq!(bed.send(&packet).verdict, Verdict::Drop(DropReason::SourceMartian));
+    }
+}

@@ -1,0 +1,47 @@
+//! A whole provider, simulated: subscribers who read, play and share, routers that restart, attackers, and
+//! strangers outside, all through one engine with NAT44 and NAT64 side by side. Time is an argument, so
+//! that hours pass in minutes. What must hold at all times is looked at all the time.
+
+#![allow(missing_docs)] // the fields are what they are called
+
+mod chance;
+mod ledger;
+mod packets;
+mod people;
+mod plan;
+mod report;
+mod world;
+
+pub use ledger::Promise;
+pub use report::Report;
+pub use world::World;
+
+/// What a run is like.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub subscribers: u32,
+    /// How many of them are attackers.
+    pub attackers: u32,
+    /// Subscribers for one public address.
+    pub per_address: u32,
+    pub simulated_ms: u64,
+    /// The hour of day at which it begins.
+    pub start_hour: u32,
+    /// Seconds between two pages of a subscriber at the busiest time.
+    pub page_every_s: f64,
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            subscribers: 10_000,
+            attackers: 8,
+            per_address: 64,
+            simulated_ms: 2 * 3_600_000,
+            start_hour: 20,
+            page_every_s: 90.0,
+            seed: 1,
+        }
+    }
+}

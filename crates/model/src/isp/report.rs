@@ -1,0 +1,177 @@
+//! What a run has come to: a table for people, JSON for programs.
+
+use super::Options;
+use super::ledger::{Ledger, Promise};
+use gatun_nat::pool4::BlockUsage;
+use gatun_nat::{EventKind, Occupancy};
+use std::fmt::{self, Write};
+
+/// Bytes of a line of the daemon's JSON log, about: what a record of one kind measures there.
+const LINE_BYTES: u64 = 220;
+
+/// The results.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub options: Options,
+    pub packets: u64,
+    pub flows: u64,
+    pub restarts: u64,
+    pub real_s: f64,
+    /// The most at a time, looked at once a minute.
+    pub peak: Peak,
+    pub sessions_end: usize,
+    pub events: [u64; EventKind::ALL.len()],
+    /// Whose packets, why, how many.
+    pub refused: Vec<(&'static str, &'static str, u64)>,
+    /// Ports of subscribers with ports at the busiest minute: half, 99 of a hundred, all have at most so many.
+    pub ports_each: [u32; 3],
+    pub promises: Vec<(&'static str, Promise)>,
+}
+
+/// The most at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peak {
+    pub sessions: usize,
+    pub ports: usize,
+    pub blocks: u64,
+    pub blocks_total: u64,
+    pub subscribers: usize,
+    pub at_ms: u64,
+}
+
+impl Report {
+    /// The gauges of a minute.
+    pub(super) fn look(&mut self, now_ms: u64, there: Occupancy, blocks: BlockUsage, ledger: &Ledger) {
+        let peak = &mut self.peak;
+        if there.sessions > peak.sessions {
+            (peak.sessions, peak.at_ms) = (there.sessions, now_ms);
+            let all = ledger.ports_of_subscribers();
+            let at = |percent: usize| all.get((all.len().max(1) - 1) * percent / 100).copied().unwrap_or(0);
+            self.ports_each = [at(50), at(99), at(100)];
+        }
+        peak.ports = peak.ports.max(there.bindings);
+        peak.blocks = peak.blocks.max(blocks.owned);
+        peak.blocks_total = blocks.total;
+        peak.subscribers = peak.subscribers.max(there.subscribers);
+    }
+
+    /// Adds a promise that was kept or not.
+    pub(super) fn promise(&mut self, what: &'static str, promise: Promise) {
+        self.promises.push((what, promise));
+    }
+
+    /// Whether all promises were kept, and each was looked at.
+    pub fn is_good(&self) -> bool {
+        self.promises.iter().all(|(_, p)| p.broken == 0 && p.checks > 0)
+    }
+
+    /// Records a day of simulated time, of these kinds.
+    fn records_a_day(&self, kinds: &[EventKind]) -> u64 {
+        let records: u64 = kinds.iter().map(|&k| self.events[k as usize]).sum();
+        (records as f64 * 86_400_000.0 / self.options.simulated_ms.max(1) as f64) as u64
+    }
+
+    fn logs(&self) -> [(&'static str, u64); 3] {
+        use EventKind::*;
+        [
+            ("blocks", self.records_a_day(&[BlockAssigned, BlockReleased])),
+            ("bindings", self.records_a_day(&[BindingCreated, BindingDeleted])),
+            ("sessions", self.records_a_day(&[SessionCreated, SessionDeleted])),
+        ]
+    }
+
+    /// All of it as one JSON object.
+    pub fn json(&self) -> String {
+        let o = &self.options;
+        let mut out = String::from("{");
+        let p = &self.peak;
+        let numbers = [
+            ("seed", o.seed as f64),
+            ("subscribers", o.subscribers.into()),
+            ("attackers", o.attackers.into()),
+            ("subscribers_per_address", o.per_address.into()),
+            ("simulated_s", o.simulated_ms as f64 / 1e3),
+            ("real_s", self.real_s),
+            ("packets", self.packets as f64),
+            ("flows", self.flows as f64),
+            ("restarts", self.restarts as f64),
+            ("peak_sessions", p.sessions as f64),
+            ("peak_ports", p.ports as f64),
+            ("peak_blocks", p.blocks as f64),
+            ("blocks_total", p.blocks_total as f64),
+            ("peak_subscribers", p.subscribers as f64),
+            ("ports_per_subscriber_p50", self.ports_each[0].into()),
+            ("ports_per_subscriber_p99", self.ports_each[1].into()),
+            ("ports_per_subscriber_max", self.ports_each[2].into()),
+        ];
+        for (name, n) in numbers {
+            let _ = write!(out, "\"{name}\":{n},");
+        }
+        out += "\"log_records_a_day\":{";
+        out += &self.logs().map(|(name, n)| format!("\"{name}\":{n}")).join(",");
+        out += "},\"log_bytes_a_day\":{";
+        out += &self.logs().map(|(name, n)| format!("\"{name}\":{}", n * LINE_BYTES)).join(",");
+        out += "},\"refused\":[";
+        let refused = self.refused.iter();
+        let refused =
+            refused.map(|(w, r, n)| format!("{{\"whose\":\"{w}\",\"reason\":\"{r}\",\"packets\":{n}}}"));
+        out += &refused.collect::<Vec<_>>().join(",");
+        out += "],\"promises\":[";
+        let promises = self.promises.iter();
+        let promises = promises
+            .map(|(w, p)| format!("{{\"what\":\"{w}\",\"checks\":{},\"broken\":{}}}", p.checks, p.broken));
+        out += &promises.collect::<Vec<_>>().join(",");
+        let _ = write!(out, "],\"ok\":{}}}", self.is_good());
+        out
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (o, p) = (&self.options, &self.peak);
+        let hours = o.simulated_ms as f64 / 3_600_000.0;
+        writeln!(f, "{} subscribers, {} of them attackers, seed {}", o.subscribers, o.attackers, o.seed)?;
+        writeln!(f, "{hours:.2} h from {}:00 on, in {:.1} s\n", o.start_hour, self.real_s)?;
+        let of_blocks = 100.0 * p.blocks as f64 / p.blocks_total.max(1) as f64;
+        let rows = [
+            ("packets", self.packets.to_string()),
+            ("flows", self.flows.to_string()),
+            ("restarts of routers", self.restarts.to_string()),
+            ("most sessions", format!("{} at {:02}:{:02}", p.sessions, hour(p.at_ms), p.at_ms / 60_000 % 60)),
+            ("most ports in use", p.ports.to_string()),
+            ("most blocks given out", format!("{} of {} ({of_blocks:.1} %)", p.blocks, p.blocks_total)),
+            ("most subscribers with state", p.subscribers.to_string()),
+            (
+                "ports of a subscriber",
+                format!(
+                    "half {}, 99 % {}, most {}",
+                    self.ports_each[0], self.ports_each[1], self.ports_each[2]
+                ),
+            ),
+        ];
+        for (name, value) in rows {
+            writeln!(f, "  {name:<28} {value}")?;
+        }
+        writeln!(f, "\nLog, a day at this rate, as JSON lines of {LINE_BYTES} bytes")?;
+        for (name, n) in self.logs() {
+            writeln!(f, "  {name:<28} {n:>12} records {:>12} KB", n * LINE_BYTES / 1000)?;
+        }
+        writeln!(f, "\nPackets refused")?;
+        for (whose, why, n) in &self.refused {
+            writeln!(f, "  {whose:<12} {why:<22} {n:>12}")?;
+        }
+        writeln!(f, "\nPromises")?;
+        for (what, p) in &self.promises {
+            let verdict = if p.broken == 0 && p.checks > 0 { "kept" } else { "BROKEN" };
+            writeln!(f, "  {verdict:<7}{what:<55} {:>12} times looked at", p.checks)?;
+            if let Some(first) = &p.first {
+                writeln!(f, "         {} times; first: {first}", p.broken)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hour(ms: u64) -> u64 {
+    ms / 3_600_000 % 24
+}

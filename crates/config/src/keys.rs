@@ -534,7 +534,7 @@ pub(crate) const ICMP: &[Key] = &[
 
 /// `[events]`
 pub(crate) const EVENTS: &[Key] = &[
-    key("file", FILE, "\"/var/log/gatun/events.json\"", "Where they go: a file, to which lines are added, or `\"stdout\"`.").required(),
+    key("file", FILE, "\"/var/log/gatun/events.json\"", "Where they go: a file, to which lines are added, and which is begun anew where it was moved away (log rotation), or `\"stdout\"`.").required(),
     key("kinds", Kind::List(&EVENT_KIND), "[\"block_assigned\", \"block_released\"]", "Which are told. That events were lost is always told.").default("blocks, quotas, exhausted pools and thresholds"),
     key("destinations", Kind::Flag, "false", "Whether the events of sessions tell the remote address and port (RFC 6888 REQ-12: not unless it has to be).").default("false"),
     key("ring", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Events that wait to be written, for each worker; packets never wait for them. More are lost, and how many is told.").default("65_536"),

@@ -29,7 +29,7 @@ use crate::pool4::Pool4State;
 use crate::pool4::map::AddressOwners;
 use crate::report::Lives;
 use crate::rng::Rng;
-use crate::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
+use crate::session::{Endpoint4, Inside, NONE, RecordId, Session, Tick, key};
 use crate::subscriber::{SubscriberKey, Subscribers};
 use crate::time::Instant;
 use alloc::format;
@@ -340,6 +340,26 @@ impl Tables {
         }
         let inside = first.inside();
         self.find_session(self.session_hash(&inside, remote), inside, remote)
+    }
+
+    /// When a session's binding would end without it: with the last of its others. `None` where it would not: a
+    /// static one, or one that has no other session. Of many sessions it looks at the newest only, which may give
+    /// a time that is too early.
+    pub(crate) fn end_without(&self, id: RecordId) -> Option<Tick> {
+        const LOOKED_AT: usize = 32;
+        let (mut at, mut end): (RecordId, Option<Tick>) = (self.get(id).next, None);
+        for _ in 0..LOOKED_AT {
+            let record = self.get(at);
+            if at == id {
+                break;
+            }
+            if record.is_anchor() {
+                return None;
+            }
+            end = Some(end.map_or(record.expires(), |end| end.later(record.expires())));
+            at = record.next;
+        }
+        end
     }
 
     /// A session of the binding of `inside` with `remote`, whatever the port: the one that filtering by

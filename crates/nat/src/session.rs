@@ -59,6 +59,11 @@ impl Tick {
         Tick((end >> Self::SHIFT) as u32)
     }
 
+    /// The later one of two.
+    pub(crate) fn later(self, other: Tick) -> Tick {
+        if self.has_come(other) { other } else { self }
+    }
+
     /// Whether this tick has come at `now`.
     #[inline]
     pub(crate) fn has_come(self, now: Tick) -> bool {
@@ -305,12 +310,11 @@ impl Session {
         Tick(self.expires)
     }
 
-    /// Brings the end of life forward to that of another session, if that comes first.
-    pub(crate) fn live_no_longer_than(&mut self, other: &Session) {
-        if self.expires().has_come(other.expires()) {
-            return;
+    /// Brings the end of life forward to `end`, if that comes first.
+    pub(crate) fn live_no_longer_than(&mut self, end: Tick) {
+        if !self.expires().has_come(end) {
+            self.expires = end.0;
         }
-        self.expires = other.expires;
     }
 
     /// Sets the end of life; the line is written only where it changes.

@@ -4,22 +4,24 @@
 //! events are lost, which the next record tells; packets never wait. Where it cannot be written to (a full
 //! disk), the log says so, and how many events are missing once it can.
 
+use super::event_file::EventFile;
 use super::outlet::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
 use gatun_nat::event::Gauge;
 use gatun_nat::{Event, EventKind, EventReader, Plan};
 use serde::Serialize;
-use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::net::Ipv6Addr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long the thread sleeps where no event waits.
 const IDLE: Duration = Duration::from_millis(50);
 /// How long the end of the daemon waits for the last events to be written.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
+/// How often the file's place is looked at: whether somebody has rotated it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Events of one ring that are written before the next ring is looked at.
 const TURN: usize = 1024;
 
@@ -42,17 +44,15 @@ impl EventLog {
         epoch: SystemTime,
         output: &Output,
     ) -> anyhow::Result<EventLog> {
-        let (out, name): (Box<dyn Write + Send>, String) = match sink {
-            EventSink::Stdout => (Box::new(io::stdout()), "standard output".to_owned()),
-            EventSink::File(path) => {
-                let opened = OpenOptions::new().create(true).append(true).open(path);
-                let file = opened.with_context(|| format!("events: cannot write to {}", path.display()))?;
-                (Box::new(file), path.display().to_string())
+        let out = match (EventFile::open(sink), sink) {
+            (Err(error), EventSink::File(path)) => {
+                return Err(error).with_context(|| format!("events: cannot write to {}", path.display()));
             }
+            (opened, _) => opened?,
         };
         let names = Names::of(plan);
         let (running, ended) = channel();
-        let mut lines = Lines::new(BufWriter::new(out), name, output.clone());
+        let mut lines = Lines::new(out, output.clone());
         let body = move || {
             let _running = running;
             write_all(readers, &names, epoch, &mut lines);
@@ -104,19 +104,47 @@ impl Names {
 }
 
 /// Where lines go, and what is known of those that have not got there.
-struct Lines<W> {
-    out: W,
+struct Lines {
+    out: BufWriter<EventFile>,
+    /// When the file's place was looked at last.
+    looked: Instant,
     name: String,
     output: Output,
     /// Since the last time that everything was written.
     pending: u64,
     lost: u64,
     fails: bool,
+    /// Whether the file was moved away and cannot be made anew.
+    is_stuck: bool,
 }
 
-impl<W: Write> Lines<W> {
-    fn new(out: W, name: String, output: Output) -> Self {
-        Lines { out, name, output, pending: 0, lost: 0, fails: false }
+impl Lines {
+    fn new(out: EventFile, output: Output) -> Self {
+        let name = out.name();
+        let (out, looked) = (BufWriter::new(out), Instant::now());
+        Lines { out, looked, name, output, pending: 0, lost: 0, fails: false, is_stuck: false }
+    }
+
+    /// Goes on in a new file, from time to time, where the old one was moved away. All that was put is written.
+    fn follow(&mut self) {
+        if self.pending > 0 || self.looked.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        let stuck = match self.out.get_mut().follow() {
+            Ok(true) => {
+                self.output.log(&format!("events: {} was moved away, a new one is begun", self.name));
+                false
+            }
+            Ok(false) => false,
+            Err(error) if !self.is_stuck => {
+                let what = format!("{} was moved away, and no new one can be begun: {error}", self.name);
+                self.output.log(&format!("events: {what}; the old one goes on"));
+                true
+            }
+            Err(_) => true,
+        };
+        self.is_stuck = stuck;
     }
 
     /// Writes a whole line, or nothing of it.
@@ -159,7 +187,7 @@ impl<W: Write> Lines<W> {
 }
 
 /// Writes until every engine is gone and its ring empty.
-fn write_all(mut readers: Vec<EventReader>, names: &Names, epoch: SystemTime, lines: &mut Lines<impl Write>) {
+fn write_all(mut readers: Vec<EventReader>, names: &Names, epoch: SystemTime, lines: &mut Lines) {
     let mut text = Vec::new();
     loop {
         let mut written = 0;
@@ -176,6 +204,7 @@ fn write_all(mut readers: Vec<EventReader>, names: &Names, epoch: SystemTime, li
             }
         }
         lines.flush();
+        lines.follow();
         match (written, over) {
             (0, true) => return lines.end(),
             (0, false) => std::thread::sleep(IDLE),

@@ -7,6 +7,7 @@
 
 mod by_instance;
 mod counters;
+mod event_file;
 mod event_log;
 mod links;
 mod memory;

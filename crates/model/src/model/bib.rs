@@ -26,8 +26,6 @@ pub(super) struct Binding {
     /// From the configuration.
     pub(super) fixed: bool,
     pub(super) sessions: Vec<Session>,
-    /// The remote end of the session whose life bounds that of strangers' (RFC 7857 7).
-    leader: Option<End4>,
 }
 
 /// A session table entry, but for what it shares with its binding.
@@ -80,7 +78,6 @@ impl Model {
                     outside: b.outside,
                     fixed: true,
                     sessions: Vec::new(),
-                    leader: None,
                 });
                 self.bar_block_of(instance, b.transport as usize, b.outside);
             }
@@ -145,10 +142,6 @@ impl Model {
             && state != State::Established
         {
             self.coverage.tcp_timeout(state);
-        }
-        if b.leader == Some(s.remote) {
-            // Choice: the oldest one is next; of a static binding, the next that comes.
-            self.bindings[binding].leader = b.sessions.first().filter(|_| !b.fixed).map(|s| s.remote);
         }
         let gone = b.sessions.is_empty() && !b.fixed;
         if gone {
@@ -220,7 +213,7 @@ impl Model {
         }
         let sessions = Vec::new();
         let fixed = false;
-        self.bindings.push(Binding { instance, transport, inside, outside, fixed, sessions, leader: None });
+        self.bindings.push(Binding { instance, transport, inside, outside, fixed, sessions });
         Ok(self.bindings.len() - 1)
     }
 
@@ -245,7 +238,6 @@ impl Model {
         let session = Session { remote, prefix, state, ends, speaks_for_address };
         let new = b.sessions.is_empty() && !b.fixed;
         b.sessions.push(session);
-        b.leader.get_or_insert(remote);
         let b = b.clone();
         if new {
             self.tell_session(EventKind::BindingCreated, &b, &session);
@@ -257,19 +249,15 @@ impl Model {
         }
     }
 
-    /// RFC 7857 7: a stranger's session, the last one made, does not outlive the one that let it in, `leader`.
-    pub(super) fn live_no_longer_than_leader(&mut self, binding: usize, leader: Option<End4>) {
+    /// RFC 7857 7: a stranger's session, the last one made, does not outlive all others: it keeps no binding
+    /// alive. A static one needs nobody for that.
+    pub(super) fn live_no_longer_than_others(&mut self, binding: usize) {
         let b = &mut self.bindings[binding];
-        let Some(bound) = b.sessions.iter().find(|s| Some(s.remote) == leader).map(|s| s.ends) else {
-            return;
-        };
-        if let Some(last) = b.sessions.last_mut() {
+        if let Some((last, others)) = b.sessions.split_last_mut()
+            && let Some(bound) = others.iter().map(|s| s.ends).max().filter(|_| !b.fixed)
+        {
             last.ends = last.ends.min(bound);
         }
-    }
-
-    pub(super) fn leader(&self, binding: usize) -> Option<End4> {
-        self.bindings[binding].leader
     }
 
     /// What there must be.

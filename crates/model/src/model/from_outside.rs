@@ -147,7 +147,6 @@ impl Model {
     ) -> Result<Passage> {
         let instance = self.bindings[b].instance;
         let owner = self.owner_of(&self.bindings[b]);
-        let leader = self.leader(b);
         if let Err(reason) = self.within_limits(owner) {
             self.tell_refused(reason, owner, q.transport);
             self.forget_if_idle(owner);
@@ -160,7 +159,7 @@ impl Model {
         }
         self.add_session(b, remote, prefix, state);
         if !self.rules[instance].inbound_refresh {
-            self.live_no_longer_than_leader(b, leader);
+            self.live_no_longer_than_others(b);
         }
         Ok(self.arrival(b, prefix))
     }

@@ -123,7 +123,7 @@ impl Model {
     ) -> Result<Fate> {
         let kind = inner_of(h).ok().and_then(|(inner, l4)| {
             let (transport, near, _) = inner_ports(l4).ok()?;
-            let b = self.binding_outside(transport, (v4(inner.src), near))?;
+            let b = self.binding_outside(transport, (v4(inner.src), near)).filter(|_| inner.src == h.dst)?;
             Some(self.kind(self.bindings[b].instance))
         });
         if kind == Some(Kind::Four) {
@@ -134,7 +134,8 @@ impl Model {
         }
         let (inner, l4) = inner_of(h)?;
         let (transport, near, far) = inner_ports(l4)?;
-        let b = self.binding_outside(transport, (v4(inner.src), near)).ok_or(DropReason::IcmpErrorNoState)?;
+        let b = self.binding_outside(transport, (v4(inner.src), near)).filter(|_| inner.src == h.dst);
+        let b = b.ok_or(DropReason::IcmpErrorNoState)?; // nor is it for who did not send what it is about
         let remote = (v4(inner.dst), if transport == ICMP { 0 } else { far });
         let port = self.bindings[b].inside.1;
         let ports = Some(if transport == ICMP { (port, port) } else { (port, far) });

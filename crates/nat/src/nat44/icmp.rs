@@ -53,7 +53,8 @@ pub(crate) fn outbound(
 
 /// The packet inside an error from outside, and the binding that it is about, if there is one.
 pub(crate) fn quoted(sh: &Shared, packet: &[u8], view: &Ipv4View) -> Option<(Embedded4, RecordId)> {
-    let embedded = icmp_error::embedded(packet, view).ok()?;
+    // An error goes to whoever sent what it is about (RFC 792).
+    let embedded = icmp_error::embedded(packet, view).ok().filter(|e| e.view.src == view.dst)?;
     let query = Query::of(embedded.l4, true)?;
     let place = sh.tables.locate(embedded.view.src)?;
     let primary = sh.tables.binding_at(place, query.transport, query.src_port)?;

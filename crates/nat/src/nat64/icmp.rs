@@ -72,6 +72,10 @@ pub(crate) fn four_to_six(
     // Inside it is a packet that we sent: from a pool address to the remote host.
     let about = embedded.view;
     let query = Query::of(embedded.l4, true).ok_or(DropReason::IcmpErrorNoState)?;
+    // An error goes to whoever sent what it is about (RFC 792).
+    if from.view.dst != about.src {
+        return Err(DropReason::IcmpErrorNoState);
+    }
     let place = sh.tables.locate(about.src).ok_or(DropReason::IcmpErrorNoState)?;
     let remote = (about.dst, query.dst_port);
     let primary = sh.tables.binding_at(place, query.transport, query.src_port);

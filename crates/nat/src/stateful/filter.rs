@@ -152,12 +152,13 @@ fn enter<'n>(
         // not to be followed by the error that nobody answered (RFC 5382 REQ-4).
         sh.let_held_syn_go(binding.outside(), knock.remote);
     }
+    // RFC 7857 7: a stranger does not keep a binding alive by opening sessions through it, either.
+    let bound = if policy.refreshes(Side::V4) { None } else { sh.tables.end_without(id) };
     let session = sh.tables.get_mut(id);
     instance.mark(session, pool6);
     policy.begin(session, Side::V4, knock.query.transport, now);
-    if !policy.refreshes(Side::V4) && binding.is_session() {
-        // RFC 7857 7: a stranger does not keep a binding alive by opening sessions through it, either.
-        session.live_no_longer_than(&binding);
+    if let Some(end) = bound {
+        session.live_no_longer_than(end);
     }
     Ok((instance, instance.inward(session, knock.query.transport)))
 }

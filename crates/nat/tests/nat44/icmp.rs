@@ -193,3 +193,19 @@ fn a_packet_too_large_for_the_link_is_answered_where_it_has_df_and_cut_in_order_
     let port = u16::from_be_bytes([whole[0], whole[1]]);
     assert_eq!(whole, udp4(T, port, SERVER, 53, &[7; 1472])[20..]);
 }
+
+// proves: R55-4
+#[test]
+fn an_error_to_another_address_than_the_senders_is_not_for_it() {
+    let mut plan = crate::both_kinds();
+    plan.pools[0] = pool(T, "192.0.2.2", (1024, 65_535));
+    let mut bed = Bed::new(&plan);
+    for out in [udp4(A, 1000, SERVER, 9, b"x"), udp6(CLIENT, 1000, &behind(crate::POOL6, SERVER), 9, b"x")] {
+        let sent = bed.send(&out).forwarded().to_vec();
+        let sender = ends(&sent).src.to_string();
+        let other = if sender == T { "192.0.2.2" } else { T };
+        let refused = bed.send(&error4(ROUTER, other, (3, 1, 0), &sent)).verdict;
+        assert_eq!(refused, Verdict::Drop(DropReason::IcmpErrorNoState));
+        let _ = bed.send(&error4(ROUTER, &sender, (3, 1, 0), &sent)).forwarded();
+    }
+}

@@ -1,8 +1,8 @@
 //! How long mappings live: RFC 4787 4.3, RFC 5382 5, RFC 5508 3.2, RFC 7857 2 and 7.
 
 use crate::common::*;
-use crate::{A, OTHER, SERVER, T, plan44};
-use gatun_nat::plan::Timeouts;
+use crate::{A, OTHER, ROUTER, SERVER, T, plan44};
+use gatun_nat::plan::{Timeouts, Transport};
 use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
 
@@ -151,4 +151,40 @@ fn echo_lives_sixty_seconds_and_the_mapping_goes_with_its_last_session() {
     bed.through(&echo4(OTHER, T, false, id, b"x"));
     bed.pass_ms(40_000);
     assert_eq!(bed.nat.occupancy(), Default::default());
+}
+
+// proves: R78-7
+#[test]
+fn a_strangers_session_is_bounded_by_the_last_of_the_bindings_own_not_by_its_first() {
+    let mut bed = Bed::new(&plan44());
+    let sessions = |bed: &Bed| bed.nat.occupancy().sessions;
+    let port = bed.through(&udp4(A, 1000, SERVER, 9, b"x")).sport;
+    bed.pass_ms(200_000);
+    bed.through(&udp4(A, 1000, OTHER, 9, b"x"));
+    bed.pass_ms(90_000);
+    bed.through(&udp4(ROUTER, 9, T, port, b"from a stranger"));
+    assert_eq!(sessions(&bed), 3);
+    bed.pass_ms(30_000);
+    assert_eq!(sessions(&bed), 2, "the first is over, and the stranger's not yet");
+    // A stranger after the stranger changes nothing: with the second session the binding ends.
+    bed.through(&udp4(ROUTER, 10, T, port, b"from another"));
+    bed.pass_ms(190_000);
+    assert_eq!((sessions(&bed), bed.nat.occupancy().bindings), (0, 0));
+}
+
+// proves: R78-7
+#[test]
+fn a_static_binding_needs_no_session_and_bounds_none() {
+    let mut plan = plan44();
+    plan.nat44[0].static_bindings = vec![gatun_nat::plan::StaticBinding {
+        transport: Transport::Udp,
+        inside: (v4(A).to_ipv6_mapped(), 53),
+        outside: (v4(T), 53),
+    }];
+    let mut bed = Bed::new(&plan);
+    bed.through(&udp4(SERVER, 1000, T, 53, b"x"));
+    bed.pass_ms(290_000);
+    bed.through(&udp4(OTHER, 1000, T, 53, b"x"));
+    bed.pass_ms(100_000);
+    assert_eq!(bed.nat.occupancy().sessions, 1);
 }

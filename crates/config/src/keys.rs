@@ -245,7 +245,7 @@ pub(crate) const PORT: &[Key] = &[
 /// `[[pool]]`
 pub(crate) const POOL: &[Key] = &[
     key("name", NAME, "\"res\"", "For operators, and for `pool` in `[[nat64]]` and `[[nat44]]`.").default("\"pool1\", \"pool2\", ..."),
-    key("prefixes", Kind::List(&RANGE4), "[\"192.0.2.0/28\", \"198.51.100.7-198.51.100.9\"]", "Its addresses: prefixes, single addresses, or ranges. All of them are used, the first and the last of a prefix too."),
+    key("prefixes", Kind::List(&RANGE4), "[\"192.0.2.0/28\", \"198.51.100.7-198.51.100.9\"]", "Its addresses: prefixes, single addresses, or ranges. All of them are used, the first and the last of a prefix too. Each takes 768 KB of memory, of every worker."),
     key("ports", Kind::List(&Kind::Ports), "\"1024-65535\"", "Ports (for ICMP: identifiers) of these addresses.").default("\"1024-65535\""),
     key("protocols", Kind::List(&PROTOCOL_KIND), "[\"tcp\", \"udp\", \"icmp\"]", "Protocols that these ports are for.").default("all three"),
     key("ranges", Kind::Tables(RANGE), "[{ prefixes = \"192.0.2.7\", ports = \"80-443\", protocols = \"tcp\" }]", "More addresses with ports and protocols of their own, where one set does not fit all."),

@@ -31,12 +31,14 @@ impl Memory {
 
     /// All together, of one worker.
     pub fn total(&self) -> u64 {
-        self.total_of(1)
+        self.tables.total().saturating_add(self.mappings)
     }
 
-    /// All together, of so many workers.
-    pub fn total_of(&self, workers: usize) -> u64 {
-        self.tables.total().saturating_mul(workers as u64).saturating_add(self.mappings)
+    /// Of all workers together: each has a plan, and they share the mappings.
+    pub fn of_workers(plans: &[Plan]) -> u64 {
+        let each = plans.iter().map(Self::of);
+        let mappings = plans.first().map_or(0, |plan| Self::of(plan).mappings);
+        each.fold(mappings, |sum, memory| sum.saturating_add(memory.tables.total()))
     }
 }
 

@@ -30,6 +30,7 @@ pub mod syn_store;
 pub mod tcp_fsm;
 pub mod time;
 pub mod verdict;
+pub mod workers;
 
 mod bib;
 mod bit_tree;

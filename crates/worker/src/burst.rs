@@ -1,6 +1,7 @@
 //! One burst through an engine that tells the worker what to send.
 
 use crate::WorkerStats;
+use crate::exchange::Exchange;
 use gatun_io::Transmit;
 use gatun_nat::{BURST, Emitted};
 use gatun_nat::{Instant, Nat, Verdict};
@@ -24,6 +25,63 @@ impl Engine for Nat {
     }
 }
 
+/// Where packets of a burst leave: to the device, or to another worker.
+pub(crate) struct Way<'a> {
+    tx: &'a mut dyn Transmit,
+    exchange: Option<&'a mut Exchange>,
+    /// Which packet of the device's burst each of the burst at hand is; none where they are not the device's.
+    indices: Option<[u8; BURST]>,
+}
+
+impl<'a> Way<'a> {
+    /// For what a device has received, or what nobody has.
+    pub(crate) fn device(tx: &'a mut dyn Transmit, exchange: Option<&'a mut Exchange>) -> Self {
+        Way { tx, exchange, indices: Some(core::array::from_fn(|i| i as u8)) }
+    }
+
+    /// For what other workers have handed over.
+    pub(crate) fn handed_over(tx: &'a mut dyn Transmit, exchange: &'a mut Exchange) -> Self {
+        Way { tx, exchange: Some(exchange), indices: None }
+    }
+
+    /// Gives other workers what is theirs of a device's burst, and leaves the rest in its order in front. Returns
+    /// how many those are.
+    fn sort_out(&mut self, burst: &mut [Packet<'_>]) -> usize {
+        let (Some(exchange), Some(indices)) = (&mut self.exchange, &mut self.indices) else {
+            return burst.len();
+        };
+        let mut kept = 0;
+        for i in 0..burst.len() {
+            if !exchange.hand_over(&burst[i]) {
+                burst.swap(kept, i);
+                indices[kept] = i as u8;
+                kept += 1;
+            }
+        }
+        kept
+    }
+
+    fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
+        if self.hand_on(packet) {
+            return;
+        }
+        match self.indices.as_ref().and_then(|indices| indices.get(index)) {
+            Some(index) => self.tx.forward(usize::from(*index), packet),
+            None => self.tx.send(packet),
+        }
+    }
+
+    fn send(&mut self, packet: &mut Packet<'_>) {
+        if !self.hand_on(packet) {
+            self.tx.send(packet);
+        }
+    }
+
+    fn hand_on(&mut self, packet: &Packet<'_>) -> bool {
+        self.exchange.as_mut().is_some_and(|exchange| exchange.hand_on(packet))
+    }
+}
+
 /// Takes bursts through an engine and counts what became of them.
 #[derive(Default)]
 pub(crate) struct Bursts {
@@ -38,15 +96,17 @@ impl Bursts {
         engine: &mut impl Engine,
         now: Instant,
         burst: &mut [Packet<'_>],
-        tx: &mut dyn Transmit,
+        mut way: Way<'_>,
     ) {
         self.stats.bursts += 1;
+        let kept = way.sort_out(burst);
+        let burst = &mut burst[..kept];
         let mut verdicts = [Verdict::Pass; BURST];
         let (mut base, mut refusals) = (0, 0);
         while base < burst.len() {
             let rest = &mut burst[base..];
             let taken = engine.process(now, rest, &mut verdicts).min(rest.len());
-            let emitted = self.send(engine, &mut rest[..taken], &verdicts[..taken], base, tx);
+            let emitted = self.send(engine, &mut rest[..taken], &verdicts[..taken], base, &mut way);
             base += taken;
             // Nothing taken and nothing freed: a second try would end the same way, for ever.
             refusals = if taken == 0 && emitted == 0 { refusals + 1 } else { 0 };
@@ -58,8 +118,8 @@ impl Bursts {
     }
 
     /// Sends what [`Nat::expire`] made.
-    pub(crate) fn send_emitted(&mut self, engine: &mut impl Engine, tx: &mut dyn Transmit) {
-        self.send(engine, &mut [], &[], 0, tx);
+    pub(crate) fn send_emitted(&mut self, engine: &mut impl Engine, mut way: Way<'_>) {
+        self.send(engine, &mut [], &[], 0, &mut way);
     }
 
     /// Sends the packets of a burst, each followed by those that the engine made because of it. Returns
@@ -70,20 +130,20 @@ impl Bursts {
         burst: &mut [Packet<'_>],
         verdicts: &[Verdict],
         base: usize,
-        tx: &mut dyn Transmit,
+        way: &mut Way<'_>,
     ) -> u64 {
         let stats = &mut self.stats;
         let mut packets = burst.iter_mut().zip(verdicts).enumerate().peekable();
         let before = stats.emitted;
         engine.drain_emitted(|mut emitted| {
             while let Some((i, (packet, verdict))) = packets.next_if(|(i, _)| *i <= emitted.after) {
-                send_one(stats, base + i, packet, *verdict, tx);
+                send_one(stats, base + i, packet, *verdict, way);
             }
             stats.emitted += 1;
-            tx.send(&mut emitted.packet);
+            way.send(&mut emitted.packet);
         });
         for (i, (packet, verdict)) in packets {
-            send_one(stats, base + i, packet, *verdict, tx);
+            send_one(stats, base + i, packet, *verdict, way);
         }
         stats.emitted - before
     }
@@ -94,21 +154,21 @@ fn send_one(
     index: usize,
     packet: &mut Packet<'_>,
     verdict: Verdict,
-    tx: &mut dyn Transmit,
+    way: &mut Way<'_>,
 ) {
     match verdict {
         Verdict::Forward => {
             stats.forward += 1;
-            tx.forward(index, packet);
+            way.forward(index, packet);
         }
         Verdict::Reply(_) => {
             stats.reply += 1;
-            tx.forward(index, packet);
+            way.forward(index, packet);
         }
         // A layer-3 device has no other way for it than back to where routes lead it on.
         Verdict::Pass => {
             stats.pass += 1;
-            tx.forward(index, packet);
+            way.forward(index, packet);
         }
         Verdict::Drop(_) => stats.drop += 1,
         Verdict::Held => stats.held += 1,
@@ -174,7 +234,7 @@ mod tests {
         let mut buffers: Vec<Vec<u8>> = orders.iter().map(|o| o.to_vec()).collect();
         let mut burst: Vec<Packet<'_>> = buffers.iter_mut().map(|b| Packet::new(b, 0, 3).unwrap()).collect();
         let (mut bursts, mut tape) = (Bursts::default(), Tape::default());
-        bursts.handle(script, Instant(0), &mut burst, &mut tape);
+        bursts.handle(script, Instant(0), &mut burst, Way::device(&mut tape, None));
         (tape, bursts.stats)
     }
 

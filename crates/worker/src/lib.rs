@@ -1,20 +1,24 @@
 //! One core's loop: receive a burst, translate it, send it, expire what is due, and sleep when idle.
 //!
 //! A [`Worker`] owns one engine and one backend and shares nothing. Others speak to it through its
-//! [`Handle`]: a mailbox that is read between bursts, so that no question stops packets.
+//! [`Handle`]: a mailbox that is read between bursts, so that no question stops packets. Where several workers
+//! share a stateful translator, an [`exchange`] takes each packet to the one that has its session.
 #![forbid(unsafe_code)]
 
 mod burst;
+pub mod exchange;
 pub mod mailbox;
 pub mod stats;
 
-use burst::Bursts;
+use burst::{Bursts, Way};
+use exchange::Exchange;
 use gatun_io::{Backend, Waker};
 use gatun_nat::{Instant, Nat};
 use mailbox::{Mailbox, Request};
 use std::io;
 use std::time::Duration;
 
+pub use exchange::Handed;
 pub use mailbox::Handle;
 pub use stats::{Snapshot, WorkerStats};
 
@@ -48,6 +52,7 @@ pub struct Worker {
     clock: Clock,
     mailbox: Mailbox,
     waker: Waker,
+    exchange: Option<Exchange>,
     idle_waits: u64,
 }
 
@@ -57,10 +62,31 @@ impl Worker {
     /// # Errors
     /// Where the process may open no more files.
     pub fn new(nat: Nat, backend: Box<dyn Backend>, clock: Clock) -> io::Result<(Worker, Handle)> {
-        let waker = Waker::new()?;
+        Ok(Self::build(nat, backend, clock, Waker::new()?, None))
+    }
+
+    /// One of several workers that share a translator: `nat` is of its own plan, see
+    /// [`Shares`](gatun_nat::workers::Shares).
+    pub fn sharing(
+        nat: Nat,
+        backend: Box<dyn Backend>,
+        clock: Clock,
+        exchange: Exchange,
+    ) -> (Worker, Handle) {
+        let waker = exchange.waker().clone();
+        Self::build(nat, backend, clock, waker, Some(exchange))
+    }
+
+    fn build(
+        nat: Nat,
+        backend: Box<dyn Backend>,
+        clock: Clock,
+        waker: Waker,
+        exchange: Option<Exchange>,
+    ) -> (Worker, Handle) {
         let (handle, mailbox) = mailbox::pair(waker.clone());
         let bursts = Bursts::default();
-        Ok((Worker { nat, backend, bursts, clock, mailbox, waker, idle_waits: 0 }, handle))
+        (Worker { nat, backend, bursts, clock, mailbox, waker, exchange, idle_waits: 0 }, handle)
     }
 
     /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if one did:
@@ -90,17 +116,40 @@ impl Worker {
         }
         // The clock is read once per burst.
         let now = self.clock.now();
-        let received = {
-            let (nat, bursts) = (&mut self.nat, &mut self.bursts);
-            self.backend.receive(&mut |burst, tx| bursts.handle(nat, now, burst, tx))?
+        let mut received = {
+            let (nat, bursts, exchange) = (&mut self.nat, &mut self.bursts, &mut self.exchange);
+            self.backend.receive(&mut |burst, tx| {
+                bursts.handle(nat, now, burst, Way::device(tx, exchange.as_mut()));
+            })?
         };
+        if let Some(exchange) = &mut self.exchange {
+            let (nat, bursts, tx) = (&mut self.nat, &mut self.bursts, self.backend.transmit());
+            received += exchange.take(|burst, exchange| {
+                bursts.handle(nat, now, burst, Way::handed_over(tx, exchange));
+            });
+        }
         let leave_alone_ms = self.nat.expire(now, EXPIRE_BUDGET);
-        self.bursts.send_emitted(&mut self.nat, self.backend.transmit());
+        let way = Way::device(self.backend.transmit(), self.exchange.as_mut());
+        self.bursts.send_emitted(&mut self.nat, way);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.flush();
+        }
         if received == 0 && leave_alone_ms > 0 {
-            self.idle_waits += 1;
-            self.backend.wait(&self.waker, timeout(leave_alone_ms))?;
+            self.sleep(leave_alone_ms)?;
         }
         Ok(true)
+    }
+
+    fn sleep(&mut self, leave_alone_ms: u32) -> io::Result<()> {
+        if self.exchange.as_mut().is_some_and(|exchange| !exchange.may_sleep()) {
+            return Ok(());
+        }
+        self.idle_waits += 1;
+        let waited = self.backend.wait(&self.waker, timeout(leave_alone_ms));
+        if let Some(exchange) = &mut self.exchange {
+            exchange.wake_up();
+        }
+        waited
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -110,7 +159,11 @@ impl Worker {
             instances: self.nat.instance_stats().collect(),
             unattributed: self.nat.unattributed().clone(),
             pools: self.nat.pool_stats().collect(),
-            worker: WorkerStats { idle_waits: self.idle_waits, ..self.bursts.stats.clone() },
+            worker: WorkerStats {
+                idle_waits: self.idle_waits,
+                handed: self.exchange.as_ref().map_or(Handed::default(), |exchange| exchange.handed),
+                ..self.bursts.stats.clone()
+            },
             backend: self.backend.stats(),
         }
     }

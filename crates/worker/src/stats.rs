@@ -1,6 +1,7 @@
 //! What a worker counts by itself: a check on the engine and the backend, which count the same packets
 //! independently.
 
+use crate::exchange::Handed;
 use gatun_nat::Counters;
 use gatun_nat::report::{InstanceCounters, InstanceStats, PoolStats};
 use std::ops::AddAssign;
@@ -26,6 +27,8 @@ pub struct WorkerStats {
     pub emitted: u64,
     /// Packets that the engine did not take though it had room again: its defect.
     pub stalled: u64,
+    /// Given to other workers, and taken from them.
+    pub handed: Handed,
 }
 
 /// All counters of one worker at one moment between two bursts, or the sum of several workers'.
@@ -48,15 +51,16 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether no packet was lost between backend, worker and engine: each received one has one fate, and
-    /// each one to be sent was taken by the device or refused for a named reason.
+    /// Whether no packet was lost between backend, worker and engine: each received one has one fate or went to
+    /// another worker, and each one to be sent was taken by the device, or refused for a named reason, or went to
+    /// another worker.
     pub fn conserved(&self) -> bool {
-        let w = &self.worker;
+        let (w, h) = (&self.worker, &self.worker.handed);
         let fates = w.forward + w.pass + w.reply + w.drop + w.held;
         self.engine.conserved()
             && self.engine.rx.packets == fates
-            && self.backend.rx_packets == fates + w.stalled
-            && self.backend.tx_attempts() == w.forward + w.pass + w.reply + w.emitted
+            && self.backend.rx_packets + h.taken == fates + w.stalled + h.before + h.before_lost
+            && self.backend.tx_attempts() + h.after + h.after_lost == w.forward + w.pass + w.reply + w.emitted
     }
 }
 
@@ -80,6 +84,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         a.held += b.held;
         a.emitted += b.emitted;
         a.stalled += b.stalled;
+        a.handed.add(b.handed);
     }
 }
 

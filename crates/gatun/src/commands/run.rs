@@ -52,9 +52,8 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
     let devices = devices(&config).with_context(|| file.display().to_string())?;
-    let memory = config.memory();
     let (plan, events) = (config.plan, config.events);
-    daemon::run(Setup { plan, memory, events, devices, user: args.user, started })
+    daemon::run(Setup { plan, events, devices, user: args.user, started })
 }
 
 /// The devices of a configuration, each with as many queues as it gets workers.
@@ -62,21 +61,19 @@ fn devices(config: &Config) -> anyhow::Result<Vec<TunConfig>> {
     let of64 = config.plan.nat64.iter().map(|i| &i.name);
     let stateful = of64.chain(config.plan.nat44.iter().map(|i| &i.name)).next().map(String::as_str);
     if let (Some(name), true) = (stateful, config.ports.len() > 1) {
-        bail!("'{name}' keeps its sessions in one worker, and each port has its own: use one port");
+        bail!(
+            "'{name}' has state, which the workers of one port can share, not those of several: use one port"
+        );
     }
     config.ports.iter().map(|port| device(config, port, stateful)).collect()
 }
 
 fn device(config: &Config, port: &Port, stateful: Option<&str>) -> anyhow::Result<TunConfig> {
     let queues = match (stateful, port.queues) {
-        (None, Some(queues)) => usize::from(queues),
+        (_, Some(queues)) => usize::from(queues),
         (None, None) => std::thread::available_parallelism().map_or(1, usize::from),
-        (Some(_), None | Some(0 | 1)) => 1,
-        // Return packets would reach a worker that does not have the session.
-        (Some(name), Some(queues)) => bail!(
-            "port '{}': queues = {queues}, but '{name}' keeps its sessions in one worker: write queues = 1, or leave it out",
-            port.name
-        ),
+        // Several workers need a public address each, and hand packets over: who wants that asks for it.
+        (Some(_), None) => 1,
     };
     let routes = match &port.routes {
         Routes::Auto => config.routes().into_iter().map(prefix).collect(),

@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use gatun_io::{RxError, TxError};
 use gatun_nat::counters::{Count, Direction};
 use gatun_wire::DropReason;
-use gatun_worker::Snapshot;
+use gatun_worker::{Handed, Snapshot};
 
 /// Columns where the terminal does not say how many it has.
 const WIDTH: u16 = 110;
@@ -65,6 +65,11 @@ fn packets(snapshot: &Snapshot) -> Table {
     plain("echo requests answered", engine.echo_replies);
     plain("super-packets received (TSO, USO)", device.rx_super_packets);
     plain("super-packets sent", device.tx_super_packets);
+    let handed = &snapshot.worker.handed;
+    if handed != &Handed::default() {
+        plain("handed to another worker, as received", handed.before);
+        plain("handed to another worker, translated", handed.after);
+    }
     table
 }
 
@@ -92,6 +97,11 @@ fn drops(snapshot: &Snapshot) -> Table {
     if let Some(errno) = device.tx_last_os_error {
         plain("tx_other, the last", 1, &std::io::Error::from_raw_os_error(errno).to_string());
     }
+    plain(
+        "handover_full",
+        snapshot.worker.handed.before_lost + snapshot.worker.handed.after_lost,
+        "The worker that has the session did not keep up with what others handed to it.",
+    );
     plain(
         "stalled",
         snapshot.worker.stalled,

@@ -4,12 +4,14 @@
 //! on the busiest day.
 
 use gatun_config::{Bytes, Memory};
+use gatun_nat::Plan;
 use std::fs;
 
 /// # Errors
 /// Where all tables full need more than the machine, or the control group, has to give.
-pub(super) fn check(memory: &Memory, workers: usize) -> anyhow::Result<()> {
-    let needed = memory.total_of(workers.max(1));
+pub(super) fn check(plans: &[Plan]) -> anyhow::Result<()> {
+    let workers = plans.len();
+    let needed = Memory::of_workers(plans);
     match available() {
         Some(available) if needed > available => anyhow::bail!(
             "the tables of {workers} worker{} need {} when they are full, and {} can be had: lower the \

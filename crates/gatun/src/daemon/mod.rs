@@ -17,16 +17,19 @@ mod signals;
 
 use anyhow::{Context as _, bail};
 use event_log::EventLog;
-use gatun_config::{EventSink, Memory};
+use gatun_config::EventSink;
 use gatun_io::Backend;
 use gatun_io_tun::{LinkEvent, LinkWatch, Tun, TunConfig};
+use gatun_nat::workers::Shares;
 use gatun_nat::{Nat, Plan};
+use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use outlet::Output;
 use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -38,10 +41,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// What the daemon is to do.
 pub(crate) struct Setup {
-    /// For every engine.
+    /// For all engines together.
     pub(crate) plan: Plan,
-    /// What the tables of one worker need.
-    pub(crate) memory: Memory,
     /// Where events go.
     pub(crate) events: Option<EventSink>,
     /// The devices, each with one queue a worker.
@@ -72,8 +73,9 @@ enum Event {
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
     let queues = setup.devices.iter().map(|device| device.queues).sum();
-    memory::check(&setup.memory, queues)?;
-    let mut engines = build_engines(&setup.plan, queues)?;
+    let (plans, exchange) = share(&setup.plan, queues)?;
+    memory::check(&plans)?;
+    let mut engines = build_engines(&plans)?;
     privileges::keep_for_start(setup.user.is_some())?;
     let devices: Vec<Tun> =
         setup.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
@@ -99,7 +101,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    let workers = start_workers(engines, queues.into_iter().flatten(), clock, &sender)?;
+    let workers = start_workers(engines, queues.into_iter().flatten(), exchange, clock, &sender)?;
     let count = workers.len();
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!(
@@ -118,10 +120,20 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
+/// A plan for each worker, and, where several share what has state, how they hand packets over.
+fn share(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Plan>, Vec<Exchange>)> {
+    if workers <= 1 || !plan.is_stateful() {
+        return Ok((vec![plan.clone(); workers], Vec::new()));
+    }
+    let shares = Shares::new(plan, workers, seed()?).map_err(|e| anyhow::anyhow!("{}", e.0))?;
+    let exchange = exchange(workers, &Arc::new(shares.steering)).context("no exchange between workers")?;
+    Ok((shares.plans, exchange))
+}
+
 /// An engine for each worker.
-fn build_engines(plan: &Plan, workers: usize) -> anyhow::Result<Vec<Nat>> {
+fn build_engines(plans: &[Plan]) -> anyhow::Result<Vec<Nat>> {
     let mut engines: Vec<Nat> = Vec::new();
-    for _ in 0..workers {
+    for plan in plans {
         let nat = match engines.first() {
             None => Nat::new(plan, seed()?),
             Some(first) => first.sibling(plan, seed()?),
@@ -134,14 +146,20 @@ fn build_engines(plan: &Plan, workers: usize) -> anyhow::Result<Vec<Nat>> {
 fn start_workers(
     engines: Vec<Nat>,
     queues: impl Iterator<Item = gatun_io_tun::TunQueue>,
+    exchange: Vec<Exchange>,
     clock: Clock,
     events: &Sender<Event>,
 ) -> anyhow::Result<Vec<Running>> {
     let mut built = Vec::new();
     let workers = engines.len();
+    let mut exchange = exchange.into_iter();
     for (worker, (mut nat, queue)) in engines.into_iter().zip(queues).enumerate() {
         nat.set_worker(worker, workers);
-        built.push(Worker::new(nat, Box::new(queue) as Box<dyn Backend>, clock)?);
+        let backend = Box::new(queue) as Box<dyn Backend>;
+        built.push(match exchange.next() {
+            Some(exchange) => Worker::sharing(nat, backend, clock, exchange),
+            None => Worker::new(nat, backend, clock)?,
+        });
     }
     let mut running = Vec::new();
     for (index, (worker, handle)) in built.into_iter().enumerate() {

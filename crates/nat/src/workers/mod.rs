@@ -1,0 +1,111 @@
+//! Several workers for one translator: what each of them has, and whose a packet is.
+//!
+//! Workers share nothing, so that none waits for another. Each has public addresses of its own, and the
+//! subscribers that a keyed hash gives it; their ports come from its addresses alone. So whoever receives a packet
+//! can tell, by its first bytes, the one worker that has its session:
+//!
+//! ```text
+//!   from inside     hash(instance, subscriber prefix of the source)        -> worker
+//!   from outside    public address it is sent to                           -> worker
+//!   ICMP errors from inside: by the packet that they quote; routers send them
+//!   anything else   needs no state: whoever has it
+//! ```
+//! A hairpin between two workers' subscribers leaves the first as any packet to a remote host, and comes to the
+//! second as from outside. A static binding pins its subscriber to the worker of its public address.
+
+mod addresses;
+mod steering;
+
+use crate::build_error::BuildError;
+use crate::plan::{Allocation, Limits, Plan, StaticBinding};
+use addresses::Addresses;
+use alloc::format;
+use alloc::vec::Vec;
+
+pub use steering::Steering;
+
+/// At most so many workers share a translator.
+pub const WORKERS_MAX: usize = 256;
+
+/// A plan for each worker, and how packets find them.
+pub struct Shares {
+    /// What each worker's engine is built from.
+    pub plans: Vec<Plan>,
+    /// Whose a packet is.
+    pub steering: Steering,
+}
+
+impl Shares {
+    /// `plan`, shared among `workers`; `seed` keys the hash of subscribers and must not be guessable.
+    ///
+    /// Tables are shared out evenly, with an eighth more for each worker, as hashes do not fall evenly.
+    ///
+    /// # Errors
+    /// Where a pool has fewer addresses than there are workers, or is deterministic; where one subscriber's static
+    /// bindings cannot all be one worker's.
+    pub fn new(plan: &Plan, workers: usize, seed: [u64; 4]) -> Result<Shares, BuildError> {
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            return Err(BuildError(format!("{workers} workers: 1 to {WORKERS_MAX} can share a translator")));
+        }
+        if workers > 1 {
+            check_pools(plan, workers)?;
+        }
+        let mut addresses = Addresses::new(plan, workers)?;
+        let pins = steering::pins(plan, &mut addresses)?;
+        let plans = (0..workers).map(|worker| share(plan, worker, workers, &addresses));
+        let plans = plans.collect::<Result<Vec<_>, _>>()?;
+        Ok(Shares { plans, steering: Steering::new(plan, workers, addresses, pins, seed) })
+    }
+}
+
+fn check_pools(plan: &Plan, workers: usize) -> Result<(), BuildError> {
+    for pool in plan.pools_of_instances().filter_map(|pool| plan.pools.get(pool)) {
+        if matches!(pool.allocation, Allocation::Deterministic(_)) {
+            return Err(BuildError(format!(
+                "pool {:?}: deterministic ports belong to one worker, not {workers}: a formula chooses their addresses",
+                pool.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What one worker has of a plan.
+fn share(plan: &Plan, worker: usize, workers: usize, addresses: &Addresses) -> Result<Plan, BuildError> {
+    let mut own = plan.clone();
+    for number in plan.pools_of_instances() {
+        let (Some(pool), Some(whole)) = (own.pools.get_mut(number), plan.pools.get(number)) else { continue };
+        pool.ranges = whole.ranges.iter().flat_map(|range| addresses.of_worker(range, worker)).collect();
+        if pool.ranges.is_empty() {
+            return Err(BuildError(format!(
+                "pool {:?}: worker {worker} of {workers} has no address of it: static bindings pin all of its \
+                 addresses to others",
+                pool.name
+            )));
+        }
+    }
+    let mine = |b: &StaticBinding| addresses.owner(b.outside.0) == Some(worker);
+    own.nat64.iter_mut().for_each(|nat| nat.static_bindings.retain(mine));
+    own.nat44.iter_mut().for_each(|nat| nat.static_bindings.retain(mine));
+    own.limits = share_of_limits(&plan.limits, workers as u32);
+    own.icmp.rate = plan.icmp.rate.div_ceil(workers as u32);
+    Ok(own)
+}
+
+fn share_of_limits(all: &Limits, workers: u32) -> Limits {
+    let part = |n: u32| match (workers, n.div_ceil(workers)) {
+        (1, _) => n,
+        (_, part) => part.saturating_add(part / 8).min(n),
+    };
+    Limits {
+        sessions_max: part(all.sessions_max),
+        subscribers_max: part(all.subscribers_max),
+        syn_store_max: part(all.syn_store_max),
+        fragment_entries_max: part(all.fragment_entries_max),
+        fragment_bytes_max: part(all.fragment_bytes_max),
+        ..*all
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Whose a packet is, by its first bytes.
+
+use super::Addresses;
+use crate::build_error::BuildError;
+use crate::plan::{Net4, Plan};
+use crate::pool6::Owners;
+use crate::subscriber::SubscriberKey;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::hash::Hasher64;
+use gatun_wire::hdr::{ipv4, ipv6};
+use gatun_wire::proto::{TCP, UDP};
+use gatun_wire::{Ipv4View, Ipv6View, L4};
+
+/// Subscribers that are a certain worker's.
+pub(super) type Pins = BTreeMap<SubscriberKey, u16>;
+
+/// The inside of a NAT44 instance.
+struct Inside44 {
+    networks: Vec<Net4>,
+    instance: u8,
+    /// Of the address as it stands in keys.
+    subscriber_len: u8,
+}
+
+/// Finds the worker of a packet. All workers have the same one.
+pub struct Steering {
+    workers: u32,
+    addresses: Addresses,
+    prefixes: Owners,
+    /// By NAT64 instance.
+    subscriber_len: Vec<u8>,
+    inside: Vec<Inside44>,
+    pins: Pins,
+    hasher: Hasher64,
+}
+
+impl Steering {
+    pub(super) fn new(plan: &Plan, workers: usize, addresses: Addresses, pins: Pins, seed: [u64; 4]) -> Self {
+        let first44 = plan.nat64.len();
+        let inside = plan.nat44.iter().enumerate().map(|(i, nat)| Inside44 {
+            networks: nat.inside.clone(),
+            instance: (first44 + i) as u8,
+            subscriber_len: 96 + nat.subscriber_len.min(32),
+        });
+        Steering {
+            workers: workers as u32,
+            addresses,
+            prefixes: Owners::new(&plan.nat64),
+            subscriber_len: plan.nat64.iter().map(|nat| nat.subscriber_len).collect(),
+            inside: inside.collect(),
+            pins,
+            hasher: Hasher64::new(seed),
+        }
+    }
+
+    /// The worker that has to have a packet which was received; `None` where any may.
+    #[inline]
+    pub fn owner(&self, packet: &[u8]) -> Option<usize> {
+        match packet.first()? >> 4 {
+            6 => self.owner_of_six(packet),
+            4 => self.owner_of_four(packet),
+            _ => None,
+        }
+    }
+
+    /// The worker that a translated packet is for: one to a public address, on its way back in.
+    #[inline]
+    pub fn owner_after(&self, packet: &[u8]) -> Option<usize> {
+        if packet.first()? >> 4 != 4 {
+            return None;
+        }
+        self.addresses.owner(destination4(packet)?)
+    }
+
+    fn owner_of_six(&self, packet: &[u8]) -> Option<usize> {
+        let header = packet.first_chunk::<{ ipv6::LEN }>()?;
+        let address = |at: usize| header.get(at..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b));
+        let (source, destination) = (address(8)?, address(24)?);
+        let (_, owner) = self.prefixes.of(destination)?;
+        let len = *self.subscriber_len.get(usize::from(owner.instance))?;
+        let inside = match header.get(6)? {
+            &TCP | &UDP => source,
+            // An error is about a packet to the inside host, which may come from a router on its way.
+            _ => quoted_destination6(packet).unwrap_or(source),
+        };
+        Some(self.of_subscriber(key(owner.instance, inside, len)))
+    }
+
+    fn owner_of_four(&self, packet: &[u8]) -> Option<usize> {
+        let header = packet.first_chunk::<{ ipv4::LEN }>()?;
+        let destination = destination4(header)?;
+        let source = Ipv4Addr::from(*header.get(12..)?.first_chunk::<4>()?);
+        let Some(inside) = self.inside44(source) else { return self.addresses.owner(destination) };
+        let quoted = match header.get(9)? {
+            &TCP | &UDP => None,
+            _ => quoted_destination4(packet),
+        };
+        if let Some(quoted) = quoted {
+            // About a packet to an inside host; or, from a router that has an inside address, about one that
+            // had left with a public one.
+            return match self.inside44(quoted) {
+                Some(inside) => Some(self.of_subscriber(inside.key(quoted))),
+                None => self.addresses.owner(destination),
+            };
+        }
+        Some(self.of_subscriber(inside.key(source)))
+    }
+
+    fn inside44(&self, address: Ipv4Addr) -> Option<&Inside44> {
+        self.inside.iter().find(|inside| inside.networks.iter().any(|net| net.contains(address)))
+    }
+
+    /// The worker of a subscriber.
+    fn of_subscriber(&self, subscriber: SubscriberKey) -> usize {
+        if !self.pins.is_empty()
+            && let Some(worker) = self.pins.get(&subscriber)
+        {
+            return usize::from(*worker);
+        }
+        let SubscriberKey { prefix, instance } = subscriber;
+        let hash = self.hasher.hash4([prefix as u64, (prefix >> 64) as u64, u64::from(instance), 0]);
+        (((hash >> 32) * u64::from(self.workers)) >> 32) as usize
+    }
+}
+
+impl Inside44 {
+    fn key(&self, address: Ipv4Addr) -> SubscriberKey {
+        key(self.instance, address.to_ipv6_mapped(), self.subscriber_len)
+    }
+}
+
+fn key(instance: u8, inside: Ipv6Addr, subscriber_len: u8) -> SubscriberKey {
+    let host_bits = u128::MAX.checked_shr(u32::from(subscriber_len)).unwrap_or(0);
+    SubscriberKey { prefix: u128::from(inside) & !host_bits, instance }
+}
+
+#[inline]
+fn destination4(packet: &[u8]) -> Option<Ipv4Addr> {
+    packet.get(16..)?.first_chunk::<4>().map(|b| Ipv4Addr::from(*b))
+}
+
+/// Where the packet that an ICMPv6 error quotes was sent to.
+fn quoted_destination6(packet: &[u8]) -> Option<Ipv6Addr> {
+    let view = Ipv6View::parse(packet).ok()?;
+    let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
+    let quoted = packet.get(usize::from(view.l4_offset) + 8..)?;
+    quoted.get(24..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b))
+}
+
+/// Where the packet that an ICMPv4 error quotes was sent to.
+fn quoted_destination4(packet: &[u8]) -> Option<Ipv4Addr> {
+    let view = Ipv4View::parse(packet).ok()?;
+    let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
+    destination4(packet.get(usize::from(view.l4_offset) + 8..)?)
+}
+
+/// Pins the subscribers that have static bindings to the workers of their public addresses; an address that a second
+/// binding of a subscriber wants goes to its worker too, unless another subscriber has pinned it.
+pub(super) fn pins(plan: &Plan, addresses: &mut Addresses) -> Result<Pins, BuildError> {
+    let of64 = plan.nat64.iter().map(|n| (&n.name, n.subscriber_len, &n.static_bindings));
+    let of44 = plan.nat44.iter().map(|n| (&n.name, 96 + n.subscriber_len.min(32), &n.static_bindings));
+    let mut pins = Pins::new();
+    let mut pinned: BTreeMap<Ipv4Addr, u16> = BTreeMap::new();
+    for (instance, (name, len, bindings)) in of64.chain(of44).enumerate() {
+        for (i, binding) in bindings.iter().enumerate() {
+            let outside = binding.outside.0;
+            let Some(owner) = addresses.owner(outside) else { continue };
+            let worker = *pins.entry(key(instance as u8, binding.inside.0, len)).or_insert(owner as u16);
+            match pinned.get(&outside) {
+                Some(other) if *other != worker => {
+                    return Err(BuildError(format!(
+                        "{name:?}: static binding {}: its subscriber's other bindings and {outside}'s are two \
+                         workers': put them on one address, or give the port one queue",
+                        i + 1
+                    )));
+                }
+                _ => addresses.give(outside, worker.into()),
+            }
+            pinned.insert(outside, worker);
+        }
+    }
+    Ok(pins)
+}

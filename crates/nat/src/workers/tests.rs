@@ -1,0 +1,261 @@
+use super::*;
+use crate::plan::{Eam, Filtering, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Timeouts, Transport};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::{Prefix64, Settings};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::string::ToString;
+use std::vec;
+
+fn range(first: [u8; 4], last: [u8; 4], ports: (u16, u16)) -> PoolRange {
+    PoolRange { first: first.into(), last: last.into(), ports, transports: [true; 3] }
+}
+
+fn nat64(static_bindings: Vec<StaticBinding>) -> Nat64 {
+    Nat64 {
+        name: "six".into(),
+        pool6: vec![Prefix64::WELL_KNOWN],
+        pool: 0,
+        sources: vec![],
+        filtering: Filtering::EndpointIndependent,
+        external_tcp: true,
+        wkp_non_global: true,
+        icmp_error_source: crate::plan::IcmpErrorSource::Router,
+        inbound_refresh: true,
+        rst_during_fin: false,
+        icmp_queries: true,
+        subscriber_len: 64,
+        static_bindings,
+        timeouts: Timeouts::default(),
+        settings: Settings::default(),
+    }
+}
+
+fn nat44() -> Nat44 {
+    Nat44 {
+        name: "four".into(),
+        inside: vec![Net4 { addr: Ipv4Addr::new(100, 64, 0, 0), len: 10 }],
+        pool: 0,
+        exempt: vec![],
+        filtering: Filtering::EndpointIndependent,
+        external_tcp: true,
+        inbound_refresh: false,
+        icmp_queries: true,
+        subscriber_len: 32,
+        static_bindings: vec![],
+        timeouts: Timeouts::default(),
+        mtu: 1500,
+    }
+}
+
+fn plan(ranges: Vec<PoolRange>) -> Plan {
+    Plan {
+        pools: vec![Pool4 { name: "p".into(), ranges, ..Pool4::default() }],
+        nat64: vec![nat64(vec![])],
+        nat44: vec![nat44()],
+        ..Plan::default()
+    }
+}
+
+fn binding(inside: &str, outside: [u8; 4], port: u16) -> StaticBinding {
+    StaticBinding {
+        transport: Transport::Tcp,
+        inside: (inside.parse().unwrap(), port),
+        outside: (outside.into(), port),
+    }
+}
+
+fn udp6(src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
+    let mut p = vec![0u8; 48];
+    (p[0], p[5], p[6], p[7]) = (0x60, 8, 17, 64);
+    p[8..24].copy_from_slice(&src.octets());
+    p[24..40].copy_from_slice(&dst.octets());
+    p[45] = 8;
+    p
+}
+
+fn ip4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, payload: &[u8]) -> Vec<u8> {
+    let mut p = vec![0u8; 20];
+    (p[0], p[8], p[9]) = (0x45, 64, proto);
+    p[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
+    p[12..16].copy_from_slice(&src.octets());
+    p[16..20].copy_from_slice(&dst.octets());
+    let sum = !gatun_wire::checksum::sum(&p);
+    p[10..12].copy_from_slice(&sum.to_be_bytes());
+    p.extend_from_slice(payload);
+    p
+}
+
+proptest! {
+    #[test]
+    fn every_address_of_a_pool_is_one_workers_and_none_is_lost(
+        rows in prop::collection::vec((0u32..300, 0u32..40), 1..8), workers in 1usize..9,
+    ) {
+        let at = |n: u32| Ipv4Addr::from(0xc633_6400 + n);
+        let ranges: Vec<PoolRange> = rows.iter().enumerate().map(|(i, &(first, more))| PoolRange {
+            first: at(first), last: at(first + more),
+            // Ranges may share addresses, not ports.
+            ports: (1024 + i as u16 * 100, 1123 + i as u16 * 100), transports: [true; 3],
+        }).collect();
+        let all: std::collections::BTreeSet<u32> = rows.iter().flat_map(|&(a, n)| a..=a + n).collect();
+        let shares = Shares::new(&plan(ranges.clone()), workers, [1; 4]);
+        if all.len() < workers {
+            prop_assert!(shares.is_err());
+            return Ok(());
+        }
+        let shares = shares.map_err(|e| TestCaseError::fail(e.0))?;
+        let mut each = vec![0usize; workers];
+        for n in 0..345 {
+            let owner = shares.steering.owner_after(&ip4([8, 8, 8, 8].into(), at(n), 17, &[0; 8]));
+            prop_assert_eq!(owner.is_some(), all.contains(&n));
+            if let Some(owner) = owner { each[owner] += 1; }
+            // A worker's plan has the address with just the ports that the whole has.
+            for (worker, share) in shares.plans.iter().enumerate() {
+                let ports = |pool: &Pool4| {
+                    let mut ports: Vec<_> = pool.ranges.iter()
+                        .filter(|r| r.first <= at(n) && at(n) <= r.last).map(|r| r.ports).collect();
+                    ports.sort_unstable();
+                    ports
+                };
+                let whole = Pool4 { ranges: ranges.clone(), ..Pool4::default() };
+                let expected = if owner == Some(worker) { ports(&whole) } else { vec![] };
+                prop_assert_eq!(ports(&share.pools[0]), expected);
+            }
+        }
+        let (least, most) = (each.iter().min().unwrap(), each.iter().max().unwrap());
+        prop_assert!(most - least <= 1, "{:?}", each);
+    }
+}
+
+#[test]
+fn all_packets_of_a_subscriber_are_one_workers_and_subscribers_are_spread() {
+    let shares =
+        Shares::new(&plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]), 4, [3; 4]).unwrap();
+    let mut each = BTreeMap::<usize, usize>::new();
+    let remote: Ipv6Addr = "64:ff9b::cb00:7107".parse().unwrap();
+    for subscriber in 0..4000u128 {
+        let net = 0x2001_0db8 << 96 | subscriber << 64;
+        let owner = |host: u128, dst| shares.steering.owner(&udp6((net | host).into(), dst)).unwrap();
+        let worker = owner(1, remote);
+        assert_eq!(worker, owner(0xffff_ffff_ffff_ffff, "64:ff9b::808:808".parse().unwrap()));
+        *each.entry(worker).or_default() += 1;
+    }
+    // 1,000 each on average; 5 standard deviations are 137.
+    assert!(each.len() == 4 && each.values().all(|n| (863..1137).contains(n)), "{each:?}");
+    assert_eq!(
+        shares.steering.owner(&udp6("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap())),
+        None
+    );
+    let other = ip4([203, 0, 113, 1].into(), [203, 0, 113, 9].into(), 17, &[0; 8]);
+    assert_eq!(shares.steering.owner(&other), None);
+    assert_eq!(shares.steering.owner(&[]), None);
+}
+
+#[test]
+fn an_error_from_inside_is_the_workers_that_has_the_session_it_is_about() {
+    let shares =
+        Shares::new(&plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]), 4, [3; 4]).unwrap();
+    let steering = &shares.steering;
+    for host in 0..200u128 {
+        let inside = Ipv6Addr::from(0x2001_0db8 << 96 | host << 64 | 1);
+        let remote: Ipv6Addr = "64:ff9b::cb00:7107".parse().unwrap();
+        let router: Ipv6Addr = "2001:db8:ffff::1".parse().unwrap();
+        // Time Exceeded about a packet to the inside host.
+        let mut error = udp6(router, remote);
+        error.truncate(40);
+        error.extend_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0]);
+        error.extend_from_slice(&udp6(remote, inside));
+        (error[5], error[6]) = ((error.len() - 40) as u8, 58);
+        assert_eq!(steering.owner(&error), steering.owner(&udp6(inside, remote)));
+        let inside = Ipv4Addr::from(0x6440_0000 + host as u32);
+        let remote = Ipv4Addr::new(203, 0, 113, 7);
+        let quoted = ip4(remote, inside, 17, &[0; 8]);
+        let error =
+            ip4([100, 127, 0, 1].into(), remote, 1, &[&[11, 0, 0, 0, 0, 0, 0, 0], &quoted[..]].concat());
+        assert_eq!(steering.owner(&error), steering.owner(&ip4(inside, remote, 17, &[0; 8])));
+    }
+}
+
+#[test]
+fn a_subscriber_with_static_bindings_is_the_worker_of_their_addresses() {
+    let mut plan = plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]);
+    let own = ["2001:db8:1::1", "2001:db8:1::2"];
+    plan.nat64 = vec![nat64(vec![
+        binding(own[0], [192, 0, 2, 0], 8000),
+        binding(own[1], [192, 0, 2, 7], 8000),
+        binding("2001:db8:2::1", [192, 0, 2, 3], 8000),
+    ])];
+    let shares = Shares::new(&plan, 4, [3; 4]).unwrap();
+    let owner = |inside: &str| {
+        let dst = "64:ff9b::cb00:7107".parse().unwrap();
+        shares.steering.owner(&udp6(inside.parse().unwrap(), dst)).unwrap()
+    };
+    let outside =
+        |last: u8| shares.steering.owner(&ip4([8; 4].into(), [192, 0, 2, last].into(), 6, &[0; 20]));
+    assert_eq!((owner(own[0]), owner(own[1])), (0, 0));
+    assert_eq!((outside(0), outside(7), outside(6)), (Some(0), Some(0), Some(3)));
+    assert_eq!(Some(owner("2001:db8:2::1")), outside(3));
+    let counts: Vec<usize> = shares.plans.iter().map(|p| p.nat64[0].static_bindings.len()).collect();
+    assert_eq!(counts, [2, 1, 0, 0]);
+    for share in &shares.plans {
+        crate::Nat::new(share, [1, 2, 3, 4]).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused_with_what_to_do() {
+    let refused = |plan: &Plan, workers| Shares::new(plan, workers, [1; 4]).err().unwrap().0;
+    let one = plan(vec![range([192, 0, 2, 1], [192, 0, 2, 1], (1024, 65_535))]);
+    assert_eq!(
+        refused(&one, 2),
+        "pool \"p\" has 1 address for 2 workers, and each needs one of its own: give it more addresses, or the \
+         port fewer queues"
+    );
+    assert!(Shares::new(&one, 1, [1; 4]).is_ok());
+    assert!(refused(&one, 0).starts_with("0 workers") && refused(&one, 257).starts_with("257 workers"));
+    let mut two = plan(vec![range([192, 0, 2, 1], [192, 0, 2, 2], (1024, 65_535))]);
+    two.nat64 = vec![nat64(vec![
+        binding("2001:db8:1::1", [192, 0, 2, 1], 80),
+        binding("2001:db8:2::1", [192, 0, 2, 2], 80),
+        binding("2001:db8:1::1", [192, 0, 2, 2], 81),
+    ])];
+    assert!(refused(&two, 2).contains("static binding 3"), "{}", refused(&two, 2));
+    two.nat64 = vec![nat64(vec![
+        binding("2001:db8:1::1", [192, 0, 2, 1], 80),
+        binding("2001:db8:1::1", [192, 0, 2, 2], 81),
+    ])];
+    assert!(refused(&two, 2).contains("worker 1 of 2 has no address"), "{}", refused(&two, 2));
+    two.pools[0].allocation = Allocation::Deterministic(crate::plan::Deterministic {
+        inside: vec![Net6 { addr: "2001:db8::".parse().unwrap(), len: 56 }],
+        subscriber_len: 56,
+        overflow_per_address: 0,
+        blocks: crate::plan::Blocks::default(),
+    });
+    assert!(refused(&two, 2).contains("deterministic"));
+}
+
+#[test]
+fn stateless_instances_are_shared_whole() {
+    let eam = Eam {
+        v4: Net4 { addr: Ipv4Addr::new(198, 51, 100, 1), len: 32 },
+        v6: Net6 { addr: "2001:db8::1".parse().unwrap(), len: 128 },
+    };
+    let siit = crate::plan::Siit {
+        name: "s".to_string(),
+        pool6: vec![],
+        eamt: vec![eam],
+        hairpin: Default::default(),
+        denylist4: vec![],
+        denylist6: vec![],
+        wkp_non_global: false,
+        icmp_pool4: vec![],
+        icmp_pool4_mode: Default::default(),
+        icmp_pool6: vec![],
+        settings: Settings::default(),
+    };
+    let plan = Plan { siit: vec![siit], ..Plan::default() };
+    let shares = Shares::new(&plan, 8, [1; 4]).unwrap();
+    assert!(shares.plans.iter().all(|p| p.siit.len() == 1));
+    let packet = ip4([8; 4].into(), [198, 51, 100, 1].into(), 17, &[0; 8]);
+    assert_eq!(shares.steering.owner(&packet), None);
+}

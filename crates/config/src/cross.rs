@@ -14,6 +14,7 @@ use crate::sections::siit::RawSiit;
 use crate::{Config, Port};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Nat44, Nat64, Siit};
+use gatun_nat::workers::Shares;
 use std::collections::HashMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -49,6 +50,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     check_routes(&read, problems);
     let ports = build_ports(&read, problems);
 
+    let port_spans: Vec<Range<usize>> = read.ports.iter().map(|port| port.span.clone()).collect();
     let mut pool_of = pool_of.into_iter();
     let mut instance_names = instance_names.into_iter();
     let mut name = || instance_names.next().unwrap_or_default();
@@ -65,7 +67,26 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         icmp: read.icmp,
         events: read.events.as_ref().map(|events| events.plan).unwrap_or_default(),
     };
-    Config { plan, ports, events: read.events.map(|events| events.sink) }
+    let config = Config { plan, ports, events: read.events.map(|events| events.sink) };
+    check_workers(&config, &port_spans, problems);
+    config
+}
+
+/// Whether the workers of a port can share what has state. Asked last: the plan has to be right for it.
+fn check_workers(config: &Config, spans: &[Range<usize>], problems: &mut Problems) {
+    if !config.plan.is_stateful() || problems.errors() > 0 {
+        return;
+    }
+    if let Some(second) = spans.get(1) {
+        let what =
+            "a second port, and an instance with state: the workers of one port share it, not those of two";
+        problems.error(second.clone(), what, "use one port with several `queues`");
+        return;
+    }
+    if let Err(error) = Shares::new(&config.plan, config.workers(), [0; 4]) {
+        let span = spans.first().cloned().unwrap_or(0..0);
+        problems.error(span, error.0, "leave `queues` out, or write `queues = 1`");
+    }
 }
 
 fn nat64(raw: RawNat64, name: String, pool: Option<usize>) -> Nat64 {

@@ -235,7 +235,7 @@ pub(crate) const PORT: &[Key] = &[
     key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel; the others are not yet in this version.").default("\"tun\""),
     key("device", DEVICE, "\"gatun0\"", "The device's name in the system, at most 15 bytes.").default("\"gatun0\", \"gatun1\", ..."),
     key("mode", Kind::Words(|| words(MODE)), "\"create\"", "`create` makes the device and takes it away again at the end; `attach` uses a persistent one that exists (`ip tuntap add mode tun ...`), which then needs no privilege where it belongs to the user.").default("\"create\""),
-    key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker.").default("one a processor"),
+    key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker. With `[[nat64]]` or `[[nat44]]` each worker has public addresses of its own, at least one of each pool; packets go to the worker that has their session.").default("one a processor; one where there is state"),
     key("addresses", Kind::List(&ADDRESS), "[\"192.0.2.1/24\", \"2001:db8::1/64\"]", "Addresses that the kernel gets on the device. They are the kernel's, not the translator's: see `own4` and `own6`.").default("[]"),
     key("routes", Kind::AutoOr(&ADDRESS), "\"auto\"", "Routes to the device. `\"auto\"` adds those to each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, neighbours joined; a list adds those in the list; `false` adds none.").default("\"auto\""),
     key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "MTU of the device in bytes.").default("the larger of `mtu4` and `mtu6`"),

@@ -32,7 +32,9 @@ pub use sections::events::EventSink;
 pub use sections::port::{DeviceMode, Network, Port, Routes};
 
 use gatun_nat::Plan;
+use gatun_nat::workers::Shares;
 use problem::Problems;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -67,9 +69,24 @@ impl Config {
         sections::port::auto_routes(&self.plan)
     }
 
-    /// What the tables will take when they are full.
+    /// Workers that share what has state: one for each queue of the port, and one where it does not say.
+    pub fn workers(&self) -> usize {
+        self.ports.first().and_then(|port| port.queues).map_or(1, usize::from)
+    }
+
+    /// What one worker has of the plan: the first; the others have no more.
+    pub fn plan_of_worker(&self) -> Cow<'_, Plan> {
+        if !self.plan.is_stateful() || self.workers() == 1 {
+            return Cow::Borrowed(&self.plan);
+        }
+        let shares = Shares::new(&self.plan, self.workers(), [0; 4]).ok();
+        let first = shares.and_then(|shares| shares.plans.into_iter().next());
+        first.map_or(Cow::Borrowed(&self.plan), Cow::Owned)
+    }
+
+    /// What the tables of a worker will take when they are full.
     pub fn memory(&self) -> Memory {
-        Memory::of(&self.plan)
+        Memory::of(&self.plan_of_worker())
     }
 }
 

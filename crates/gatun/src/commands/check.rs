@@ -168,20 +168,26 @@ fn summary(config: &Config) -> String {
 
 /// What a worker's tables need when they are full, by table.
 fn memory(config: &Config) -> String {
-    let (memory, limits) = (config.memory(), &config.plan.limits);
+    let plan = config.plan_of_worker();
+    let (memory, limits) = (config.memory(), &plan.limits);
     let tables = &memory.tables;
     let count = |n: u32, what: &str| format!("{} {what}", grouped(n.into()));
     let mut lines = vec![
         (count(limits.sessions_max, "sessions"), tables.sessions),
         (count(limits.subscribers_max, "subscribers"), tables.subscribers),
     ];
-    let pools = config.plan.pools.iter().zip(&tables.pools);
+    let pools = plan.pools.iter().zip(&tables.pools);
     lines.extend(pools.map(|(pool, &bytes)| (format!("pool {}", pool.name), bytes)));
     lines.push((count(limits.syn_store_max, "held connection attempts"), tables.syns));
     lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
     lines.push((count(config.plan.events.ring_len, "events"), tables.events));
     lines.push(("mappings, of all workers together".to_owned(), memory.mappings));
-    let mut out = format!("  memory  {} a worker when all is full\n", Bytes(memory.total()));
+    let workers = if config.plan.is_stateful() { config.workers() } else { 1 };
+    let all = Bytes(memory.tables.total().saturating_mul(workers as u64).saturating_add(memory.mappings));
+    let mut out = match workers {
+        1 => format!("  memory  {all} a worker when all is full\n"),
+        n => format!("  memory  {all} when all is full, for {n} workers that have each\n"),
+    };
     for (what, bytes) in lines.into_iter().filter(|(_, bytes)| *bytes > 0) {
         // Writing to a String does not fail.
         let _ = writeln!(out, "          {what}: {}", Bytes(bytes));

@@ -1,7 +1,7 @@
 //! `gatun run`: translates packets until told to stop.
 
 use crate::daemon::{self, Setup, User};
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::anyhow;
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use std::net::IpAddr;
@@ -51,35 +51,29 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let file = args.file.or(args.config).ok_or_else(|| anyhow!("which configuration file?"))?;
     let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
-    let devices = devices(&config).with_context(|| file.display().to_string())?;
+    let devices = devices(&config);
     let (plan, events) = (config.plan, config.events);
     daemon::run(Setup { plan, events, devices, user: args.user, started })
 }
 
 /// The devices of a configuration, each with as many queues as it gets workers.
-fn devices(config: &Config) -> anyhow::Result<Vec<TunConfig>> {
-    let of64 = config.plan.nat64.iter().map(|i| &i.name);
-    let stateful = of64.chain(config.plan.nat44.iter().map(|i| &i.name)).next().map(String::as_str);
-    if let (Some(name), true) = (stateful, config.ports.len() > 1) {
-        bail!(
-            "'{name}' has state, which the workers of one port can share, not those of several: use one port"
-        );
-    }
-    config.ports.iter().map(|port| device(config, port, stateful)).collect()
+fn devices(config: &Config) -> Vec<TunConfig> {
+    config.ports.iter().map(|port| device(config, port)).collect()
 }
 
-fn device(config: &Config, port: &Port, stateful: Option<&str>) -> anyhow::Result<TunConfig> {
-    let queues = match (stateful, port.queues) {
-        (_, Some(queues)) => usize::from(queues),
-        (None, None) => std::thread::available_parallelism().map_or(1, usize::from),
+fn device(config: &Config, port: &Port) -> TunConfig {
+    let queues = match config.plan.is_stateful() {
         // Several workers need a public address each, and hand packets over: who wants that asks for it.
-        (Some(_), None) => 1,
+        true => config.workers(),
+        false => port
+            .queues
+            .map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from),
     };
     let routes = match &port.routes {
         Routes::Auto => config.routes().into_iter().map(prefix).collect(),
         Routes::List(networks) => networks.iter().copied().map(prefix).collect(),
     };
-    Ok(TunConfig {
+    TunConfig {
         name: port.device.clone(),
         mode: match port.mode {
             DeviceMode::Create => Mode::Create,
@@ -91,7 +85,7 @@ fn device(config: &Config, port: &Port, stateful: Option<&str>) -> anyhow::Resul
         mtu: Some(port.mtu),
         addresses: port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect(),
         routes,
-    })
+    }
 }
 
 fn prefix(network: Network) -> Prefix {

@@ -336,10 +336,12 @@ fn idle_it_takes_no_processor_time() {
 }
 
 #[test]
-fn several_workers_for_a_stateful_instance_are_refused_with_what_to_write() {
-    in_lab("lifecycle::several_workers_for_a_stateful_instance_are_refused_with_what_to_write", || {
+fn more_workers_than_public_addresses_are_refused_with_what_to_write() {
+    in_lab("lifecycle::more_workers_than_public_addresses_are_refused_with_what_to_write", || {
         let net = network();
         let ended = Daemon::spawn(&net, &format!("{CREATE}queues = 2\n{NAT64}"), &[]).wait();
-        assert!(!ended.success && ended.stderr.contains("queues = 1"), "{}", ended.stderr);
+        for part in ["has 1 address for 2 workers", "queues = 1"] {
+            assert!(!ended.success && ended.stderr.contains(part), "{}", ended.stderr);
+        }
     });
 }

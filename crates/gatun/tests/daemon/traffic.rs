@@ -103,6 +103,44 @@ fn two_workers_share_a_stateless_device() {
     });
 }
 
+/// Two hosts of the client's network meet at their public addresses too.
+// proves: R47-1, A61-62
+#[test]
+fn two_workers_share_a_stateful_device() {
+    in_lab("traffic::two_workers_share_a_stateful_device", || {
+        let net = network();
+        let pool = "[[pool]]\nprefixes = [\"192.0.2.1\", \"192.0.2.2\"]\n[[nat64]]\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n";
+        let statics = "static = [\n\
+            { protocol = \"tcp\", inside = \"[2001:db8:1::10]:5002\", outside = \"192.0.2.1:5002\" },\n\
+            { protocol = \"tcp\", inside = \"[2001:db8:1::11]:5003\", outside = \"192.0.2.2:5003\" },\n]\n";
+        let daemon = Daemon::start(&net, &format!("{CREATE}queues = 2\n{pool}{statics}"));
+        assert!(daemon.stderr().contains("translating with 2 workers"), "{}", daemon.stderr());
+        let hosts: Vec<String> = (0x10..0x20).map(|n| format!("2001:db8:1::{n:x}")).collect();
+        for host in &hosts {
+            net.client.address("eth0", &format!("{host}/64")).unwrap();
+        }
+        // Duplicate address detection.
+        std::thread::sleep(Duration::from_secs(2));
+        for host in &hosts {
+            assert!(ping(&net.client, 2, SERVER, &format!("-I {host}")), "{host}");
+            assert!(ping(&net.client, 2, SERVER, &format!("-I {host} -s 4000")), "{host}, in pieces");
+        }
+        for host in &hosts[..6] {
+            let connect = format!("TCP6:[{SERVER}]:5001,bind=[{host}]");
+            tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &connect);
+        }
+        tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", "TCP4:192.0.2.1:5002");
+        tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5003,reuseaddr", "TCP4:192.0.2.2:5003");
+        // From one worker's subscriber to the other's, and back the same way.
+        let connect = "TCP6:[2001:db8:64::c000:202]:5003,bind=[2001:db8:1::10]";
+        tcp_copy(&net.client, &net.client, "TCP6-LISTEN:5003,reuseaddr", connect);
+        let ended = daemon.stop(Signal::TERM);
+        assert!(counter(&ended.stdout, "handed to another worker, as received") > 10, "{}", ended.stdout);
+        assert!(counter(&ended.stdout, "handed to another worker, translated") > 10, "{}", ended.stdout);
+        assert!(ended.stdout.contains("every packet received is accounted for"), "{}", ended.stdout);
+    });
+}
+
 #[test]
 fn stateful_tcp_crosses_outward_and_inward_by_a_static_binding() {
     in_lab("traffic::stateful_tcp_crosses_outward_and_inward_by_a_static_binding", || {

@@ -29,7 +29,8 @@ pub const WORKERS_MAX: usize = 256;
 
 /// A plan for each worker, and how packets find them.
 pub struct Shares {
-    /// What each worker's engine is built from.
+    /// What each worker's engine is built from: the first one's by [`Nat::new`](crate::Nat::new), the others as its
+    /// [`sibling`](crate::Nat::sibling)s, with whom it shares the mappings that their plans leave out.
     pub plans: Vec<Plan>,
     /// Whose a packet is.
     pub steering: Steering,
@@ -52,7 +53,11 @@ impl Shares {
         }
         let mut addresses = Addresses::new(plan, workers)?;
         let pins = steering::pins(plan, &mut addresses)?;
-        let plans = (0..workers).map(|worker| share(plan, worker, workers, &addresses));
+        // The first engine's mappings are the others' too, and may be many.
+        let mut rest = plan.clone();
+        rest.siit.iter_mut().for_each(|siit| siit.eamt = Vec::new());
+        let whole = |worker| if worker == 0 { plan } else { &rest };
+        let plans = (0..workers).map(|worker| share(whole(worker), worker, workers, &addresses));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
         Ok(Shares { plans, steering: Steering::new(plan, workers, addresses, pins, seed) })
     }

@@ -1,6 +1,7 @@
 //! Real traffic through the daemon.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, tcp_copy};
+use gatun_lab::Process;
 use gatun_lab::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -121,10 +122,19 @@ fn two_workers_share_a_stateful_device() {
         }
         // Duplicate address detection.
         std::thread::sleep(Duration::from_secs(2));
+        // Datagrams in pieces, both ways.
+        let serve = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',5010))\ns.settimeout(30)\nwhile True:\n d,a=s.recvfrom(9000)\n s.sendto(d,a)";
+        let server = Process::start(net.server.command("python3").args(["-c", serve])).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
         for host in &hosts {
             assert!(ping(&net.client, 2, SERVER, &format!("-I {host}")), "{host}");
-            assert!(ping(&net.client, 2, SERVER, &format!("-I {host} -s 4000")), "{host}, in pieces");
+            let ask = format!(
+                "import socket\ns=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM)\ns.bind(('{host}',0))\ns.settimeout(5)\ns.sendto(b'x'*3000,('{SERVER}',5010))\nprint(len(s.recvfrom(9000)[0]))"
+            );
+            let answer = gatun_lab::run(net.client.command("python3").args(["-c", &ask])).unwrap();
+            assert_eq!(answer.trim(), "3000", "{host}");
         }
+        drop(server);
         for host in &hosts[..6] {
             let connect = format!("TCP6:[{SERVER}]:5001,bind=[{host}]");
             tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &connect);

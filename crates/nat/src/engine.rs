@@ -133,6 +133,7 @@ impl Nat {
             icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
             suppressed,
             quota_codes: [plan.icmp.quota_code6, plan.icmp.quota_code4, plan.icmp.quota_code4],
+            turned_mtu: 0,
             counters: Counters::default(),
             tally: Tally::new(plan),
             emit: Emit::new(),
@@ -392,12 +393,16 @@ impl Core {
         let settings = self.settings_of(packet.bytes());
         let mtu = self.mtu44(packet.bytes());
         let sh = &mut self.shared;
+        let turned_mtu = core::mem::take(&mut sh.turned_mtu);
         let message = match direction {
             Direction::FourToFour => icmp_reply::for_nat44(reason, packet.bytes(), mtu, &settings),
             Direction::SixToFour => icmp_reply::for_ipv6(reason, packet.bytes(), &settings),
             Direction::FourToSix => icmp_reply::for_ipv4(reason, packet.bytes(), &settings),
         };
         let Some(mut message) = message else { return false };
+        if turned_mtu > 0 {
+            message.word = turned_mtu;
+        }
         if icmp_reply::is_quota(reason) {
             message.code = sh.quota_codes[direction as usize];
         }

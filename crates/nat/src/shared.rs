@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) suppressed: [bool; DropReason::COUNT],
     /// Codes of the errors that tell of a quota, for IPv6 and IPv4 packets.
     pub(crate) quota_codes: [u8; Direction::COUNT],
+    /// What fits at the receiver of a packet that was too big to be turned round; 0 where none was.
+    pub(crate) turned_mtu: u32,
     pub(crate) counters: Counters,
     pub(crate) tally: Tally,
     pub(crate) emit: Emit,

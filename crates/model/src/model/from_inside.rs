@@ -197,8 +197,17 @@ impl Model {
         let pool = self.pool_of(there.0).ok_or(DropReason::NotInPool)?;
         let passage = self.filter_back(pool, q, there, back, true, seen)?;
         let super::from_outside::Passage::Pass(arrival) = passage else { return Err(DropReason::NoBib) };
+        let mtu = match self.kind(arrival.instance) {
+            Kind::Six => self.plan.nat64[arrival.instance].settings.mtu6 as usize,
+            Kind::Four => self.nat44(arrival.instance).mtu as usize,
+        };
+        if let Some((reason, fits)) = too_big(s.h, mtu, self.kind(arrival.instance)) {
+            self.turned_mtu = Some(fits as u32);
+            return Err(reason);
+        }
         let packets = self.write_out(s, outside, true, seen)?;
-        match self.write_back(&packets[0], arrival, true) {
+        // What comes from an IPv4 link without DF is cut to the receiver's.
+        match self.write_back(&packets[0], arrival, s.h.src.is_ipv6()) {
             Ok(packets) => Ok(Fate::Forward { packets, hairpinned: true }),
             Err(reason) => Ok(Fate::Lost(reason)),
         }
@@ -226,6 +235,9 @@ impl Model {
             }
             Kind::Four => {
                 let mtu = if unseen { usize::from(u16::MAX) } else { self.nat44(s.instance).mtu as usize };
+                // Turned round to an IPv6 host, it shows where the packet was cut.
+                let cut = seen.bytes.len() >= 48 && seen.bytes[0] >> 4 == 6 && seen.bytes[6] == FRAGMENT;
+                let ident = if cut { get16(&seen.bytes, 46) } else { ident };
                 // RFC 6864 5.3.1: those of atomic datagrams say nothing.
                 let ident = (!s.h.df).then_some(ident);
                 to44::translate(
@@ -243,6 +255,23 @@ impl Model {
         embed(&self.plan.nat64[instance].pool6[prefix], a)
     }
 }
+
+/// Whether a packet that may not be cut does not fit its receiver's link, and what would.
+fn too_big(h: &Header<'_>, mtu: usize, receiver: Kind) -> Option<(DropReason, usize)> {
+    let fragment = if h.piece.is_some() { 8 } else { 0 };
+    let (size, fits, reason) = match (h.src.is_ipv6(), receiver) {
+        (true, Kind::Six) => (40 + fragment + h.length, mtu, DropReason::TooBig6),
+        (true, Kind::Four) => (40 + fragment + h.length, mtu + 20 + fragment, DropReason::TooBig6),
+        (false, Kind::Six) => (h.header_len + h.length, mtu - 20 - fragment, DropReason::TooBig4),
+        (false, Kind::Four) => (h.header_len + h.length, mtu, DropReason::TooBig4),
+    };
+    // Choice: an IPv6 host need not send less than 1280 bytes, and such a packet goes on as it is.
+    let fits = if h.src.is_ipv6() { fits.max(1280) } else { fits };
+    ((h.src.is_ipv6() || h.df) && size > fits).then_some((reason, fits))
+}
+
+/// The Fragment header's number.
+const FRAGMENT: u8 = 44;
 
 /// What the tables are asked for.
 fn query_out(s: &Sent<'_>) -> Result<(Query, End6, End4)> {
@@ -267,8 +296,7 @@ fn query_out(s: &Sent<'_>) -> Result<(Query, End6, End4)> {
     }
 }
 
-/// Choice: a hairpinned packet is IPv4 on no link, so no IPv4 MTU counts; it came from an IPv6 link and goes to
-/// one, where its size is the next hop's matter.
+/// Choice: a hairpinned packet is IPv4 on no link between its two translations, so no IPv4 MTU counts there.
 pub(super) fn unseen_link(settings: &Settings) -> Settings {
     let max = u32::from(u16::MAX);
     Settings { mtu4: max, mtu6: max, lowest_ipv6_mtu: max, icmp4_error_max: u16::MAX, ..*settings }

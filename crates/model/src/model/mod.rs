@@ -115,6 +115,8 @@ pub struct Model {
     error_tokens: u64,
     error_tokens_at: u64,
     counters: Counters,
+    /// What fits at the receiver of a packet that was too big to be turned round.
+    turned_mtu: Option<u32>,
     emitted: Vec<Vec<u8>>,
     /// What the engine told and the model has not come to yet.
     heard: VecDeque<Told>,
@@ -141,6 +143,7 @@ impl Model {
             error_tokens: u64::from(plan.icmp.burst) * 1000,
             error_tokens_at: 0,
             counters: Counters::default(),
+            turned_mtu: None,
             emitted: Vec::new(),
             heard: VecDeque::new(),
             misheard: None,

@@ -17,6 +17,7 @@ impl Model {
         seen: &Seen,
     ) -> Option<Vec<u8>> {
         let s = self.settings_for(way, packet);
+        let turned_mtu = self.turned_mtu.take();
         let (message, may) = match way {
             Way::SixToFour => (errors::for_ipv6(reason, packet, &s)?, errors::may_answer6(packet)),
             Way::FourToSix => (errors::for_ipv4(reason, packet, &s)?, errors::may_answer4(packet)),
@@ -31,7 +32,8 @@ impl Model {
         if !self.take_error_token() {
             return None;
         }
-        let (kind, mut code, word) = message;
+        let (kind, mut code, mut word) = message;
+        word = turned_mtu.unwrap_or(word);
         if errors::is_quota(reason) {
             let policy = &self.plan.icmp;
             code = if way == Way::SixToFour { policy.quota_code6 } else { policy.quota_code4 };

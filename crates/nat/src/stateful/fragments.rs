@@ -159,7 +159,7 @@ impl Desk<'_> {
         let Some(place) = self.sh.tables.locate(to.addresses().1) else {
             return Ok(Memo::Out { instance, to });
         };
-        let back = hairpin::decide(self.nats, self.sh, self.now, packet.bytes(), query, &to, place)?;
+        let back = hairpin::decide(self.nats, self.sh, self.now, packet, query, &to, place)?;
         Ok(Memo::Turned { out: (instance, to), back })
     }
 

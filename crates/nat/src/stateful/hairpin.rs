@@ -10,8 +10,9 @@ use crate::plan::Transport;
 use crate::shared::Shared;
 use crate::step::Step;
 use crate::time::Instant;
+use gatun_wire::hdr::ipv6;
 use gatun_wire::rfc7915::{four_to_six, six_to_four};
-use gatun_wire::{DropReason, Ipv4View, Ipv6View, Packet, Ports, Settings, Whole, rfc3022};
+use gatun_wire::{DropReason, Ipv4View, Ipv6View, Packet, Ports, Segmentation, Settings, Whole, rfc3022};
 
 /// Turns a query round whose outgoing destination, at `place`, is a pool address; `out` is how it would
 /// leave.
@@ -25,7 +26,7 @@ pub(crate) fn query(
     out: (u8, &Outward),
     place: Place,
 ) -> Result<Step, DropReason> {
-    let back = decide(nats, sh, now, packet.bytes(), query, out.1, place)?;
+    let back = decide(nats, sh, now, packet, query, out.1, place)?;
     turn(nats, packet, out, (back.0, &back.1))
 }
 
@@ -34,12 +35,12 @@ pub(crate) fn decide(
     nats: Instances<'_>,
     sh: &mut Shared,
     now: Instant,
-    packet: &[u8],
+    packet: &Packet<'_>,
     query: &Query,
     out: &Outward,
     place: Place,
 ) -> Result<(u8, Inward), DropReason> {
-    if hops(packet) <= 2 {
+    if hops(packet.bytes()) <= 2 {
         return Err(DropReason::TtlExceeded);
     }
     let (src_port, dst_port) = match out.ports() {
@@ -50,18 +51,51 @@ pub(crate) fn decide(
     let inward = Query { src_port, dst_port, ..*query };
     let remote = (out.addresses().0, if query.transport == Transport::Icmp { 0 } else { src_port });
     match filter::admit(nats, sh, now, &Knock { place, query: inward, remote }) {
-        Ok((instance, back)) => Ok((instance.policy().instance, back)),
+        Ok((instance, back)) => match too_big(packet, instance) {
+            Some((reason, mtu)) => {
+                sh.turned_mtu = mtu;
+                Err(reason)
+            }
+            None => Ok((instance.policy().instance, back)),
+        },
         Err(Refused::Drop(reason) | Refused::Hold(reason)) => Err(reason),
     }
 }
 
-/// Both translations of one packet. It never is on a link between them, so no MTU counts there.
+/// Why a packet that nobody may cut does not fit its receiver's link, and the largest that its sender may send.
+/// A device cuts super-packets for the link that they leave by.
+fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<(DropReason, u32)> {
+    if packet.offload.segmentation != Segmentation::None {
+        return None;
+    }
+    let bytes = packet.bytes();
+    if let Ok(view) = Ipv6View::parse(bytes) {
+        let header = if view.fragment.is_some() { 48 } else { 40 };
+        let len = header + view.total_len - u32::from(view.l4_offset);
+        let mtu = match receiver {
+            Instance::Nat64(nat) => nat.settings.mtu6,
+            Instance::Nat44(nat) => nat.mtu + header - 20,
+        };
+        let mtu = mtu.max(ipv6::MTU_MIN);
+        return (len > mtu).then_some((DropReason::TooBig6, mtu));
+    }
+    let view = Ipv4View::parse(bytes).ok().filter(|view| view.dont_fragment)?;
+    let mtu = match receiver {
+        Instance::Nat64(nat) => nat.settings.mtu6 - if view.fragment.is_some() { 28 } else { 20 },
+        Instance::Nat44(nat) => nat.mtu,
+    };
+    (view.total_len > mtu).then_some((DropReason::TooBig4, mtu.min(u16::MAX.into())))
+}
+
+/// Both translations of one packet. It never is on a link between them, so no MTU counts there; that of the
+/// receiver's link does, to which IPv4 packets without DF are cut.
 pub(crate) fn turn(
     nats: Instances<'_>,
     packet: &mut Packet<'_>,
     (number, out): (u8, &Outward),
     (receiver, back): (u8, &Inward),
 ) -> Result<Step, DropReason> {
+    let cut = matches!(out, Outward::From4(_)) && packet.offload.segmentation == Segmentation::None;
     let _ = match out {
         Outward::From6(to) => {
             let nat = nats.nat64(number).ok_or(DropReason::NoSession)?;
@@ -77,7 +111,7 @@ pub(crate) fn turn(
         }
     };
     // The bytes have changed: what goes wrong from here on can't be answered.
-    Ok(match turn_back(nats, packet, receiver, back) {
+    Ok(match turn_back(nats, packet, receiver, back, cut) {
         Ok(whole) => Step::Forward { whole, hairpinned: true },
         Err(reason) => Step::Lost(reason),
     })
@@ -88,14 +122,18 @@ fn turn_back(
     packet: &mut Packet<'_>,
     receiver: u8,
     back: &Inward,
+    cut: bool,
 ) -> Result<Whole, DropReason> {
     let view = Ipv4View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
     match (nats.get(receiver), back) {
         (Some(Instance::Nat64(nat)), Inward::To6(to)) => {
-            four_to_six::translate(packet, &view, l4, to, &inner_settings(&nat.settings))
+            let settings = if cut { nat.settings } else { inner_settings(&nat.settings) };
+            four_to_six::translate(packet, &view, l4, to, &settings)
         }
-        (Some(Instance::Nat44(_)), Inward::To4(to)) => rfc3022::translate(packet, &view, l4, to, ANY_MTU),
+        (Some(Instance::Nat44(nat)), Inward::To4(to)) => {
+            rfc3022::translate(packet, &view, l4, to, if cut { nat.mtu } else { ANY_MTU })
+        }
         _ => Err(DropReason::NoSession),
     }
 }

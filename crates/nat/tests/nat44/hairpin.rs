@@ -133,3 +133,35 @@ fn errors_between_kinds_reach_the_sender_in_its_own_family() {
         assert_eq!((inner.src, inner.sport, inner.dport), (v6(CLIENT).into(), 6666, four.sport));
     }
 }
+
+// proves: R47-9
+#[test]
+fn a_hairpin_heeds_the_mtu_of_its_receivers_link() {
+    let mut plan = both_kinds();
+    plan.nat64[0].settings.mtu6 = 1400;
+    let mut bed = Bed::new(&plan);
+    let six = bed.through(&udp6(CLIENT, 2222, &behind(POOL6, SERVER), 9, b"x")).sport;
+    let four = bed.through(&udp4(B, 2222, SERVER, 9, b"x")).sport;
+    // From a private IPv4 host to an IPv6 one: 20 bytes more there. With DF the sender is told.
+    let fits = with_flags4(udp4(A, 1111, T, six, &[7; 1352]), 0x4000);
+    assert_eq!(bed.send(&fits).forwarded().len(), 1400);
+    let too_big = with_flags4(udp4(A, 1111, T, six, &[7; 1353]), 0x4000);
+    let told = bed.send(&too_big);
+    assert_eq!(told.verdict, Verdict::Reply(gatun_nat::Reply::Error(DropReason::TooBig4)));
+    assert_eq!((icmp_type(&told.bytes), &told.bytes[26..28]), ((3, 4), &1380u16.to_be_bytes()[..]));
+    // Without, it is cut.
+    let cut = bed.send(&with_flags4(too_big, 0));
+    assert_eq!((cut.verdict, cut.emitted.len()), (Verdict::Forward, 1));
+    assert!(cut.bytes.len() <= 1280 && cut.emitted[0].len() <= 1280);
+    // From an IPv6 host to an IPv6 host, and to an IPv4 one, whose link takes 1500.
+    let other = "2001:db8:1::3";
+    let told = bed.send(&udp6(other, 1111, &behind(POOL6, T), six, &[7; 1353]));
+    assert_eq!(told.verdict, Verdict::Reply(gatun_nat::Reply::Error(DropReason::TooBig6)));
+    assert_eq!((icmp_type(&told.bytes), &told.bytes[44..48]), ((2, 0), &1400u32.to_be_bytes()[..]));
+    assert_eq!(bed.send(&udp6(other, 1111, &behind(POOL6, T), four, &[7; 1472])).forwarded().len(), 1500);
+    let told = bed.send(&udp6(other, 1111, &behind(POOL6, T), four, &[7; 1473]));
+    assert_eq!((icmp_type(&told.bytes), &told.bytes[44..48]), ((2, 0), &1520u32.to_be_bytes()[..]));
+    // A wrong size is said of that packet alone.
+    let ended = bed.send(&with_hops(udp4(A, 1111, T, six, b"x"), 1)).bytes;
+    assert_eq!((icmp_type(&ended), &ended[24..28]), ((11, 0), &[0; 4][..]));
+}

@@ -39,6 +39,8 @@ pub struct HugeVec<T> {
     len: usize,
     /// Bytes mapped at `start`; 0 where nothing is.
     mapped: usize,
+    /// Whether the pages were set aside by the operator.
+    set_aside: bool,
     owns: PhantomData<T>,
 }
 
@@ -53,22 +55,62 @@ impl<T: Copy + FromZeros> HugeVec<T> {
     /// # Errors
     /// Where the kernel has not so much memory or address space.
     pub fn new(len: usize) -> Result<Self, OutOfMemory> {
+        let bytes = Self::bytes_of(len)?;
+        let whole = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
+        if bytes > HUGE_PAGE - PAGE
+            && let Some(start) = map_from_pool(whole)
+        {
+            return Ok(HugeVec {
+                start: start.cast(),
+                len,
+                mapped: whole,
+                set_aside: true,
+                owns: PhantomData,
+            });
+        }
+        Self::sparse(len)
+    }
+
+    /// `room` zeroes, of which only the first `used` are meant to be used soon: never on pages that were set
+    /// aside, which would be ours from the beginning, and on huge pages only where it uses whole ones now.
+    ///
+    /// # Errors
+    /// As [`HugeVec::new`].
+    pub fn with_room(used: usize, room: usize) -> Result<Self, OutOfMemory> {
+        let v = Self::sparse(room.max(used))?;
+        if Self::bytes_of(used)? < HUGE_PAGE && v.mapped >= HUGE_PAGE {
+            // SAFETY: `sparse` has mapped just that. The advice changes no content; where it is refused, pages
+            // are larger than they need be.
+            let _ = unsafe { madvise(v.start.as_ptr().cast(), v.mapped, Advice::LinuxNoHugepage) };
+        }
+        Ok(v)
+    }
+
+    fn sparse(len: usize) -> Result<Self, OutOfMemory> {
         const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
+        let bytes = Self::bytes_of(len)?;
         if bytes == 0 {
-            return Ok(HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, owns: PhantomData });
+            return Ok(HugeVec {
+                start: NonNull::dangling(),
+                len: 0,
+                mapped: 0,
+                set_aside: false,
+                owns: PhantomData,
+            });
         }
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory { bytes })?;
-        if mapped < HUGE_PAGE {
-            return Ok(HugeVec { start: map(mapped)?.cast(), len, mapped, owns: PhantomData });
-        }
-        let whole = bytes.checked_next_multiple_of(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
-        let (start, mapped) = match map_from_pool(whole) {
-            Some(start) => (start, whole),
-            None => (map_at_huge_page(mapped)?, mapped),
-        };
-        Ok(HugeVec { start: start.cast(), len, mapped, owns: PhantomData })
+        let start = if mapped < HUGE_PAGE { map(mapped)? } else { map_at_huge_page(mapped)? };
+        Ok(HugeVec { start: start.cast(), len, mapped, set_aside: false, owns: PhantomData })
     }
+
+    fn bytes_of(len: usize) -> Result<usize, OutOfMemory> {
+        len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })
+    }
+}
+
+/// Whether `bytes` of a table would lie on pages that were set aside.
+pub fn pages_set_aside(bytes: usize) -> bool {
+    HugeVec::<u8>::new(bytes).is_ok_and(|probe| probe.set_aside)
 }
 
 /// `bytes` of zeroes, at a page's boundary; `bytes` is a multiple of [`PAGE`] and not 0.
@@ -169,6 +211,16 @@ mod tests {
             v.iter_mut().enumerate().for_each(|(i, x)| *x = i as u64);
             assert!(v.iter().enumerate().all(|(i, &x)| x == i as u64));
         }
+    }
+
+    #[test]
+    fn room_that_is_not_used_costs_nothing_and_is_zero_and_writable() {
+        let mut v = HugeVec::<u32>::with_room(10, 1 << 30).unwrap();
+        assert_eq!(v.len(), 1 << 30);
+        v[(1 << 30) - 1] = 3;
+        assert_eq!((v[0], v[1 << 29], v[(1 << 30) - 1]), (0, 0, 3));
+        assert_eq!(HugeVec::<u32>::with_room(3, 2).unwrap().len(), 3);
+        assert!(HugeVec::<u64>::with_room(1, usize::MAX).is_err());
     }
 
     #[test]

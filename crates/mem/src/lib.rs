@@ -29,5 +29,5 @@ mod prefetch;
 pub use counting::{Counting, count_allocations};
 pub use cycles::cycles;
 pub use find16::find16;
-pub use huge_vec::{HugeVec, OutOfMemory};
+pub use huge_vec::{HugeVec, OutOfMemory, pages_set_aside};
 pub use prefetch::prefetch_read;

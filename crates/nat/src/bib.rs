@@ -19,6 +19,7 @@ mod draws;
 mod free;
 mod open;
 mod overload;
+pub(crate) mod settle;
 mod told;
 
 use crate::build_error::BuildError;
@@ -27,6 +28,7 @@ use crate::index::Index;
 use crate::plan::{Filtering, Limits, Plan, Pool4, Transport};
 use crate::pool4::Pool4State;
 use crate::pool4::map::AddressOwners;
+use crate::reconfigure::TablesChange;
 use crate::report::Lives;
 use crate::rng::Rng;
 use crate::session::{Endpoint4, Inside, NONE, RecordId, Session, Tick, key};
@@ -42,7 +44,8 @@ use gatun_mem::HugeVec;
 use gatun_mem::hash::Hasher64;
 use gatun_wire::DropReason;
 use overload::Overload;
-use told::Gauges;
+use settle::Settling;
+pub(crate) use told::Gauges;
 
 /// The subscriber of an anchor: nobody.
 const NO_SUBSCRIBER: u32 = u32::MAX;
@@ -90,6 +93,8 @@ pub(crate) struct Tables {
     rng: Rng,
     draws: Draws,
     limits: Limits,
+    sessions_made_for: u32,
+    settling: Settling,
     pub(crate) events: Events,
     gauges: Gauges,
     /// By instance.
@@ -98,8 +103,13 @@ pub(crate) struct Tables {
     pub(crate) now: Instant,
 }
 
+/// Static bindings that may come while an engine runs, beside so many records.
+fn room_for_statics(records_max: u32) -> u32 {
+    (records_max / 4).clamp(256, 65_536)
+}
+
 /// Records that sessions and static bindings need.
-fn records_max(plan: &Plan) -> u32 {
+pub(crate) fn records_max(plan: &Plan) -> u32 {
     let of64 = plan.nat64.iter().map(|n| n.static_bindings.len());
     let statics: usize = of64.chain(plan.nat44.iter().map(|n| n.static_bindings.len())).sum();
     let sessions_max = if plan.is_stateful() { plan.limits.sessions_max } else { 0 };
@@ -139,11 +149,13 @@ impl Tables {
         } else {
             Vec::new()
         };
+        let bindings_max =
+            if stateful { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
         Ok(Tables {
-            records: HugeVec::new(records_max as usize + 1)?,
+            records: HugeVec::new(bindings_max as usize + 1)?,
             free: FreeRecords::new(),
             sessions: Index::with_capacity(records_max)?,
-            bindings: Index::with_capacity(records_max)?,
+            bindings: Index::with_capacity(bindings_max)?,
             peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
             overload: Overload::new(plan, records_max)?,
             addresses: AddressOwners::new(pools.iter().map(Pool4State::map))?,
@@ -154,6 +166,8 @@ impl Tables {
             draws: Draws::new(&mut rng),
             rng,
             limits: plan.limits,
+            sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
+            settling: Settling::default(),
             events: Events::new(&plan.events),
             gauges: Gauges::new(plan),
             lives: vec![Lives::default(); plan.pools_of_instances().count()],
@@ -164,9 +178,31 @@ impl Tables {
     /// Bytes of the records and their indexes that [`Tables::new`] takes.
     pub(crate) fn record_bytes(plan: &Plan) -> u64 {
         let records_max = records_max(plan);
-        let indexes = if filters_by_address(plan) { 3 } else { 2 };
-        let records = (u64::from(records_max) + 1) * size_of::<Session>() as u64;
-        records + indexes * Index::bytes(records_max) + Overload::bytes(plan, records_max)
+        let bindings_max =
+            if plan.is_stateful() { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
+        let indexes = if filters_by_address(plan) { 2 } else { 1 };
+        (u64::from(bindings_max) + 1) * size_of::<Session>() as u64
+            + Index::bytes(bindings_max)
+            + indexes * Index::bytes(records_max)
+            + Overload::bytes(plan, records_max)
+    }
+
+    /// How many sessions, subscribers and static bindings the tables have room for.
+    pub(crate) fn made_for(&self) -> [u32; 3] {
+        let records = u32::try_from(self.records.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        [self.sessions_made_for, self.subscribers.made_for(), records.saturating_sub(self.sessions_made_for)]
+    }
+
+    /// Other limits, addresses and instances from now on; gives those before.
+    pub(crate) fn swap_rules(&mut self, change: &mut TablesChange) {
+        core::mem::swap(&mut self.limits, &mut change.limits);
+        core::mem::swap(&mut self.addresses, &mut change.addresses);
+        core::mem::swap(&mut self.pool_of_instance, &mut change.pool_of_instance);
+        core::mem::swap(&mut self.gauges, &mut change.gauges);
+        // Numbers of instances stay.
+        change.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
+        core::mem::swap(&mut self.lives, &mut change.lives);
+        self.subscribers.set_max(self.limits.subscribers_max);
     }
 
     /// The record `id`; number zero's is free for ever.
@@ -399,9 +435,13 @@ impl Tables {
         waiting
     }
 
-    /// Whether another record fits.
+    /// Whether another session fits. There are more records than sessions: those of static bindings that come
+    /// while the engine runs, or of a limit that was higher.
     fn room(&self) -> Result<(), DropReason> {
-        if self.free.is_some(&self.records) { Ok(()) } else { Err(DropReason::SessionTableFull) }
+        if self.sessions.len() >= self.limits.sessions_max as usize || !self.free.is_some(&self.records) {
+            return Err(DropReason::SessionTableFull);
+        }
+        Ok(())
     }
 
     /// Puts a record into a ring and all tables. Where `primary` is none, the record is a new binding

@@ -49,6 +49,12 @@ impl BitTree {
         }
     }
 
+    /// Whether a number is a member.
+    pub(crate) fn has(&self, i: usize) -> bool {
+        let word = self.levels.first().and_then(|words| words.get(i / 64));
+        word.is_some_and(|word| word & (1 << (i % 64)) != 0)
+    }
+
     /// The least member from `from` on; after the last one, the least of all.
     pub(crate) fn next_cyclic(&self, from: usize) -> Option<usize> {
         self.next(from).or_else(|| self.next(0))

@@ -17,7 +17,7 @@ use crate::look_ahead::{self, Hint, OpeningHint};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
 use crate::plain::Opened;
-use crate::plan::Limits;
+use crate::plan::{IcmpPolicy, Limits};
 use crate::pool4::Pool4State;
 use crate::pool6::Owners;
 use crate::rng::Rng;
@@ -50,6 +50,8 @@ pub struct Nat {
     pub(crate) clock: Steady,
     hints: Box<[Hint; BURST]>,
     openings: Box<[Option<OpeningHint>; BURST]>,
+    /// How often the plan has changed.
+    pub(crate) generation: u64,
 }
 
 /// All of an engine but what one burst needs.
@@ -84,10 +86,7 @@ impl Nat {
     /// # Errors
     /// Where the plan contradicts itself, or memory is short.
     pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
-        let siit = plan.siit.iter().map(|s| {
-            SiitState::new(s, plan.own4, plan.own6).map_err(|e| BuildError(format!("siit {:?}: {e}", s.name)))
-        });
-        Self::build(plan, seed, siit.collect::<Result<Arc<[_]>, _>>()?)
+        Self::build(plan, seed, SiitState::all(plan)?)
     }
 
     /// Another worker's engine for the plan that this one was built from. It has state of its own and shares
@@ -112,16 +111,12 @@ impl Nat {
         let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
         let hasher = Hasher64::new(seed);
         let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters)?;
-        let nat64: Vec<Nat64> =
-            plan.nat64.iter().enumerate().map(|(i, n)| Nat64::new(i as u8, n, &plan.nat64)).collect();
+        let of64 = plan.nat64.iter().enumerate().map(|(i, n)| Nat64::new(i as u8, n, &plan.nat64));
+        let nat64: Vec<Nat64> = of64.collect::<Result<_, _>>()?;
         let first44 = nat64.len();
         let nat44: Vec<Nat44> =
             plan.nat44.iter().enumerate().map(|(i, n)| Nat44::new((first44 + i) as u8, n)).collect();
         add_static_bindings(plan, &mut tables)?;
-        let mut suppressed = [false; DropReason::COUNT];
-        for reason in &plan.icmp.suppressed {
-            suppressed[*reason as usize] = true;
-        }
         let stateful = plan.is_stateful();
         let shared = Shared {
             own4: plan.own4,
@@ -131,33 +126,28 @@ impl Nat {
             fragments: Fragments::new(&fragment_limits(plan), seed)?,
             idents: Idents::new(&mut rng),
             icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
-            suppressed,
-            quota_codes: [plan.icmp.quota_code6, plan.icmp.quota_code4, plan.icmp.quota_code4],
+            suppressed: suppressed(&plan.icmp),
+            quota_codes: quota_codes(&plan.icmp),
             turned_mtu: 0,
             counters: Counters::default(),
             tally: Tally::new(plan),
             emit: Emit::new(),
         };
-        let settings = plan
-            .nat64
-            .first()
-            .map(|n| n.settings)
-            .or_else(|| plan.siit.first().map(|s| s.settings))
-            .unwrap_or_default();
         Ok(Nat {
             core: Core {
                 shared,
+                owners: Owners::new(&nat64),
                 nat64,
                 nat44,
-                owners: Owners::new(&plan.nat64),
                 siit,
-                settings,
+                settings: settings(plan),
                 scratch: Scratch::new(),
             },
             sweep: Sweep::default(),
             clock: Steady::default(),
             hints: Box::new([Hint::None; BURST]),
             openings: Box::new([None; BURST]),
+            generation: 0,
         })
     }
 
@@ -433,8 +423,28 @@ impl Core {
     }
 }
 
+/// Reasons whose errors are not sent.
+pub(crate) fn suppressed(icmp: &IcmpPolicy) -> [bool; DropReason::COUNT] {
+    let mut suppressed = [false; DropReason::COUNT];
+    for reason in &icmp.suppressed {
+        suppressed[*reason as usize] = true;
+    }
+    suppressed
+}
+
+/// By direction.
+pub(crate) fn quota_codes(icmp: &IcmpPolicy) -> [u8; Direction::COUNT] {
+    [icmp.quota_code6, icmp.quota_code4, icmp.quota_code4]
+}
+
+/// How packets of no instance are translated.
+pub(crate) fn settings(plan: &Plan) -> Settings {
+    let of64 = plan.nat64.first().map(|n| n.settings);
+    of64.or_else(|| plan.siit.first().map(|s| s.settings)).unwrap_or_default()
+}
+
 /// Records name instances and prefixes by one byte.
-fn check_counts(plan: &Plan) -> Result<(), BuildError> {
+pub(crate) fn check_counts(plan: &Plan) -> Result<(), BuildError> {
     const MAX: usize = 255;
     if plan.nat64.len() + plan.nat44.len() > MAX || plan.nat64.iter().any(|n| n.pool6.len() > MAX) {
         return Err(BuildError(format!(

@@ -228,6 +228,13 @@ impl Events {
         Events { kinds: plan.kinds, destinations: plan.destinations, ring, reader, unreported: 0, lost: 0 }
     }
 
+    /// Other kinds from now on, where there is a ring.
+    pub(crate) fn set(&mut self, plan: &EventPlan) {
+        if self.ring.is_some() {
+            (self.kinds, self.destinations) = (plan.kinds, plan.destinations);
+        }
+    }
+
     /// Where they come out; once.
     pub(crate) fn take_reader(&mut self) -> Option<EventReader> {
         self.reader.take()

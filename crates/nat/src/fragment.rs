@@ -264,6 +264,11 @@ impl<M: Copy> Fragments<M> {
             + Sources::bytes(limits.fragment_entries_max)
     }
 
+    /// Another share for each source, from now on; who has more keeps it.
+    pub fn set_per_source_max(&mut self, per_source_max: u32) {
+        self.per_source_max = per_source_max;
+    }
+
     /// Packets held at this moment.
     pub fn held(&self) -> u64 {
         self.held

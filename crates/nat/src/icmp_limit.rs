@@ -22,6 +22,13 @@ impl IcmpLimit {
         IcmpLimit { rate_per_s, tokens_milli: burst_milli, burst_milli, last: Instant(0) }
     }
 
+    /// Another rate and burst from now on.
+    pub fn set(&mut self, rate_per_s: u32, burst: u32) {
+        self.rate_per_s = rate_per_s;
+        self.burst_milli = u64::from(burst) * TOKEN;
+        self.tokens_milli = self.tokens_milli.min(self.burst_milli);
+    }
+
     /// Whether one more error may be sent at `now`, and counts it.
     pub fn allow(&mut self, now: Instant) -> bool {
         let gained = now.since_ms(self.last).saturating_mul(u64::from(self.rate_per_s));

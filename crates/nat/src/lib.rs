@@ -20,6 +20,7 @@ pub mod index;
 pub mod memory;
 pub mod plan;
 pub mod pool4;
+pub mod reconfigure;
 pub mod report;
 pub mod rng;
 pub mod siit;

@@ -13,13 +13,14 @@
 //! Invariants: a port is given to at most one binding (RFC 4787 REQ-1, RFC 6888 REQ-8: no overloading), and
 //! what was given comes back by [`Pool4State::release`] alone.
 
+pub(crate) mod change;
 pub(crate) mod map;
 #[cfg(test)]
 mod tests;
 
 use crate::plan::{Allocation, BlockProtocols, Blocks, HoldDown, Pool4, Transport};
 use crate::ports::Layout;
-use crate::ports::blocks::BlockPorts;
+use crate::ports::blocks::{BlockPorts, BlockTerms};
 use crate::ports::deterministic::{Formula, whole_blocks};
 use crate::ports::single::SinglePorts;
 use crate::rng::Rng;
@@ -28,7 +29,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::ops::AddAssign;
-use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
+use gatun_mem::{HugeVec, OutOfMemory, pages_set_aside, prefetch_read};
 use gatun_wire::DropReason;
 use map::AddressMap;
 
@@ -146,6 +147,11 @@ impl Holdings {
         (self.paired != NO_ADDRESS).then_some(self.paired)
     }
 
+    /// Parts it from the outside address that it is paired with.
+    pub(crate) fn unpair(&mut self) {
+        self.paired = NO_ADDRESS;
+    }
+
     /// Pairs it with an outside address.
     pub fn pair(&mut self, address_ix: u32) {
         self.paired = address_ix;
@@ -196,7 +202,14 @@ enum Ports {
 pub struct Pool4State {
     name: Arc<str>,
     overload: Vec<(Transport, u16)>,
-    map: AddressMap,
+    /// Shared with whoever prepares a change.
+    map: Arc<AddressMap>,
+    /// Before the last change: whose numbers those that left had.
+    map_before: Arc<AddressMap>,
+    /// Numbers of addresses lie below this.
+    room: u32,
+    /// Whether addresses have been taken out since it was made.
+    had_more: bool,
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
     counters: PoolCounters,
@@ -210,28 +223,31 @@ impl Pool4State {
     /// Where the plan contradicts itself, or memory is short.
     pub fn new(plan: &Pool4, hold: bool) -> Result<Self, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
-        let slots = slots(map.addresses()).ok_or(OutOfMemory { bytes: usize::MAX })?;
-        let bindings = [HugeVec::new(slots)?, HugeVec::new(slots)?, HugeVec::new(slots)?];
-        let blocks =
-            |blocks, formula| BlockPorts::new(&map, blocks, plan.pairing, plan.port_parity, hold, formula);
-        let ports = match &plan.allocation {
-            Allocation::Random(hold_down) => {
-                let hold_down = if hold { *hold_down } else { HoldDown::default() };
-                Ports::Single(SinglePorts::new(&map, plan, hold_down)?)
-            }
-            Allocation::Blocks(terms) => {
-                check_size(terms)?;
-                Ports::Blocks(blocks(terms, None)?)
-            }
-            Allocation::Deterministic(d) => {
-                let terms = Blocks { protocols: BlockProtocols::Shared, ..d.blocks };
-                check_size(&terms)?;
-                Ports::Blocks(blocks(&terms, Some(Formula::new(d, &map)?))?)
-            }
+        let room = room(map.addresses(), plan)?;
+        let slots = |addresses| slots(addresses).ok_or(OutOfMemory { bytes: usize::MAX });
+        let (used, all) = (slots(map.addresses())?, slots(room)?);
+        let table = || match room > map.addresses() {
+            true => HugeVec::with_room(used, all),
+            false => HugeVec::new(used),
         };
-        let name = plan.name.as_str().into();
-        let overload = plan.overload.clone();
-        Ok(Pool4State { name, overload, map, bindings, ports, counters: PoolCounters::default() })
+        let bindings = [table()?, table()?, table()?];
+        let ports = match block_terms(plan, &map, hold)? {
+            None => Ports::Single(SinglePorts::new(&map, plan, hold_down(plan, hold), room)?),
+            Some(terms) => Ports::Blocks(BlockPorts::new(&map, terms, room)?),
+        };
+        let (map, counters) = (Arc::new(map), PoolCounters::default());
+        let (name, overload) = (plan.name.as_str().into(), plan.overload.clone());
+        Ok(Pool4State {
+            name,
+            overload,
+            map_before: Arc::clone(&map),
+            map,
+            room,
+            had_more: false,
+            bindings,
+            ports,
+            counters,
+        })
     }
 
     /// Bytes of the tables of a pool, all of them touched.
@@ -244,10 +260,7 @@ impl Pool4State {
         let bindings = 3 * (slots * size_of::<u32>()) as u64;
         Ok(bindings
             + match &plan.allocation {
-                Allocation::Random(hold_down) => {
-                    let hold_down = if hold { *hold_down } else { HoldDown::default() };
-                    SinglePorts::bytes(map.addresses(), hold_down)
-                }
+                Allocation::Random(_) => SinglePorts::bytes(map.addresses(), hold_down(plan, hold)),
                 Allocation::Blocks(terms) => BlockPorts::bytes(map.addresses(), terms)?,
                 Allocation::Deterministic(d) => {
                     let terms = Blocks { protocols: BlockProtocols::Shared, ..d.blocks };
@@ -295,9 +308,15 @@ impl Pool4State {
         self.overload.contains(&(transport, remote_port))
     }
 
-    /// How many addresses there are: numbers run from 0 to one less.
+    /// How many addresses there are. Their numbers run from 0 to one less, where they are those that the pool was
+    /// made with.
     pub fn addresses(&self) -> u32 {
         self.map.addresses()
+    }
+
+    /// The number of the `n`th address.
+    pub fn nth(&self, n: u32) -> u32 {
+        self.map.nth(n)
     }
 
     /// The number of an address.
@@ -306,16 +325,26 @@ impl Pool4State {
         self.map.address_ix(address)
     }
 
-    /// The address of a number; the unspecified one where there is none such.
+    /// The address of a number, which one that has left keeps until it is another's; the unspecified one where
+    /// there is none such.
     #[inline]
     pub fn address(&self, ix: u32) -> Ipv4Addr {
-        self.map.address(ix)
+        let address = self.map.address(ix);
+        if address.is_unspecified() { self.map_before.address(ix) } else { address }
     }
 
     /// Whether a port lies in the pool's ranges. Others of the same address belong to somebody else, the
     /// host perhaps; static bindings may have them.
     pub fn covers(&self, transport: Transport, ix: u32, port: u16) -> bool {
         self.map.layout(transport, ix).is_some_and(|l| l.has(port))
+    }
+
+    /// Parts a subscriber from an address that is the pool's no more.
+    #[inline]
+    pub(crate) fn check_pairing(&self, holdings: &mut Holdings) {
+        if self.had_more && holdings.paired().is_some_and(|ix| !self.map.has(ix)) {
+            holdings.unpair();
+        }
     }
 
     /// Finds a port for a subscriber and marks it as used.
@@ -379,6 +408,9 @@ impl Pool4State {
     /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already, or the
     /// address is not the pool's. A block that it lies in is given to no subscriber.
     pub fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
+        if !self.map.has(ix) {
+            return false;
+        }
         match &mut self.ports {
             Ports::Single(single) => single.claim(&self.map, transport, ix, port),
             Ports::Blocks(blocks) => blocks.claim(transport, ix, port),
@@ -407,7 +439,10 @@ impl Pool4State {
     ) -> Option<Option<PortBlock>> {
         self.set_binding(transport, ix, port, 0);
         let ended = match &mut self.ports {
-            Ports::Single(single) => single.release(&self.map, now, transport, ix, port).then_some(None),
+            Ports::Single(single) => {
+                let bound = bound(&self.bindings);
+                single.release(&self.map, now, transport, ix, port, bound).then_some(None)
+            }
             Ports::Blocks(blocks) => blocks.release(now, transport, ix, port, holdings),
         }?;
         self.counters.ports_returned += 1;
@@ -438,7 +473,7 @@ impl Pool4State {
     /// Frees at most `budget` of what is held down and over its time; says whether anything still waits.
     pub fn expire(&mut self, now: Instant, budget: usize) -> bool {
         match &mut self.ports {
-            Ports::Single(single) => single.expire(&self.map, now, budget),
+            Ports::Single(single) => single.expire(&self.map, now, budget, bound(&self.bindings)),
             Ports::Blocks(blocks) => blocks.expire_held(now, budget),
         }
     }
@@ -534,6 +569,52 @@ impl Pool4State {
     pub fn counters(&self) -> &PoolCounters {
         &self.counters
     }
+}
+
+/// The terms of a pool of blocks; `None` where ports are given one by one.
+fn block_terms(plan: &Pool4, map: &AddressMap, hold: bool) -> Result<Option<BlockTerms>, PoolError> {
+    let (terms, formula) = match &plan.allocation {
+        Allocation::Random(_) => return Ok(None),
+        Allocation::Blocks(terms) => {
+            check_size(terms)?;
+            (*terms, None)
+        }
+        Allocation::Deterministic(d) => {
+            let terms = Blocks { protocols: BlockProtocols::Shared, ..d.blocks };
+            check_size(&terms)?;
+            (terms, Some(Formula::new(d, map)?))
+        }
+    };
+    Ok(Some(BlockTerms::new(map, &terms, (plan.pairing, plan.port_parity), hold, formula)))
+}
+
+/// How single ports are held.
+fn hold_down(plan: &Pool4, hold: bool) -> HoldDown {
+    match &plan.allocation {
+        Allocation::Random(hold_down) if hold => *hold_down,
+        _ => HoldDown::default(),
+    }
+}
+
+/// How many addresses a pool has room for while it runs: room costs address space, not memory. None to spare
+/// where its tables lie on pages that the operator has set aside, which would all be taken.
+fn room(addresses: u32, plan: &Pool4) -> Result<u32, PoolError> {
+    const ROOM_MIN: u32 = 4_096;
+    let size = match &plan.allocation {
+        Allocation::Random(_) => Blocks::SIZE_MAX,
+        Allocation::Blocks(terms) => terms.size,
+        Allocation::Deterministic(d) => d.blocks.size,
+    };
+    // Numbers of blocks, of three protocols perhaps, are below 2^32.
+    let blocks_max = u32::from(size).saturating_mul(u32::MAX / 65_536 / 3);
+    let wanted = addresses.saturating_mul(4).clamp(ROOM_MIN, blocks_max.max(ROOM_MIN));
+    let table = slots(addresses).ok_or(OutOfMemory { bytes: usize::MAX })? * size_of::<u32>();
+    Ok(if wanted <= addresses || pages_set_aside(table) { addresses } else { wanted })
+}
+
+/// Whether a binding has a port.
+fn bound(bindings: &[HugeVec<u32>; 3]) -> impl Fn(Transport, u32, u16) -> bool {
+    |transport, ix, port| bindings[transport as usize].get(slot(ix, port)).is_some_and(|&record| record != 0)
 }
 
 fn check_size(blocks: &Blocks) -> Result<(), PoolError> {

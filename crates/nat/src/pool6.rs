@@ -1,7 +1,7 @@
 //! Which stateful instance an IPv6 destination is for: the translation prefixes of all of them in one
 //! list, so that a packet looks at one place and not at every instance's.
 
-use crate::plan;
+use crate::nat64::Nat64;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::net::Ipv6Addr;
@@ -20,12 +20,12 @@ pub(crate) struct Owner {
 pub(crate) struct Owners(Vec<(Prefix64, Owner)>);
 
 impl Owners {
-    pub(crate) fn new(plans: &[plan::Nat64]) -> Self {
+    pub(crate) fn new(instances: &[Nat64]) -> Self {
         let mut owners = Vec::new();
-        for (instance, plan) in (0..=u8::MAX).zip(plans) {
-            owners.extend(
-                (0..=u8::MAX).zip(&plan.pool6).map(|(pool6, &prefix)| (prefix, Owner { instance, pool6 })),
-            );
+        for nat in instances {
+            let instance = nat.policy.instance;
+            let owned = |(pool6, &prefix): (u8, &Prefix64)| (prefix, Owner { instance, pool6 });
+            owners.extend(nat.prefixes().map(owned));
         }
         owners.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
         Owners(owners)

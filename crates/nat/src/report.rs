@@ -201,12 +201,14 @@ impl Nat {
         })
     }
 
-    /// Addresses of a pool, by their numbers: 0 to [`PoolStats::addresses`], a slice at a time.
+    /// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
+    /// beginning again where the pool's ranges change meanwhile.
     pub fn address_stats(&self, pool: usize, numbers: Range<u32>) -> impl Iterator<Item = AddressStats> + '_ {
         let pool: Option<&Pool4State> = self.pools().get(pool);
         let end = pool.map_or(0, Pool4State::addresses).min(numbers.end);
         let usage = move |ix: u32, t: Transport| pool.map_or(Usage::default(), |p| p.address_usage(t, ix));
-        (numbers.start..end).map(move |ix| AddressStats {
+        let number = move |n: u32| pool.map_or(n, |p| p.nth(n));
+        (numbers.start..end).map(number).map(move |ix| AddressStats {
             address: pool.map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ix)),
             ports: TRANSPORTS.map(|transport| usage(ix, transport)),
         })

@@ -129,6 +129,8 @@ pub struct Subscribers {
     fresh: u32,
     /// Head of the list of free records below `fresh`.
     free: u32,
+    /// No more than so many get one: no more than there are records.
+    max: u32,
 }
 
 impl Subscribers {
@@ -146,6 +148,7 @@ impl Subscribers {
             hasher,
             fresh: 0,
             free: NONE,
+            max,
         })
     }
 
@@ -153,6 +156,16 @@ impl Subscribers {
     pub fn bytes(max: u32) -> u64 {
         let each = size_of::<Subscriber>() + size_of::<Refusals>();
         u64::from(max.min(NONE - 1)) * each as u64 + Index::bytes(max)
+    }
+
+    /// How many the table was made for.
+    pub fn made_for(&self) -> u32 {
+        u32::try_from(self.records.len()).unwrap_or(u32::MAX)
+    }
+
+    /// No more than so many from now on; those who are in stay.
+    pub fn set_max(&mut self, max: u32) {
+        self.max = max;
     }
 
     /// Subscribers with a record.
@@ -195,6 +208,9 @@ impl Subscribers {
 
     #[inline(never)]
     fn insert(&mut self, hash: u64, key: SubscriberKey) -> Result<u32, DropReason> {
+        if self.index.len() >= self.max as usize {
+            return Err(DropReason::SubscriberTableFull);
+        }
         let recycled = self.records.get(self.free as usize).map(|r| r.sessions);
         let id = if recycled.is_some() { self.free } else { self.fresh };
         let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;

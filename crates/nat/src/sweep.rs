@@ -34,12 +34,16 @@ pub(crate) struct Sweep {
 
 impl Sweep {
     pub(crate) fn run(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, budget: usize) -> u32 {
+        let settling = sh.tables.settle(nats, budget);
         self.sessions(nats, sh, now, budget);
         expire_syns(sh, now, budget);
         self.fragments(sh, now, budget);
         let ports_wait = sh.tables.expire_ports(budget);
         sh.tables.events.report_loss(now);
-        if sh.counters.held > 0 {
+        if settling {
+            // What a change has left to do is not to wait for packets.
+            0
+        } else if sh.counters.held > 0 {
             IDLE_HELD_MS
         } else if ports_wait || sh.tables.session_count() > 0 {
             IDLE_SESSIONS_MS
@@ -162,7 +166,8 @@ const QUOTE_MAX: usize = 256;
 /// Sends ICMPv4 Port Unreachable about a held SYN, from the address that it was sent to.
 fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core::net::Ipv4Addr) -> bool {
     const PORT_UNREACHABLE: Message = Message { kind: 3, code: 3, word: 0 };
-    if sh.is_suppressed(DropReason::SynExpired) {
+    // One that left its pool meanwhile is nothing to speak for.
+    if sh.is_suppressed(DropReason::SynExpired) || sh.tables.locate(from).is_none() {
         sh.counters.icmp_errors_suppressed += 1;
         return false;
     }

@@ -178,6 +178,20 @@ impl Tally {
         }
     }
 
+    /// Goes on where another one was, which counted for other instances: those that are the same go on with their
+    /// rows, and nobody has what those did that are gone.
+    pub(crate) fn go_on_from(&mut self, before: &Tally) {
+        let nobody = self.identities.len();
+        for (n, row) in before.rows.iter().enumerate() {
+            let who = before.identities.get(n);
+            let same = |id: &Identity| who.is_some_and(|who| who.kind == id.kind && who.name == id.name);
+            let at = self.identities.iter().position(same).unwrap_or(nobody);
+            if let Some(to) = self.rows.get_mut(at) {
+                to.add(row);
+            }
+        }
+    }
+
     /// Nobody's packet.
     pub(crate) fn nobody(&self) -> Row {
         Row(self.identities.len() as u16)

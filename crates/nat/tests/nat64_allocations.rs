@@ -4,6 +4,7 @@
 mod common;
 use common::*;
 use gatun_nat::plan::Filtering;
+use gatun_nat::reconfigure::Change;
 use gatun_nat::{BURST, Instant, Nat, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -186,4 +187,31 @@ fn history(meter: &mut Meter) {
     // Established connections are probed, then all is over.
     meter.pass_ms(8_000_000);
     assert_eq!(meter.nat.occupancy(), Default::default());
+}
+
+#[test]
+fn nothing_is_allocated_when_a_change_is_put_in_place_and_ends_what_has_to_end() {
+    let mut plan = plan_with(POOL6);
+    plan.pools = vec![pool(T, "192.0.2.4", (1024, 65_535))];
+    plan.limits.sessions_max = 2_000;
+    let nat = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
+    let mut meter = Meter { nat, now: Instant(1_000), allocations: 0, emitted: 0 };
+    let udp = |n: usize| udp6(&client(n), 4000, &behind(POOL6, SERVER), 53, b"x");
+    meter.send(&(0..1_000).map(udp).collect::<Vec<_>>());
+    let mut new = plan.clone();
+    new.pools = vec![pool("192.0.2.3", "192.0.2.9", (1024, 40_000))];
+    new.nat64[0].static_bindings =
+        vec![static_binding(gatun_nat::plan::Transport::Udp, ("2001:db8:9::1", 80), ("192.0.2.9", 80))];
+    let mut change = Change::prepare(&meter.nat.outline(), &plan, &new).unwrap();
+    let before = ALLOCATIONS.get();
+    meter.nat.apply(meter.now, &mut change).unwrap();
+    while meter.nat.is_settling() {
+        meter.nat.expire(meter.now, 16);
+    }
+    meter.allocations += ALLOCATIONS.get() - before;
+    assert!(meter.nat.settled().sessions > 400);
+    meter.send(&(0..1_000).map(udp).collect::<Vec<_>>());
+    meter.pass_ms(400_000);
+    assert_eq!(meter.allocations, 0);
+    assert_eq!(meter.nat.occupancy().sessions, 0);
 }

@@ -61,6 +61,7 @@ impl Tables {
         let pool = self.pool_of(o.inside.instance);
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
         let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
+        pool.check_pairing(&mut s.holdings);
         let request = PortRequest {
             transport: o.inside.transport,
             inside_port: o.inside.port,
@@ -148,7 +149,9 @@ impl Tables {
         let pool = self.pool_of(inside.instance);
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
         let address_ix = pool.address_ix(outside.0).ok_or(DropReason::NotInPool)?;
-        pool.reserve(inside.transport, outside.0, outside.1)?;
+        if !pool.claim_static(inside.transport, address_ix, outside.1) {
+            return Err(DropReason::StaticConflict);
+        }
         let nobody = (Ipv4Addr::UNSPECIFIED, 0);
         let anchor = Session::new(Kind::Anchor, inside, outside, address_ix, nobody, NO_SUBSCRIBER);
         self.insert(&anchor, None, self.hashes_of(&anchor)).map(|_| ())

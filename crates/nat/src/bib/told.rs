@@ -16,7 +16,7 @@ use gatun_wire::DropReason;
 const EXHAUSTED_EVERY_MS: u64 = 1_000;
 
 /// What was told of pools and tables.
-pub(super) struct Gauges {
+pub(crate) struct Gauges {
     /// By pool and transport: when exhaustion was told of last.
     exhausted: Vec<[Option<Instant>; 3]>,
     /// By pool and transport: whether the threshold is crossed.
@@ -29,7 +29,7 @@ pub(super) struct Gauges {
 }
 
 impl Gauges {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         Gauges {
             exhausted: vec![[None; 3]; plan.pools.len()],
             pools: vec![[false; 3]; plan.pools.len()],

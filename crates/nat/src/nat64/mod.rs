@@ -10,12 +10,13 @@
 pub(crate) mod icmp;
 pub(crate) mod six_to_four;
 
+use crate::build_error::BuildError;
 use crate::plan::{self, IcmpErrorSource, Net6, Transport};
 use crate::session::{Inside, Session};
 use crate::special;
 use crate::stateful::Policy;
+use alloc::format;
 use alloc::vec::Vec;
-use core::iter;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::address_delta_6to4;
 use gatun_wire::{DropReason, Ipv6View, L4, Ports, Prefix64, Settings, To4, To6};
@@ -23,7 +24,10 @@ use gatun_wire::{DropReason, Ipv6View, L4, Ports, Prefix64, Settings, To4, To6};
 /// One instance, made ready from its plan.
 pub(crate) struct Nat64 {
     pub(crate) policy: Policy,
+    /// By number, which sessions have: those that the instance has had before, too.
     pub(crate) pool6: Vec<Prefix64>,
+    /// Numbers of those that it has now, in the order of the configuration.
+    order: Vec<u8>,
     /// The prefixes of all instances: no source lies in one.
     pool6_of_all: Vec<Prefix64>,
     sources: Vec<Net6>,
@@ -46,7 +50,25 @@ pub(crate) struct From6 {
 
 impl Nat64 {
     /// The instance with this number, of `all`.
-    pub(crate) fn new(instance: u8, plan: &plan::Nat64, all: &[plan::Nat64]) -> Self {
+    ///
+    /// # Errors
+    /// Where it has more prefixes than numbers.
+    pub(crate) fn new(instance: u8, plan: &plan::Nat64, all: &[plan::Nat64]) -> Result<Self, BuildError> {
+        Self::with_prefixes(instance, plan, all, &[])
+    }
+
+    /// The same for an engine in which it has had some prefixes: they keep their numbers.
+    ///
+    /// # Errors
+    /// As [`Nat64::new`].
+    pub(crate) fn with_prefixes(
+        instance: u8,
+        plan: &plan::Nat64,
+        all: &[plan::Nat64],
+        had: &[Prefix64],
+    ) -> Result<Self, BuildError> {
+        let (pool6, order) = number(&plan.pool6, had)
+            .ok_or_else(|| BuildError(format!("nat64 {:?} has had more than 255 prefixes", plan.name)))?;
         let policy = Policy {
             instance,
             filtering: plan.filtering,
@@ -57,15 +79,31 @@ impl Nat64 {
             subscriber_len: plan.subscriber_len,
             timeouts: plan.timeouts,
         };
-        Nat64 {
+        Ok(Nat64 {
             policy,
-            pool6: plan.pool6.clone(),
+            pool6,
+            order,
             pool6_of_all: all.iter().flat_map(|n| n.pool6.iter().copied()).collect(),
             sources: plan.sources.clone(),
             wkp_non_global: plan.wkp_non_global,
             icmp_error_source: plan.icmp_error_source,
             settings: plan.settings,
-        }
+        })
+    }
+
+    /// Its prefixes with their numbers.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = (u8, &Prefix64)> {
+        self.order.iter().filter_map(|&n| Some((n, self.pool6.get(usize::from(n))?)))
+    }
+
+    /// Whether it has the prefix of this number at present.
+    pub(crate) fn is_served(&self, pool6: u8) -> bool {
+        self.order.contains(&pool6)
+    }
+
+    /// Whether sessions of an inside host may go on.
+    pub(crate) fn accepts(&self, inside: Ipv6Addr) -> bool {
+        self.check_source(inside).is_ok()
     }
 
     /// The prefix number `pool6`; a session of a prefix that is gone uses the first.
@@ -79,9 +117,9 @@ impl Nat64 {
     #[inline]
     pub(crate) fn prefix_of(&self, address: Ipv6Addr) -> Option<u8> {
         let mut best: Option<(u8, u8)> = None;
-        for (i, p) in self.pool6.iter().enumerate() {
+        for (n, p) in self.prefixes() {
             if p.contains(address) && best.is_none_or(|(_, len)| p.len() > len) {
-                best = Some((i as u8, p.len()));
+                best = Some((n, p.len()));
             }
         }
         best.map(|(i, _)| i)
@@ -114,7 +152,8 @@ impl Nat64 {
     /// The prefix behind which a remote address is shown that the inside has not talked to: the one that
     /// the binding uses, or else the instance's first that may stand for it (RFC 6052 3.1).
     pub(crate) fn prefix_for(&self, of_binding: u8, remote: Ipv4Addr) -> Result<u8, DropReason> {
-        let mut candidates = iter::once(of_binding).chain((0..=u8::MAX).take(self.pool6.len()));
+        let of_binding = Some(of_binding).filter(|&pool6| self.is_served(pool6));
+        let mut candidates = of_binding.into_iter().chain(self.order.iter().copied());
         candidates
             .find(|&pool6| self.check_embedded(pool6, remote).is_ok())
             .ok_or(DropReason::WellKnownNonGlobal)
@@ -127,6 +166,21 @@ impl Nat64 {
         }
         Ok(())
     }
+}
+
+/// Numbers for `prefixes`, behind those that have theirs already: all prefixes by number, and the numbers in
+/// order. `None` where there are too many.
+fn number(prefixes: &[Prefix64], had: &[Prefix64]) -> Option<(Vec<Prefix64>, Vec<u8>)> {
+    let (mut all, mut order) = (had.to_vec(), Vec::new());
+    for prefix in prefixes {
+        let known = all.iter().position(|p| p == prefix);
+        let number = known.unwrap_or(all.len());
+        if known.is_none() {
+            all.push(*prefix);
+        }
+        order.push(u8::try_from(number).ok().filter(|&n| n < u8::MAX)?);
+    }
+    Some((all, order))
 }
 
 /// The IPv4 form of a packet of this session, whose transport the caller knows.

@@ -36,6 +36,8 @@ pub enum PoolError {
         /// Blocks without those of the overflow.
         blocks: u64,
     },
+    /// A running pool has room for so many addresses, and not for those that were added.
+    Room(u32),
     /// Memory is short.
     OutOfMemory(OutOfMemory),
 }
@@ -59,6 +61,9 @@ impl core::fmt::Display for PoolError {
             }
             PoolError::TooFewBlocks { subscribers, blocks } => {
                 write!(f, "{subscribers} subscribers, but only {blocks} blocks for them")
+            }
+            PoolError::Room(room) => {
+                write!(f, "it has room for {room} addresses while it runs: a restart makes more")
             }
             PoolError::OutOfMemory(e) => e.fmt(f),
         }
@@ -121,23 +126,34 @@ impl AddressOwners {
     }
 }
 
-/// Addresses in a row with the same rule: `layouts` by transport. Ends where the next one begins.
+/// Addresses in a row, with numbers in a row, and the same rule: `layouts` by transport.
 #[derive(Clone, Copy, Debug)]
 struct Section {
     ix: u32,
+    len: u32,
     layouts: [usize; 3],
 }
 
 /// What the ranges of a pool come to.
+///
+/// Numbers run without gaps in the order of addresses where a pool is made. One that is changed while it runs
+/// keeps the numbers of the addresses that stay; new ones get those that are free.
+#[derive(Debug)]
 pub(crate) struct AddressMap {
+    /// In order of address.
     spans: Vec<Span>,
+    /// The same, in order of number.
+    numbers: Vec<Span>,
+    /// In order of address.
     sections: Vec<Section>,
+    /// The same, in order of number.
+    section_numbers: Vec<Section>,
     layouts: Vec<Layout>,
     addresses: u32,
 }
 
 impl AddressMap {
-    /// How many addresses there are: numbers run from 0 to one less.
+    /// How many addresses there are.
     pub(crate) fn addresses(&self) -> u32 {
         self.addresses
     }
@@ -156,57 +172,115 @@ impl AddressMap {
     /// The address of a number; the unspecified one where there is none such.
     #[inline]
     pub(crate) fn address(&self, ix: u32) -> Ipv4Addr {
-        let at = self.spans.partition_point(|s| s.ix <= ix).wrapping_sub(1);
-        let found = self.spans.get(at).filter(|_| ix < self.addresses);
+        let at = self.numbers.partition_point(|s| s.ix <= ix).wrapping_sub(1);
+        let found = self.numbers.get(at).filter(|s| ix - s.ix <= s.last - s.first);
         found.map_or(Ipv4Addr::UNSPECIFIED, |s| Ipv4Addr::from(s.first + (ix - s.ix)))
+    }
+
+    /// The number of the `n`th address, in any order.
+    pub(crate) fn nth(&self, mut n: u32) -> u32 {
+        for span in &self.numbers {
+            let len = span.last - span.first + 1;
+            if n < len {
+                return span.ix + n;
+            }
+            n -= len;
+        }
+        0
     }
 
     /// Which ports of an address are the pool's.
     #[inline]
     pub(crate) fn layout(&self, transport: Transport, ix: u32) -> Option<&Layout> {
-        let sections = &self.sections;
-        let section = sections.get(sections.partition_point(|s| s.ix <= ix).wrapping_sub(1));
-        let section = section.filter(|_| ix < self.addresses)?;
+        let section = self.section_of(ix)?;
         self.layouts.get(section.layouts[transport as usize])
     }
 
-    /// Addresses in a row that have the same ports, and those ports by transport.
-    pub(crate) fn sections(&self) -> impl Iterator<Item = (Range<u32>, [&Layout; 3])> {
-        let ends = self.sections.iter().skip(1).map(|s| s.ix).chain([self.addresses]);
-        self.sections.iter().zip(ends).filter_map(|(s, end)| {
-            let [tcp, udp, icmp] = s.layouts.map(|number| self.layouts.get(number));
-            Some((s.ix..end, [tcp?, udp?, icmp?]))
+    #[inline]
+    fn section_of(&self, ix: u32) -> Option<&Section> {
+        let sections = &self.section_numbers;
+        let section = sections.get(sections.partition_point(|s| s.ix <= ix).wrapping_sub(1));
+        section.filter(|s| ix - s.ix < s.len)
+    }
+
+    /// Which rule an address has, as a number.
+    pub(crate) fn rule(&self, ix: u32) -> Option<[usize; 3]> {
+        self.section_of(ix).map(|section| section.layouts)
+    }
+
+    /// Whether there is an address of this number.
+    pub(crate) fn has(&self, ix: u32) -> bool {
+        self.section_of(ix).is_some()
+    }
+
+    /// Whether an address has the same ports there as here.
+    pub(crate) fn same_ports(&self, other: &AddressMap, ix: u32) -> bool {
+        TRANSPORTS.iter().all(|&t| match (self.layout(t, ix), other.layout(t, ix)) {
+            (Some(a), Some(b)) => a.same(b),
+            (a, b) => a.is_none() && b.is_none(),
         })
+    }
+
+    /// Addresses in a row that have the same ports, by their numbers, and those ports by transport; in the order
+    /// of addresses.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = (Range<u32>, [&Layout; 3])> {
+        self.sections.iter().filter_map(|s| {
+            let [tcp, udp, icmp] = s.layouts.map(|number| self.layouts.get(number));
+            Some((s.ix..s.ix + s.len, [tcp?, udp?, icmp?]))
+        })
+    }
+
+    /// The addresses of some ranges, numbered in order.
+    pub(crate) fn new(ranges: &[PoolRange]) -> Result<Self, PoolError> {
+        Self::numbered(ranges, None)
+    }
+
+    /// The addresses of other ranges for a pool that runs and has room for so many: those that stay keep their
+    /// numbers.
+    pub(crate) fn after(&self, ranges: &[PoolRange], room: u32) -> Result<Self, PoolError> {
+        Self::numbered(ranges, Some((self, room)))
     }
 
     /// Cuts the address space wherever a range begins or ends: between two cuts all addresses have the
     /// same rule.
-    pub(crate) fn new(ranges: &[PoolRange]) -> Result<Self, PoolError> {
+    fn numbered(ranges: &[PoolRange], before: Option<(&AddressMap, u32)>) -> Result<Self, PoolError> {
         if let Some(&r) = ranges.iter().find(|r| r.first > r.last || r.ports.0 > r.ports.1) {
             return Err(PoolError::Backwards(r));
         }
         let mut cuts: BTreeSet<u64> = BTreeSet::new();
-        for r in ranges {
-            cuts.insert(u64::from(u32::from(r.first)));
-            cuts.insert(u64::from(u32::from(r.last)) + 1);
-        }
+        let both = |(first, last): (u32, u32)| [u64::from(first), u64::from(last) + 1];
+        cuts.extend(ranges.iter().flat_map(|r| both((r.first.into(), r.last.into()))));
+        let known = before.map_or(&[][..], |(map, _)| &map.spans);
+        cuts.extend(known.iter().flat_map(|s| both((s.first, s.last))));
         let cuts: Vec<u64> = cuts.into_iter().collect();
-        let mut map =
-            AddressMap { spans: Vec::new(), sections: Vec::new(), layouts: Vec::new(), addresses: 0 };
-        let mut known = BTreeMap::new();
+        let mut map = AddressMap {
+            spans: Vec::new(),
+            numbers: Vec::new(),
+            sections: Vec::new(),
+            section_numbers: Vec::new(),
+            layouts: Vec::new(),
+            addresses: 0,
+        };
+        let mut layouts = BTreeMap::new();
+        let mut free = FreeNumbers::beside(before);
         for (&first, &end) in cuts.iter().zip(cuts.iter().skip(1)) {
             // Both fit: `end` is at most 2^32.
-            map.add(first as u32, (end - 1) as u32, ranges, &mut known)?;
+            map.add((first as u32, (end - 1) as u32), ranges, before.map(|b| b.0), &mut free, &mut layouts)?;
         }
+        map.numbers = map.spans.clone();
+        map.numbers.sort_by_key(|s| s.ix);
+        map.section_numbers = map.sections.clone();
+        map.section_numbers.sort_by_key(|s| s.ix);
         Ok(map)
     }
 
     /// Adds the addresses from `first` to `last`, if any range has them.
     fn add(
         &mut self,
-        first: u32,
-        last: u32,
+        (first, last): (u32, u32),
         ranges: &[PoolRange],
+        before: Option<&AddressMap>,
+        free: &mut FreeNumbers,
         known: &mut BTreeMap<Vec<(u16, u16)>, usize>,
     ) -> Result<(), PoolError> {
         let here = |r: &&PoolRange| u32::from(r.first) <= first && last <= u32::from(r.last);
@@ -223,14 +297,36 @@ impl AddressMap {
             }
             layouts[transport as usize] = self.layout_of(usable(ports, transport), known);
         }
-        match self.spans.last_mut() {
-            Some(span) if span.last.checked_add(1) == Some(first) => span.last = last,
-            _ => self.spans.push(Span { first, last, ix: self.addresses }),
-        }
-        self.sections.push(Section { ix: self.addresses, layouts });
         // A pool of all 2^32 addresses does not fit the memory in any case.
         self.addresses = self.addresses.saturating_add(last - first).saturating_add(1);
-        Ok(())
+        let stays = before.and_then(|map| map.address_ix(first.into()));
+        let mut at = first;
+        loop {
+            let (ix, more) = match stays {
+                Some(ix) => (ix, last - at),
+                None => free.take(last - at)?,
+            };
+            self.push(at, more, ix, layouts);
+            if at + more == last {
+                return Ok(());
+            }
+            at += more + 1;
+        }
+    }
+
+    /// An address, and `more` behind it.
+    fn push(&mut self, first: u32, more: u32, ix: u32, layouts: [usize; 3]) {
+        let last = first + more;
+        match self.spans.last_mut() {
+            Some(span)
+                if span.last.checked_add(1) == Some(first)
+                    && span.ix + (span.last - span.first) + 1 == ix =>
+            {
+                span.last = last
+            }
+            _ => self.spans.push(Span { first, last, ix }),
+        }
+        self.sections.push(Section { ix, len: more.saturating_add(1), layouts });
     }
 
     /// The number of the layout of some ports, made at most once.
@@ -241,6 +337,41 @@ impl AddressMap {
         self.layouts.push(Layout::new(&ports));
         known.insert(ports, self.layouts.len() - 1);
         self.layouts.len() - 1
+    }
+}
+
+/// Numbers that no address has.
+struct FreeNumbers {
+    runs: Vec<Range<u32>>,
+    /// Of a pool that runs.
+    room: Option<u32>,
+}
+
+impl FreeNumbers {
+    fn beside(before: Option<(&AddressMap, u32)>) -> Self {
+        let room = before.map(|(_, room)| room);
+        let map = before.map_or(&[][..], |(map, _)| &map.numbers);
+        let mut runs = Vec::new();
+        let mut from = 0;
+        for span in map {
+            runs.push(from..span.ix);
+            from = span.ix + (span.last - span.first) + 1;
+        }
+        runs.push(from..room.unwrap_or(u32::MAX));
+        FreeNumbers { runs, room }
+    }
+
+    /// The first of some numbers in a row, and how many behind it; `more` are wanted. They all lie in the first
+    /// run that has so many, or else as many as there are in the first one.
+    fn take(&mut self, more: u32) -> Result<(u32, u32), PoolError> {
+        let whole = self.runs.iter().position(|run| run.len() as u64 > u64::from(more));
+        let run = whole.or_else(|| self.runs.iter().position(|run| !run.is_empty()));
+        let none = self.room.map_or(OutOfMemory { bytes: usize::MAX }.into(), PoolError::Room);
+        let run = run.and_then(|at| self.runs.get_mut(at)).ok_or(none)?;
+        let ix = run.start;
+        let more = more.min(run.end - run.start - 1);
+        run.start += more + 1;
+        Ok((ix, more))
     }
 }
 

@@ -266,7 +266,8 @@ fn bindings_are_found_by_address_and_port() {
     assert!(free(&mut pool, Transport::Udp, 9, 65_535));
     assert_eq!(pool.binding(Transport::Udp, 9, 65_535), 0, "it goes with its port");
     assert_eq!(pool.binding(Transport::Udp, 10, 5), 0);
-    pool.set_binding(Transport::Udp, 10, 5, 1);
+    pool.set_binding(Transport::Udp, u32::MAX, 5, 1);
+    assert_eq!(pool.binding(Transport::Udp, u32::MAX, 5), 0);
     assert!(!free(&mut pool, Transport::Udp, u32::MAX, 5) && !pool.claim(Transport::Udp, 10, 5));
 }
 

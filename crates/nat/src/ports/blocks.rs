@@ -13,13 +13,13 @@
 //! given to nobody), free. Both waits are equally long for all, so that queues in order of arrival are in order
 //! of their ends.
 
+mod rules;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use super::Parity;
 use super::chunk::{self, Chunk, random_free};
-use super::deterministic::{Formula, whole_blocks};
-use super::{Layout, Parity};
 use crate::bit_tree::BitTree;
 use crate::plan::{Blocks, Pairing, Transport};
 use crate::pool4::map::{AddressMap, PoolError};
@@ -31,7 +31,12 @@ use alloc::vec::Vec;
 use gatun_mem::{HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
+pub(crate) use rules::BlockTerms;
+use rules::Rules;
 use table::{BlockId, Header, Queue, Sizes, State};
+
+/// Blocks that are drawn where some may be free by rules that hold no longer.
+const TRIES_MAX: usize = 64;
 
 /// The blocks of a pool.
 pub(crate) struct BlockPorts {
@@ -43,7 +48,8 @@ pub(crate) struct BlockPorts {
     slots: u32,
     /// Chunks of a block.
     chunks_each: usize,
-    addresses: u32,
+    /// Numbers of addresses lie below this: there is room for more than there are.
+    room: u32,
     headers: HugeVec<Header>,
     chunks: [HugeVec<Chunk>; 3],
     /// By group and address, `words_each` of them: free blocks.
@@ -62,52 +68,50 @@ pub(crate) struct BlockPorts {
     lingering: Queue,
     held: Queue,
     held_max: u32,
-    formula: Option<Formula>,
+    rules: Rules,
+    /// Whether some addresses have yet to come to new rules.
+    changing: bool,
 }
 
 impl BlockPorts {
-    /// All free. `hold` is off where nobody needs it.
+    /// All free, with room for more addresses. `hold` is off where nobody needs it.
     ///
     /// # Errors
     /// Where the plan asks for blocks that cannot be, or memory is short.
-    pub(crate) fn new(
-        map: &AddressMap,
-        plan: &Blocks,
-        pairing: Pairing,
-        port_parity: bool,
-        hold: bool,
-        formula: Option<Formula>,
-    ) -> Result<Self, PoolError> {
-        let sizes = Sizes::new(map.addresses(), plan)?;
-        let n = map.addresses() as usize;
-        let chunks = || HugeVec::new(sizes.chunks);
-        let used = || HugeVec::new(n);
-        let trees = (0..sizes.groups).map(|_| BitTree::new(n));
+    pub(crate) fn new(map: &AddressMap, terms: BlockTerms, room: u32) -> Result<Self, PoolError> {
+        let BlockTerms { plan, pairing, port_parity, hold, rules } = terms;
+        let (used, sizes) = (Sizes::new(map.addresses(), &plan)?, Sizes::new(room, &plan)?);
+        let (n, all) = (map.addresses() as usize, room as usize);
+        let groups = sizes.groups;
+        let chunks = || HugeVec::with_room(used.chunks, sizes.chunks);
+        let each = || HugeVec::with_room(n, all);
         let mut ports = BlockPorts {
-            plan: *plan,
+            plan,
             pairing,
             port_parity,
             shift: u32::from(plan.size).ilog2(),
             slots: sizes.slots as u32,
             chunks_each: sizes.chunks_each,
-            addresses: map.addresses(),
-            headers: HugeVec::new(sizes.headers + 1)?,
+            room,
+            headers: HugeVec::with_room(used.headers + 1, sizes.headers + 1)?,
             chunks: [chunks()?, chunks()?, chunks()?],
-            free: HugeVec::new(sizes.groups * n * sizes.words_each)?,
+            free: HugeVec::with_room(groups * n * used.words_each, groups * all * sizes.words_each)?,
             words_each: sizes.words_each,
-            free_count: HugeVec::new(sizes.groups * n)?,
-            open: trees.collect(),
-            used: [used()?, used()?, used()?],
-            total: HugeVec::new(sizes.groups * n)?,
+            free_count: HugeVec::with_room(groups * n, groups * all)?,
+            open: (0..groups).map(|_| BitTree::new(all)).collect(),
+            used: [each()?, each()?, each()?],
+            total: HugeVec::with_room(groups * n, groups * all)?,
             usage: [Usage::default(); 3],
             blocks: BlockUsage::default(),
             lingering: Queue::new(plan.linger_ms),
             held: Queue::new(if hold { plan.hold.ms } else { 0 }),
             held_max: plan.hold.ports_max / u32::from(plan.size),
-            formula,
+            rules,
+            changing: false,
         };
-        for (addresses, layouts) in map.sections() {
-            ports.add_section(addresses, &layouts);
+        ports.set_totals();
+        for (addresses, _) in map.sections() {
+            addresses.for_each(|ix| ports.open_address(ix));
         }
         Ok(ports)
     }
@@ -118,30 +122,6 @@ impl BlockPorts {
         let each = sizes.groups * (sizes.words_each * 8 + 4 + 4) + 3 * 4;
         let bytes = sizes.headers * size_of::<Header>() + 3 * sizes.chunks * size_of::<Chunk>();
         Ok((bytes + each * addresses as usize) as u64)
-    }
-
-    fn add_section(&mut self, addresses: core::ops::Range<u32>, layouts: &[&Layout; 3]) {
-        let own = self.formula.as_ref().map_or(&[][..], |f| f.slots(addresses.start)).len();
-        for group in 0..self.open.len() {
-            let of_group = if self.open.len() == 1 { &layouts[..] } else { &layouts[group..=group] };
-            let slots = whole_blocks(of_group, self.shift);
-            for ix in addresses.clone() {
-                let at = self.place(group, ix);
-                for &slot in slots.iter().skip(own) {
-                    self.mark_free(group, ix, slot);
-                }
-                if let Some(total) = self.total.get_mut(at) {
-                    *total = slots.len() as u32;
-                }
-            }
-            let blocks = slots.len() as u64 * addresses.len() as u64;
-            self.blocks.total += blocks;
-            for (t, layout) in layouts.iter().enumerate() {
-                if self.group_number(t) == group && layout.total() > 0 {
-                    self.usage[t].total += blocks << self.shift;
-                }
-            }
-        }
     }
 
     /// A random port of the subscriber's blocks, or of a new one. `wanted.subscriber` is the owner's number.
@@ -166,7 +146,9 @@ impl BlockPorts {
         let mut block = holdings.blocks[group];
         // As many as the subscriber has, which is bounded by the plan.
         while block != NO_BLOCK {
-            if let Some((ix, port)) = self.take_random(rng, block, wanted) {
+            if !self.is_leaving(block)
+                && let Some((ix, port)) = self.take_random(rng, block, wanted)
+            {
                 if before != NO_BLOCK {
                     self.move_to_front(holdings, group, before, block);
                 }
@@ -197,6 +179,9 @@ impl BlockPorts {
         if own {
             return self.take(wanted.transport, block, self.offset(port)).then_some(None);
         }
+        if self.is_leaving(block) {
+            return None;
+        }
         let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
         if strange || holdings.counts[group] >= self.plan.per_subscriber || !self.is_free(group, ix, port) {
             return None;
@@ -210,12 +195,10 @@ impl BlockPorts {
     pub(crate) fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
         let group = self.group_number(transport as usize);
         let block = self.block_of(group, ix, port);
-        if ix >= self.addresses
-            || !(self.header(block).is(State::Idle) || self.header(block).is(State::Barred))
-        {
+        if ix >= self.room || !(self.header(block).is(State::Idle) || self.header(block).is(State::Barred)) {
             return false;
         }
-        if self.is_free(group, ix, port) {
+        if self.header(block).is(State::Idle) && self.is_free(group, ix, port) {
             self.mark_taken(group, ix, port >> self.shift);
             self.blocks.total -= 1;
             for t in (0..3).filter(|t| self.open.len() == 1 || *t == group) {
@@ -227,8 +210,7 @@ impl BlockPorts {
                 *total -= 1;
             }
         }
-        let own = self.formula.as_ref().and_then(|f| f.subscriber_of(ix, port >> self.shift)).is_some();
-        if !own {
+        if !self.rules.is_own(ix, port >> self.shift) {
             self.header_mut(block).state = State::Barred as u16;
             let chunk = self.chunk_ix(block, self.offset(port));
             // The block of another protocol that has its own may be given out all the same.
@@ -253,7 +235,7 @@ impl BlockPorts {
         port: u16,
         holdings: Option<&mut Holdings>,
     ) -> Option<Option<PortBlock>> {
-        if ix >= self.addresses {
+        if ix >= self.room {
             return None;
         }
         let block = self.block_of(self.group_number(transport as usize), ix, port);
@@ -322,7 +304,7 @@ impl BlockPorts {
     pub(crate) fn address_usage(&self, transport: Transport, ix: u32) -> Usage {
         let used = self.used[transport as usize].get(ix as usize).copied().unwrap_or(0);
         let blocks = self.total.get(self.place(self.group_number(transport as usize), ix));
-        let total = if self.usage[transport as usize].total == 0 || ix >= self.addresses {
+        let total = if self.usage[transport as usize].total == 0 || ix >= self.room {
             0
         } else {
             blocks.copied().unwrap_or(0) << self.shift
@@ -339,7 +321,7 @@ impl BlockPorts {
     pub(crate) fn owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
         let block = self.block_of(self.group_number(transport as usize), ix, port);
         let header = self.header(block);
-        (ix < self.addresses && header.is(State::Owned)).then_some(header.owner)
+        (ix < self.room && header.is(State::Owned)).then_some(header.owner)
     }
 
     /// The line that the next port of a subscriber will most likely come from.
@@ -382,8 +364,15 @@ impl BlockPorts {
             let open = self.open.get(group).and_then(|open| open.next_cyclic(wish as usize));
             open.ok_or(none)? as u32
         };
-        let slot = self.random_slot(rng, group, ix).ok_or(none)?;
-        Ok(self.give(group, ix, slot, wanted.subscriber, holdings))
+        for _ in 0..TRIES_MAX {
+            let slot = self.random_slot(rng, group, ix).ok_or(none)?;
+            if !self.changing || self.rules.is_ordinary(group, ix, slot) {
+                return Ok(self.give(group, ix, slot, wanted.subscriber, holdings));
+            }
+            // It was free by the rules before the last change, to which this address has yet to come.
+            self.mark_taken(group, ix, slot);
+        }
+        Err(none)
     }
 
     /// A free block of an address, each as likely as every other.
@@ -407,8 +396,7 @@ impl BlockPorts {
     /// Where a new subscriber starts: the address that `spread` names, unless three quarters of its blocks
     /// are taken and the one that its other half names has more.
     fn first_address(&self, group: usize, spread: u64) -> u32 {
-        let scale = |half: u64| (((half & 0xffff_ffff) * u64::from(self.addresses)) >> 32) as u32;
-        let (first, second) = (scale(spread >> 32), scale(spread));
+        let (first, second) = (self.rules.spread(spread >> 32), self.rules.spread(spread));
         let total = self.total.get(self.place(group, first)).copied().unwrap_or(0);
         let free = self.free_at(group, first);
         if free * 4 > total || self.free_at(group, second) <= free { first } else { second }
@@ -455,9 +443,8 @@ impl BlockPorts {
         self.blocks.owned = self.blocks.owned.saturating_sub(1);
         // RFC 6888 REQ-8 A: TCP connections are followed to their end.
         let tcp_alone = self.open.len() > 1 && group == Transport::Tcp as usize;
-        if self.held.ms == 0 || self.held_max == 0 || tcp_alone {
-            self.header_mut(block).state = State::Idle as u16;
-            self.mark_free(group, self.address_of(block), self.slot_of(block));
+        if self.held.ms == 0 || self.held_max == 0 || tcp_alone || self.is_leaving(block) {
+            self.free_block(block);
             return description;
         }
         if self.held.len >= self.held_max {
@@ -471,8 +458,7 @@ impl BlockPorts {
     fn free_oldest_held(&mut self) {
         let block = self.held.oldest;
         self.unqueue(block, |ports| &mut ports.held);
-        self.header_mut(block).state = State::Idle as u16;
-        self.mark_free(self.group_of(block), self.address_of(block), self.slot_of(block));
+        self.free_block(block);
     }
 
     /// Puts the block behind `before` at the head of its owner's list.

@@ -45,6 +45,19 @@ impl Chunk {
         used
     }
 
+    /// The first used port from `from` on.
+    pub(crate) fn next_used(&self, from: usize) -> Option<usize> {
+        let mut mask = !((1u64 << (from % 64)) - 1);
+        for (n, word) in self.words.iter().enumerate().skip(from / 64) {
+            let used = word & mask;
+            mask = u64::MAX;
+            if used != 0 {
+                return Some(n * 64 + used.trailing_zeros() as usize);
+            }
+        }
+        None
+    }
+
     #[inline]
     fn is_free(&self, at: usize) -> bool {
         self.words.get(at / 64).is_some_and(|w| w & (1 << (at % 64)) == 0)

@@ -142,9 +142,19 @@ impl Layout {
         layout
     }
 
+    /// No port.
+    pub(crate) fn none() -> Self {
+        Layout { words: Vec::new(), in_group: [[0; 2]; GROUPS], in_class: [[0; 2]; 2] }
+    }
+
     /// How many there are.
     pub(crate) fn total(&self) -> u32 {
         self.in_class.iter().flatten().sum()
+    }
+
+    /// Whether the same ports exist there.
+    pub(crate) fn same(&self, other: &Layout) -> bool {
+        self.words == other.words
     }
 
     /// Whether a port exists.
@@ -224,6 +234,37 @@ impl PortSet {
             );
         }
         true
+    }
+
+    /// The first used port from `from` on, of the layout or not.
+    pub(crate) fn next_used(&self, from: u16) -> Option<u16> {
+        let (first, bit) = place(from);
+        let mut mask = !(bit - 1);
+        for (n, word) in self.words.iter().enumerate().skip(first) {
+            let used = word & mask;
+            mask = u64::MAX;
+            if used != 0 {
+                return u16::try_from(n * 64 + used.trailing_zeros() as usize).ok();
+            }
+        }
+        None
+    }
+
+    /// Counts anew, for another layout.
+    pub(crate) fn count_for(&mut self, layout: &Layout) {
+        self.in_class = [[0; 2]; 2];
+        self.in_group = [[0; 2]; GROUPS];
+        let groups = self.words.chunks(WORDS_IN_GROUP).zip(layout.words.chunks(WORDS_IN_GROUP));
+        for (g, ((used, exist), counts)) in groups.zip(&mut self.in_group).enumerate() {
+            let of =
+                |mask: u64| -> u32 { used.iter().zip(exist).map(|(u, e)| (u & e & mask).count_ones()).sum() };
+            let both = [of(EVEN), of(!EVEN)];
+            // A group has 1,024 ports.
+            *counts = both.map(|n| n as u16);
+            if let Some(class) = self.in_class.get_mut(class_of(g)) {
+                class.iter_mut().zip(both).for_each(|(sum, n)| *sum += n);
+            }
+        }
     }
 
     /// How many of the wanted ports are free.

@@ -1,6 +1,6 @@
 //! Ports given out one by one: any free one of the subscriber's address (RFC 6056).
 
-use super::{PortSet, Wanted};
+use super::{Layout, PortSet, Wanted};
 use crate::bit_tree::BitTree;
 use crate::plan::{HoldDown, Pairing, Pool4, Transport};
 use crate::pool4::map::AddressMap;
@@ -11,6 +11,39 @@ use crate::time::Instant;
 use gatun_mem::{HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
+/// Addresses that are tried for a port, where some have yet to be counted.
+const TRIES_MAX: u32 = 64;
+
+/// How many times the terms of holding may change before what was held by the first is free early.
+const TERMS_BEFORE: usize = 3;
+
+/// Terms of a running pool that change.
+pub(crate) struct SingleTerms {
+    pairing: Pairing,
+    port_parity: bool,
+    port_class: bool,
+    totals: [u64; 3],
+    /// A new place for ports that are held, where the terms of that change.
+    held: Option<Held>,
+}
+
+impl SingleTerms {
+    pub(crate) fn new(
+        map: &AddressMap,
+        plan: &Pool4,
+        hold: HoldDown,
+        before: HoldDown,
+    ) -> Result<Self, OutOfMemory> {
+        Ok(SingleTerms {
+            pairing: plan.pairing,
+            port_parity: plan.port_parity,
+            port_class: plan.port_class,
+            totals: SinglePorts::totals(map).map(|usage| usage.total),
+            held: if hold == before { None } else { Some(Held::new(hold)?) },
+        })
+    }
+}
+
 /// The ports of a pool.
 pub(crate) struct SinglePorts {
     sets: [HugeVec<PortSet>; 3],
@@ -18,34 +51,128 @@ pub(crate) struct SinglePorts {
     open: [BitTree; 3],
     pub(crate) usage: [Usage; 3],
     held: Held,
+    /// Ports that were held before the terms of holding changed, the oldest first: they are free first.
+    held_before: [Held; TERMS_BEFORE],
+    /// Addresses whose ports have changed, and whose used ones are yet to be counted by the new rule.
+    uncounted: BitTree,
+    uncounted_len: u32,
     pairing: Pairing,
     port_parity: bool,
     port_class: bool,
 }
 
 impl SinglePorts {
-    /// All free.
+    /// All free, with room for more addresses.
     ///
     /// # Errors
     /// Where memory is short.
-    pub(crate) fn new(map: &AddressMap, plan: &Pool4, hold: HoldDown) -> Result<Self, OutOfMemory> {
-        let n = map.addresses() as usize;
+    pub(crate) fn new(
+        map: &AddressMap,
+        plan: &Pool4,
+        hold: HoldDown,
+        room: u32,
+    ) -> Result<Self, OutOfMemory> {
+        let (n, room) = (map.addresses() as usize, room as usize);
+        let sets = || HugeVec::with_room(n, room);
+        let tree = || BitTree::new(room);
         let mut ports = SinglePorts {
-            sets: [HugeVec::new(n)?, HugeVec::new(n)?, HugeVec::new(n)?],
-            open: [BitTree::new(n), BitTree::new(n), BitTree::new(n)],
-            usage: [Usage::default(); 3],
+            sets: [sets()?, sets()?, sets()?],
+            open: [tree(), tree(), tree()],
+            usage: Self::totals(map),
             held: Held::new(hold)?,
+            held_before: [Held::none()?, Held::none()?, Held::none()?],
+            uncounted: tree(),
+            uncounted_len: 0,
             pairing: plan.pairing,
             port_parity: plan.port_parity,
             port_class: plan.port_class,
         };
-        for (addresses, layouts) in map.sections() {
-            for (t, layout) in layouts.into_iter().enumerate().filter(|(_, layout)| layout.total() > 0) {
-                ports.usage[t].total += u64::from(layout.total()) * addresses.len() as u64;
-                addresses.clone().for_each(|ix| ports.open[t].insert(ix as usize));
-            }
+        for (addresses, _) in map.sections() {
+            addresses.for_each(|ix| ports.open_where(map, ix));
         }
         Ok(ports)
+    }
+
+    /// All ports, none used.
+    pub(crate) fn totals(map: &AddressMap) -> [Usage; 3] {
+        let mut usage = [Usage::default(); 3];
+        for (addresses, layouts) in map.sections() {
+            for (usage, layout) in usage.iter_mut().zip(layouts) {
+                usage.total += u64::from(layout.total()) * addresses.len() as u64;
+            }
+        }
+        usage
+    }
+
+    /// Lets an address give ports where it has any.
+    fn open_where(&mut self, map: &AddressMap, ix: u32) {
+        for (open, transport) in self.open.iter_mut().zip(TRANSPORTS) {
+            match map.layout(transport, ix) {
+                Some(layout) if layout.total() > 0 => open.insert(ix as usize),
+                _ => open.remove(ix as usize),
+            }
+        }
+    }
+
+    /// Other terms, from now on; gives what is no longer needed. What is held stays so, as long as the terms
+    /// have not changed more often than [`TERMS_BEFORE`] times since.
+    pub(crate) fn set_terms(
+        &mut self,
+        map: &AddressMap,
+        terms: &mut SingleTerms,
+        bound: impl Fn(Transport, u32, u16) -> bool,
+    ) {
+        (self.pairing, self.port_parity, self.port_class) =
+            (terms.pairing, terms.port_parity, terms.port_class);
+        for (usage, total) in self.usage.iter_mut().zip(terms.totals) {
+            usage.total = total;
+        }
+        let Some(held) = terms.held.take() else { return };
+        while let Some(port) = self.held_before[0].pop() {
+            self.free_held(map, port, &bound);
+        }
+        self.held_before.rotate_left(1);
+        let before = core::mem::replace(&mut self.held, held);
+        terms.held = Some(core::mem::replace(&mut self.held_before[TERMS_BEFORE - 1], before));
+    }
+
+    /// The rule of an address has changed: it is counted by the new one before anything else.
+    pub(crate) fn change_address(&mut self, map: &AddressMap, ix: u32) {
+        self.uncounted.insert(ix as usize);
+        self.uncounted_len += 1;
+        self.open_where(map, ix);
+    }
+
+    /// Counts the used ports of an address by its new rule, where that is yet to be done.
+    pub(crate) fn count(&mut self, map: &AddressMap, ix: u32) {
+        if self.uncounted_len == 0 || !self.uncounted.has(ix as usize) {
+            return;
+        }
+        self.uncounted.remove(ix as usize);
+        self.uncounted_len -= 1;
+        let nothing = Layout::none();
+        for (t, transport) in TRANSPORTS.into_iter().enumerate() {
+            let Some(set) = self.sets[t].get_mut(ix as usize) else { continue };
+            let layout = map.layout(transport, ix).unwrap_or(&nothing);
+            let before = set.used();
+            set.count_for(layout);
+            let usage = &mut self.usage[t];
+            usage.used = (usage.used + u64::from(set.used())).saturating_sub(u64::from(before));
+            match set.used() < layout.total() {
+                true => self.open[t].insert(ix as usize),
+                false => self.open[t].remove(ix as usize),
+            }
+        }
+    }
+
+    /// The first used port of an address from `from` on.
+    pub(crate) fn next_used(&self, transport: Transport, ix: u32, from: u16) -> Option<u16> {
+        self.sets[transport as usize].get(ix as usize)?.next_used(from)
+    }
+
+    /// Whether a port is used, or held.
+    pub(crate) fn has(&self, transport: Transport, ix: u32, port: u16) -> bool {
+        self.sets[transport as usize].get(ix as usize).is_some_and(|set| set.has(port))
     }
 
     /// Bytes that [`SinglePorts::new`] takes.
@@ -66,13 +193,18 @@ impl SinglePorts {
         if let Some(port) = self.take_random(map, rng, wish, wanted) {
             return Ok((wish, port));
         }
-        let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
+        let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
         if paired.is_some() && self.pairing == Pairing::Hard {
             return Err(none);
         }
-        let ix = self.open[t as usize].next_cyclic(wish as usize).ok_or(none)? as u32;
-        let port = self.take_random(map, rng, ix, wanted).ok_or(none)?;
-        Ok((ix, port))
+        // One that turns out to be full, counted by its new rule, is not found a second time.
+        for _ in 0..=TRIES_MAX.min(self.uncounted_len) {
+            let ix = self.open[t as usize].next_cyclic(wish as usize).ok_or(none)? as u32;
+            if let Some(port) = self.take_random(map, rng, ix, wanted) {
+                return Ok((ix, port));
+            }
+        }
+        Err(none)
     }
 
     /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already.
@@ -88,6 +220,7 @@ impl SinglePorts {
         transport: Transport,
         ix: u32,
         port: u16,
+        bound: impl Fn(Transport, u32, u16) -> bool,
     ) -> bool {
         // RFC 6888 REQ-8 A: TCP connections are followed to their end.
         if transport == Transport::Tcp || self.held.ring.is_empty() {
@@ -96,41 +229,56 @@ impl SinglePorts {
         if !self.sets[transport as usize].get(ix as usize).is_some_and(|set| set.has(port)) {
             return false;
         }
-        if self.held.is_full() {
-            self.free_oldest(map);
+        if self.held.is_full()
+            && let Some(oldest) = self.held.pop()
+        {
+            self.free_held(map, oldest, bound);
         }
         self.held.push(now, HeldPort { ix, port, transport: transport as u16, until: 0 });
         true
     }
 
-    /// Frees up to `budget` held ports whose time is over; says whether some are still held.
-    pub(crate) fn expire(&mut self, map: &AddressMap, now: Instant, budget: usize) -> bool {
+    /// Frees up to `budget` held ports whose time is over; says whether some are still held. Those that are
+    /// `bound` again, by a static binding, are the binding's.
+    pub(crate) fn expire(
+        &mut self,
+        map: &AddressMap,
+        now: Instant,
+        budget: usize,
+        bound: impl Fn(Transport, u32, u16) -> bool,
+    ) -> bool {
         for _ in 0..budget {
-            match self.held.oldest() {
-                Some(port) if Tick(port.until).has_come(Tick::at(now)) => self.free_oldest(map),
-                Some(_) => return true,
-                None => return false,
-            }
+            let Some(held) = self.oldest_held() else { return false };
+            let due = held.oldest().is_some_and(|port| Tick(port.until).has_come(Tick::at(now)));
+            let Some(port) = (if due { held.pop() } else { None }) else { return true };
+            self.free_held(map, port, &bound);
         }
-        self.held.len > 0
+        self.held() > 0
     }
 
     /// Ports of one address.
     pub(crate) fn address_usage(&self, map: &AddressMap, transport: Transport, ix: u32) -> Usage {
         let used = self.sets[transport as usize].get(ix as usize).map_or(0, PortSet::used);
-        let total = map.layout(transport, ix).map_or(0, super::Layout::total);
+        let total = map.layout(transport, ix).map_or(0, Layout::total);
         Usage { used: used.into(), total: total.into() }
     }
 
     /// Ports that are held and not used.
     pub(crate) fn held(&self) -> u64 {
-        self.held.len as u64
+        self.held_before.iter().chain([&self.held]).map(|held| held.len as u64).sum()
     }
 
-    fn free_oldest(&mut self, map: &AddressMap) {
-        let Some(port) = self.held.pop() else { return };
+    /// Where the ports are that have been held longest.
+    fn oldest_held(&mut self) -> Option<&mut Held> {
+        let mut all = self.held_before.iter_mut().chain([&mut self.held]);
+        all.find(|held| held.len > 0)
+    }
+
+    fn free_held(&mut self, map: &AddressMap, port: HeldPort, bound: impl Fn(Transport, u32, u16) -> bool) {
         let transport = TRANSPORTS.get(usize::from(port.transport)).copied().unwrap_or(Transport::Icmp);
-        self.free(map, transport, port.ix, port.port);
+        if !bound(transport, port.ix, port.port) {
+            self.free(map, transport, port.ix, port.port);
+        }
     }
 
     fn free(&mut self, map: &AddressMap, transport: Transport, ix: u32, port: u16) -> bool {
@@ -141,7 +289,7 @@ impl SinglePorts {
     /// and the one that its other half names is emptier.
     fn first_address(&self, map: &AddressMap, transport: Transport, spread: u64) -> u32 {
         let scale = |half: u64| (((half & 0xffff_ffff) * u64::from(map.addresses())) >> 32) as u32;
-        let (first, second) = (scale(spread >> 32), scale(spread));
+        let (first, second) = (map.nth(scale(spread >> 32)), map.nth(scale(spread)));
         let free = |u: Usage| u.total.saturating_sub(u.used);
         let usage = self.address_usage(map, transport, first);
         let enough = free(usage) * 4 > usage.total;
@@ -182,6 +330,7 @@ impl SinglePorts {
         ix: u32,
         request: &PortRequest,
     ) -> Option<u16> {
+        self.count(map, ix);
         let transport = request.transport;
         let set = self.sets[transport as usize].get(ix as usize)?;
         let layout = map.layout(transport, ix)?;
@@ -201,11 +350,14 @@ impl SinglePorts {
         map: &AddressMap,
         transport: Transport,
         ix: u32,
-        f: impl FnOnce(&mut PortSet, &super::Layout) -> bool,
+        f: impl FnOnce(&mut PortSet, &Layout) -> bool,
     ) -> bool {
         let t = transport as usize;
-        let (Some(set), Some(layout)) = (self.sets[t].get_mut(ix as usize), map.layout(transport, ix)) else {
-            return false;
+        self.count(map, ix);
+        let Some(set) = self.sets[t].get_mut(ix as usize) else { return false };
+        let Some(layout) = map.layout(transport, ix) else {
+            // Of an address that is leaving: nothing is counted any more.
+            return f(set, &Layout::none());
         };
         let before = set.used();
         let done = f(set, layout);
@@ -248,6 +400,10 @@ impl Held {
 
     fn new(hold: HoldDown) -> Result<Self, OutOfMemory> {
         Ok(Held { ring: HugeVec::new(Self::room(hold))?, first: 0, len: 0, ms: hold.ms })
+    }
+
+    fn none() -> Result<Self, OutOfMemory> {
+        Self::new(HoldDown::default())
     }
 
     fn is_full(&self) -> bool {

@@ -17,11 +17,14 @@ mod short;
 #[cfg(test)]
 mod tests;
 
+use crate::build_error::BuildError;
 use crate::eamt::{Eamt, EamtError};
-use crate::plan::{self, Hairpin};
+use crate::plan::{self, Hairpin, Plan};
 use crate::special::{illegal_destination4, illegal_destination6, illegal_source4, illegal_source6};
 use crate::step::Step;
 use addresses::{Addresses, Mapped, Via};
+use alloc::format;
+use alloc::sync::Arc;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
@@ -38,6 +41,18 @@ pub struct SiitState {
 }
 
 impl SiitState {
+    /// All instances of a plan.
+    ///
+    /// # Errors
+    /// As [`SiitState::new`].
+    pub fn all(plan: &Plan) -> Result<Arc<[SiitState]>, BuildError> {
+        let state = |siit: &plan::Siit| {
+            SiitState::new(siit, plan.own4, plan.own6)
+                .map_err(|e| BuildError(format!("siit {:?}: {e}", siit.name)))
+        };
+        plan.siit.iter().map(state).collect()
+    }
+
     /// An instance; `own4` and `own6` are the last resort as sources of ICMP errors passed on.
     ///
     /// # Errors

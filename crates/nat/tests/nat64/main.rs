@@ -5,6 +5,8 @@ mod common;
 
 mod addresses;
 mod blocks;
+mod change_histories;
+mod changes;
 mod clear;
 mod events;
 mod hairpin;

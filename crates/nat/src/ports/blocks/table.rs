@@ -67,13 +67,13 @@ impl BlockPorts {
 
     #[inline(always)]
     pub(super) fn place(&self, group: usize, ix: u32) -> usize {
-        group * self.addresses as usize + ix as usize
+        group * self.room as usize + ix as usize
     }
 
     #[inline(always)]
     pub(super) fn block_of(&self, group: usize, ix: u32, port: u16) -> BlockId {
         let slot = u32::from(port) >> self.shift;
-        (group as u32 * self.addresses).wrapping_add(ix).wrapping_mul(self.slots).wrapping_add(slot)
+        (group as u32 * self.room).wrapping_add(ix).wrapping_mul(self.slots).wrapping_add(slot)
     }
 
     #[inline(always)]
@@ -85,14 +85,14 @@ impl BlockPorts {
     #[inline(always)]
     pub(super) fn address_of(&self, block: BlockId) -> u32 {
         let place = block >> self.slots.trailing_zeros();
-        if self.open.len() == 1 { place } else { place.checked_rem(self.addresses).unwrap_or(0) }
+        if self.open.len() == 1 { place } else { place.checked_rem(self.room).unwrap_or(0) }
     }
 
     pub(super) fn group_of(&self, block: BlockId) -> usize {
         if self.open.len() == 1 {
             return 0;
         }
-        (block >> self.slots.trailing_zeros()).checked_div(self.addresses).unwrap_or(0) as usize
+        (block >> self.slots.trailing_zeros()).checked_div(self.room).unwrap_or(0) as usize
     }
 
     /// The chunk that holds port number `at` of a block: chunks are by transport, so a group counts not.
@@ -108,7 +108,7 @@ impl BlockPorts {
     }
 
     pub(super) fn own_block(&self, prefix: u128) -> Option<BlockId> {
-        let (ix, slot) = self.formula.as_ref()?.block_of(prefix)?;
+        let (ix, slot) = self.rules.formula.as_ref()?.block_of(prefix)?;
         Some(self.block_of(0, ix, slot << self.shift))
     }
 
@@ -131,7 +131,7 @@ impl BlockPorts {
     }
 
     pub(super) fn free_at(&self, group: usize, ix: u32) -> u32 {
-        if ix >= self.addresses {
+        if ix >= self.room {
             return 0;
         }
         self.free_count.get(self.place(group, ix)).copied().unwrap_or(0)
@@ -140,7 +140,7 @@ impl BlockPorts {
     pub(super) fn is_free(&self, group: usize, ix: u32, port: u16) -> bool {
         let slot = usize::from(port >> self.shift);
         let word = self.free.get(self.place(group, ix) * self.words_each + slot / 64);
-        ix < self.addresses && word.is_some_and(|w| w & (1 << (slot % 64)) != 0)
+        ix < self.room && word.is_some_and(|w| w & (1 << (slot % 64)) != 0)
     }
 
     pub(super) fn mark_free(&mut self, group: usize, ix: u32, slot: u16) {

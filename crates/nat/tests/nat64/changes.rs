@@ -1,0 +1,521 @@
+//! Another plan for an engine that runs: what gives ports, what ends, and who notices nothing.
+
+use crate::common::*;
+use crate::{POOL6, SERVER6, T};
+use gatun_nat::plan::{Allocation, Blocks, Deterministic, EventPlan, HoldDown, Net6, PoolRange, Transport};
+use gatun_nat::pool4::DeterministicMap;
+use gatun_nat::reconfigure::{Change, NotNow, Refused};
+use gatun_nat::{Event, EventKind, EventKinds, EventReader, Plan, Reply, Verdict};
+use gatun_wire::DropReason;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// Of most tests, the second address of the pool.
+const T2: &str = "192.0.2.2";
+
+fn client(n: u32) -> String {
+    format!("2001:db8:1:{n:x}::1")
+}
+
+fn refused(reason: DropReason) -> Verdict {
+    Verdict::Reply(Reply::Error(reason))
+}
+
+/// A pool of these addresses; a /64 is a subscriber; all is told.
+fn plan(last: &str, ports: (u16, u16)) -> Plan {
+    let mut plan = plan_with(POOL6);
+    plan.pools = vec![pool(T, last, ports)];
+    plan.nat64[0].subscriber_len = 64;
+    let kinds = EventKind::ALL.iter().fold(EventKinds::NONE, |kinds, &kind| kinds.with(kind));
+    plan.events = EventPlan { kinds, ..EventPlan::default() };
+    plan
+}
+
+fn range(first: &str, last: &str, ports: (u16, u16)) -> PoolRange {
+    PoolRange { first: v4(first), last: v4(last), ports, transports: [true; 3] }
+}
+
+fn blocks() -> Blocks {
+    Blocks { size: 64, per_subscriber: 2, linger_ms: 60_000, ..Blocks::default() }
+}
+
+/// An engine, the plan it runs by, and what it tells.
+struct Live {
+    bed: Bed,
+    plan: Plan,
+    events: EventReader,
+}
+
+impl Live {
+    fn new(plan: Plan) -> Self {
+        let mut bed = Bed::new(&plan);
+        let events = bed.nat.take_events().expect("events are wanted");
+        Live { bed, plan, events }
+    }
+
+    fn prepare(&self, plan: &Plan) -> Change {
+        Change::prepare(&self.bed.nat.outline(), &self.plan, plan).unwrap()
+    }
+
+    /// Puts a plan in place, and nothing more.
+    fn apply(&mut self, plan: Plan) {
+        let mut change = self.prepare(&plan);
+        self.bed.nat.apply(self.bed.now, &mut change).unwrap();
+        self.plan = plan;
+    }
+
+    /// Puts a plan in place and lets all of it be done, without any time passing.
+    fn change(&mut self, plan: Plan) {
+        self.apply(plan);
+        while self.bed.nat.is_settling() {
+            let leave_alone_ms = self.bed.nat.expire(self.bed.now, 16);
+            assert!(leave_alone_ms == 0 || !self.bed.nat.is_settling(), "it is not to be left alone");
+        }
+        assert!(self.bed.nat.counters().conserved() && self.bed.nat.conserved_by_instance());
+    }
+
+    fn changed(&mut self, change: impl FnOnce(&mut Plan)) {
+        let mut plan = self.plan.clone();
+        change(&mut plan);
+        self.change(plan);
+    }
+
+    fn told(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.events.next()).collect()
+    }
+
+    /// Where a datagram of this inside port comes out.
+    fn out(&mut self, n: u32, port: u16) -> Ends {
+        self.bed.through(&udp6(&client(n), port, SERVER6, 53, b"x"))
+    }
+
+    fn back(&mut self, to: &Ends) -> Verdict {
+        let IpAddr::V4(address) = to.src else { panic!("{to:?}") };
+        self.bed.send(&udp4(SERVER, 53, &address.to_string(), to.sport, b"y")).verdict
+    }
+}
+
+fn of(events: &[Event], kind: EventKind) -> usize {
+    events.iter().filter(|e| e.kind == kind).count()
+}
+
+#[test]
+fn an_exhausted_pool_gives_ports_from_the_packet_on_that_follows_an_added_address() {
+    for allocation in [Allocation::default(), Allocation::Blocks(blocks())] {
+        let mut start = plan(T, (1024, 1151));
+        start.pools[0].allocation = allocation;
+        let mut live = Live::new(start);
+        let flows: Vec<Ends> = (0..128).map(|n| live.out(n % 2, 3000 + n as u16)).collect();
+        let more = udp6(&client(9), 3000, SERVER6, 53, b"x");
+        assert!(matches!(live.bed.send(&more).verdict, Verdict::Reply(Reply::Error(_))));
+        live.told();
+        let mut plan = live.plan.clone();
+        plan.pools[0].ranges =
+            vec![range(T, T, (1024, 1151)), range("198.51.100.0", "198.51.100.1", (1024, 1151))];
+        live.apply(plan);
+        assert!(live.bed.through(&more).src.to_string().starts_with("198.51.100."));
+        live.changed(|_| {});
+        assert_eq!(of(&live.told(), EventKind::SessionDeleted), 0, "nobody else notices");
+        for (n, flow) in flows.iter().enumerate() {
+            assert_eq!(live.out(n as u32 % 2, 3000 + n as u16), *flow);
+            assert_eq!(live.back(flow), Verdict::Forward);
+        }
+        assert_eq!(live.bed.nat.pools()[0].usage(Transport::Udp).total, 3 * 128);
+    }
+}
+
+#[test]
+fn sessions_of_a_removed_address_end_with_their_events_and_all_others_go_on() {
+    for allocation in [Allocation::default(), Allocation::Blocks(blocks())] {
+        let mut start = plan(T2, (1024, 65_535));
+        start.pools[0].allocation = allocation.clone();
+        let mut live = Live::new(start);
+        let flows: Vec<Ends> = (0..40).map(|n| live.out(n, 3000)).collect();
+        let on = |address: &str| {
+            let of_address = |n: &u32| flows[*n as usize].src == IpAddr::V4(v4(address));
+            (0..40).filter(of_address).collect::<Vec<u32>>()
+        };
+        let (stay, go) = (on(T), on(T2));
+        assert!(stay.len() > 5 && go.len() > 5);
+        live.told();
+        live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, (1024, 65_535))]);
+        let events = live.told();
+        let settled = live.bed.nat.settled();
+        assert_eq!((settled.sessions, settled.bindings), (go.len() as u64, go.len() as u64));
+        for kind in [EventKind::SessionDeleted, EventKind::BindingDeleted] {
+            let told: Vec<&Event> = events.iter().filter(|e| e.kind == kind).collect();
+            assert!(told.iter().all(|e| e.outside() == v4(T2)));
+            assert_eq!(told.len(), go.len());
+        }
+        let with_blocks = matches!(allocation, Allocation::Blocks(_));
+        let released = events.iter().filter(|e| e.kind == EventKind::BlockReleased);
+        let released: Vec<_> = released.map(|e| e.outside()).collect();
+        assert_eq!(released, vec![v4(T2); if with_blocks { go.len() } else { 0 }]);
+        // Who stays is where it was; who was moved has a new pair, and a packet to the old address is nobody's.
+        for n in stay {
+            assert_eq!(live.out(n, 3000), flows[n as usize]);
+            assert_eq!(live.back(&flows[n as usize]), Verdict::Forward);
+        }
+        for n in go {
+            assert_eq!(live.back(&flows[n as usize]), Verdict::Drop(DropReason::NotInPool));
+            let (first, second) = (live.out(n, 3000), live.out(n, 3001));
+            assert_eq!((first.src, second.src), (IpAddr::V4(v4(T)), IpAddr::V4(v4(T))));
+        }
+        assert_eq!(live.bed.nat.pools()[0].addresses(), 1);
+    }
+}
+
+#[test]
+fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
+    let mut live = Live::new(plan(T2, (1024, 65_535)));
+    let flows: Vec<Ends> = (0..600).map(|n| live.out(n, 3000)).collect();
+    let mut plan = live.plan.clone();
+    plan.pools[0].ranges = vec![range(T, T, (1024, 65_535))];
+    live.apply(plan);
+    assert!(live.bed.nat.is_settling(), "there is more than is ended at once");
+    // A little at a time, with packets between.
+    let mut before = live.bed.nat.occupancy().sessions;
+    for n in 0.. {
+        if !live.bed.nat.is_settling() {
+            break;
+        }
+        live.bed.nat.expire(live.bed.now, 8);
+        let after = live.bed.nat.occupancy().sessions;
+        assert!(before - after <= 8, "{before} {after}");
+        assert_eq!(live.out(1000 + n, 3000).src, IpAddr::V4(v4(T)));
+        // Another session of a binding that is about to end makes nothing that outlives it.
+        let last = flows.len() as u32 - 1;
+        live.bed.send(&udp6(&client(last - n % 100), 3000, SERVER6, 54, b"x"));
+        before = live.bed.nat.occupancy().sessions;
+    }
+    for n in 0..600 {
+        assert_eq!(live.out(n, 3000).src, IpAddr::V4(v4(T)));
+    }
+    assert!(live.bed.nat.subscribers().len() >= 600);
+}
+
+#[test]
+fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place() {
+    for allocation in [Allocation::default(), Allocation::Blocks(Blocks { per_subscriber: 4, ..blocks() })] {
+        let mut start = plan(T, (1024, 2047));
+        start.pools[0].allocation = allocation;
+        let mut live = Live::new(start);
+        let flows: Vec<Ends> = (0..400).map(|n| live.out(n % 8, 3000 + n as u16)).collect();
+        live.told();
+        live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, (1536, 4095))]);
+        assert_eq!(live.bed.nat.pools()[0].usage(Transport::Udp).total, 2560);
+        let gone = flows.iter().filter(|f| f.sport < 1536).count();
+        assert!(gone > 50 && gone < 350, "{gone}");
+        assert_eq!(of(&live.told(), EventKind::BindingDeleted), gone);
+        assert_eq!(live.bed.nat.pools()[0].usage(Transport::Udp).used, 400 - gone as u64);
+        for (n, flow) in flows.iter().enumerate() {
+            let again = live.out(n as u32 % 8, 3000 + n as u16);
+            match flow.sport {
+                1536.. => assert_eq!(again, *flow),
+                _ => assert!((1536..=4095).contains(&again.sport)),
+            }
+        }
+        // All that there is can be given, and nothing else.
+        let mut ports: BTreeSet<u16> = (0..400).map(|n| live.out(n % 8, 3000 + n as u16).sport).collect();
+        for n in 8..2700 {
+            let out = live.bed.send(&udp6(&client(n), 3000, SERVER6, 53, b"x"));
+            if out.verdict == Verdict::Forward {
+                assert!(ports.insert(ends(&out.bytes).sport), "{n} twice");
+            }
+        }
+        assert!(ports.iter().all(|p| (1536..=4095).contains(p)));
+        if matches!(live.plan.pools[0].allocation, Allocation::Random(_)) {
+            assert_eq!(ports.len(), 2560);
+        }
+    }
+}
+
+#[test]
+fn limits_below_what_is_used_refuse_what_is_new_and_evict_nothing() {
+    let mut live = Live::new(plan(T, (1024, 65_535)));
+    let flows: Vec<Ends> = (0..20).map(|n| live.out(1, 3000 + n)).collect();
+    for n in 2..5 {
+        live.out(n, 3000);
+    }
+    live.changed(|plan| {
+        plan.limits.sessions_per_subscriber = 10;
+        plan.limits.subscribers_max = 2;
+    });
+    assert_eq!(live.bed.nat.settled().sessions, 0);
+    let one_more = udp6(&client(1), 4000, SERVER6, 53, b"x");
+    assert_eq!(live.bed.send(&one_more).verdict, refused(DropReason::SubscriberSessionQuota));
+    let new = udp6(&client(7), 3000, SERVER6, 53, b"x");
+    assert_eq!(live.bed.send(&new).verdict, refused(DropReason::SubscriberTableFull));
+    flows.iter().enumerate().for_each(|(n, flow)| assert_eq!(live.out(1, 3000 + n as u16), *flow));
+    live.changed(|plan| plan.limits.sessions_max = 5);
+    let other = udp6(&client(2), 4000, SERVER6, 53, b"x");
+    assert_eq!(live.bed.send(&other).verdict, refused(DropReason::SessionTableFull));
+    assert_eq!(live.bed.nat.occupancy().sessions, 23);
+    live.changed(|plan| {
+        plan.limits.sessions_max = 1000;
+        plan.limits.sessions_per_subscriber = 21;
+        plan.limits.subscribers_max = 5;
+    });
+    live.out(1, 4000);
+    live.out(7, 3000);
+    live.changed(|plan| plan.limits.ports_per_subscriber_by[1] = 1);
+    assert_eq!(
+        live.bed.send(&udp6(&client(2), 5, SERVER6, 53, b"")).verdict,
+        refused(DropReason::SubscriberPortQuota)
+    );
+}
+
+#[test]
+fn who_gets_another_block_by_the_formula_loses_its_sessions_and_nobody_else_does() {
+    let inside = |nets: &[(&str, u8)]| nets.iter().map(|(a, len)| Net6::new(v6(a), *len).unwrap()).collect();
+    let formula = |inside, overflow_per_address| {
+        Allocation::Deterministic(Deterministic {
+            inside,
+            subscriber_len: 64,
+            overflow_per_address,
+            blocks: blocks(),
+        })
+    };
+    let mut start = plan(T, (1024, 2047));
+    start.pools[0].allocation = formula(inside(&[("2001:db8:1::", 61)]), 4);
+    let mut live = Live::new(start);
+    // The first eight by the formula, two more by the overflow; TCP too, on ports of the same block.
+    let flows: Vec<Ends> = (0..10).map(|n| live.out(n, 3000)).collect();
+    live.told();
+    // The next eight have their blocks now, four of them those that were overflow.
+    live.changed(|plan| plan.pools[0].allocation = formula(inside(&[("2001:db8:1::", 60)]), 0));
+    let map = DeterministicMap::new(&live.plan.pools[0]).unwrap().unwrap();
+    let mut ended = 0;
+    for (n, flow) in (0..).zip(&flows) {
+        let (_, (first, last)) = map.forward(v6(&client(n))).unwrap();
+        let stays = (first..=last).contains(&flow.sport);
+        assert_eq!(stays, n < 8, "{n}: {flow:?} {first}-{last}");
+        ended += u64::from(!stays);
+        let now = live.out(n, 3000);
+        assert!((first..=last).contains(&now.sport));
+        assert_eq!(now == *flow, stays);
+    }
+    assert_eq!(live.bed.nat.settled().sessions, ended);
+    assert_eq!((live.bed.nat.settled().blocks, of(&live.told(), EventKind::BlockReleased)), (2, 2));
+    assert_eq!(live.bed.nat.pools()[0].block_usage().unwrap().owned, 0);
+    // Another order: all have another block.
+    live.changed(|plan| {
+        let nets = [("2001:db8:1:8::", 61), ("2001:db8:1::", 61)];
+        plan.pools[0].allocation = formula(inside(&nets), 0);
+    });
+    assert_eq!(live.bed.nat.occupancy().sessions, 0);
+    let map = DeterministicMap::new(&live.plan.pools[0]).unwrap().unwrap();
+    for n in 0..16 {
+        let (_, (first, last)) = map.forward(v6(&client(n))).unwrap();
+        assert!((first..=last).contains(&live.out(n, 3000).sport));
+    }
+    // And back to an overflow, of blocks that had owners by formula.
+    live.changed(|plan| plan.pools[0].allocation = formula(inside(&[("2001:db8:1::", 61)]), 8));
+    let usage = live.bed.nat.pools()[0].block_usage().unwrap();
+    assert_eq!((usage.total, usage.owned), (16, 0));
+    let outside: BTreeSet<u16> = (8..16).map(|n| live.out(n, 3000).sport / 64).collect();
+    assert_eq!(outside.len(), 8, "all eight are given");
+    assert_eq!(live.bed.nat.pools()[0].usage(Transport::Udp).total, 1024);
+}
+
+#[test]
+fn a_prefix_that_goes_takes_its_sessions_and_one_that_stays_keeps_its_own() {
+    const NEW6: &str = "2001:db8:65::/96";
+    let mut start = plan(T, (1024, 65_535));
+    start.nat64[0].pool6.push(prefix(NEW6));
+    let mut live = Live::new(start);
+    let first = live.out(1, 3000);
+    let by_second = udp6(&client(2), 3000, &behind(NEW6, SERVER), 53, b"x");
+    let second = live.bed.through(&by_second);
+    live.changed(|plan| plan.nat64[0].pool6 = vec![prefix("2001:db8:66::/96"), prefix(NEW6)]);
+    assert_eq!(live.bed.nat.settled().sessions, 1);
+    let gone = udp6(&client(1), 3000, SERVER6, 53, b"x");
+    assert_eq!(live.bed.send(&gone).verdict, Verdict::Drop(DropReason::DestinationNotPool6));
+    assert_eq!(live.back(&first), Verdict::Drop(DropReason::NoBib));
+    assert_eq!(live.bed.through(&by_second), second);
+    let back = live.bed.through(&udp4(SERVER, 53, T, second.sport, b"y"));
+    assert_eq!(back.src.to_string(), behind(NEW6, SERVER));
+    // Strangers are shown behind the first of the file.
+    let stranger = live.bed.through(&udp4("198.51.100.99", 9, T, second.sport, b"y"));
+    assert_eq!(stranger.src.to_string(), behind(NEW6, "198.51.100.99"));
+    live.bed.through(&udp6(&client(1), 3000, &behind("2001:db8:66::/96", SERVER), 53, b"x"));
+    // What comes back has its number back, too.
+    live.changed(|plan| plan.nat64[0].pool6 = vec![prefix(POOL6)]);
+    assert_eq!(live.bed.nat.occupancy().sessions, 0);
+    live.out(1, 3000);
+}
+
+#[test]
+fn hosts_that_are_served_no_longer_lose_their_sessions() {
+    let mut live = Live::new(plan(T, (1024, 65_535)));
+    let flows: Vec<Ends> = (0..8).map(|n| live.out(n, 3000)).collect();
+    live.changed(|plan| plan.nat64[0].sources = vec![Net6::new(v6("2001:db8:1::"), 62).unwrap()]);
+    assert_eq!(live.bed.nat.settled().sessions, 4);
+    (0..4).for_each(|n| assert_eq!(live.out(n, 3000), flows[n as usize]));
+    let other = udp6(&client(5), 3000, SERVER6, 53, b"x");
+    assert!(!matches!(live.bed.send(&other).verdict, Verdict::Forward));
+    assert_eq!(live.back(&flows[5]), Verdict::Drop(DropReason::NoBib));
+}
+
+#[test]
+fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_back() {
+    let hold = HoldDown { ms: 120_000, ports_max: 1000 };
+    for allocation in [Allocation::Random(hold), Allocation::Blocks(blocks())] {
+        let mut start = plan(T, (1024, 1535));
+        start.pools[0].allocation = allocation;
+        let mut live = Live::new(start);
+        let flows: Vec<Ends> = (0..4).map(|n| live.out(n, 3000)).collect();
+        live.told();
+        // Of client 0's port; of a port in client 1's block; and of client 2, which has another one now.
+        let near = flows[1].sport ^ 1;
+        let statics = vec![
+            static_binding(Transport::Udp, ("2001:db8:9::1", 80), (T, flows[0].sport)),
+            static_binding(Transport::Tcp, ("2001:db8:9::1", 80), (T, near)),
+            static_binding(Transport::Udp, (&client(2), 3000), (T, 80)),
+        ];
+        live.changed(|plan| plan.nat64[0].static_bindings = statics.clone());
+        assert_eq!(live.bed.nat.settled().static_bindings_refused, 0);
+        let to = |live: &mut Live, port| live.bed.through(&udp4(SERVER, 7, T, port, b"y")).dst.to_string();
+        assert_eq!(to(&mut live, flows[0].sport), "2001:db8:9::1");
+        assert_eq!(to(&mut live, 80), client(2));
+        let syn = live.bed.through(&tcp4(SERVER, 7, T, near, "S", b"")).dst.to_string();
+        assert_eq!(syn, "2001:db8:9::1");
+        assert_eq!(live.out(2, 3000).sport, 80);
+        assert_ne!(live.out(0, 3000).sport, flows[0].sport);
+        assert_eq!(live.out(3, 3000), flows[3], "who has nothing to do with it");
+        // One that is held down can be had as well.
+        live.changed(|plan| plan.nat64[0].static_bindings.clear());
+        assert_eq!(live.bed.nat.occupancy().bindings, live.bed.nat.occupancy().sessions);
+        assert_eq!(live.back(&flows[0]), Verdict::Drop(DropReason::NoBib));
+        live.changed(|plan| plan.nat64[0].static_bindings = statics.clone());
+        assert_eq!(live.bed.nat.settled().static_bindings_refused, 0);
+        assert_eq!(to(&mut live, flows[0].sport), "2001:db8:9::1");
+        // In the end every port is free again.
+        live.changed(|plan| plan.nat64[0].static_bindings.clear());
+        live.bed.pass_ms(600_000);
+        let pool = &live.bed.nat.pools()[0];
+        assert_eq!((pool.usage(Transport::Udp).used, pool.usage(Transport::Udp).total), (0, 512));
+        assert_eq!((pool.usage(Transport::Tcp).used, pool.usage(Transport::Tcp).total), (0, 512));
+        assert_eq!(live.bed.nat.occupancy().subscribers, 0);
+    }
+}
+
+#[test]
+fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
+    let live = Live::new(plan(T2, (1024, 65_535)));
+    let refuse = |change: &dyn Fn(&mut Plan), named: &str| {
+        let mut plan = live.plan.clone();
+        plan.limits.sessions_per_subscriber = 1;
+        change(&mut plan);
+        let refused = Change::prepare(&live.bed.nat.outline(), &live.plan, &plan).err();
+        let Some(Refused::Restart(reasons)) = refused else { panic!("{named}: {refused:?}") };
+        assert!(reasons.iter().any(|r| r.contains(named)), "{named} in {reasons:?}");
+    };
+    refuse(&|p| p.limits.sessions_max += 1, "sessions_max");
+    refuse(&|p| p.limits.subscribers_max += 1, "subscribers_max");
+    refuse(&|p| p.limits.syn_store_max += 1, "syn_store_max");
+    refuse(&|p| p.limits.fragment_bytes_max += 1, "fragment_bytes_max");
+    refuse(&|p| p.events.ring_len += 1, "ring_len");
+    refuse(&|p| p.nat64[0].subscriber_len = 56, "subscriber /64 -> /56");
+    refuse(&|p| p.nat64[0].name = "other".into(), "nat64 \"other\" is where nat64 \"default\" was");
+    refuse(&|p| p.nat64.clear(), "the last instance");
+    refuse(&|p| p.pools[0].allocation = Allocation::Blocks(blocks()), "how ports are given out");
+    refuse(&|p| p.nat64[0].filtering = gatun_nat::plan::Filtering::AddressDependent, "filtering");
+    refuse(
+        &|p| {
+            p.pools.push(pool("203.0.113.0", "203.0.113.0", (1, 9)));
+            p.pools[1].name = "second".into();
+            p.nat64[0].pool = 1;
+        },
+        "pool \"pool\" -> \"second\"",
+    );
+    refuse(
+        &|p| {
+            p.pools[0].ranges[0].last = v4(T);
+            p.pools.push(pool(T2, T2, (1, 9)));
+            p.pools[1].name = "second".into();
+        },
+        "the address 192.0.2.2 moves from pool \"pool\" to pool \"second\"",
+    );
+    let mut wrong = live.plan.clone();
+    wrong.pools[0].ranges[0].first = v4("192.0.2.9");
+    let refused = Change::prepare(&live.bed.nat.outline(), &live.plan, &wrong).err();
+    assert!(matches!(refused, Some(Refused::Build(_))), "{refused:?}");
+    let mut vast = live.plan.clone();
+    vast.pools[0].ranges = vec![range("192.0.0.0", "192.0.255.255", (1024, 65_535))];
+    let refused = Change::prepare(&live.bed.nat.outline(), &live.plan, &vast).err();
+    let Some(Refused::Build(error)) = refused else { panic!("{refused:?}") };
+    assert!(error.0.contains("room for 4096 addresses"), "{error}");
+}
+
+#[test]
+fn one_change_at_a_time_and_only_one_that_was_prepared_for_the_state_at_hand() {
+    let mut live = Live::new(plan(T2, (1024, 65_535)));
+    for n in 0..2000 {
+        live.out(n, 3000);
+    }
+    let mut plan = live.plan.clone();
+    plan.pools[0].ranges = vec![range(T, T, (1024, 65_535))];
+    let (mut first, mut late) = (live.prepare(&plan), live.prepare(&plan));
+    live.bed.nat.apply(live.bed.now, &mut first).unwrap();
+    assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(NotNow::Settling));
+    while live.bed.nat.is_settling() {
+        live.bed.nat.expire(live.bed.now, 100);
+    }
+    assert_eq!(live.bed.nat.apply(live.bed.now, &mut late), Err(NotNow::Outdated));
+    // The address comes back as a new one.
+    live.plan = plan;
+    live.changed(|plan| plan.pools[0].ranges = vec![range(T, T2, (1024, 65_535))]);
+    let on_second = (3000..3100).filter(|&n| live.out(n, 3000).src == IpAddr::V4(v4(T2))).count();
+    assert!(on_second > 20, "{on_second}");
+}
+
+#[test]
+fn instances_and_pools_that_come_serve_at_once_and_a_pool_that_nobody_uses_may_go() {
+    let mut live = Live::new(plan(T, (1024, 65_535)));
+    let flow = live.out(1, 3000);
+    const NEW6: &str = "2001:db8:65::/96";
+    live.changed(|plan| {
+        let mut second = pool("203.0.113.0", "203.0.113.0", (1024, 2047));
+        second.name = "second".into();
+        // In front of the one that runs: pools are known by their names.
+        plan.pools.insert(0, second);
+        plan.nat64[0].pool = 1;
+        let mut instance = nat64(NEW6);
+        instance.name = "second".into();
+        plan.nat64.push(instance);
+    });
+    assert_eq!(live.out(1, 3000), flow);
+    assert_eq!(live.back(&flow), Verdict::Forward);
+    let other = live.bed.through(&udp6(&client(1), 3000, &behind(NEW6, SERVER), 53, b"x"));
+    assert_eq!(other.src.to_string(), "203.0.113.0");
+    assert_eq!(live.back(&other), Verdict::Forward);
+    live.changed(|plan| {
+        let mut third = pool("203.0.113.9", "203.0.113.9", (1024, 2047));
+        third.name = "third".into();
+        plan.pools.push(third);
+    });
+    live.changed(|plan| drop(plan.pools.pop()));
+    assert_eq!((live.out(1, 3000), live.bed.nat.pools().len()), (flow, 2));
+}
+
+#[test]
+fn timers_filters_and_own_addresses_are_others_from_the_next_packet_on() {
+    let mut live = Live::new(plan(T, (1024, 65_535)));
+    let flow = live.out(1, 3000);
+    live.changed(|plan| {
+        plan.own4 = Some(v4("203.0.113.254"));
+        plan.nat64[0].filtering = gatun_nat::plan::Filtering::AddressAndPortDependent;
+        plan.nat64[0].timeouts.udp_ms = 10_000;
+        plan.icmp.suppressed.clear();
+    });
+    let ping = echo4(SERVER, "203.0.113.254", true, 7, b"x");
+    assert_eq!(live.bed.send(&ping).verdict, Verdict::Reply(Reply::Echo));
+    let stranger = udp4("198.51.100.99", 9, T, flow.sport, b"y");
+    assert_eq!(live.bed.send(&stranger).verdict, refused(DropReason::AddressPortDependentFilter));
+    live.bed.pass_ms(60_000);
+    assert_eq!(live.bed.nat.occupancy().sessions, 1, "it lives as long as it was told to");
+    assert_eq!(live.out(1, 3000), flow);
+    live.bed.pass_ms(20_000);
+    assert_eq!(live.bed.nat.occupancy().sessions, 0);
+}

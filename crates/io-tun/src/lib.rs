@@ -19,4 +19,4 @@ pub use error::TunError;
 pub use netlink::Prefix;
 pub use open::{Guard, Mode, Offloads, Tun, TunConfig};
 pub use queue::TunQueue;
-pub use watch::{LinkEvent, LinkWatch, Restored};
+pub use watch::{LinkEvent, LinkWatch, Orders, Rerouted, Restored};

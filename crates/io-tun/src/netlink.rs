@@ -14,11 +14,12 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
 
 /// An address with a prefix length: an interface's address, or a network where its host bits are zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix {
     /// The address.
     pub addr: IpAddr,
@@ -114,6 +115,32 @@ impl Netlink {
         Ok(())
     }
 
+    /// Takes addresses from the device; those that it has not are no error.
+    pub(crate) fn remove_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), TunError> {
+        for &address in addresses {
+            let action = format!("address del {address} dev {}", self.device);
+            let message = RouteNetlinkMessage::DelAddress(address_message(index, address));
+            self.remove(message, action)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the device's routes away; those that are gone already are no error.
+    pub(crate) fn remove_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), TunError> {
+        for &route in routes {
+            let action = format!("route del {route} dev {}", self.device);
+            self.remove(RouteNetlinkMessage::DelRoute(route_message(index, route)), action)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, message: RouteNetlinkMessage, action: String) -> Result<(), TunError> {
+        match self.exchange(message) {
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::SRCH | Errno::ADDRNOTAVAIL)) => Ok(()),
+            other => other.map_err(|e| self.error(action, e)),
+        }
+    }
+
     /// Adds routes to the device; returns how many existed and were left alone.
     pub(crate) fn add_routes(
         &mut self,
@@ -178,7 +205,9 @@ impl Netlink {
 
     fn exchange(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
         let create = match message {
-            RouteNetlinkMessage::SetLink(_) => 0,
+            RouteNetlinkMessage::SetLink(_)
+            | RouteNetlinkMessage::DelAddress(_)
+            | RouteNetlinkMessage::DelRoute(_) => 0,
             _ => NLM_F_CREATE | NLM_F_REPLACE,
         };
         let mut bytes = Vec::new();

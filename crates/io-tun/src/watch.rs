@@ -3,12 +3,16 @@
 
 use crate::netlink::{Existing, Netlink, parse};
 use crate::{Prefix, TunConfig, TunError};
+use gatun_io::Waker;
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkFlags;
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where the kernel tells of links (RTNLGRP_LINK of `linux/rtnetlink.h`).
 const GROUP_LINK: u32 = 1;
@@ -28,6 +32,57 @@ pub enum LinkEvent {
         /// What was set up again, or why it could not be.
         restored: Result<Restored, TunError>,
     },
+    /// It has other addresses and routes, as it was ordered.
+    Rerouted {
+        /// The device.
+        device: String,
+        /// What was set and taken away, or why it could not be.
+        rerouted: Result<Rerouted, TunError>,
+    },
+}
+
+/// What was set and taken away by order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rerouted {
+    /// Routes that were added.
+    pub routes_added: usize,
+    /// Routes that were removed.
+    pub routes_removed: usize,
+    /// Addresses that were added.
+    pub addresses_added: usize,
+    /// Addresses that were removed.
+    pub addresses_removed: usize,
+}
+
+/// Orders other addresses and routes, from another thread.
+#[derive(Clone)]
+pub struct Orders {
+    waiting: Arc<Mutex<VecDeque<Order>>>,
+    waker: Waker,
+}
+
+/// What a device is to have from now on.
+struct Order {
+    device: String,
+    addresses: Vec<Prefix>,
+    routes: Vec<Prefix>,
+}
+
+impl Orders {
+    /// Lets a device have these addresses and routes, and no others of those that it was given. Whether it has them
+    /// is told by [`LinkWatch::wait`].
+    pub fn set(&self, device: String, addresses: Vec<Prefix>, routes: Vec<Prefix>) {
+        self.waiting().push_back(Order { device, addresses, routes });
+        self.waker.wake();
+    }
+
+    fn next(&self) -> Option<Order> {
+        self.waiting().pop_front()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Order>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a link got back.
@@ -45,6 +100,7 @@ pub struct Restored {
 pub struct LinkWatch {
     socket: Socket,
     devices: Vec<Watched>,
+    orders: Orders,
 }
 
 impl LinkWatch {
@@ -62,7 +118,14 @@ impl LinkWatch {
         let socket = open().map_err(|e| TunError::Ioctl("watching links", "netlink".into(), e))?;
         // Asked for once the socket listens, so that no change falls between.
         let devices = devices.into_iter().map(|(device, config)| Watched::new(device, config));
-        Ok(LinkWatch { socket, devices: devices.collect::<Result<_, _>>()? })
+        let waker = Waker::new().map_err(|e| TunError::Ioctl("watching links", "eventfd".into(), e))?;
+        let orders = Orders { waiting: Arc::default(), waker };
+        Ok(LinkWatch { socket, devices: devices.collect::<Result<_, _>>()?, orders })
+    }
+
+    /// To order what devices are to have.
+    pub fn orders(&self) -> Orders {
+        self.orders.clone()
     }
 
     /// Whether any device has something to be set up again: the thread that waits needs CAP_NET_ADMIN then.
@@ -84,6 +147,26 @@ impl LinkWatch {
             self.devices.retain(|d| !d.gone);
             if self.devices.is_empty() {
                 return Ok(None);
+            }
+            let order = self.orders.next();
+            if let Some(order) = order {
+                if let Some(event) = self.devices.iter_mut().find_map(|d| d.obey(&order)) {
+                    return Ok(Some(event));
+                }
+                continue;
+            }
+            let mut fds =
+                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.orders.waker, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let [told, ordered] = fds.map(|fd| !fd.revents().is_empty());
+            if ordered {
+                self.orders.waker.reset();
+            }
+            if !told {
+                continue;
             }
             match self.socket.recv_from_full() {
                 Ok((bytes, _)) => {
@@ -165,6 +248,38 @@ impl Watched {
         let restored = self.restore();
         let unharmed = matches!(restored, Ok(Restored { routes: 0, .. }));
         Ok((!unharmed).then(|| LinkEvent::Up { device: self.device.clone(), restored }))
+    }
+
+    /// Does what is ordered, where it is for this device. While the link is down, only notes it.
+    fn obey(&mut self, order: &Order) -> Option<LinkEvent> {
+        if order.device != self.device {
+            return None;
+        }
+        let only = |of: &[Prefix], not_of: &[Prefix]| -> Vec<Prefix> {
+            let others: BTreeSet<&Prefix> = not_of.iter().collect();
+            of.iter().filter(|prefix| !others.contains(prefix)).copied().collect()
+        };
+        let before = (std::mem::take(&mut self.addresses), std::mem::take(&mut self.routes));
+        let came = (only(&order.addresses, &before.0), only(&order.routes, &before.1));
+        let went = (only(&before.0, &order.addresses), only(&before.1, &order.routes));
+        (self.addresses, self.routes) = (order.addresses.clone(), order.routes.clone());
+        let up = self.up;
+        let mut change = || {
+            if up {
+                self.netlink.add_addresses(self.index, &came.0)?;
+                self.netlink.add_routes(self.index, &came.1, Existing::Replace)?;
+                self.netlink.remove_routes(self.index, &went.1)?;
+                self.netlink.remove_addresses(self.index, &went.0)?;
+            }
+            Ok(Rerouted {
+                routes_added: came.1.len(),
+                routes_removed: went.1.len(),
+                addresses_added: came.0.len(),
+                addresses_removed: went.0.len(),
+            })
+        };
+        let rerouted = change();
+        Some(LinkEvent::Rerouted { device: self.device.clone(), rerouted })
     }
 
     fn restore(&mut self) -> Result<Restored, TunError> {

@@ -14,7 +14,7 @@ use burst::{Bursts, Way};
 use exchange::Exchange;
 use gatun_io::{Backend, Waker};
 use gatun_nat::{Instant, Nat};
-use mailbox::{Mailbox, Request};
+use mailbox::{Applied, Mailbox, Request, Settling};
 use std::io;
 use std::time::Duration;
 
@@ -105,13 +105,8 @@ impl Worker {
     /// One turn of the loop; `false` once it was told to stop.
     fn turn(&mut self) -> io::Result<bool> {
         while let Some(request) = self.mailbox.next() {
-            match request {
-                Request::Stop => return Ok(false),
-                Request::Snapshot(answer) => {
-                    let snapshot = self.snapshot();
-                    // Whoever asked may have given up waiting.
-                    let _ = answer.send(snapshot);
-                }
+            if !self.answer(request) {
+                return Ok(false);
             }
         }
         // The clock is read once per burst.
@@ -150,6 +145,28 @@ impl Worker {
             exchange.wake_up();
         }
         waited
+    }
+
+    /// Does what it is asked to; `false` where that is to stop. Whoever asked may have given up waiting.
+    fn answer(&mut self, request: Request) -> bool {
+        match request {
+            Request::Stop => return false,
+            Request::Snapshot(answer) => {
+                let _ = answer.send(self.snapshot());
+            }
+            Request::Outline(answer) => {
+                let _ = answer.send(self.nat.outline());
+            }
+            Request::Apply(mut change, answer) => {
+                let result = self.nat.apply(self.clock.now(), &mut change);
+                let _ = answer.send(Applied { result, change });
+            }
+            Request::Settling(answer) => {
+                let (goes_on, ended) = (self.nat.is_settling(), self.nat.settled());
+                let _ = answer.send(Settling { goes_on, ended });
+            }
+        }
+        true
     }
 
     fn snapshot(&self) -> Snapshot {

@@ -2,12 +2,33 @@
 
 use crate::Snapshot;
 use gatun_io::Waker;
+use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 pub(crate) enum Request {
     Stop,
     Snapshot(SyncSender<Snapshot>),
+    Outline(SyncSender<Outline>),
+    Apply(Box<Change>, SyncSender<Applied>),
+    Settling(SyncSender<Settling>),
+}
+
+/// What became of a change.
+pub struct Applied {
+    /// Whether it is in place.
+    pub result: Result<(), NotNow>,
+    /// The change, or what the engine had before: it is freed where it is dropped.
+    pub change: Box<Change>,
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Settling {
+    /// Whether something is left to end.
+    pub goes_on: bool,
+    /// What it has ended so far.
+    pub ended: Settled,
 }
 
 /// Speaks to a running worker from another thread.
@@ -34,8 +55,27 @@ impl Handle {
 
     /// The worker's counters; `None` where it has ended or does not answer in time.
     pub fn snapshot(&self, timeout: Duration) -> Option<Snapshot> {
+        self.answer(timeout, Request::Snapshot)
+    }
+
+    /// What has to be known to prepare a change for the worker's engine; `None` as for a snapshot.
+    pub fn outline(&self, timeout: Duration) -> Option<Outline> {
+        self.answer(timeout, Request::Outline)
+    }
+
+    /// Puts a change in place between two bursts; `None` as for a snapshot, and it may be put in place later.
+    pub fn apply(&self, change: Box<Change>, timeout: Duration) -> Option<Applied> {
+        self.answer(timeout, |sender| Request::Apply(change, sender))
+    }
+
+    /// How far the last change has come; `None` as for a snapshot.
+    pub fn settling(&self, timeout: Duration) -> Option<Settling> {
+        self.answer(timeout, Request::Settling)
+    }
+
+    fn answer<T>(&self, timeout: Duration, request: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {
         let (sender, receiver) = sync_channel(1);
-        self.ask(Request::Snapshot(sender));
+        self.ask(request(sender));
         receiver.recv_timeout(timeout).ok()
     }
 

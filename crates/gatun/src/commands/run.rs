@@ -1,6 +1,6 @@
 //! `gatun run`: translates packets until told to stop.
 
-use crate::daemon::{self, Setup, User};
+use crate::daemon::{self, Settings, Setup, User};
 use anyhow::anyhow;
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
@@ -13,6 +13,14 @@ const SIGNALS: &str = "\
 Signals:
   SIGTERM, SIGINT    stop, and print the final counters
   SIGUSR1            print the counters, each drop with its reason and what it means
+  SIGHUP             read the configuration again, and change to it
+
+A configuration that is read again is checked as a whole; with an error in it, or
+with something that only a restart can do, nothing changes, and the log says why.
+Else the log says what changes and which sessions end by it; those of public
+addresses and ports that are no longer in a pool do, all others go on. Routes and
+addresses of the device follow. `gatun check --against OLD NEW` says the same of
+two files beforehand.
 
 A stop takes at most two seconds more where nobody reads the standard output:
 then the final counters are a line on the standard error.
@@ -51,9 +59,19 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let file = args.file.or(args.config).ok_or_else(|| anyhow!("which configuration file?"))?;
     let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
+    let reread = move || {
+        let (config, warnings) = gatun_config::load_file(&file).map_err(|report| report.to_string())?;
+        // An operator who asked for another configuration reads these where the answer is.
+        eprint!("{warnings}");
+        Ok(settings(config))
+    };
+    daemon::run(Setup { settings: settings(config), reread: Box::new(reread), user: args.user, started })
+}
+
+/// What the daemon uses of a configuration.
+fn settings(config: Config) -> Settings {
     let devices = devices(&config);
-    let (plan, events) = (config.plan, config.events);
-    daemon::run(Setup { plan, events, devices, user: args.user, started })
+    Settings { plan: config.plan, events: config.events, devices }
 }
 
 /// The devices of a configuration, each with as many queues as it gets workers.

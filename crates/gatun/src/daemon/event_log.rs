@@ -14,6 +14,7 @@ use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::net::Ipv6Addr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long the thread sleeps where no event waits.
@@ -30,6 +31,22 @@ pub(super) struct EventLog {
     /// Disconnected once it has ended.
     ended: Receiver<()>,
     output: Output,
+    names: Shared,
+}
+
+/// Names that change with the configuration.
+#[derive(Clone)]
+pub(super) struct Shared(Arc<RwLock<Arc<Names>>>);
+
+impl Shared {
+    /// The names of another plan, from now on.
+    pub(super) fn set(&self, plan: &Plan) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Names::of(plan));
+    }
+
+    fn get(&self) -> Arc<Names> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl EventLog {
@@ -50,15 +67,21 @@ impl EventLog {
             }
             (opened, _) => opened?,
         };
-        let names = Names::of(plan);
+        let names = Shared(Arc::new(RwLock::new(Arc::new(Names::of(plan)))));
+        let of_thread = names.clone();
         let (running, ended) = channel();
         let mut lines = Lines::new(out, output.clone());
         let body = move || {
             let _running = running;
-            write_all(readers, &names, epoch, &mut lines);
+            write_all(readers, &of_thread, epoch, &mut lines);
         };
         std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
-        Ok(EventLog { ended, output: output.clone() })
+        Ok(EventLog { ended, output: output.clone(), names })
+    }
+
+    /// The names that it knows.
+    pub(super) fn names(&self) -> Shared {
+        self.names.clone()
     }
 
     /// Waits for the last events, but not for a reader who does not read. The workers are gone.
@@ -187,12 +210,13 @@ impl Lines {
 }
 
 /// Writes until every engine is gone and its ring empty.
-fn write_all(mut readers: Vec<EventReader>, names: &Names, epoch: SystemTime, lines: &mut Lines) {
+fn write_all(mut readers: Vec<EventReader>, names: &Shared, epoch: SystemTime, lines: &mut Lines) {
     let mut text = Vec::new();
     loop {
         let mut written = 0;
         // Asked before the rings are emptied: what came before the end is found.
         let over = readers.iter().all(EventReader::is_abandoned);
+        let names = &*names.get();
         for (worker, reader) in readers.iter_mut().enumerate() {
             for event in std::iter::from_fn(|| reader.next()).take(TURN) {
                 text.clear();

@@ -2,7 +2,7 @@
 
 use super::{Event, privileges};
 use anyhow::Context as _;
-use gatun_io_tun::{LinkEvent, LinkWatch, Restored};
+use gatun_io_tun::{LinkEvent, LinkWatch, Rerouted, Restored};
 use std::sync::mpsc::{Sender, channel};
 
 /// Sends an event whenever a link changes, from now on. The thread keeps CAP_NET_ADMIN where there are
@@ -50,6 +50,16 @@ pub(super) fn describe(event: &LinkEvent) -> String {
         LinkEvent::Up { device, restored: Ok(restored) } => {
             format!("device {device}: its link is up again; {}", list(restored))
         }
+        LinkEvent::Rerouted { device, rerouted: Ok(rerouted) } => {
+            let Rerouted { routes_added, routes_removed, addresses_added, addresses_removed } = rerouted;
+            format!(
+                "device {device}: {routes_added} routes added, {routes_removed} removed; {addresses_added} addresses \
+                 added, {addresses_removed} removed"
+            )
+        }
+        LinkEvent::Rerouted { device, rerouted: Err(error) } => format!(
+            "device {device}: its routes and addresses are not as the configuration says: {error}; set the rest by hand, or restart gatun"
+        ),
         LinkEvent::Up { device, restored: Err(error) } => format!(
             "device {device}: its link is up again, and not what went with it: {error}; restart gatun, or set the rest by hand"
         ),

@@ -24,6 +24,23 @@ pub(super) fn check(plans: &[Plan]) -> anyhow::Result<()> {
     }
 }
 
+/// As [`check`], of what other tables need more than those that there are.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn check_more(old: &Plan, new: &Plan) -> Result<(), String> {
+    let of = |plan: &Plan| Memory::of_workers(std::slice::from_ref(plan));
+    let more = of(new).saturating_sub(of(old));
+    match available() {
+        Some(available) if more > available => Err(format!(
+            "the tables need {} more when they are full, and {} can be had",
+            Bytes(more),
+            Bytes(available)
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes that this process can get; `None` where the system does not say.
 fn available() -> Option<u64> {
     let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));

@@ -13,6 +13,7 @@ mod links;
 mod memory;
 mod outlet;
 mod privileges;
+mod reload;
 mod signals;
 
 use anyhow::{Context as _, bail};
@@ -25,6 +26,7 @@ use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use outlet::Output;
+use reload::Reload;
 use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
@@ -39,14 +41,26 @@ pub(crate) use privileges::User;
 /// How long a worker may take to answer between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// What the daemon is to do.
-pub(crate) struct Setup {
+/// What of a configuration the daemon uses.
+#[derive(Clone)]
+pub(crate) struct Settings {
     /// For all engines together.
     pub(crate) plan: Plan,
     /// Where events go.
     pub(crate) events: Option<EventSink>,
     /// The devices, each with one queue a worker.
     pub(crate) devices: Vec<TunConfig>,
+}
+
+/// Reads the configuration again: what it asks for, or all that is wrong with it, a line each.
+pub(crate) type Reread = Box<dyn Fn() -> Result<Settings, String> + Send>;
+
+/// What the daemon needs to begin.
+pub(crate) struct Setup {
+    /// What the configuration asks for.
+    pub(crate) settings: Settings,
+    /// Reads it again.
+    pub(crate) reread: Reread,
     /// Whom to become once the devices are open.
     pub(crate) user: Option<User>,
     /// When the process began, for the figure in the log.
@@ -72,16 +86,19 @@ enum Event {
 /// What kept it from starting.
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
-    let queues = setup.devices.iter().map(|device| device.queues).sum();
-    let (plans, exchange) = share(&setup.plan, queues)?;
+    let settings = setup.settings;
+    let queues = settings.devices.iter().map(|device| device.queues).sum();
+    let (plans, exchange) = share(&settings.plan, queues)?;
     memory::check(&plans)?;
     let mut engines = build_engines(&plans)?;
     privileges::keep_for_start(setup.user.is_some())?;
     let devices: Vec<Tun> =
-        setup.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
+        settings.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
     let (sender, events) = channel();
-    let watched = devices.iter().map(|device| device.name.clone()).zip(setup.devices);
-    links::watch(LinkWatch::new(watched)?, setup.user, sender.clone())?;
+    let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
+    let links = LinkWatch::new(names.iter().cloned().zip(settings.devices.iter().cloned()))?;
+    let orders = links.orders();
+    links::watch(links, setup.user, sender.clone())?;
     privileges::drop_all(setup.user.as_ref())?;
 
     let output = Output::new()?;
@@ -94,10 +111,10 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // The guards of the devices' names live as long as the workers.
     let (queues, _guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
     let (clock, epoch) = (Clock::new(), SystemTime::now());
-    let event_log = match &setup.events {
+    let event_log = match &settings.events {
         Some(sink) => {
             let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
-            Some(EventLog::start(sink, &setup.plan, readers, epoch, &output)?)
+            Some(EventLog::start(sink, &settings.plan, readers, epoch, &output)?)
         }
         None => None,
     };
@@ -108,7 +125,16 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         "translating with {count} worker{}, {ms:.1} ms after start",
         if count == 1 { "" } else { "s" }
     ));
-    let exit = supervise(workers, &events, &output);
+    let reload = Reload {
+        settings,
+        reread: setup.reread,
+        workers: workers.iter().map(|worker| worker.handle.clone()).collect(),
+        devices: names,
+        orders,
+        names: event_log.as_ref().map(EventLog::names),
+        output: output.clone(),
+    };
+    let exit = supervise(workers, &events, &reload.start()?, &output);
     if let Some(log) = event_log {
         log.finish();
     }
@@ -176,7 +202,12 @@ fn start_workers(
 }
 
 /// Answers signals until every worker has ended.
-fn supervise(workers: Vec<Running>, events: &Receiver<Event>, output: &Output) -> ExitCode {
+fn supervise(
+    workers: Vec<Running>,
+    events: &Receiver<Event>,
+    reload: &Sender<()>,
+    output: &Output,
+) -> ExitCode {
     let mut total = Snapshot::default();
     let mut success = true;
     let mut ended = 0;
@@ -186,6 +217,8 @@ fn supervise(workers: Vec<Running>, events: &Receiver<Event>, output: &Output) -
             Ok(Event::Signal(Signal::Report)) => {
                 output.print(&counters::render("counters", &snapshot(&workers, output)));
             }
+            // The thread lives as long as this.
+            Ok(Event::Signal(Signal::Reload)) => drop(reload.send(())),
             Ok(Event::Link(event)) => output.log(&links::describe(&event)),
             Ok(Event::LinksUnwatched(error)) => output.log(&format!(
                 "links are not watched any more ({error}): after one was down, restart gatun to set its routes"

@@ -1,0 +1,256 @@
+//! Another configuration while packets go on: on SIGHUP the file is read again, and what it asks for is put in
+//! place, or nothing of it.
+//!
+//! All of it happens in a thread of its own, one request after the other: reading, comparing, and making what is
+//! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
+
+use super::event_log::Shared;
+use super::outlet::Output;
+use super::{ANSWER_MAX, Reread, Settings, memory};
+use anyhow::Context as _;
+use gatun_io_tun::{Orders, Prefix, TunConfig};
+use gatun_nat::reconfigure::{Change, Difference, NotNow, Refused, Settled};
+use gatun_worker::Handle;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// How often workers are asked whether a change is at its end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Lines of one kind that are logged; more are counted.
+const LINES_MAX: usize = 40;
+
+/// What a change of the configuration has to do with.
+pub(super) struct Reload {
+    /// What runs.
+    pub(super) settings: Settings,
+    pub(super) reread: Reread,
+    pub(super) workers: Vec<Handle>,
+    /// Names of the devices as the kernel has them.
+    pub(super) devices: Vec<String>,
+    pub(super) orders: Orders,
+    pub(super) names: Option<Shared>,
+    pub(super) output: Output,
+}
+
+impl Reload {
+    /// Starts the thread: it reads the configuration again each time that something is sent.
+    ///
+    /// # Errors
+    /// Where there can be no thread.
+    pub(super) fn start(self) -> anyhow::Result<Sender<()>> {
+        let (sender, requests) = channel();
+        let body = move || self.serve(&requests);
+        std::thread::Builder::new().name("reload".into()).spawn(body).context("no thread to reload")?;
+        Ok(sender)
+    }
+
+    fn serve(mut self, requests: &Receiver<()>) {
+        while requests.recv().is_ok() {
+            // Several requests for the same file are one.
+            while requests.try_recv().is_ok() {}
+            match self.reload() {
+                Ok(()) => {}
+                Err(why) => self.output.log(&format!("reload: {why}; nothing has changed")),
+            }
+        }
+    }
+
+    fn log(&self, what: &str, lines: &[String]) {
+        for line in lines.iter().take(LINES_MAX) {
+            self.output.log(&format!("reload: {what}{line}"));
+        }
+        if lines.len() > LINES_MAX {
+            self.output.log(&format!("reload: {what}... and {} more", lines.len() - LINES_MAX));
+        }
+    }
+
+    /// # Errors
+    /// Why nothing has changed.
+    fn reload(&mut self) -> Result<(), String> {
+        let new = (self.reread)().map_err(|problems| {
+            let lines: Vec<String> = problems.lines().map(str::to_owned).collect();
+            self.log("", &lines);
+            "the configuration has errors".to_owned()
+        })?;
+        let mut difference = Difference::between(&self.settings.plan, &new.plan);
+        difference.restarts.extend(outside_engine(&self.settings, &new));
+        if self.workers.len() > 1 && !difference.changes.is_empty() && new.plan.is_stateful() {
+            difference.restarts.push(
+                "several workers share the public addresses and subscribers: who has which is set at the start"
+                    .to_owned(),
+            );
+        }
+        let rerouted = self.rerouted(&new);
+        if difference.is_empty() && rerouted.is_empty() {
+            self.output.log("reload: the configuration is as it was");
+            return Ok(());
+        }
+        self.refuse_restarts(&difference.restarts)?;
+        memory::check_more(&self.settings.plan, &new.plan)?;
+        let changes = if difference.is_empty() { Vec::new() } else { self.prepare(&new)? };
+        self.log("", &difference.changes);
+        self.log("these end: ", &difference.ends);
+        self.apply(changes)?;
+        if let Some(names) = &self.names {
+            names.set(&new.plan);
+        }
+        for device in rerouted {
+            if let (Some(name), Some(config)) = (self.devices.get(device), new.devices.get(device)) {
+                self.orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
+            }
+        }
+        self.settings = new;
+        let ended = self.wait_until_settled();
+        self.output.log(&format!(
+            "reload: done; {} sessions, {} bindings and {} port blocks have ended by it",
+            ended.sessions, ended.bindings, ended.blocks
+        ));
+        if ended.static_bindings_refused > 0 {
+            let n = ended.static_bindings_refused;
+            self.output.log(&format!("reload: {n} static bindings could not be made: the table is full"));
+        }
+        Ok(())
+    }
+
+    fn refuse_restarts(&self, restarts: &[String]) -> Result<(), String> {
+        if restarts.is_empty() {
+            return Ok(());
+        }
+        self.log("needs a restart: ", restarts);
+        Err("what the configuration asks for needs a restart".to_owned())
+    }
+
+    /// What each worker's engine needs and has not.
+    fn prepare(&self, new: &Settings) -> Result<Vec<Box<Change>>, String> {
+        let mut changes: Vec<Box<Change>> = Vec::new();
+        let old = &self.settings.plan;
+        for worker in &self.workers {
+            let outline = worker.outline(ANSWER_MAX).ok_or("a worker does not answer")?;
+            let made = match changes.first() {
+                None => Change::prepare(&outline, old, &new.plan),
+                Some(first) => first.sibling(&outline, old, &new.plan),
+            };
+            match made {
+                Ok(change) => changes.push(Box::new(change)),
+                Err(Refused::Restart(restarts)) => {
+                    self.refuse_restarts(&restarts)?;
+                }
+                Err(Refused::Build(error)) => return Err(error.to_string()),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Puts the changes in place. Nobody else changes an engine, and each has settled since the last time: a worker
+    /// can refuse its change only before any other has its own.
+    fn apply(&self, changes: Vec<Box<Change>>) -> Result<(), String> {
+        for (number, (worker, mut change)) in self.workers.iter().zip(changes).enumerate() {
+            loop {
+                match worker.apply(change, ANSWER_MAX) {
+                    Some(applied) => match applied.result {
+                        Ok(()) => break,
+                        Err(NotNow::Settling) => {
+                            change = applied.change;
+                            std::thread::sleep(LOOK_EVERY);
+                        }
+                        Err(NotNow::Outdated) => return Err("the engine has changed meanwhile".to_owned()),
+                    },
+                    None => {
+                        self.output
+                            .log(&format!("reload: worker {number} does not answer; it changes when it can"));
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_until_settled(&self) -> Settled {
+        let mut all = Settled::default();
+        for worker in &self.workers {
+            while let Some(settling) = worker.settling(ANSWER_MAX) {
+                if settling.goes_on {
+                    std::thread::sleep(LOOK_EVERY);
+                    continue;
+                }
+                all.sessions += settling.ended.sessions;
+                all.bindings += settling.ended.bindings;
+                all.blocks += settling.ended.blocks;
+                all.static_bindings_refused += settling.ended.static_bindings_refused;
+                break;
+            }
+        }
+        all
+    }
+
+    /// Devices that are to have other addresses or routes, by number.
+    fn rerouted(&self, new: &Settings) -> Vec<usize> {
+        let pairs = self.settings.devices.iter().zip(&new.devices).enumerate();
+        let differs = |(_, (a, b)): &(usize, (&TunConfig, &TunConfig))| {
+            sorted(&a.routes) != sorted(&b.routes) || sorted(&a.addresses) != sorted(&b.addresses)
+        };
+        pairs.filter(differs).map(|(number, _)| number).collect()
+    }
+}
+
+fn sorted(prefixes: &[Prefix]) -> Vec<Prefix> {
+    let mut sorted = prefixes.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
+/// What differs beside the plan, and needs a restart.
+fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
+    let mut restarts = Vec::new();
+    if old.events != new.events {
+        restarts.push("[events]: where they are written to".to_owned());
+    }
+    if old.devices.len() != new.devices.len() {
+        restarts.push("the number of ports".to_owned());
+    }
+    for (a, b) in old.devices.iter().zip(&new.devices) {
+        let TunConfig { name, mode, queues, offload, up: _, mtu, addresses, routes } = b;
+        if (&a.name, a.mode, a.queues, a.offload, a.mtu) != (name, *mode, *queues, *offload, *mtu) {
+            restarts.push(format!("port of device {}: its device, mode, queues, offload or MTU", a.name));
+        }
+        let none = |config: &TunConfig| config.routes.is_empty() && config.addresses.is_empty();
+        if old.devices.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
+            restarts.push(format!(
+                "device {name}: routes or addresses where there were none: the right to set them was given up at the start"
+            ));
+        }
+    }
+    restarts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_nat::Plan;
+
+    fn settings(devices: Vec<TunConfig>) -> Settings {
+        Settings { plan: Plan::default(), events: None, devices }
+    }
+
+    #[test]
+    fn what_concerns_a_device_itself_needs_a_restart_and_its_routes_do_not() {
+        let route = Prefix { addr: "192.0.2.1".parse().unwrap(), len: 32 };
+        let with = TunConfig { routes: vec![route], ..TunConfig::default() };
+        let refused = |old: &TunConfig, new: &TunConfig| {
+            outside_engine(&settings(vec![old.clone()]), &settings(vec![new.clone()]))
+        };
+        assert_eq!(refused(&with, &with), Vec::<String>::new());
+        assert_eq!(refused(&with, &TunConfig::default()), Vec::<String>::new());
+        assert!(refused(&TunConfig::default(), &with)[0].contains("given up at the start"));
+        for other in [
+            TunConfig { name: "other".into(), ..with.clone() },
+            TunConfig { queues: 7, ..with.clone() },
+            TunConfig { mtu: Some(9000), ..with.clone() },
+            TunConfig { offload: false, ..with.clone() },
+        ] {
+            assert_eq!(refused(&with, &other).len(), 1, "{other:?}");
+        }
+        assert_eq!(outside_engine(&settings(vec![with]), &settings(vec![])), ["the number of ports"]);
+    }
+}

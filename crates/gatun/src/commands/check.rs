@@ -1,6 +1,7 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
 use gatun_config::{Bytes, Config, Located, Memory, Network, PoolSize, Report, Routes, Severity, Warnings};
+use gatun_nat::reconfigure::Difference;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -15,6 +16,7 @@ Examples:
   gatun check gatun.toml
   gatun check gatun.toml && systemctl restart gatun
   gatun check --json gatun.toml | jq '.problems[].line'
+  gatun check --against running.toml gatun.toml
 
 Exit code: 0 where the file can be used (warnings or not), 1 where it cannot.
 ";
@@ -31,6 +33,9 @@ pub(crate) struct Args {
     /// Say it as JSON
     #[arg(long)]
     json: bool,
+    /// Say what changes where this one runs, which sessions end by it, and what needs a restart
+    #[arg(long, value_name = "OLD", conflicts_with_all = ["json", "quiet"])]
+    against: Option<PathBuf>,
     /// Say nothing where all is well
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
@@ -53,6 +58,12 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match loaded {
         Ok(_) if args.json => Ok(ExitCode::SUCCESS),
         Err(_) if args.json => Ok(ExitCode::FAILURE),
+        Ok((config, warnings)) if args.against.is_some() => {
+            print_warnings(&warnings);
+            let old = load(&args.against.unwrap_or_default())?;
+            super::print_bytes(difference(&old, &config).as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Ok((config, warnings)) => {
             print_warnings(&warnings);
             if !args.quiet {
@@ -104,6 +115,29 @@ fn print_report(report: &Report) {
 /// NO_COLOR counts with any value but the empty one.
 fn colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// What a SIGHUP would do to a daemon that runs by `old`.
+fn difference(old: &Config, new: &Config) -> String {
+    let mut difference = Difference::between(&old.plan, &new.plan);
+    if old.events != new.events {
+        difference.restarts.push("[events]: where they are written to".to_owned());
+    }
+    if old.ports != new.ports {
+        difference
+            .changes
+            .push("[[port]]: routes and addresses change; anything else there needs a restart".to_owned());
+    }
+    if difference.is_empty() {
+        return "nothing changes\n".to_owned();
+    }
+    let list = |title: &str, lines: &[String]| match lines {
+        [] => String::new(),
+        lines => format!("{title}\n  {}\n", lines.join("\n  ")),
+    };
+    list("changes:", &difference.changes)
+        + &list("these end:", &difference.ends)
+        + &list("needs a restart (until then a SIGHUP changes nothing):", &difference.restarts)
 }
 
 /// What the configuration asks for, in a few lines.

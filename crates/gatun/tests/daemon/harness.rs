@@ -95,6 +95,23 @@ impl Daemon {
         Daemon { process: Process::start(&mut command).unwrap(), dir }
     }
 
+    /// Writes another configuration and lets it be read; waits for an answer with this text, and gives what was
+    /// logged since.
+    pub(crate) fn reload(&self, config: &str, answer: &str) -> String {
+        let before = self.stderr().len();
+        fs::write(self.dir.join("gatun.toml"), config).unwrap();
+        self.process.signal(Signal::HUP).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let said = self.stderr()[before..].to_owned();
+            if said.contains(answer) {
+                return said;
+            }
+            assert!(Instant::now() < deadline, "no '{answer}' in {said}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     pub(crate) fn stdout(&self) -> String {
         fs::read_to_string(self.dir.join("out")).unwrap()
     }

@@ -7,5 +7,6 @@ mod events;
 mod harness;
 mod lifecycle;
 mod nat44;
+mod reload;
 mod start;
 mod traffic;

@@ -1,0 +1,88 @@
+//! SIGHUP: another configuration while packets go on.
+
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, tcp_copy};
+use gatun_lab::topology::SERVER;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const EVENTS: &str = r#"
+[events]
+file = "stdout"
+kinds = ["session_created", "session_deleted"]
+"#;
+
+/// A translator with these public addresses, and further settings.
+fn config(addresses: &str, more: &str) -> String {
+    format!(
+        "{CREATE}[[pool]]\nname = \"res\"\nprefixes = {addresses}\n[[nat64]]\nname = \"lab\"\n\
+         pool6 = \"2001:db8:64::/96\"\n{more}{EVENTS}"
+    )
+}
+
+#[test]
+fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_end_with_an_event() {
+    const NAME: &str = "reload::flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_end_with_an_event";
+    in_lab(NAME, || {
+        let net = network();
+        let one = config("[\"192.0.2.1\"]", "");
+        let daemon = Daemon::start(&net, &one);
+        // A flow that is there all the time: a ping each 20 ms.
+        let line = format!("ping -i 0.02 -W 2 -c 150 {SERVER}");
+        let flow = net.client.start(&line).unwrap();
+        let two = config("[\"192.0.2.1\", \"192.0.2.4\"]", "[limits]\nsessions_per_subscriber = 10\n");
+        let said = daemon.reload(&two, "reload: done");
+        assert!(said.contains("pool \"res\": added 192.0.2.4 (1 address)"), "{said}");
+        assert!(said.contains("sessions_per_subscriber: 16384 -> 10"), "{said}");
+        assert!(said.contains("0 sessions, 0 bindings and 0 port blocks have ended"), "{said}");
+        let routed = |address: &str| net.translator.run("ip route show dev nat64").unwrap().contains(address);
+        assert!(routed("192.0.2.4") && routed("192.0.2.1"));
+        tcp_copy(&net.client, &net.server, "TCP-LISTEN:5001", &format!("TCP:[{SERVER}]:5001"));
+        let (status, text) = flow.output(std::time::Duration::from_secs(20)).unwrap();
+        assert!(status.success() && text.contains("150 received"), "{text}");
+        // Its address goes: it ends, and begins anew from the other one.
+        let said = daemon.reload(&config("[\"192.0.2.4\"]", ""), "reload: done");
+        assert!(said.contains("these end: pool \"res\": all sessions and bindings of 192.0.2.1"), "{said}");
+        assert!(!said.contains(" 0 sessions"), "{said}");
+        assert!(routed("192.0.2.4") && !routed("192.0.2.1"));
+        assert!(ping(&net.client, 3, SERVER, ""));
+        let ended = daemon.stop(Signal::TERM);
+        let lines = ended.stdout.lines().filter(|line| line.starts_with('{'));
+        let events: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |event: &str, outside: &str| {
+            events.iter().filter(|e| e["event"] == event && e["outside"] == outside).count()
+        };
+        assert!(of("session_deleted", "192.0.2.1") >= 2, "{events:?}");
+        assert_eq!(of("session_created", "192.0.2.1"), of("session_deleted", "192.0.2.1"));
+        assert_eq!((of("session_created", "192.0.2.4"), of("session_deleted", "192.0.2.4")), (1, 0));
+    });
+}
+
+#[test]
+fn what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told() {
+    in_lab("reload::what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told", || {
+        let net = network();
+        let same = format!("{CREATE}{NAT64}");
+        let daemon = Daemon::start(&net, &same);
+        assert!(ping(&net.client, 2, SERVER, ""));
+        daemon.reload(&same, "reload: the configuration is as it was");
+        let wrong = same.replace("192.0.2.1\"\n[[nat64]]", "192.0.2.300\"\nsise = 3\n[[nat64]]");
+        let said = daemon.reload(&wrong, "the configuration has errors; nothing has changed");
+        assert!(
+            said.contains("192.0.2.300") && said.contains("sise") && said.contains("gatun.toml:"),
+            "{said}"
+        );
+        let larger = format!("{same}[limits]\nsessions_max = 999999\nports_per_subscriber = 7\n");
+        let said = daemon.reload(&larger, "needs a restart; nothing has changed");
+        assert!(said.contains("sessions_max = 999999: the tables were made for 262144"), "{said}");
+        let elsewhere = same.replace("device = \"nat64\"", "device = \"nat64\"\nmtu = 1400");
+        let said = daemon.reload(&elsewhere, "nothing has changed");
+        assert!(said.contains("its device, mode, queues, offload or MTU"), "{said}");
+        // Twice at once: the second finds what the first has done, or both are one.
+        let limits = format!("{same}[limits]\nports_per_subscriber = 7\n");
+        daemon.process.signal(Signal::HUP).unwrap();
+        daemon.reload(&limits, "reload: done");
+        daemon.reload(&limits, "reload: the configuration is as it was");
+        assert!(ping(&net.client, 2, SERVER, ""));
+        daemon.stop(Signal::TERM);
+    });
+}

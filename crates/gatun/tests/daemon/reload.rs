@@ -1,9 +1,11 @@
 //! SIGHUP: another configuration while packets go on.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, tcp_copy};
+use gatun_lab::Process;
 use gatun_lab::topology::SERVER;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::time::Duration;
 
 const EVENTS: &str = r#"
 [events]
@@ -27,8 +29,8 @@ fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_
         let one = config("[\"192.0.2.1\"]", "");
         let daemon = Daemon::start(&net, &one);
         // A flow that is there all the time: a ping each 20 ms.
-        let line = format!("ping -i 0.02 -W 2 -c 150 {SERVER}");
-        let flow = net.client.start(&line).unwrap();
+        let line = format!("ping -q -i 0.02 -W 2 -c 150 {SERVER} > /run/flow");
+        let mut flow = Process::start(net.client.command("sh").args(["-c", &line])).unwrap();
         let two = config("[\"192.0.2.1\", \"192.0.2.4\"]", "[limits]\nsessions_per_subscriber = 10\n");
         let said = daemon.reload(&two, "reload: done");
         assert!(said.contains("pool \"res\": added 192.0.2.4 (1 address)"), "{said}");
@@ -37,8 +39,9 @@ fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_
         let routed = |address: &str| net.translator.run("ip route show dev nat64").unwrap().contains(address);
         assert!(routed("192.0.2.4") && routed("192.0.2.1"));
         tcp_copy(&net.client, &net.server, "TCP-LISTEN:5001", &format!("TCP:[{SERVER}]:5001"));
-        let (status, text) = flow.output(std::time::Duration::from_secs(20)).unwrap();
-        assert!(status.success() && text.contains("150 received"), "{text}");
+        assert!(flow.wait(Duration::from_secs(20)).unwrap().success());
+        let text = std::fs::read_to_string("/run/flow").unwrap();
+        assert!(text.contains("150 received"), "{text}");
         // Its address goes: it ends, and begins anew from the other one.
         let said = daemon.reload(&config("[\"192.0.2.4\"]", ""), "reload: done");
         assert!(said.contains("these end: pool \"res\": all sessions and bindings of 192.0.2.1"), "{said}");

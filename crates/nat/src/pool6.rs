@@ -2,6 +2,7 @@
 //! list, so that a packet looks at one place and not at every instance's.
 
 use crate::nat64::Nat64;
+use crate::plan;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::net::Ipv6Addr;
@@ -20,13 +21,26 @@ pub(crate) struct Owner {
 pub(crate) struct Owners(Vec<(Prefix64, Owner)>);
 
 impl Owners {
+    /// Those that instances have now, by the numbers that they have in each.
     pub(crate) fn new(instances: &[Nat64]) -> Self {
-        let mut owners = Vec::new();
-        for nat in instances {
+        let of = |nat: &Nat64| {
             let instance = nat.policy.instance;
             let owned = |(pool6, &prefix): (u8, &Prefix64)| (prefix, Owner { instance, pool6 });
-            owners.extend(nat.prefixes().map(owned));
-        }
+            nat.prefixes().map(owned).collect::<Vec<_>>()
+        };
+        Self::sorted(instances.iter().flat_map(of).collect())
+    }
+
+    /// Those of a plan, by their places in it.
+    pub(crate) fn of_plans(plans: &[plan::Nat64]) -> Self {
+        let of = |(instance, plan): (u8, &plan::Nat64)| {
+            let owned = |(pool6, &prefix): (u8, &Prefix64)| (prefix, Owner { instance, pool6 });
+            (0..=u8::MAX).zip(&plan.pool6).map(owned).collect::<Vec<_>>()
+        };
+        Self::sorted((0..=u8::MAX).zip(plans).flat_map(of).collect())
+    }
+
+    fn sorted(mut owners: Vec<(Prefix64, Owner)>) -> Self {
         owners.sort_by_key(|(prefix, _)| Reverse(prefix.len()));
         Owners(owners)
     }

@@ -48,7 +48,7 @@ impl Steering {
         Steering {
             workers: workers as u32,
             addresses,
-            prefixes: Owners::new(&plan.nat64),
+            prefixes: Owners::of_plans(&plan.nat64),
             subscriber_len: plan.nat64.iter().map(|nat| nat.subscriber_len).collect(),
             inside: inside.collect(),
             pins,

@@ -93,3 +93,15 @@ fn connections_are_established_validated_and_torn_down() {
         }
     }
 }
+
+#[test]
+fn what_more_of_everything_costs_is_measured() {
+    let report = json(&["scale", "--quick", "--kind", "nat44", "--addresses", "1", "--json"]);
+    let last = |list: &str| report[list].as_array().unwrap().last().unwrap().clone();
+    assert!(positive(&last("sizes")["times_the_smaller"]), "{report}");
+    assert!(positive(&last("workers")["times_one"]), "{report}");
+    for pool in report["pools"].as_array().unwrap() {
+        assert!(pool["usable_percent"].as_f64().unwrap() >= 95.0, "{pool}");
+    }
+    assert!(positive(&report["bytes_per_session"]));
+}

@@ -9,7 +9,7 @@ use crate::{Instant, Nat};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Sessions whose memory is asked for at a time.
-const GROUP: usize = 16;
+const GROUP: usize = 32;
 
 /// Names a session: who talks to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

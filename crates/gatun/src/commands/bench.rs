@@ -8,6 +8,7 @@ mod measure;
 mod packets;
 mod plans;
 mod plot;
+mod scale;
 mod study;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum What {
     Engine(engine::Args),
     /// RFC 9693's figures: establishment and tear-down rates, capacity, throughput at N connections
     Connections(connections::Args),
+    /// What more sessions, more workers and a full pool cost
+    Scale(scale::Args),
     /// Which structure should hold the translations: linear search to cache lines, beside Gatun's own
     Study(study::Args),
 }
@@ -35,6 +38,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Engine(args) => engine::execute(&args)?,
         What::Connections(args) => connections::execute(&args)?,
+        What::Scale(args) => scale::execute(&args)?,
         What::Study(args) => study::execute(&args)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -9,16 +9,41 @@ use std::collections::VecDeque;
 /// Rounds that an ended session stays away: by then nothing of it is in a cache any more.
 const AWAY_ROUNDS: usize = 8;
 
-/// What came out. Times are nanoseconds a packet, both directions alike.
+/// What came out. Times are nanoseconds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     kills_per_second: u64,
     killed: u64,
     reopened: u64,
+    /// A packet, both directions alike.
     ns_without: f64,
     ns_with: f64,
     /// Packets fewer in the same time, of a hundred: by the median of each pair of rounds' ratios.
     throughput_cost_percent: f64,
+    /// What an end made its round longer by, among packets from outside: median.
+    ns_per_end: f64,
+    /// What a session's new beginning made its round longer by, among packets from inside: median.
+    ns_per_reopening: f64,
+}
+
+/// One round: the packets of each direction, and what else was done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    packets: f64,
+    outbound_ns: f64,
+    inbound_ns: f64,
+    reopened: f64,
+    ended: f64,
+}
+
+impl Round {
+    fn seconds(&self) -> f64 {
+        (self.outbound_ns + self.inbound_ns) / 1e9
+    }
+
+    fn ns_per_packet(&self) -> f64 {
+        (self.outbound_ns + self.inbound_ns) / self.packets
+    }
 }
 
 /// Which flows have no session at the moment.
@@ -86,57 +111,57 @@ impl Away {
 /// Where a packet does not come out as it must.
 pub(super) fn measure(driver: &mut Driver, kills_per_second: u64, rounds: u64) -> anyhow::Result<Report> {
     let mut away = Away::new(driver.flows().count)?;
-    let first = plain(driver, &away)?;
-    let mut seconds = first.0 * first.1 / 1e9;
+    let rate = kills_per_second as f64;
+    let mut last = churned(driver, &mut away, 0.0)?;
     // The first returns come after some rounds; those are no figure.
     for _ in 0..AWAY_ROUNDS {
-        let (ns, packets) = churned(driver, &mut away, kills_per_second as f64 * seconds)?;
-        seconds = ns * packets / 1e9;
+        last = churned(driver, &mut away, rate * last.seconds())?;
     }
-    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let mut pairs = Vec::new();
     for turn in 0..rounds {
-        let kills = kills_per_second as f64 * seconds;
-        let mut pair = [0.0; 2];
-        // First one, then the other begins.
-        for which in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let (ns, packets) = match which {
-                0 => plain(driver, &away)?,
-                _ => churned(driver, &mut away, kills)?,
-            };
-            pair[which] = ns;
-            if which == 1 {
-                seconds = ns * packets / 1e9;
-            }
+        let kills = rate * last.seconds();
+        let without_first = turn % 2 == 0;
+        let mut without = Round::default();
+        if without_first {
+            without = plain(driver, &away)?;
         }
-        without.push(pair[0]);
-        with.push(pair[1]);
+        last = churned(driver, &mut away, kills)?;
+        if !without_first {
+            without = plain(driver, &away)?;
+        }
+        pairs.push((without, last));
     }
-    let ratio = median(without.iter().zip(&with).map(|(without, with)| without / with).collect());
+    let of = |figure: fn(&(Round, Round)) -> f64| median(pairs.iter().map(figure).collect());
+    let ratio = of(|(without, with)| without.ns_per_packet() / with.ns_per_packet());
     Ok(Report {
         kills_per_second,
         killed: away.killed,
         reopened: away.reopened,
-        ns_without: round(median(without)),
-        ns_with: round(median(with)),
+        ns_without: round(of(|pair| pair.0.ns_per_packet())),
+        ns_with: round(of(|pair| pair.1.ns_per_packet())),
         throughput_cost_percent: round((1.0 - ratio) * 100.0),
+        ns_per_end: round(of(|(without, with)| (with.inbound_ns - without.inbound_ns) / with.ended.max(1.0))),
+        ns_per_reopening: round(of(|(without, with)| {
+            (with.outbound_ns - without.outbound_ns) / with.reopened.max(1.0)
+        })),
     })
 }
 
-/// A round in both directions: nanoseconds a packet, and how many there were.
-fn plain(driver: &mut Driver, away: &Away) -> anyhow::Result<(f64, f64)> {
+/// A round in both directions.
+fn plain(driver: &mut Driver, away: &Away) -> anyhow::Result<Round> {
     driver.now = driver.now.plus_ms(1);
     let chosen = away.choose(driver);
-    let mut time = driver.outbound(&chosen, &[])?;
+    let outbound_ns = driver.outbound(&chosen, &[])?.as_nanos() as f64;
     let back = away.choose(driver);
-    time += driver.inbound(&back, &[])?;
+    let inbound_ns = driver.inbound(&back, &[])?.as_nanos() as f64;
     let packets = (chosen.len() + back.len()) as f64;
-    Ok((time.as_nanos() as f64 / packets, packets))
+    Ok(Round { packets, outbound_ns, inbound_ns, ..Round::default() })
 }
 
-/// The same, while `kills` sessions are ended, and as many that were ended some rounds ago open again.
-fn churned(driver: &mut Driver, away: &mut Away, kills: f64) -> anyhow::Result<(f64, f64)> {
+/// The same, while `kills` sessions are ended, between packets from outside, and as many that were ended some rounds
+/// ago open again, among packets from inside.
+fn churned(driver: &mut Driver, away: &mut Away, kills: f64) -> anyhow::Result<Round> {
     driver.now = driver.now.plus_ms(1);
-    let mut gone = away.send_away(driver, kills / 2.0)?;
     let mut chosen = away.choose(driver);
     let back_now = away.rounds.pop_front().unwrap_or_default();
     anyhow::ensure!(back_now.len() <= chosen.len(), "more sessions are ended than packets sent");
@@ -144,16 +169,16 @@ fn churned(driver: &mut Driver, away: &mut Away, kills: f64) -> anyhow::Result<(
     for (place, &flow) in chosen.iter_mut().step_by(spread.max(1)).zip(&back_now) {
         *place = flow;
     }
-    let mut time = driver.outbound(&chosen, &gone)?;
+    let outbound_ns = driver.outbound(&chosen, &[])?.as_nanos() as f64;
     back_now.iter().for_each(|&flow| away.is_away[flow as usize] = false);
+    let (reopened, packets) = (back_now.len() as f64, chosen.len() as f64);
     away.reopened += back_now.len() as u64;
-    let gone_too = away.send_away(driver, kills / 2.0)?;
+    let gone = away.send_away(driver, kills)?;
     let back = away.choose(driver);
-    time += driver.inbound(&back, &gone_too)?;
-    gone.extend(gone_too);
+    let inbound_ns = driver.inbound(&back, &gone)?.as_nanos() as f64;
+    let (packets, ended) = (packets + back.len() as f64, gone.len() as f64);
     away.rounds.push_back(gone);
-    let packets = (chosen.len() + back.len()) as f64;
-    Ok((time.as_nanos() as f64 / packets, packets))
+    Ok(Round { packets, outbound_ns, inbound_ns, reopened, ended })
 }
 
 impl Report {
@@ -165,5 +190,7 @@ impl Report {
         println!("    without              {:>10.1} ns/packet, both directions", self.ns_without);
         println!("    with                 {:>10.1} ns/packet", self.ns_with);
         println!("    cost                 {:>10.1} % of the packets", self.throughput_cost_percent);
+        println!("    an end               {:>10.1} ns more", self.ns_per_end);
+        println!("    a new beginning      {:>10.1} ns more than another packet", self.ns_per_reopening);
     }
 }

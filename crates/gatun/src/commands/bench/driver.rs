@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Sessions that are ended at a time, between two bursts.
-const ENDED_AT_A_TIME: usize = 16;
+const ENDED_AT_A_TIME: usize = 64;
 /// What a sweep looks at at a time, as a worker's does between two bursts.
 const SWEEP_BUDGET: u64 = 256;
 
@@ -141,6 +141,51 @@ impl Driver {
             first += n;
         }
         Ok(times)
+    }
+
+    /// Opens sessions, in a shuffled order, until the first one is refused; how many there were before.
+    pub(super) fn open_until_refused(&mut self) -> anyhow::Result<u64> {
+        let (Setup { flows, frame, kind, buffers, .. }, shuffle) = (self.setup, self.setup.flows.shuffle());
+        let mut first = 0;
+        while first < flows.count {
+            let n = buffers.min(flows.count - first);
+            let mut packets = self.ring.fill(|i, out| match shuffle.at(first + i as u64) {
+                _ if i as u64 >= n => 0,
+                flow if kind == Kind::Nat44 => {
+                    let Flow44 { inside, server } = flows.get44(flow);
+                    packets::write44(inside, server, frame, out)
+                }
+                flow => packets::write6(&flows.get(flow), frame, out),
+            });
+            packets.truncate(n as usize);
+            let mut verdicts = [Verdict::Pass; BURST];
+            for burst in packets.chunks_mut(BURST) {
+                anyhow::ensure!(self.nat.process(self.now, burst, &mut verdicts) == burst.len());
+                let opened =
+                    verdicts[..burst.len()].iter().take_while(|v| matches!(v, Verdict::Forward)).count();
+                first += opened as u64;
+                if opened < burst.len() {
+                    return Ok(first);
+                }
+            }
+        }
+        Ok(first)
+    }
+
+    /// UDP ports of the pool.
+    pub(super) fn udp_ports(&self) -> u64 {
+        self.nat.pools().first().map_or(0, |pool| pool.usage(Transport::Udp).total)
+    }
+
+    /// Whom to wait for from now on.
+    pub(super) fn set_line(&mut self, line: Arc<StartingLine>) {
+        self.line = line;
+    }
+
+    /// Other flows than the engine was made for.
+    #[cfg(test)]
+    pub(super) fn offer(&mut self, flows: Flows) {
+        self.setup.flows = flows;
     }
 
     /// One packet of each chosen flow from inside, checked, and the address and port it got noted. Sessions of `ends`
@@ -267,6 +312,13 @@ impl Driver {
         }
         let left = self.nat.occupancy();
         anyhow::ensure!(left.sessions == 0 && left.bindings == 0, "something outlived its time: {left:?}");
+        // Blocks of ports linger, then they are held down, then they are free again.
+        for _ in 0..3 {
+            self.now = self.now.plus_ms(10 * 60 * 1000);
+            self.nat.expire(self.now, usize::MAX);
+            self.read_events();
+        }
+        self.outside.fill((Ipv4Addr::BROADCAST, 0));
         Ok(time)
     }
 

@@ -1,7 +1,7 @@
 //! `gatun bench engine`: the engine alone, packets in RAM, in bursts, no I/O.
 //!
 //! A worker opens all its sessions, then translates rounds of packets of randomly chosen ones in both
-//! directions, then lets them all expire.
+//! directions, then lets them all expire, and opens them once more.
 
 use super::churn;
 use super::driver::{Driver, Kind, Prepared, Setup, Tally};
@@ -120,6 +120,8 @@ struct Report {
     ns_inbound: f64,
     /// The first packet of a session, translated; the mean over all. None where there is no state.
     ns_new_session: Option<f64>,
+    /// The same once all have ended and open again: the memory is there already.
+    ns_new_session_again: Option<f64>,
     /// A session's end, its time being over; the mean over all.
     ns_delete: Option<f64>,
     /// Memory that the engines came to use, over sessions: with few of them, their fixed parts count most.
@@ -156,6 +158,7 @@ fn print_table(r: &Report) {
     println!("  6to4                   {:>10.1} ns/packet", r.ns_outbound);
     println!("  4to6                   {:>10.1} ns/packet", r.ns_inbound);
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
+    println!("    again                {:>10} ns", optional(r.ns_new_session_again));
     println!("  session's end          {:>10} ns", optional(r.ns_delete));
     println!("  memory                 {:>10} bytes/session", optional(r.bytes_per_session));
     println!("  allocations            {:>10} a packet", optional(r.allocations_per_packet));
@@ -170,6 +173,7 @@ struct Measured {
     outbound_ns: Vec<f64>,
     inbound_ns: Vec<f64>,
     closing: Duration,
+    reopening: Duration,
     churn: Option<churn::Report>,
     tally: Tally,
 }
@@ -191,6 +195,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     let total = |of: fn(&Tally) -> u64| results.iter().map(|m| of(&m.tally)).sum::<u64>();
     let per_session = |of_all: f64| args.is_stateful().then(|| round(of_all / args.sessions as f64));
     let closing: Duration = results.iter().map(|m| m.closing).sum();
+    let reopening: Duration = results.iter().map(|m| m.reopening).sum();
     let all = |of: fn(&Measured) -> &Vec<f64>| round(median(results.iter().flat_map(of).copied().collect()));
     let allocations = total(|t| t.allocations) as f64 / total(|t| t.packets).max(1) as f64;
     Ok(Report {
@@ -205,6 +210,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         ns_outbound: all(|m| &m.outbound_ns),
         ns_inbound: all(|m| &m.inbound_ns),
         ns_new_session: per_session(opening.as_nanos() as f64),
+        ns_new_session_again: per_session(reopening.as_nanos() as f64),
         ns_delete: per_session(closing.as_nanos() as f64),
         bytes_per_session: per_session(resident as f64),
         allocations_per_packet: (args.workers == 1).then_some(allocations),
@@ -232,6 +238,7 @@ fn rounds(args: &Args, mut driver: Driver) -> anyhow::Result<Measured> {
     }
     if args.is_stateful() {
         measured.closing = driver.expire_all()?;
+        measured.reopening = driver.open()?.iter().map(|&(time, _)| time).sum();
     }
     measured.tally = driver.finish()?;
     Ok(measured)

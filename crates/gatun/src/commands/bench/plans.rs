@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 /// First address of the pool: 198.18.0.0/16.
 const POOL_FIRST: u32 = 0xc612_0000;
 /// Ports of an address: 1024 to 65,535.
-const PORTS_PER_ADDRESS: u64 = 64_512;
+pub(super) const PORTS_PER_ADDRESS: u64 = 64_512;
 /// First mapped address: 10.0.0.0/8.
 const EAM_FIRST: u32 = 0x0a00_0000;
 

@@ -20,6 +20,7 @@ mod table;
 use super::measure::{Clock, available_bytes, cpu_model, progress};
 use report::{Point, Report, Together};
 use run::{Effort, Job, Sample, shuffled};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use table::Table;
 
@@ -150,14 +151,14 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     let sizes = args.sizes();
     let steps = (sizes.len() + args.thread_counts().len()) * ENTRANTS.len();
     let bar = progress(steps as u64, "study");
-    let (mut points, mut left_out) = (Vec::new(), Vec::new());
+    let (mut points, mut left_out) = (Vec::new(), BTreeSet::new());
     for &entries in &sizes {
         let order = shuffled(entries);
         for entrant in ENTRANTS {
             bar.set_message(format!("{}, {entries} translations", entrant.name));
             bar.inc(1);
             if let Some(why) = why_not(&entrant, entries, 1) {
-                left_out.push(why);
+                left_out.insert(why);
                 continue;
             }
             let job = Job { entries, order: &order, bursts: entrant.bursts, effort: args.effort(), clock };
@@ -176,7 +177,7 @@ fn compare_threads(
     args: &Args,
     clock: Clock,
     bar: &indicatif::ProgressBar,
-    left_out: &mut Vec<String>,
+    left_out: &mut BTreeSet<String>,
 ) -> anyhow::Result<Vec<Together>> {
     let entries = args.entries_per_thread.unwrap_or(if args.quick { 4096 } else { 1 << 20 });
     let order = shuffled(entries);
@@ -186,7 +187,7 @@ fn compare_threads(
             bar.set_message(format!("{}, {threads} threads", entrant.name));
             bar.inc(1);
             if let Some(why) = why_not(&entrant, entries, threads) {
-                left_out.push(why);
+                left_out.insert(why);
                 continue;
             }
             let job = Job { entries, order: &order, bursts: entrant.bursts, effort: args.effort(), clock };
@@ -200,9 +201,9 @@ fn compare_threads(
 /// Why a structure is not measured at a size, if it is not.
 fn why_not(entrant: &Entrant, entries: u32, threads: u64) -> Option<String> {
     let needed = (entrant.bytes)(entries).saturating_mul(threads);
-    let name = entrant.name;
-    if entries > entrant.largest {
-        return Some(format!("{name} with {entries} translations: would take hours"));
+    let (name, largest) = (entrant.name, entrant.largest);
+    if entries > largest {
+        return Some(format!("{name} with more than {largest} translations: would take hours"));
     }
     (needed.saturating_add(SPARE_BYTES) > available_bytes()).then(|| {
         format!("{name} with {entries} translations, {threads} threads: {} MB are too much", needed >> 20)

@@ -6,6 +6,7 @@ use crate::commands::bench::plot::{Axis, Chart, Panel, Series, count};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// What the study of 2015 allowed for a whole packet.
@@ -66,7 +67,7 @@ pub(super) struct Report {
     pub(super) ghz: f64,
     pub(super) points: Vec<Point>,
     pub(super) together: Vec<Together>,
-    pub(super) left_out: Vec<String>,
+    pub(super) left_out: BTreeSet<String>,
 }
 
 /// Each once, in the order in which they come.
@@ -188,9 +189,7 @@ impl Report {
         let series = |of: fn(&Point) -> f64| -> Vec<Series> {
             let line = |structure: &'static str| {
                 let mine = self.points.iter().filter(|p| p.structure == structure);
-                let points = mine.map(|p| (f64::from(p.entries), of(p))).collect();
-                let family = structure.strip_suffix(", bursts").unwrap_or(structure);
-                Series::new(structure, points).like(family).dashed(family != structure)
+                line(structure, mine.map(|p| (f64::from(p.entries), of(p))).collect())
             };
             self.structures().into_iter().map(line).collect()
         };
@@ -204,19 +203,47 @@ impl Report {
                 format!("{BUDGET_NS} ns: all that a packet might take in 2015"),
             )),
         };
+        let mut panels = vec![
+            panel("a further packet", |p| p.look_up_cycles),
+            panel("a translation's first packet", |p| p.create_cycles),
+        ];
+        panels.extend(self.threads_panel());
         let chart = Chart {
             title: "What finding a packet's translation costs".into(),
             notes: vec![
                 format!("{}, one thread, random order, every answer checked. gatun bench study", self.cpu),
                 "Bursts: 64 packets' memory is asked for before the first is looked up.".into(),
             ],
-            panels: vec![
-                panel("a further packet", |p| p.look_up_cycles),
-                panel("a translation's first packet", |p| p.create_cycles),
-            ],
+            panels,
         };
         chart.svg()
     }
+
+    /// Look-ups of several threads together, where there are several.
+    fn threads_panel(&self) -> Option<Panel> {
+        let first = self.together.first()?;
+        if self.together.iter().all(|t| t.threads == first.threads) {
+            return None;
+        }
+        let of = |structure: &'static str| {
+            let mine = self.together.iter().filter(|t| t.structure == structure);
+            line(structure, mine.map(|t| (t.threads as f64, t.millions_per_second)).collect())
+        };
+        let entries = count(first.entries_per_thread.into());
+        Some(Panel {
+            title: "further packets, with several threads".into(),
+            x: Axis { label: format!("threads, each with {entries} translations of its own") },
+            y: Axis { label: "millions a second, all together".into() },
+            series: once(self.together.iter().map(|t| t.structure)).into_iter().map(of).collect(),
+            mark: None,
+        })
+    }
+}
+
+/// A structure's line: in bursts, it is its dashed sister's.
+fn line(structure: &'static str, points: Vec<(f64, f64)>) -> Series {
+    let family = structure.strip_suffix(", bursts").unwrap_or(structure);
+    Series::new(structure, points).like(family).dashed(family != structure)
 }
 
 #[cfg(test)]
@@ -238,7 +265,7 @@ mod tests {
             ghz: 2.0,
             points: vec![point("tree", 16, 20.0), point("tree", 64, 40.0), point("tree, bursts", 16, 10.0)],
             together: vec![Together::new("tree", 1, 64, 10.0), Together::new("tree", 2, 64, 19.0)],
-            left_out: vec![],
+            left_out: BTreeSet::new(),
         }
     }
 

@@ -250,11 +250,11 @@ impl Model {
     }
 
     /// RFC 7857 7: a stranger's session, the last one made, does not outlive all others: it keeps no binding
-    /// alive. A static one needs nobody for that.
+    /// alive. A static one needs nobody for that. Choice: of many others, the newest 32 are looked at.
     pub(super) fn live_no_longer_than_others(&mut self, binding: usize) {
         let b = &mut self.bindings[binding];
         if let Some((last, others)) = b.sessions.split_last_mut()
-            && let Some(bound) = others.iter().map(|s| s.ends).max().filter(|_| !b.fixed)
+            && let Some(bound) = others.iter().rev().take(32).map(|s| s.ends).max().filter(|_| !b.fixed)
         {
             last.ends = last.ends.min(bound);
         }

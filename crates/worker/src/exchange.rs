@@ -17,14 +17,27 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Packets that wait in a ring at most.
 const PACKETS_MAX: usize = 1024;
-/// Bytes of theirs: some sixty super-packets. Pages never used are never backed by memory.
+/// Bytes of theirs, and of all that others may leave for one worker: some sixty super-packets.
 const BYTES_MAX: usize = 4 << 20;
+/// However many workers there are, a ring has room for so many bytes: eight super-packets.
+const BYTES_MIN: usize = 512 << 10;
 /// The largest packet that a device hands over: a super-packet.
 const PACKET_MAX: usize = 65_535 + 40;
 /// Bytes from one buffer to the next: room behind a packet for a reply that pads; see TUN's buffers.
 const STRIDE: usize = 65_536 + 704;
 
-const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256 && BYTES_MAX > 2 * STRIDE);
+const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256 && BYTES_MIN > 2 * STRIDE);
+
+/// Bytes of one ring.
+fn ring_bytes(workers: usize) -> usize {
+    (2 * BYTES_MAX / workers.saturating_sub(1).max(1)).clamp(BYTES_MIN, BYTES_MAX)
+}
+
+/// Bytes that an exchange among so many workers takes.
+pub fn memory_bytes(workers: usize) -> usize {
+    let ring = ring_bytes(workers) + PACKETS_MAX * size_of::<Parcel>();
+    workers * (workers.saturating_sub(1) * ring + BURST_MAX * STRIDE)
+}
 
 /// What is known of a packet in a ring beside its bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,7 +127,7 @@ pub fn exchange(workers: usize, steering: &Arc<Steering>) -> io::Result<Vec<Exch
                 shares[from].outboxes.push(None);
                 continue;
             }
-            let (bytes, bytes_in) = RingBuffer::new(BYTES_MAX);
+            let (bytes, bytes_in) = RingBuffer::new(ring_bytes(workers));
             let (parcels, parcels_in) = RingBuffer::new(PACKETS_MAX);
             let (asleep, waker) = (asleep.clone(), waker.clone());
             shares[from].outboxes.push(Some(Outbox { bytes, parcels, asleep, waker, written: false }));

@@ -11,7 +11,9 @@ use std::fs;
 /// Where all tables full need more than the machine, or the control group, has to give.
 pub(super) fn check(plans: &[Plan]) -> anyhow::Result<()> {
     let workers = plans.len();
-    let needed = Memory::of_workers(plans);
+    let shared = workers > 1 && plans.iter().any(Plan::is_stateful);
+    let exchange = if shared { gatun_worker::exchange::memory_bytes(workers) } else { 0 };
+    let needed = Memory::of_workers(plans).saturating_add(exchange as u64);
     match available() {
         Some(available) if needed > available => anyhow::bail!(
             "the tables of {workers} worker{} need {} when they are full, and {} can be had: lower the \

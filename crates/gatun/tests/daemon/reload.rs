@@ -28,6 +28,8 @@ fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_
         let net = network();
         let one = config("[\"192.0.2.1\"]", "");
         let daemon = Daemon::start(&net, &one);
+        // The client gets its public address while there is but one.
+        assert!(ping(&net.client, 3, SERVER, ""));
         // A flow that is there all the time: a ping each 20 ms.
         let line = format!("ping -q -i 0.02 -W 2 -c 150 {SERVER} > /run/flow");
         let mut flow = Process::start(net.client.command("sh").args(["-c", &line])).unwrap();

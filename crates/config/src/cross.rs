@@ -83,7 +83,9 @@ fn check_workers(config: &Config, spans: &[Range<usize>], problems: &mut Problem
         problems.error(second.clone(), what, "use one port with several `queues`");
         return;
     }
-    if let Err(error) = Shares::new(&config.plan, config.workers(), [0; 4]) {
+    if config.workers() > 1
+        && let Err(error) = Shares::new(&config.plan, config.workers(), [0; 4])
+    {
         let span = spans.first().cloned().unwrap_or(0..0);
         problems.error(span, error.0, "leave `queues` out, or write `queues = 1`");
     }

@@ -20,7 +20,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn of(plan: &Plan) -> Self {
+    /// Of the plan of one worker.
+    pub fn of(plan: &Plan) -> Self {
         let mappings: usize = plan.siit.iter().map(|instance| instance.eamt.len()).sum();
         Memory {
             // A plan that contradicts itself is not loaded.
@@ -35,10 +36,10 @@ impl Memory {
     }
 
     /// Of all workers together: each has a plan, and they share the mappings.
-    pub fn of_workers(plans: &[Plan]) -> u64 {
-        let each = plans.iter().map(Self::of);
-        let mappings = plans.first().map_or(0, |plan| Self::of(plan).mappings);
-        each.fold(mappings, |sum, memory| sum.saturating_add(memory.tables.total()))
+    pub fn of_workers(plans: &[&Plan]) -> u64 {
+        let each: Vec<Memory> = plans.iter().copied().map(Self::of).collect();
+        let mappings = each.first().map_or(0, |memory| memory.mappings);
+        each.iter().fold(mappings, |sum, memory| sum.saturating_add(memory.tables.total()))
     }
 }
 

@@ -203,7 +203,7 @@ fn summary(config: &Config) -> String {
 /// What a worker's tables need when they are full, by table.
 fn memory(config: &Config) -> String {
     let plan = config.plan_of_worker();
-    let (memory, limits) = (config.memory(), &plan.limits);
+    let (memory, limits) = (Memory::of(&plan), &plan.limits);
     let tables = &memory.tables;
     let count = |n: u32, what: &str| format!("{} {what}", grouped(n.into()));
     let mut lines = vec![
@@ -279,14 +279,15 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
             let size = PoolSize::of(p);
             json!({ "name": p.name, "addresses": size.addresses, "ports": size.ports })
         });
+        let memory = config.memory();
         json!({
             "nat64": config.plan.nat64.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "nat44": config.plan.nat44.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "siit": config.plan.siit.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "mappings": config.plan.siit.iter().map(|i| i.eamt.len()).sum::<usize>(),
             "pools": pools.collect::<Vec<_>>(),
-            "memory_bytes": config.memory().total(),
-            "memory_by_table": json_of_memory(&config.memory()),
+            "memory_bytes": memory.total(),
+            "memory_by_table": json_of_memory(&memory),
         })
     });
     format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))

@@ -9,9 +9,9 @@ use std::fs;
 
 /// # Errors
 /// Where all tables full need more than the machine, or the control group, has to give.
-pub(super) fn check(plans: &[Plan]) -> anyhow::Result<()> {
+pub(super) fn check(plans: &[&Plan]) -> anyhow::Result<()> {
     let workers = plans.len();
-    let shared = workers > 1 && plans.iter().any(Plan::is_stateful);
+    let shared = workers > 1 && plans.iter().any(|plan| plan.is_stateful());
     let exchange = if shared { gatun_worker::exchange::memory_bytes(workers) } else { 0 };
     let needed = Memory::of_workers(plans).saturating_add(exchange as u64);
     match available() {
@@ -31,8 +31,7 @@ pub(super) fn check(plans: &[Plan]) -> anyhow::Result<()> {
 /// # Errors
 /// As [`check`].
 pub(super) fn check_more(old: &Plan, new: &Plan) -> Result<(), String> {
-    let of = |plan: &Plan| Memory::of_workers(std::slice::from_ref(plan));
-    let more = of(new).saturating_sub(of(old));
+    let more = Memory::of(new).total().saturating_sub(Memory::of(old).total());
     match available() {
         Some(available) if more > available => Err(format!(
             "the tables need {} more when they are full, and {} can be had",

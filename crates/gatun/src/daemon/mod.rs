@@ -88,9 +88,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
     let settings = setup.settings;
     let queues = settings.devices.iter().map(|device| device.queues).sum();
-    let (plans, exchange) = share(&settings.plan, queues)?;
-    memory::check(&plans)?;
-    let mut engines = build_engines(&plans)?;
+    let (mut engines, exchange) = build(&settings.plan, queues)?;
     privileges::keep_for_start(setup.user.is_some())?;
     let devices: Vec<Tun> =
         settings.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
@@ -146,18 +144,20 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-/// A plan for each worker, and, where several share what has state, how they hand packets over.
-fn share(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Plan>, Vec<Exchange>)> {
+/// An engine for each worker, and, where several share what has state, how they hand packets over.
+fn build(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Nat>, Vec<Exchange>)> {
     if workers <= 1 || !plan.is_stateful() {
-        return Ok((vec![plan.clone(); workers], Vec::new()));
+        return Ok((build_engines(&vec![plan; workers])?, Vec::new()));
     }
     let shares = Shares::new(plan, workers, seed()?).map_err(|e| anyhow::anyhow!("{}", e.0))?;
+    let engines = build_engines(&shares.plans.iter().collect::<Vec<_>>())?;
     let exchange = exchange(workers, &Arc::new(shares.steering)).context("no exchange between workers")?;
-    Ok((shares.plans, exchange))
+    Ok((engines, exchange))
 }
 
-/// An engine for each worker.
-fn build_engines(plans: &[Plan]) -> anyhow::Result<Vec<Nat>> {
+/// An engine for each plan, where there is memory for all of them.
+fn build_engines(plans: &[&Plan]) -> anyhow::Result<Vec<Nat>> {
+    memory::check(plans)?;
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
         let nat = match engines.first() {

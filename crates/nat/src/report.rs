@@ -102,6 +102,7 @@ pub struct PoolStats {
 impl PoolStats {
     /// Adds what another worker tells of its share of the same pool.
     pub fn add(&mut self, other: &PoolStats) {
+        self.addresses += other.addresses;
         self.ports.iter_mut().zip(other.ports).for_each(|(a, b)| *a += b);
         self.ports_held += other.ports_held;
         if let (Some(a), Some(b)) = (&mut self.blocks, other.blocks) {

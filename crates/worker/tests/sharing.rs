@@ -185,6 +185,7 @@ fn mappings_are_the_same_whatever_device_a_packet_comes_in_by() {
     assert_eq!((handed.before + handed.after, handed.before_lost), (handed.taken, 0));
     assert_eq!(total.engine.rx.packets as usize, 4 * SUBSCRIBERS);
     assert_eq!(total.engine.dropped.packets, 0);
+    assert_eq!(total.pools[0].addresses, 2, "one of each worker");
     let sessions: u64 = total.instances[0].lives.sessions.iter().map(|lived| lived.now()).sum();
     assert_eq!(sessions, 2 * SUBSCRIBERS as u64);
 }

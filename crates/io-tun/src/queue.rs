@@ -2,7 +2,7 @@
 
 use crate::vnet;
 use arrayvec::ArrayVec;
-use gatun_io::{BURST_MAX, Backend, Handler, RxError, Stats, Transmit, TxError, Waker};
+use gatun_io::{BURST_MAX, Backend, Handler, PACKET_MAX, RxError, STRIDE, Stats, Transmit, TxError, Waker};
 use gatun_wire::{HEADROOM, Offload, Packet, Segmentation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -10,17 +10,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The largest packet: a super-packet's IPv4 length field has 16 bits, an IPv6 one 40 bytes more.
-const PACKET_MAX: usize = 65_535 + 40;
-
-/// Bytes from one buffer to the next. The odd 704 keep the buffers' first lines out of one cache set, and
-/// leave room behind a packet for a reply that pads.
-const STRIDE: usize = 65_536 + 704;
-
 /// Once so many bytes are read, the burst is handled: a few super-packets fill the second-level cache.
 const BURST_BYTES_MAX: usize = 256 * 1024;
 
-const _: () = assert!(HEADROOM >= vnet::LEN + 48 && STRIDE >= HEADROOM + PACKET_MAX + 256);
+const _: () = assert!(HEADROOM >= vnet::LEN + 48);
 
 /// One queue of a TUN device.
 pub struct TunQueue {

@@ -35,7 +35,7 @@ pub mod pcap;
 pub mod stats;
 pub mod waker;
 
-use gatun_wire::Packet;
+use gatun_wire::{HEADROOM, Packet};
 use std::io;
 use std::time::Duration;
 
@@ -45,6 +45,15 @@ pub use waker::Waker;
 
 /// Packets that a backend hands over at a time, at most.
 pub const BURST_MAX: usize = 64;
+
+/// The largest packet, bytes: a super-packet's IPv4 length field has 16 bits, an IPv6 one is 40 bytes more.
+pub const PACKET_MAX: usize = 65_535 + 40;
+
+/// Bytes from one buffer of a burst to the next, where the buffers take the largest packet. The odd 704 keep the
+/// buffers' first lines out of one cache set, and leave room behind a packet for a reply that pads.
+pub const STRIDE: usize = 65_536 + 704;
+
+const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256);
 
 /// What is done with a received burst.
 pub type Handler<'a> = dyn FnMut(&mut [Packet<'_>], &mut dyn Transmit) + 'a;

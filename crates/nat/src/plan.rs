@@ -155,6 +155,13 @@ pub struct Nat44 {
     pub mtu: u32,
 }
 
+impl Nat44 {
+    /// Bits of an inside address as it stands in keys (::ffff:a.b.c.d) that say whose it is.
+    pub(crate) fn key_len(&self) -> u8 {
+        96 + self.subscriber_len.min(32)
+    }
+}
+
 /// Destinations that are not translated to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exemption {

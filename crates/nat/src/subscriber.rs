@@ -5,6 +5,7 @@ use crate::plan::Limits;
 use crate::pool4::Holdings;
 use crate::time::Instant;
 use alloc::boxed::Box;
+use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use gatun_wire::DropReason;
@@ -19,6 +20,15 @@ pub struct SubscriberKey {
     pub prefix: u128,
     /// Which instance.
     pub instance: u8,
+}
+
+impl SubscriberKey {
+    /// Whose an inside address is, where `len` bits of it say so.
+    #[inline]
+    pub(crate) fn of(instance: u8, inside: Ipv6Addr, len: u8) -> Self {
+        let host_bits = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+        SubscriberKey { prefix: u128::from(inside) & !host_bits, instance }
+    }
 }
 
 /// What is kept of a subscriber: one cache line.

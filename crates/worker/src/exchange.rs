@@ -7,7 +7,7 @@
 //! A packet is copied, as the buffer that it came in is the device's. A full ring drops and counts, so a worker that
 //! cannot keep up slows nobody but those whose sessions it has. What is handed over is not handed on.
 
-use gatun_io::{BURST_MAX, Waker};
+use gatun_io::{BURST_MAX, STRIDE, Waker};
 use gatun_nat::workers::Steering;
 use gatun_wire::{HEADROOM, Offload, Packet};
 use rtrb::{Consumer, Producer, RingBuffer, chunks::ChunkError};
@@ -21,12 +21,8 @@ const PACKETS_MAX: usize = 1024;
 const BYTES_MAX: usize = 4 << 20;
 /// However many workers there are, a ring has room for so many bytes: eight super-packets.
 const BYTES_MIN: usize = 512 << 10;
-/// The largest packet that a device hands over: a super-packet.
-const PACKET_MAX: usize = 65_535 + 40;
-/// Bytes from one buffer to the next: room behind a packet for a reply that pads; see TUN's buffers.
-const STRIDE: usize = 65_536 + 704;
 
-const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256 && BYTES_MIN > 2 * STRIDE);
+const _: () = assert!(BYTES_MIN > 2 * STRIDE);
 
 /// Bytes of one ring.
 fn ring_bytes(workers: usize) -> usize {
@@ -145,25 +141,31 @@ impl Exchange {
     /// Gives a received packet to the worker that has its session; `false` where that is this one, or any may have
     /// it.
     pub(crate) fn hand_over(&mut self, packet: &Packet<'_>) -> bool {
-        let owner = self.steering.owner(packet.bytes());
-        let Some(outbox) = owner.and_then(|to| self.outboxes.get_mut(to)?.as_mut()) else { return false };
-        match outbox.put(packet) {
-            true => self.handed.before += 1,
-            false => self.handed.before_lost += 1,
+        let given = self.give(self.steering.owner(packet.bytes()), packet);
+        match given {
+            Some(true) => self.handed.before += 1,
+            Some(false) => self.handed.before_lost += 1,
+            None => {}
         }
-        true
+        given.is_some()
     }
 
     /// Gives a translated packet to the worker of the public address that it goes to; `false` where it goes to
     /// none of another worker's.
     pub(crate) fn hand_on(&mut self, packet: &Packet<'_>) -> bool {
-        let owner = self.steering.owner_after(packet.bytes());
-        let Some(outbox) = owner.and_then(|to| self.outboxes.get_mut(to)?.as_mut()) else { return false };
-        match outbox.put(packet) {
-            true => self.handed.after += 1,
-            false => self.handed.after_lost += 1,
+        let given = self.give(self.steering.owner_after(packet.bytes()), packet);
+        match given {
+            Some(true) => self.handed.after += 1,
+            Some(false) => self.handed.after_lost += 1,
+            None => {}
         }
-        true
+        given.is_some()
+    }
+
+    /// Puts a packet into another worker's ring; `None` where it is not another's, `Some(false)` where the ring is
+    /// full.
+    fn give(&mut self, owner: Option<usize>, packet: &Packet<'_>) -> Option<bool> {
+        Some(self.outboxes.get_mut(owner?)?.as_mut()?.put(packet))
     }
 
     /// Wakes whoever was given something and sleeps.

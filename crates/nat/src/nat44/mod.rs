@@ -44,7 +44,7 @@ impl Nat44 {
             // RFC 7857 7.1: a reset does not refresh, also after a FIN.
             rst_during_fin: true,
             icmp_queries: plan.icmp_queries,
-            subscriber_len: 96 + plan.subscriber_len.min(32),
+            subscriber_len: plan.key_len(),
             timeouts: plan.timeouts,
         };
         Nat44 { policy, inside: plan.inside.clone(), exempt: plan.exempt.clone(), mtu: plan.mtu }

@@ -29,8 +29,7 @@ impl Policy {
     /// The unit that quotas and pairing count by.
     #[inline]
     pub(crate) fn subscriber(&self, inside: Ipv6Addr) -> SubscriberKey {
-        let host_bits = u128::MAX.checked_shr(u32::from(self.subscriber_len)).unwrap_or(0);
-        SubscriberKey { prefix: u128::from(inside) & !host_bits, instance: self.instance }
+        SubscriberKey::of(self.instance, inside, self.subscriber_len)
     }
 
     /// How long a session lives from now on, by its protocol.

@@ -43,7 +43,7 @@ impl Steering {
         let inside = plan.nat44.iter().enumerate().map(|(i, nat)| Inside44 {
             networks: nat.inside.clone(),
             instance: (first44 + i) as u8,
-            subscriber_len: 96 + nat.subscriber_len.min(32),
+            subscriber_len: nat.key_len(),
         });
         Steering {
             workers: workers as u32,
@@ -86,7 +86,7 @@ impl Steering {
             // An error is about a packet to the inside host, which may come from a router on its way.
             _ => quoted_destination6(packet).unwrap_or(source),
         };
-        Some(self.of_subscriber(key(owner.instance, inside, len)))
+        Some(self.of_subscriber(SubscriberKey::of(owner.instance, inside, len)))
     }
 
     fn owner_of_four(&self, packet: &[u8]) -> Option<usize> {
@@ -128,13 +128,8 @@ impl Steering {
 
 impl Inside44 {
     fn key(&self, address: Ipv4Addr) -> SubscriberKey {
-        key(self.instance, address.to_ipv6_mapped(), self.subscriber_len)
+        SubscriberKey::of(self.instance, address.to_ipv6_mapped(), self.subscriber_len)
     }
-}
-
-fn key(instance: u8, inside: Ipv6Addr, subscriber_len: u8) -> SubscriberKey {
-    let host_bits = u128::MAX.checked_shr(u32::from(subscriber_len)).unwrap_or(0);
-    SubscriberKey { prefix: u128::from(inside) & !host_bits, instance }
 }
 
 #[inline]
@@ -161,14 +156,15 @@ fn quoted_destination4(packet: &[u8]) -> Option<Ipv4Addr> {
 /// binding of a subscriber wants goes to its worker too, unless another subscriber has pinned it.
 pub(super) fn pins(plan: &Plan, addresses: &mut Addresses) -> Result<Pins, BuildError> {
     let of64 = plan.nat64.iter().map(|n| (&n.name, n.subscriber_len, &n.static_bindings));
-    let of44 = plan.nat44.iter().map(|n| (&n.name, 96 + n.subscriber_len.min(32), &n.static_bindings));
+    let of44 = plan.nat44.iter().map(|n| (&n.name, n.key_len(), &n.static_bindings));
     let mut pins = Pins::new();
     let mut pinned: BTreeMap<Ipv4Addr, u16> = BTreeMap::new();
     for (instance, (name, len, bindings)) in of64.chain(of44).enumerate() {
         for (i, binding) in bindings.iter().enumerate() {
             let outside = binding.outside.0;
             let Some(owner) = addresses.owner(outside) else { continue };
-            let worker = *pins.entry(key(instance as u8, binding.inside.0, len)).or_insert(owner as u16);
+            let worker =
+                *pins.entry(SubscriberKey::of(instance as u8, binding.inside.0, len)).or_insert(owner as u16);
             match pinned.get(&outside) {
                 Some(other) if *other != worker => {
                     return Err(BuildError(format!(

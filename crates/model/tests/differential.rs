@@ -10,7 +10,7 @@ const HISTORIES: u64 = 240;
 const STEPS: usize = 4_000;
 
 /// What these histories are of no use without.
-const REACHED: [DropReason; 45] = [
+const REACHED: [DropReason; 53] = [
     ShortL3,
     BadVersion,
     BadHeaderLength,
@@ -56,11 +56,19 @@ const REACHED: [DropReason; 45] = [
     TooBig6,
     TooBig4,
     ZeroUdpChecksum,
+    FragmentTimeout,
+    FragmentOverlap,
+    FragmentTiny,
+    FragmentTooMany,
+    FragmentMemory,
+    FragmentIcmp,
+    FragmentZeroChecksum,
+    FragmentOrphan,
 ];
 
 // proves: A61-20, A61-21, A61-22, A61-23, A61-24, A61-25, A61-40, A61-43, A61-50, A61-51, A61-63, A61-64
 // proves: T61-CLOSED, T61-V4_INIT, T61-V6_INIT, T61-ESTABLISHED, T61-V4_FIN_RCV, T61-V6_FIN_RCV
-// proves: T61-V4_FIN_V6_FIN_RCV, T61-TRANS, R47-1, R47-3, R47-4, R47-11, R68-11, R78-4
+// proves: T61-V4_FIN_V6_FIN_RCV, T61-TRANS, R47-1, R47-3, R47-4, R47-11, R47-14, R68-11, R78-4
 #[test]
 fn engine_and_model_agree_on_seeded_histories() {
     let mut reached = vec![0u64; DropReason::COUNT];

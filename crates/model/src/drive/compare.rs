@@ -1,6 +1,6 @@
 //! One history through engine and model.
 
-use super::forge::{error, forge, router4, router6, twisted};
+use super::forge::{cut, error, forge, router4, router6, twisted};
 use super::history::{Flood, Form, Op, Proto, Target};
 use super::universe::{HOST_PORTS, OWN4, OWN6, POOLS, REMOTE_PORTS, host, host4, remote, universe};
 use crate::coverage::Coverage;
@@ -104,7 +104,7 @@ impl Pair {
     }
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
-        let packets = match *op {
+        match *op {
             Op::Clock { ms } => {
                 self.flush()?;
                 self.now = self.now.saturating_add(ms).max(0);
@@ -119,6 +119,21 @@ impl Pair {
                 return self.settle();
             }
             Op::Flush => return self.flush(),
+            _ => {}
+        }
+        let packets = self.packets(op);
+        match op.form().and_then(|form| form.cut) {
+            Some(how) => self.waiting.extend(packets.iter().flat_map(|packet| cut(packet, &how))),
+            None => self.waiting.extend(packets),
+        }
+        // Names of bindings are looked up before a burst.
+        if self.waiting.len() >= self.burst { self.flush() } else { Ok(()) }
+    }
+
+    /// The packets of a step.
+    fn packets(&self, op: &Op) -> Vec<Vec<u8>> {
+        match *op {
+            Op::Clock { .. } | Op::Expire { .. } | Op::Settle | Op::Flush => Vec::new(),
             Op::Again { back, twist } => match self.received.get(usize::from(back)) {
                 Some(packet) => vec![twisted(packet.clone(), twist)],
                 None => Vec::new(),
@@ -157,15 +172,7 @@ impl Pair {
                 };
                 vec![forge(proto, from, address.into(), ports, &form)]
             }
-        };
-        for packet in packets {
-            if is_fragment(&packet) {
-                continue; // not in the model yet
-            }
-            self.waiting.push(packet);
         }
-        // Names of bindings are looked up before a burst.
-        if self.waiting.len() >= self.burst { self.flush() } else { Ok(()) }
     }
 
     /// A host behind a door, and how it writes to an IPv4 address through it.
@@ -216,7 +223,7 @@ impl Pair {
     }
 
     fn error(
-        &mut self,
+        &self,
         inside: bool,
         about: u8,
         (kind, code, word): (u8, u8, u32),
@@ -361,6 +368,9 @@ impl Pair {
         if (there.sessions, there.bindings, there.subscribers, there.held_syns) != (0, fixed, 0, 0) {
             return Err(format!("after a long silence there is still {there:?}"));
         }
+        if self.nat.counters().held != 0 {
+            return Err(format!("after a long silence {} packets are held", self.nat.counters().held));
+        }
         for pool in self.nat.pools() {
             let Some(blocks) = pool.block_usage() else { continue };
             if (blocks.owned, blocks.lingering, blocks.held) != (0, 0, 0) {
@@ -433,13 +443,6 @@ fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Vec<u8>]
         seen.map(|(p, verdict)| Seen { verdict, bytes: p.bytes().to_vec(), emitted: Vec::new() }).collect();
     nat.drain_emitted(|e| seen[e.after].emitted.push(e.packet.bytes().to_vec()));
     (seen, packets.len() - done)
-}
-
-fn is_fragment(p: &[u8]) -> bool {
-    match p.first().map(|b| b >> 4) {
-        Some(4) => p.len() >= 8 && crate::wire::get16(p, 6) & 0x3fff != 0,
-        _ => crate::wire::parse::parse6(p, false).is_ok_and(|h| !h.is_whole()),
-    }
 }
 
 fn host_port(n: u8) -> u16 {

@@ -1,6 +1,6 @@
 //! Packets as hosts send them, and as they should not.
 
-use super::history::{Form, Proto, Twist};
+use super::history::{Cut, Form, Odd, Proto, Twist};
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{put16, to4, to6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -93,6 +93,64 @@ fn whole(number: u8, src: IpAddr, dst: IpAddr, l4: &[u8], form: &Form) -> Vec<u8
         }
         _ => Vec::new(),
     }
+}
+
+/// The pieces of a packet, whole headers in each (RFC 791 3.2, RFC 8200 4.5).
+pub fn cut(packet: &[u8], &Cut { id, size, order, odd }: &Cut) -> Vec<Vec<u8>> {
+    let header = match packet.first().map(|b| b >> 4) {
+        Some(4) if packet.len() > 20 && packet[0] == 0x45 => 20,
+        Some(6) if packet.len() > 40 => 40,
+        _ => return vec![packet.to_vec()],
+    };
+    let (head, payload) = packet.split_at(header);
+    let count = payload.chunks(size.into()).count();
+    let mut pieces: Vec<Vec<u8>> = Vec::new();
+    for (n, part) in payload.chunks(size.into()).enumerate() {
+        let odd_here = |which: u8| usize::from(which) % count == n;
+        let mut at = n * usize::from(size);
+        let mut more = n + 1 < count;
+        match odd {
+            Odd::Missing(which) if odd_here(which) => continue,
+            Odd::Only(which) if !odd_here(which) => continue,
+            Odd::Shifted(which) if odd_here(which) => at = at.saturating_sub(8),
+            Odd::Last(which) if odd_here(which) => more = false,
+            _ => {}
+        }
+        let piece = piece(head, at as u16, more, id, part);
+        if matches!(odd, Odd::Doubled(which) if odd_here(which)) {
+            pieces.push(piece.clone());
+        }
+        pieces.push(piece);
+    }
+    match order % 4 {
+        1 => pieces.reverse(),
+        2 if !pieces.is_empty() => pieces.rotate_left(1),
+        3 if pieces.len() > 2 => pieces.swap(1, 2),
+        _ => {}
+    }
+    pieces
+}
+
+fn piece(head: &[u8], at: u16, more: bool, id: u8, part: &[u8]) -> Vec<u8> {
+    let mut out = head.to_vec();
+    if head.len() == 20 {
+        put16(&mut out, 2, 20 + part.len() as u16);
+        put16(&mut out, 4, id.into());
+        let df = head[6] & 0x40;
+        put16(&mut out, 6, (at / 8) | if more { 0x2000 } else { 0 });
+        out[6] |= df;
+        put16(&mut out, 10, 0);
+        let checksum = !sum(&out);
+        put16(&mut out, 10, checksum);
+    } else {
+        put16(&mut out, 4, 8 + part.len() as u16);
+        let next = std::mem::replace(&mut out[6], 44);
+        out.extend([next, 0]);
+        out.extend((at | u16::from(more)).to_be_bytes());
+        out.extend([0, 0, 0x77, id]);
+    }
+    out.extend(part);
+    out
 }
 
 /// The packet with its twist.

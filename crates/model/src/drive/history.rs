@@ -86,6 +86,36 @@ pub struct Form {
     pub door: u8,
     /// What is odd.
     pub twist: Twist,
+    /// Whether it comes in pieces.
+    pub cut: Option<Cut>,
+}
+
+impl Op {
+    /// The form of its packet, if it has one of its own.
+    pub fn form(&self) -> Option<&Form> {
+        match self {
+            Op::Out { form, .. }
+            | Op::In { form, .. }
+            | Op::Hairpin { form, .. }
+            | Op::Error { form, .. }
+            | Op::Ping { form, .. } => Some(form),
+            _ => None,
+        }
+    }
+
+    /// The same step with another form.
+    pub fn with_form(&self, new: Form) -> Op {
+        let mut op = self.clone();
+        if let Op::Out { form, .. }
+        | Op::In { form, .. }
+        | Op::Hairpin { form, .. }
+        | Op::Error { form, .. }
+        | Op::Ping { form, .. } = &mut op
+        {
+            *form = new;
+        }
+        op
+    }
 }
 
 /// What is odd about a packet.
@@ -105,9 +135,40 @@ pub enum Twist {
     BadSum(u16),
 }
 
+/// A datagram in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Identification.
+    pub id: u8,
+    /// Bytes of each piece.
+    pub size: u16,
+    /// Which of some orders they come in.
+    pub order: u8,
+    /// What is odd.
+    pub odd: Odd,
+}
+
+/// What is odd about a datagram's pieces: which of them, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Odd {
+    /// Nothing.
+    Nothing,
+    /// This one never comes.
+    Missing(u8),
+    /// No other one comes.
+    Only(u8),
+    /// It comes twice.
+    Doubled(u8),
+    /// It begins eight bytes early.
+    Shifted(u8),
+    /// It says that it is the last.
+    Last(u8),
+}
+
 impl Form {
     /// Nothing special.
-    pub const PLAIN: Form = Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, twist: Twist::None };
+    pub const PLAIN: Form =
+        Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, twist: Twist::None, cut: None };
 }
 
 const FLAGS: [u8; 12] = [2, 2, 2, 18, 16, 17, 4, 20, 24, 1, 16, 2];
@@ -124,6 +185,7 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
         remotes: r.of(&[1, 3, 6]),
         wild: r.of(&[4, 12, 60]),
         clocks: r.of(&[8, 20, 60]),
+        pieces: r.of(&[0, 5, 20, 50]),
     };
     (0..steps).map(|_| op(&mut r, &focus)).collect()
 }
@@ -138,6 +200,8 @@ struct Focus {
     wild: u64,
     /// One step in so many is the clock's.
     clocks: u64,
+    /// Of a hundred packets, those in pieces.
+    pieces: u64,
 }
 
 fn op(r: &mut Rng, f: &Focus) -> Op {
@@ -236,7 +300,29 @@ fn form(r: &mut Rng, f: &Focus) -> Form {
     if r.one_in(f.wild) {
         form.twist = wild(r);
     }
+    if r.below(100) < f.pieces {
+        form.len = r.of(&[48, 200, 400, 1400, 2600]);
+        form.cut = Some(cut(r));
+    }
     form
+}
+
+fn cut(r: &mut Rng) -> Cut {
+    let n = r.small(5);
+    let odd = match r.below(16) {
+        0..3 => Odd::Missing(n),
+        3..7 => Odd::Only(n),
+        7 => Odd::Doubled(n),
+        8 => Odd::Shifted(n),
+        9 => Odd::Last(n),
+        _ => Odd::Nothing,
+    };
+    Cut {
+        id: r.small(4),
+        size: if r.one_in(12) { r.of(&[8, 16, 24]) } else { r.of(&[48, 104, 512, 1200]) },
+        order: r.small(4),
+        odd,
+    }
 }
 
 fn wild(r: &mut Rng) -> Twist {

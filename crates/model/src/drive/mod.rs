@@ -8,5 +8,5 @@ pub mod shrink;
 pub mod universe;
 
 pub use compare::{Failure, Outcome, run};
-pub use history::{Form, Op, Proto, Target, Twist, history};
+pub use history::{Cut, Form, Odd, Op, Proto, Target, Twist, history};
 pub use universe::universe;

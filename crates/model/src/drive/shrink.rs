@@ -1,7 +1,7 @@
 //! A history that fails, made short: steps are left out as long as it still fails.
 
 use super::compare::{Failure, run};
-use super::history::{Form, Op, Twist};
+use super::history::{Cut, Form, Odd, Op, Twist};
 
 /// The shortest history found that still shows a difference, and that difference.
 pub fn shrink(world: u64, seed: u64, ops: &[Op]) -> (Vec<Op>, Failure) {
@@ -38,38 +38,19 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
     }
     // Then the plainest form of each packet.
     for at in 0..ops.len() {
-        let mut candidate = ops.clone();
-        if let Some(
-            Op::Out { form, .. }
-            | Op::In { form, .. }
-            | Op::Hairpin { form, .. }
-            | Op::Error { form, .. }
-            | Op::Ping { form, .. },
-        ) = candidate.get_mut(at)
-        {
-            let plain = Form { door: form.door, ..Form::PLAIN };
-            let fields = [Form { twist: Twist::None, ..*form }, plain, Form::PLAIN];
-            for simpler in fields {
-                let mut candidate = ops.clone();
-                set_form(&mut candidate, at, simpler);
-                attempt(&mut ops, candidate);
+        let Some(&form) = ops.get(at).and_then(Op::form) else { continue };
+        let plain = Form { door: form.door, ..Form::PLAIN };
+        let whole = Form { cut: None, ..form };
+        let in_order = Form { cut: form.cut.map(|cut| Cut { order: 0, odd: Odd::Nothing, ..cut }), ..form };
+        for simpler in [Form::PLAIN, plain, whole, in_order, Form { twist: Twist::None, ..form }] {
+            let Some(candidate) = ops.get(at).map(|op| op.with_form(simpler)) else { break };
+            let all = [&ops[..at], &[candidate], &ops[at + 1..]].concat();
+            if attempt(&mut ops, all) {
+                break;
             }
         }
     }
     (ops, failure)
-}
-
-fn set_form(ops: &mut [Op], at: usize, new: Form) {
-    if let Some(
-        Op::Out { form, .. }
-        | Op::In { form, .. }
-        | Op::Hairpin { form, .. }
-        | Op::Error { form, .. }
-        | Op::Ping { form, .. },
-    ) = ops.get_mut(at)
-    {
-        *form = new;
-    }
 }
 
 /// The history as a test to be pasted.

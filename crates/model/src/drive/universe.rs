@@ -311,9 +311,9 @@ fn limits(r: &mut Rng) -> Limits {
         session_rate_per_subscriber: r.of(&[0, 0, 1, 5, 100]),
         session_burst_per_subscriber: r.of(&[1, 3, 50]),
         syn_store_max: r.of(&[1, 4, 32, 64]),
-        fragment_entries_max: r.of(&[1, 4, 8, 32]),
-        fragment_bytes_max: r.of(&[2048, 8192, 65_536]),
-        fragments_per_source: r.of(&[2, 6, 16, 100]),
+        fragment_entries_max: r.of(&[1, 8, 64, 256]),
+        fragment_bytes_max: r.of(&[2048, 16_384, 262_144]),
+        fragments_per_source: r.of(&[2, 16, 100, 1000]),
     };
     match r.one_in(3) {
         // So that pools and their blocks come to their ends first.

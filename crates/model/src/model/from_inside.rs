@@ -2,6 +2,7 @@
 
 use super::addresses::{embed, extract, illegal4, illegal6, v4, v6};
 use super::bib::{End4, End6, ICMP, Query, TCP, UDP};
+use super::from_outside::{Arrival, Passage};
 use super::rules::Kind;
 use super::tcp::{self, State};
 use super::{Fate, Model, Result, Seen};
@@ -31,7 +32,7 @@ impl Model {
         let l4 = parse::l4(&h, false)?;
         let pings = matches!(l4, L4::Echo { request: true, .. });
         if Some(dst) == self.plan.own6 {
-            return match pings && h.is_whole() {
+            return match pings {
                 true => self.answer_ping(&h, errors::may_answer6(packet), seen),
                 false => Err(DropReason::DestinationNotPool6),
             };
@@ -40,7 +41,7 @@ impl Model {
         let Some(remote) = extract(&self.plan.nat64[instance].pool6[prefix], dst) else {
             return Err(DropReason::DestinationNotPool6);
         };
-        if Some(remote) == self.plan.own4 && pings {
+        if Some(remote) == self.plan.own4 && pings && h.is_whole() {
             return self.answer_ping(&h, errors::may_answer6(packet), seen);
         }
         self.out(&Sent { packet, h: &h, l4, instance, src, prefix, remote }, seen)
@@ -60,22 +61,31 @@ impl Model {
     }
 
     fn out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+        if !s.h.is_whole() {
+            return self.piece_out(s, seen);
+        }
         if let L4::Error { .. } = s.l4 {
             return self.error_out(s, seen);
         }
         if !matches!(s.l4, L4::Tcp { .. } | L4::Udp { .. } | L4::Echo { .. }) {
             self.check_source(s)?;
         }
+        let (outside, turned) = self.decide_out(s, seen)?;
+        self.send_out(s, outside, turned, ident_of(&seen.bytes).unwrap_or(0))
+    }
+
+    /// The outside end that a query leaves from, and where it is turned round, who gets it.
+    pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<(End4, Option<Arrival>)> {
         let (query, inside, remote) = query_out(s)?;
         if s.h.ttl <= 1 {
             return Err(DropReason::TtlExceeded); // and no state
         }
         let outside = self.filter_out(s, query, inside, remote)?;
-        if self.pool_of(s.remote).is_some() {
-            return self.turn_round(s, query, outside, remote, seen);
-        }
-        let packets = self.write_out(s, outside, false, seen)?;
-        Ok(Fate::Forward { packets, hairpinned: false })
+        let turned = match self.pool_of(s.remote) {
+            Some(pool) => Some(self.turned(s, pool, query, outside, remote, seen)?),
+            None => None,
+        };
+        Ok((outside, turned))
     }
 
     /// RFC 6146 3.5: whether a packet may come from there at all.
@@ -87,7 +97,7 @@ impl Model {
     }
 
     /// Whether the instance serves a host.
-    fn check_source(&self, s: &Sent<'_>) -> Result<()> {
+    pub(super) fn check_source(&self, s: &Sent<'_>) -> Result<()> {
         if self.kind(s.instance) == Kind::Four {
             return Ok(());
         }
@@ -177,15 +187,16 @@ impl Model {
         Ok(outside)
     }
 
-    /// RFC 6146 3.8: filtering as if the packet came from IPv4 now, and two translations.
-    fn turn_round(
+    /// RFC 6146 3.8: filtering as if the packet came from IPv4 now; two translations will follow.
+    fn turned(
         &mut self,
         s: &Sent<'_>,
+        pool: usize,
         q: Query,
         outside: End4,
         remote: End4,
         seen: &Seen,
-    ) -> Result<Fate> {
+    ) -> Result<Arrival> {
         let (there, back) = match q.transport {
             // The one identifier is the sender's outside one.
             ICMP => ((s.remote, outside.1), (outside.0, 0)),
@@ -194,9 +205,9 @@ impl Model {
         if s.h.ttl <= 2 {
             return Err(DropReason::TtlExceeded); // the second translation's hop
         }
-        let pool = self.pool_of(there.0).ok_or(DropReason::NotInPool)?;
-        let passage = self.filter_back(pool, q, there, back, true, seen)?;
-        let super::from_outside::Passage::Pass(arrival) = passage else { return Err(DropReason::NoBib) };
+        let Passage::Pass(arrival) = self.filter_back(pool, q, there, back, true, seen)? else {
+            return Err(DropReason::NoBib);
+        };
         let mtu = match self.kind(arrival.instance) {
             Kind::Six => self.plan.nat64[arrival.instance].settings.mtu6 as usize,
             Kind::Four => self.nat44(arrival.instance).mtu as usize,
@@ -205,7 +216,19 @@ impl Model {
             self.turned_mtu = Some(fits as u32);
             return Err(reason);
         }
-        let packets = self.write_out(s, outside, true, seen)?;
+        Ok(arrival)
+    }
+
+    /// A packet that leaves from an outside end, or goes on to the inside host that it is turned round to.
+    pub(super) fn send_out(
+        &self,
+        s: &Sent<'_>,
+        outside: End4,
+        turned: Option<Arrival>,
+        ident: u16,
+    ) -> Result<Fate> {
+        let packets = self.write_out(s, outside, turned.is_some(), ident)?;
+        let Some(arrival) = turned else { return Ok(Fate::Forward { packets, hairpinned: false }) };
         // What comes from an IPv4 link without DF is cut to the receiver's.
         match self.write_back(&packets[0], arrival, s.h.src.is_ipv6()) {
             Ok(packets) => Ok(Fate::Forward { packets, hairpinned: true }),
@@ -219,14 +242,13 @@ impl Model {
         s: &Sent<'_>,
         (address, port): End4,
         unseen: bool,
-        seen: &Seen,
+        ident: u16,
     ) -> Result<Vec<Vec<u8>>> {
         let ports = match s.l4 {
             L4::Echo { .. } => Some((port, port)),
             L4::Tcp { dst, .. } | L4::Udp { dst, .. } => Some((port, dst)),
             _ => None,
         };
-        let ident = if seen.bytes.first().is_some_and(|b| b >> 4 == 4) { get16(&seen.bytes, 4) } else { 0 };
         match self.kind(s.instance) {
             Kind::Six => {
                 let settings = self.plan.nat64[s.instance].settings;
@@ -235,11 +257,8 @@ impl Model {
             }
             Kind::Four => {
                 let mtu = if unseen { usize::from(u16::MAX) } else { self.nat44(s.instance).mtu as usize };
-                // Turned round to an IPv6 host, it shows where the packet was cut.
-                let cut = seen.bytes.len() >= 48 && seen.bytes[0] >> 4 == 6 && seen.bytes[6] == FRAGMENT;
-                let ident = if cut { get16(&seen.bytes, 46) } else { ident };
                 // RFC 6864 5.3.1: those of atomic datagrams say nothing.
-                let ident = (!s.h.df).then_some(ident);
+                let ident = (!s.h.df || !s.h.is_whole()).then_some(ident);
                 to44::translate(
                     s.packet,
                     s.h,
@@ -270,8 +289,14 @@ fn too_big(h: &Header<'_>, mtu: usize, receiver: Kind) -> Option<(DropReason, us
     ((h.src.is_ipv6() || h.df) && size > fits).then_some((reason, fits))
 }
 
-/// The Fragment header's number.
-const FRAGMENT: u8 = 44;
+/// The identification that a packet shows: IPv6 ones that are in pieces do.
+pub(super) fn ident_of(p: &[u8]) -> Option<u16> {
+    match p.first()? >> 4 {
+        4 if p.len() >= 20 => Some(get16(p, 4)),
+        6 if p.len() >= 48 && p[6] == proto::FRAGMENT => Some(get16(p, 46)),
+        _ => None,
+    }
+}
 
 /// What the tables are asked for.
 fn query_out(s: &Sent<'_>) -> Result<(Query, End6, End4)> {

@@ -14,7 +14,8 @@ use gatun_wire::DropReason;
 pub(super) struct Arrival {
     pub(super) instance: usize,
     pub(super) inside: End6,
-    pub(super) prefix: usize,
+    /// Where no packet has shown it, any will do.
+    pub(super) prefix: Option<usize>,
 }
 
 /// What the filter says.
@@ -33,9 +34,30 @@ impl Model {
         pool: usize,
         seen: &Seen,
     ) -> Result<Fate> {
+        if !h.is_whole() {
+            return self.piece_in(packet, h, l4, pool, seen);
+        }
         if let L4::Error { .. } = l4 {
             return self.error_back(packet, h, false, seen);
         }
+        let remote = query_back(h, l4)?.2;
+        match self.decide_in(h, l4, pool, seen)? {
+            (Passage::Hold, outside) => self.hold_syn(packet, pool, outside, remote),
+            (Passage::Pass(arrival), _) => {
+                let packets = self.write_back(packet, arrival, false)?;
+                Ok(Fate::Forward { packets, hairpinned: false })
+            }
+        }
+    }
+
+    /// Whether a query may come in, and the outside end that it was sent to.
+    pub(super) fn decide_in(
+        &mut self,
+        h: &Header<'_>,
+        l4: L4,
+        pool: usize,
+        seen: &Seen,
+    ) -> Result<(Passage, End4)> {
         let (q, outside, remote) = query_back(h, l4)?;
         // A packet whose hops end here changes no state. One to a port that the pool does not have gets no
         // answer: it would not have been forwarded (A61-3).
@@ -44,13 +66,7 @@ impl Model {
                 || self.binding_outside(q.transport, outside).is_some();
             return Err(if ours { DropReason::TtlExceeded } else { DropReason::NotInPool });
         }
-        match self.filter_back(pool, q, outside, remote, false, seen)? {
-            Passage::Hold => self.hold_syn(packet, pool, outside, remote),
-            Passage::Pass(arrival) => {
-                let packets = self.write_back(packet, arrival, false)?;
-                Ok(Fate::Forward { packets, hairpinned: false })
-            }
-        }
+        Ok((self.filter_back(pool, q, outside, remote, false, seen)?, outside))
     }
 
     /// RFC 6146 3.5: which packets a binding lets in.
@@ -105,10 +121,9 @@ impl Model {
         self.bindings[b].sessions[s].prefix
     }
 
-    /// Where the prefix is not known, no packet shows it: any will do.
     pub(super) fn arrival(&self, binding: usize, prefix: Option<usize>) -> Passage {
         let b = &self.bindings[binding];
-        Passage::Pass(Arrival { instance: b.instance, inside: b.inside, prefix: prefix.unwrap_or(0) })
+        Passage::Pass(Arrival { instance: b.instance, inside: b.inside, prefix })
     }
 
     /// RFC 6146 3.6.2, 3.7, RFC 3022 4: as the inside host gets it. `unseen`: the packet was IPv4 on no link.
@@ -125,7 +140,7 @@ impl Model {
             Kind::Six => {
                 let settings = self.plan.nat64[to.instance].settings;
                 let settings = &if unseen { unseen_link(&settings) } else { settings };
-                let src = self.outside_as_seen(to.instance, to.prefix, v4(h.src));
+                let src = self.outside_as_seen(to.instance, to.prefix.unwrap_or(0), v4(h.src));
                 to6::translate(&h, l4, &to6::Out6 { src, dst: to.inside.0, ports, settings })
             }
             Kind::Four => {

@@ -6,18 +6,19 @@
 //! ([`Model::hear`]: every universe has all events on), checks that the rules allow it, and goes on from
 //! there. So it knows at any time exactly what there is, and what must be told of it.
 //!
-//! Not in the model: datagrams in pieces (the driver leaves them out), super-packets, RFC 4884 extensions,
-//! stateless instances.
+//! Not in the model: super-packets, RFC 4884 extensions, stateless instances, shared ports.
 
 mod addresses;
 mod bib;
 mod blocks;
+mod datagrams;
 mod filter;
 mod from_inside;
 mod from_outside;
 mod heard;
 mod icmp;
 mod own;
+mod pieces;
 mod ports;
 mod rules;
 mod subscribers;
@@ -79,7 +80,7 @@ enum Fate {
     Forward { packets: Vec<Vec<u8>>, hairpinned: bool },
     /// An echo reply.
     Echo(Vec<u8>),
-    /// Kept.
+    /// Kept, and counted as such.
     Held,
     /// Not for the translator.
     Passed,
@@ -111,6 +112,7 @@ pub struct Model {
     subscribers: Vec<Subscriber>,
     pools: Vec<ports::Pool>,
     syns: Vec<HeldSyn>,
+    followed: datagrams::Followed,
     /// Thousandths of ICMP errors that may be sent.
     error_tokens: u64,
     error_tokens_at: u64,
@@ -140,6 +142,7 @@ impl Model {
             subscribers: Vec::new(),
             pools: ports::pools(plan),
             syns: Vec::new(),
+            followed: datagrams::Followed::new(plan.limits.fragment_entries_max as usize),
             error_tokens: u64::from(plan.icmp.burst) * 1000,
             error_tokens_at: 0,
             counters: Counters::default(),
@@ -199,7 +202,8 @@ impl Model {
             _ => None,
         };
         if let Some(instance) = self.inside44(src) {
-            if self.is_exempt(instance, dst, h.proto, ports.map(|p| p.1)) {
+            // Of a datagram in pieces only the first one has ports: what they exempt is seen to there.
+            if self.is_exempt(instance, dst, h.proto, ports.map(|p| p.1).filter(|_| h.is_whole())) {
                 return Ok(Fate::Passed);
             }
             return self.out_of_four(packet, &h, l4, instance, seen);
@@ -259,9 +263,8 @@ impl Model {
                 self.count_forwarded(way, packet.len(), hairpinned);
                 self.counters.fragments_made += packets.len() as u64 - 1;
                 let first = packets.remove(0);
-                // The pieces follow their first one, before what was released because of it.
-                packets.append(&mut self.emitted);
-                self.emitted = packets;
+                // Choice: what was released because of it goes before its further pieces.
+                self.emitted.append(&mut packets);
                 plain(Verdict::Forward, Some(first))
             }
             Fate::Echo(reply) => {
@@ -273,10 +276,7 @@ impl Model {
                 self.counters.passed.add(packet.len());
                 plain(Verdict::Pass, Some(packet.to_vec()))
             }
-            Fate::Held => {
-                self.counters.held += 1;
-                plain(Verdict::Held, None)
-            }
+            Fate::Held => plain(Verdict::Held, None),
             Fate::Lost(reason) => {
                 self.count_dropped(way, reason, packet.len());
                 plain(Verdict::Drop(reason), None)

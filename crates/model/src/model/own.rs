@@ -91,6 +91,9 @@ impl Model {
         if !may {
             return Err(DropReason::SourceMartian);
         }
+        if !h.is_whole() {
+            return Err(DropReason::FragmentIcmp);
+        }
         if !to6::icmp_sum_is_right(h) {
             return Err(DropReason::BadL4Checksum);
         }

@@ -38,6 +38,7 @@ impl Model {
             self.close(b, s);
         }
         self.expire_syns(budget, &mut seen);
+        self.expire_datagrams(budget);
         self.expire_ports(budget);
         let said = std::mem::take(&mut self.emitted);
         if said == emitted { Ok(()) } else { Err(said) }

@@ -48,6 +48,7 @@ impl Model {
             len: packet.len(),
             ends: self.now + u64::from(ms),
         });
+        self.counters.held += 1;
         Ok(Fate::Held)
     }
 

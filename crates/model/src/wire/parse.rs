@@ -78,14 +78,12 @@ fn source_route_left(options: &[u8]) -> bool {
     false
 }
 
-/// RFC 791 3.2, RFC 8200 4.5: a fragment carries something, in units of 8 bytes where more follow, and does
-/// not end beyond 65,535 bytes.
-pub fn piece_is_possible(h: &Header<'_>) -> Result<(), DropReason> {
+/// RFC 791 3.2, RFC 8200 4.5: a fragment carries units of 8 bytes where more follow, and does not end beyond
+/// 65,535 bytes. Choice: that one carries nothing at all is found out where datagrams are followed.
+fn piece_is_possible(h: &Header<'_>) -> Result<(), DropReason> {
     let Some(piece) = h.piece else { return Ok(()) };
     let atomic = piece.offset == 0 && !piece.more;
-    if !atomic
-        && (h.length == 0 || (piece.more && !h.length.is_multiple_of(8)) || piece.offset + h.length > 65_535)
-    {
+    if !atomic && ((piece.more && !h.length.is_multiple_of(8)) || piece.offset + h.length > 65_535) {
         return Err(DropReason::BadLength);
     }
     Ok(())
@@ -111,11 +109,9 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
         next,
         proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING | proto::FRAGMENT | proto::AH
     ) {
-        // RFC 7915 5.1.1: after the Fragment header, the transport; of a later fragment nothing is known.
-        match piece {
-            Some(Piece { offset: 1.., .. }) => break,
-            Some(_) => return Err(DropReason::ExtensionAfterFragment),
-            None => {}
+        // RFC 7915 5.1.1: after the Fragment header, the transport; a later piece says the same of its first.
+        if piece.is_some() {
+            return Err(DropReason::ExtensionAfterFragment);
         }
         if next == proto::AH {
             return Err(DropReason::AuthenticationHeader);
@@ -161,6 +157,9 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
     };
     if quoted && header.payload.len() < header.length.min(8) {
         return Err(DropReason::IcmpInnerShort);
+    }
+    if !quoted {
+        piece_is_possible(&header)?;
     }
     Ok(header)
 }

@@ -59,6 +59,9 @@ fn placement(h: &Header<'_>, ident: u16) -> (u16, u16) {
 
 /// The packet or, where it has to be cut for a small IPv4 MTU, its pieces.
 pub fn translate(h: &Header<'_>, l4: L4, out: &Out4<'_>) -> Result<Vec<Vec<u8>>, DropReason> {
+    if h.ttl <= 1 {
+        return Err(DropReason::TtlExceeded);
+    }
     let new_proto = if h.proto == proto::ICMPV6 { proto::ICMP } else { h.proto };
     let tos = out.settings.tos_6to4.unwrap_or(h.tos);
     let payload = match l4 {

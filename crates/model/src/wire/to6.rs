@@ -55,6 +55,9 @@ pub fn translate(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<Vec<u8>>,
     if h.source_route {
         return Err(DropReason::SourceRoute);
     }
+    if h.ttl <= 1 {
+        return Err(DropReason::TtlExceeded);
+    }
     let size = h.header_len + h.length;
     let fits = fits(h, size, out.settings)?;
     let payload = transport(h, l4, out)?;
@@ -101,6 +104,7 @@ fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, DropReas
                 ZeroChecksum::Forward => {}
                 ZeroChecksum::Drop => return Err(DropReason::ZeroUdpChecksum),
                 // RFC 7915 4.5. The datagram is as long as it says; what is behind it is not covered.
+                ZeroChecksum::Compute if !h.is_whole() => return Err(DropReason::FragmentZeroChecksum),
                 ZeroChecksum::Compute => {
                     let len = usize::from(get16(&p, 4));
                     if len < 8 || len > p.len() {

@@ -199,7 +199,7 @@ impl Desk<'_> {
         let waiting = self.sh.fragments.first(self.now, &self.fragment, self.lifetime_ms, memo)?;
         let done = follow(self.nats, packet, &memo);
         match &done {
-            Err(_) => self.refuse(),
+            Err(_) | Ok(Step::Lost(_)) => self.refuse(),
             Ok(_) if waiting > 0 => self.release(),
             Ok(_) => {}
         }

@@ -4,6 +4,7 @@ use crate::common::*;
 use crate::{A, B, SERVER, T, plan44};
 use gatun_nat::Verdict;
 use gatun_nat::plan::{Exemption, Transport};
+use gatun_wire::DropReason;
 
 /// A packet in three pieces, first to last.
 fn pieces(packet: &[u8], id: u16) -> Vec<Vec<u8>> {
@@ -150,4 +151,23 @@ fn a_flood_of_pieces_from_one_host_costs_that_host_alone() {
     bed.through(&udp4(A, 5000, SERVER, 53, b"whole"));
     bed.pass_ms(10_000);
     assert_eq!(bed.nat.counters().held, 0);
+}
+
+/// RFC 7915 4.5: a datagram in pieces without checksum becomes no IPv6 one here, so the others would go in vain.
+#[test]
+fn where_the_second_half_of_a_hairpin_drops_the_first_piece_the_others_are_dropped_too() {
+    for order in [[0, 1, 2], [2, 1, 0]] {
+        let mut bed = Bed::new(&crate::both_kinds());
+        let port = bed.through(&udp6(CLIENT, 2222, &behind(crate::POOL6, SERVER), 53, b"x")).sport;
+        let mut packet = udp4(A, 5000, T, port, &[3; 150]);
+        packet[26..28].fill(0);
+        let sent = pieces(&packet, 9);
+        for &i in &order {
+            let one = bed.send_any(&sent[i]);
+            assert!(matches!(one.verdict, Verdict::Drop(_) | Verdict::Held) && one.emitted.is_empty());
+        }
+        let counted = |reason| bed.drops(reason);
+        assert_eq!(counted(DropReason::FragmentZeroChecksum), 1);
+        assert_eq!((counted(DropReason::FragmentOrphan), bed.nat.counters().held), (2, 0), "{order:?}");
+    }
 }

@@ -1,0 +1,292 @@
+//! Datagrams in pieces (RFC 6146 3.4, RFC 4787 REQ-14): the first piece decides as a whole packet would, the
+//! others follow it, and those that come before it wait.
+
+use super::addresses::{extract, v4, v6};
+use super::bib::{End4, TCP};
+use super::datagrams::{Key, Memo, Piece, State, Table};
+use super::from_inside::{Sent, ident_of};
+use super::from_outside::{Arrival, Passage};
+use super::rules::Kind;
+use super::{Fate, Model, Result, Seen, Way};
+use crate::wire::sum::{pseudo, sum, sum_from};
+use crate::wire::{Header, L4, parse, proto, put16};
+use gatun_nat::Verdict;
+use gatun_nat::plan::Filtering;
+use gatun_wire::DropReason;
+use gatun_wire::rfc7915::ZeroChecksum;
+use std::net::IpAddr;
+
+/// ICMP's checksum needs the whole message where the other side is IPv6 (RFC 7915 1.2).
+fn check_protocol(number: u8, with_icmp: bool) -> Result<()> {
+    match number {
+        proto::TCP | proto::UDP => Ok(()),
+        proto::ICMP if with_icmp => Ok(()),
+        proto::ICMP | proto::ICMPV6 => Err(DropReason::FragmentIcmp),
+        _ => Err(DropReason::UnsupportedProtocol),
+    }
+}
+
+fn is_query(l4: L4) -> bool {
+    matches!(l4, L4::Tcp { .. } | L4::Udp { .. } | L4::Echo { .. })
+}
+
+fn key(h: &Header<'_>, table: Table, way: Way) -> Key {
+    Key { ends: (h.src, h.dst), id: h.piece.map_or(0, |p| p.id), proto: h.proto, table, way }
+}
+
+impl Model {
+    /// From inside.
+    pub(super) fn piece_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
+        let six = self.kind(s.instance) == Kind::Six;
+        self.check_source(s)?;
+        check_protocol(s.h.proto, !six)?;
+        let way = if six { Way::SixToFour } else { Way::FourToFour };
+        let p = &Piece {
+            packet: s.packet,
+            h: s.h,
+            key: key(s.h, Table::Inside(s.instance), way),
+            source: self.subscriber(s.instance, s.src).1,
+            lifetime_ms: self.rules[s.instance].timeouts.fragment_ms,
+        };
+        if s.l4 == L4::Later {
+            return self.later(p, seen);
+        }
+        if !is_query(s.l4) {
+            return self.first(p, Err(DropReason::FragmentIcmp), seen);
+        }
+        let port = match s.l4 {
+            L4::Tcp { dst, .. } | L4::Udp { dst, .. } => Some(dst),
+            _ => None,
+        };
+        if !six && self.is_exempt(s.instance, s.remote, s.h.proto, port) {
+            return self.first(p, Ok(Memo::Pass), seen);
+        }
+        let instance = s.instance;
+        let decided = self.decide_out(s, seen);
+        let memo = |(outside, turned)| Memo::Out { instance, outside, turned, ident: None };
+        self.first(p, decided.map(memo), seen)
+    }
+
+    /// To a pool.
+    pub(super) fn piece_in(
+        &mut self,
+        packet: &[u8],
+        h: &Header<'_>,
+        l4: L4,
+        pool: usize,
+        seen: &Seen,
+    ) -> Result<Fate> {
+        check_protocol(h.proto, !self.plan.nat44.is_empty())?;
+        // Whose it is shows only the first piece. Choice: until then, the first user's.
+        let user = self.users_of(pool).next().ok_or(DropReason::NoBib)?;
+        let way = if self.kind(user) == Kind::Six { Way::FourToSix } else { Way::FourToFour };
+        let p = &Piece {
+            packet,
+            h,
+            key: key(h, Table::Pool(pool), way),
+            source: u32::from(v4(h.src)).into(),
+            lifetime_ms: self.rules[user].timeouts.fragment_ms,
+        };
+        if l4 == L4::Later {
+            return self.later(p, seen);
+        }
+        if !is_query(l4) {
+            return self.first(p, Err(DropReason::FragmentIcmp), seen);
+        }
+        let arrival = match self.decide_in(h, l4, pool, seen) {
+            Ok((Passage::Pass(arrival), _)) => arrival,
+            // Choice: a SYN in pieces is not held.
+            Ok((Passage::Hold, outside)) => {
+                let reason = self.why_held(outside);
+                return self.first(p, Err(reason), seen);
+            }
+            Err(reason) => return self.first(p, Err(reason), seen),
+        };
+        let collects = matches!(l4, L4::Udp { no_checksum: true, .. })
+            && self.kind(arrival.instance) == Kind::Six
+            && self.plan.nat64[arrival.instance].settings.udp_zero_checksum == ZeroChecksum::Compute;
+        if !collects {
+            return self.first(p, Ok(Memo::In(arrival)), seen);
+        }
+        let at = self.note(p, State::Collecting(Memo::In(arrival)))?;
+        self.hold(at, p)?;
+        if self.datagram(at).is_complete() {
+            self.release(at, seen)?;
+        }
+        Ok(Fate::Held)
+    }
+
+    fn why_held(&self, outside: End4) -> DropReason {
+        match self.binding_outside(TCP, outside).map(|b| self.rules[self.bindings[b].instance].filtering) {
+            Some(Filtering::AddressDependent) => DropReason::AddressDependentFilter,
+            Some(Filtering::AddressAndPortDependent) => DropReason::AddressPortDependentFilter,
+            _ => DropReason::NoBib,
+        }
+    }
+
+    /// The first piece, and what was decided on it.
+    fn first(&mut self, p: &Piece<'_>, decided: Result<Memo>, seen: &Seen) -> Result<Fate> {
+        let memo = match decided {
+            Ok(memo) => memo,
+            Err(reason) => {
+                self.refuse(p);
+                return Err(reason);
+            }
+        };
+        let at = self.note(p, State::Known(memo))?;
+        let fate = self.follow(at, p.packet, seen);
+        match &fate {
+            Err(_) | Ok(Fate::Lost(_)) => self.refuse(p),
+            Ok(_) if !self.datagram(at).held.is_empty() => self.release(at, seen)?,
+            Ok(_) => {}
+        }
+        fate
+    }
+
+    /// A piece without transport header.
+    fn later(&mut self, p: &Piece<'_>, seen: &Seen) -> Result<Fate> {
+        let at = self.note(p, State::Waiting)?;
+        if let State::Known(_) = self.datagram(at).state {
+            let fate = self.follow(at, p.packet, seen);
+            if self.datagram(at).is_complete() && self.datagram(at).held.is_empty() {
+                self.close_datagram(at);
+            }
+            return fate;
+        }
+        self.hold(at, p)?;
+        if self.datagram(at).is_complete() && self.datagram(at).state.is_accepted() {
+            self.release(at, seen)?;
+        }
+        Ok(Fate::Held)
+    }
+
+    /// A piece, as its datagram's first one was translated. Of ICMP, none becomes IPv6 (RFC 7915 1.2).
+    fn follow(&mut self, at: usize, packet: &[u8], seen: &Seen) -> Result<Fate> {
+        self.learn(at, seen);
+        let (State::Known(memo) | State::Collecting(memo)) = self.datagram(at).state else {
+            return Err(DropReason::FragmentOrphan);
+        };
+        match memo {
+            Memo::Pass => Ok(Fate::Passed),
+            Memo::In(arrival) if self.kind(arrival.instance) == Kind::Six && packet[9] == proto::ICMP => {
+                Err(DropReason::FragmentIcmp)
+            }
+            Memo::In(arrival) => {
+                Ok(Fate::Forward { packets: self.write_back(packet, arrival, false)?, hairpinned: false })
+            }
+            Memo::Out { instance, outside, turned, ident } => {
+                self.follow_out(packet, instance, outside, turned, ident.unwrap_or(0))
+            }
+        }
+    }
+
+    /// What the engine chose for a datagram, and the first packet that leaves shows.
+    fn learn(&mut self, at: usize, seen: &Seen) {
+        let at_hand = Some(&seen.bytes).filter(|_| seen.verdict == Verdict::Forward);
+        let left: Vec<&Vec<u8>> = at_hand.into_iter().chain(&seen.emitted).collect();
+        let (State::Known(mut memo) | State::Collecting(mut memo)) = self.datagram(at).state else { return };
+        if let Memo::Out { ident, .. } = &mut memo {
+            *ident = ident.or_else(|| left.iter().find_map(|p| ident_of(p)));
+        }
+        if let Memo::In(Arrival { instance, prefix, .. })
+        | Memo::Out { turned: Some(Arrival { instance, prefix, .. }), .. } = &mut memo
+            && self.kind(*instance) == Kind::Six
+        {
+            let sources = left.iter().filter_map(|p| parse::parse6(p, true).ok()).map(|h| v6(h.src));
+            let shown = sources.filter_map(|a| self.owner6(a)).find(|(i, _)| i == instance);
+            *prefix = prefix.or(shown.map(|(_, prefix)| prefix));
+        }
+        match &mut self.datagram_mut(at).state {
+            State::Known(known) | State::Collecting(known) => *known = memo,
+            _ => {}
+        }
+    }
+
+    fn follow_out(
+        &self,
+        packet: &[u8],
+        instance: usize,
+        outside: End4,
+        turned: Option<Arrival>,
+        ident: u16,
+    ) -> Result<Fate> {
+        let six = self.kind(instance) == Kind::Six;
+        let h = if six { parse::parse6(packet, false)? } else { parse::parse4(packet, false)? };
+        let l4 = parse::l4(&h, false)?;
+        let (src, prefix, remote) = match (h.src, h.dst) {
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                let (_, prefix) = self.owner6(dst).ok_or(DropReason::DestinationNotPool6)?;
+                let remote = extract(&self.plan.nat64[instance].pool6[prefix], dst);
+                (src, prefix, remote.ok_or(DropReason::DestinationNotPool6)?)
+            }
+            _ => (v4(h.src).to_ipv6_mapped(), 0, v4(h.dst)),
+        };
+        let s = &Sent { packet, h: &h, l4, instance, src, prefix, remote };
+        let to_six = turned.is_some_and(|arrival| self.kind(arrival.instance) == Kind::Six);
+        if to_six && h.proto == proto::ICMP {
+            self.write_out(s, outside, true, ident)?;
+            return Ok(Fate::Lost(DropReason::FragmentIcmp));
+        }
+        self.send_out(s, outside, turned, ident)
+    }
+
+    /// Sends what was held, in order of offsets, behind the packet at hand.
+    fn release(&mut self, at: usize, seen: &Seen) -> Result<()> {
+        let (collected, memo) = match self.datagram(at).state {
+            State::Known(memo) => (false, memo),
+            State::Collecting(memo) => (true, memo),
+            _ => return Ok(()),
+        };
+        let way = self.way_of(memo);
+        let mut held = std::mem::take(&mut self.datagram_mut(at).held);
+        if collected {
+            fill_checksum(&mut held)?;
+        }
+        for (_, packet) in held {
+            self.counters.held -= 1;
+            let len = packet.len();
+            match self.follow(at, &packet, seen) {
+                Ok(Fate::Forward { mut packets, hairpinned }) => {
+                    self.count_forwarded(way, len, hairpinned);
+                    self.counters.fragments_made += packets.len() as u64 - 1;
+                    self.emitted.append(&mut packets);
+                }
+                Ok(Fate::Passed) => {
+                    self.counters.passed.add(len);
+                    self.emitted.push(packet);
+                }
+                Ok(Fate::Lost(reason)) | Err(reason) => self.count_dropped(way, reason, len),
+                Ok(fate) => unreachable!("{fate:?}"),
+            }
+        }
+        if self.datagram(at).is_complete() {
+            self.close_datagram(at);
+        }
+        Ok(())
+    }
+
+    fn way_of(&self, memo: Memo) -> Way {
+        match memo {
+            Memo::Out { instance, .. } if self.kind(instance) == Kind::Six => Way::SixToFour,
+            Memo::In(arrival) if self.kind(arrival.instance) == Kind::Six => Way::FourToSix,
+            _ => Way::FourToFour,
+        }
+    }
+}
+
+/// RFC 7915 4.5: the UDP checksum that the sender left out, now that all is there.
+fn fill_checksum(held: &mut [(usize, Vec<u8>)]) -> Result<()> {
+    let mut data = Vec::new();
+    for (_, packet) in held.iter() {
+        data.extend(parse::parse4(packet, false)?.payload);
+    }
+    let Some((_, first)) = held.first_mut() else { return Ok(()) };
+    let (src, dst, at) = {
+        let h = parse::parse4(first, false)?;
+        (h.src, h.dst, h.header_len)
+    };
+    let covered = sum(&pseudo(src, dst, data.len(), proto::UDP));
+    let checksum = !sum_from(covered, &data);
+    put16(first, at + 6, if checksum == 0 { 0xffff } else { checksum });
+    Ok(())
+}

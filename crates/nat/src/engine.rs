@@ -13,7 +13,7 @@ use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
-use crate::look_ahead::{self, Hint, OpeningHint};
+use crate::look_ahead::{self, Hint, OpeningHint, Openings};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
 use crate::plain::Opened;
@@ -21,7 +21,6 @@ use crate::plan::{IcmpPolicy, Limits};
 use crate::pool4::Pool4State;
 use crate::pool6::Owners;
 use crate::rng::Rng;
-use crate::session::NONE;
 use crate::shared::Shared;
 use crate::siit::SiitState;
 use crate::stateful::Instances;
@@ -49,7 +48,7 @@ pub struct Nat {
     sweep: Sweep,
     pub(crate) clock: Steady,
     hints: Box<[Hint; BURST]>,
-    openings: Box<[Option<OpeningHint>; BURST]>,
+    openings: Box<Openings>,
     /// How often the plan has changed.
     pub(crate) generation: u64,
 }
@@ -146,7 +145,7 @@ impl Nat {
             sweep: Sweep::default(),
             clock: Steady::default(),
             hints: Box::new([Hint::None; BURST]),
-            openings: Box::new([None; BURST]),
+            openings: Box::default(),
             generation: 0,
         })
     }
@@ -161,10 +160,11 @@ impl Nat {
         let (Some(burst), Some(hints)) = (burst.get_mut(..n), hints.get_mut(..n)) else { return 0 };
         core.shared.tables.now = now;
         look_ahead::lines(core, burst, hints);
+        openings.clear();
         if look_ahead::records(&core.shared.tables, hints) {
-            look_ahead::openings(core, burst, hints, &mut openings[..]);
+            look_ahead::openings(core, burst, hints, openings);
         }
-        core.translate(now, burst, hints, &openings[..], verdicts)
+        core.translate(now, burst, hints, openings, verdicts)
     }
 
     /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
@@ -226,10 +226,11 @@ impl Core {
         now: Instant,
         burst: &mut [Packet<'_>],
         hints: &[Hint],
-        openings: &[Option<OpeningHint>],
+        openings: &[OpeningHint],
         verdicts: &mut [Verdict],
     ) -> usize {
         let mut rx = Count::default();
+        let mut openings = openings.iter().peekable();
         for ((packet, hint), verdict) in burst.iter_mut().zip(hints).zip(verdicts) {
             if !self.shared.emit.has_room() {
                 break;
@@ -259,7 +260,8 @@ impl Core {
                 None => {
                     let number = rx.packets as usize;
                     self.shared.emit.after = number;
-                    self.not_at_once(now, packet, hint, openings.get(number), bytes)
+                    let opening = openings.next_if(|opening| opening.packet == number);
+                    self.not_at_once(now, packet, hint, opening, bytes)
                 }
             };
             rx.add(bytes);
@@ -276,14 +278,14 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &Hint,
-        opening: Option<&Option<OpeningHint>>,
+        opening: Option<&OpeningHint>,
         bytes: usize,
     ) -> Verdict {
         let (direction, instance, opened) = match (hint, opening) {
-            (Hint::Session(hint), Some(Some(opening))) if hint.record == NONE => {
+            (Hint::Session(hint), Some(opening)) => {
                 (Direction::SixToFour, hint.owner.instance, self.plain_opening(now, packet, hint, opening))
             }
-            (Hint::Session44(hint), Some(Some(opening))) if hint.record == NONE => {
+            (Hint::Session44(hint), Some(opening)) => {
                 (Direction::FourToFour, hint.owner.instance, self.plain_opening44(now, packet, hint, opening))
             }
             _ => return self.general(now, packet, bytes),

@@ -3,7 +3,7 @@
 //! about state is a hint; whose an address is does not change within a burst.
 
 use crate::bib::{Hashes, Place, Tables};
-use crate::engine::Core;
+use crate::engine::{BURST, Core};
 use crate::nat44::{self, Nat44};
 use crate::plan::Transport;
 use crate::pool6::Owner;
@@ -11,6 +11,7 @@ use crate::session::{Endpoint4, Flow, Inside, NONE, RecordId};
 use crate::siit::{General, Looks, SiitState};
 use crate::stateful::Instances;
 use crate::subscriber::SubscriberKey;
+use arrayvec::ArrayVec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6};
@@ -98,6 +99,8 @@ pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) -> bool {
 /// What a packet that may open a session asks the tables for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpeningHint {
+    /// Its place in the burst.
+    pub(crate) packet: usize,
     pub(crate) inside: Inside,
     pub(crate) subscriber: SubscriberKey,
     pub(crate) hashes: Hashes,
@@ -105,19 +108,16 @@ pub(crate) struct OpeningHint {
     known: Option<u32>,
 }
 
+/// Those of a burst, in their order. A list: one opening among many packets touches one place of it.
+pub(crate) type Openings = ArrayVec<OpeningHint, BURST>;
+
 /// A pass for bursts in which packets may open sessions: asks for what the tables touch then, as far as it
-/// is known, in steps of which each needs what the one before has asked for. Fills `openings` in for the
-/// packets that may.
+/// is known, in steps of which each needs what the one before has asked for. Lists in `openings` the packets
+/// that may.
 #[inline(never)]
-pub(crate) fn openings(
-    core: &Core,
-    burst: &[Packet<'_>],
-    hints: &[Hint],
-    openings: &mut [Option<OpeningHint>],
-) {
+pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint], openings: &mut Openings) {
     let tables = &core.shared.tables;
-    for ((slot, hint), packet) in openings.iter_mut().zip(hints).zip(burst) {
-        *slot = None;
+    for (number, (hint, packet)) in hints.iter().zip(burst).enumerate() {
         let (Hint::Session(hint) | Hint::Session44(hint)) = hint else { continue };
         let Some(inside) = hint.inside(packet.bytes()).filter(|_| hint.record == NONE) else { continue };
         let instances = Instances { nat64: &core.nat64, nat44: &core.nat44 };
@@ -125,13 +125,13 @@ pub(crate) fn openings(
         let subscriber = instance.policy().subscriber(inside.addr);
         let hashes = tables.opening_hashes(&inside, subscriber, hint.hash);
         tables.prefetch_opening(&hashes);
-        *slot = Some(OpeningHint { inside, subscriber, hashes, known: None });
+        // There is room for all packets of a burst.
+        let _ = openings.try_push(OpeningHint { packet: number, inside, subscriber, hashes, known: None });
     }
-    let openings = openings.get_mut(..burst.len()).unwrap_or_default();
-    for opening in openings.iter_mut().flatten() {
+    for opening in openings.iter_mut() {
         opening.known = tables.subscribers.prefetch_candidate(opening.hashes.subscriber);
     }
-    for opening in openings.iter().flatten() {
+    for opening in openings.iter() {
         tables.prefetch_port(opening.known, &opening.hashes, &opening.inside);
     }
 }

@@ -368,11 +368,11 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
             let mut burst = [made.packet(&mut buffer)];
             look_ahead::lines(&nat.core, &burst, &mut hints);
             let opens = look_ahead::records(&nat.core.shared.tables, &mut hints);
-            let mut openings = [None];
+            let mut openings = look_ahead::Openings::new();
             look_ahead::openings(&nat.core, &burst, &hints, &mut openings);
-            assert_eq!(openings[0].is_some(), opens, "{made:?}");
+            assert_eq!(!openings.is_empty(), opens, "{made:?}");
             let packet = &mut burst[0];
-            let done = match (&hints[0], &openings[0]) {
+            let done = match (&hints[0], openings.first()) {
                 (Hint::Session(hint), Some(opening)) => {
                     let opened = nat.core.plain_opening(now, packet, hint, opening);
                     assert!(matches!(opened, Opened::Yes), "{made:?}");

@@ -1,0 +1,32 @@
+//! Reading and writing at a place in a frame, where it may end before.
+
+use crate::Mac;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+#[inline]
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+#[inline]
+pub(crate) fn mac(bytes: &[u8], at: usize) -> Option<Mac> {
+    array(bytes, at).map(Mac)
+}
+
+#[inline]
+pub(crate) fn v4(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
+    array::<4>(bytes, at).map(Ipv4Addr::from)
+}
+
+#[inline]
+pub(crate) fn v6(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
+    array::<16>(bytes, at).map(Ipv6Addr::from)
+}
+
+/// Writes `what` at `at`; nothing where the bytes end before.
+#[inline]
+pub(crate) fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..).and_then(|b| b.get_mut(..what.len())) {
+        place.copy_from_slice(what);
+    }
+}

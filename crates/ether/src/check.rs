@@ -1,0 +1,231 @@
+//! What is wrong with settings, all of it at once.
+
+use crate::address::{is_host4, is_host6, is_link_local};
+use crate::frame::TAGS_MAX;
+use crate::{Limits, Port, Prefix, Problem, Route, Settings, Tag};
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+/// The smallest MTU of a link (RFC 791 3.2, RFC 8200 5) and the largest packet.
+const MTU_MIN_V4: u32 = 68;
+const MTU_MIN_V6: u32 = 1280;
+const MTU_MAX: u32 = 65_535;
+/// Ports and devices are numbered in a byte.
+const PORTS_MAX: usize = 255;
+
+pub(crate) fn check(settings: &Settings, limits: &Limits) -> Result<(), Vec<Problem>> {
+    let mut problems = Problems { port: "", found: Vec::new() };
+    problems.check_limits(limits, settings);
+    if settings.ports.is_empty() || settings.ports.len() > PORTS_MAX {
+        problems.add(format!("{} ports", settings.ports.len()), "give between 1 and 255");
+    }
+    for (i, port) in settings.ports.iter().enumerate() {
+        problems.port = &port.name;
+        problems.check_link(port);
+        problems.check_tags(port, settings.ports.get(..i).unwrap_or_default());
+        problems.check_addresses(port);
+        problems.check_routes(port);
+    }
+    problems.check_overlaps(settings);
+    for prefix in settings.engine.iter().filter(|p| !p.is_valid()) {
+        problems.port = "";
+        problems.bad_length(prefix);
+    }
+    if problems.found.is_empty() { Ok(()) } else { Err(problems.found) }
+}
+
+struct Problems<'s> {
+    port: &'s str,
+    found: Vec<Problem>,
+}
+
+impl<'s> Problems<'s> {
+    fn add(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        self.found.push(Problem { port: self.port.to_owned(), what: what.into(), fix: fix.into() });
+    }
+
+    fn bad_length(&mut self, prefix: &Prefix) {
+        let max = if prefix.addr.is_ipv4() { 32 } else { 128 };
+        self.add(
+            format!("{prefix} has no such prefix length"),
+            format!("write {}/{max} or less", prefix.addr),
+        );
+    }
+
+    fn check_limits(&mut self, limits: &Limits, settings: &Settings) {
+        let gateways = settings.ports.iter().flat_map(|p| &p.routes).filter(|r| r.via.is_some()).count();
+        let least = gateways as u64 + 1;
+        if u64::from(limits.neighbours_max) < least || limits.neighbours_max > 1 << 20 {
+            let what = format!("room for {} neighbours", limits.neighbours_max);
+            self.add(what, format!("with these routes, give between {least} and 1048576"));
+        }
+        if limits.unresolved_max == 0 {
+            self.add("no neighbour may be asked for", "let unresolved_max be at least 1");
+        }
+        if limits.waiting_per_neighbour_max > limits.waiting_max {
+            self.add(
+                "more packets may wait for one neighbour than for all",
+                "let waiting_per_neighbour_max be at most waiting_max",
+            );
+        }
+    }
+
+    fn check_link(&mut self, port: &Port) {
+        if !port.mac.is_unicast() {
+            self.add(
+                format!("no device has the address {}", port.mac),
+                "write the device's own, as `ip link` shows it; its first byte is even",
+            );
+        }
+        let six = port.addresses.iter().chain(&port.answers).any(|p| p.addr.is_ipv6());
+        let least = if six { MTU_MIN_V6 } else { MTU_MIN_V4 };
+        if !(least..=MTU_MAX).contains(&port.mtu) {
+            let why = if six { " (IPv6 needs 1280, RFC 8200 5)" } else { "" };
+            self.add(format!("an MTU of {}", port.mtu), format!("write {least} to {MTU_MAX}{why}"));
+        }
+    }
+
+    fn check_tags(&mut self, port: &Port, before: &[Port]) {
+        if port.tags.len() > TAGS_MAX {
+            self.add(format!("{} VLAN tags", port.tags.len()), "write at most two, the outer one first");
+        }
+        for tag in &port.tags {
+            if !(1..=4094).contains(&tag.vlan) {
+                self.add(format!("there is no VLAN {}", tag.vlan), "write 1 to 4094");
+            }
+            if ![Tag::CUSTOMER, Tag::SERVICE].contains(&tag.kind) {
+                self.add(
+                    format!("0x{:04x} is no kind of VLAN tag", tag.kind),
+                    "write 0x8100 (802.1Q) or 0x88a8 (802.1ad)",
+                );
+            }
+        }
+        if let Some(other) = before.iter().find(|p| p.device == port.device && p.tags == port.tags) {
+            self.add(
+                format!("the same device and VLAN as port \"{}\"", other.name),
+                "write another `vlan`, or join both ports into one",
+            );
+        }
+        if let Some(other) = before.iter().find(|p| p.device == port.device && p.mac != port.mac) {
+            self.add(
+                format!("another MAC than port \"{}\" on the same device", other.name),
+                format!("write {}", other.mac),
+            );
+        }
+    }
+
+    fn check_addresses(&mut self, port: &Port) {
+        for prefix in port.addresses.iter().chain(&port.answers).filter(|p| !p.is_valid()) {
+            self.bad_length(prefix);
+        }
+        for own in port.addresses.iter().filter(|p| p.is_valid()) {
+            let host = match own.addr {
+                IpAddr::V4(a) => is_host4(a) && !is_edge(own),
+                IpAddr::V6(a) => is_host6(a),
+            };
+            if !host {
+                self.add(
+                    format!("{own} cannot be a host's address"),
+                    "write a unicast address that is neither the first nor the last of its network",
+                );
+            }
+        }
+        for (i, own) in port.addresses.iter().enumerate() {
+            if port.addresses.iter().take(i).any(|o| o.addr == own.addr) {
+                self.add(format!("{} twice", own.addr), "leave one of them out");
+            }
+        }
+    }
+
+    fn check_routes(&mut self, port: &Port) {
+        for route in &port.routes {
+            if !route.to.is_valid() {
+                self.bad_length(&route.to);
+            }
+            if let Some(via) = route.via {
+                self.check_gateway(port, route, via);
+            }
+            if route.to.addr.is_ipv4() && !port.addresses.iter().any(|p| p.addr.is_ipv4()) {
+                self.add(
+                    format!("a route to {} on a port without an IPv4 address", route.to),
+                    "give the port one: ARP has to ask from an address",
+                );
+            }
+        }
+    }
+
+    fn check_gateway(&mut self, port: &Port, route: &Route, via: IpAddr) {
+        if via.is_ipv4() != route.to.addr.is_ipv4() {
+            self.add(format!("a route to {} by {via}", route.to), "write a next hop of the same family");
+            return;
+        }
+        if port.addresses.iter().any(|p| p.addr == via) {
+            self.add(format!("{via} is this port's own address"), "write the router's");
+        }
+        if let Some(answered) = port.answers.iter().find(|p| p.is_valid() && p.contains(via)) {
+            self.add(
+                format!("the next hop {via} is in {answered}, which this port answers for"),
+                "leave the router's address out of what is answered",
+            );
+        }
+        let link_local = matches!(via, IpAddr::V6(a) if is_link_local(a));
+        if !link_local && !port.addresses.iter().any(|p| p.is_valid() && p.contains(via)) {
+            self.add(
+                format!("the next hop {via} is not on this port's link"),
+                "give the port an address whose prefix contains it, or write the router's own address on this link",
+            );
+        }
+    }
+
+    /// The same prefix by two ports, or a host's address at two.
+    fn check_overlaps(&mut self, settings: &'s Settings) {
+        let all = || settings.ports.iter().enumerate();
+        for (i, port) in all() {
+            self.port = &port.name;
+            for (_, other) in all().take(i) {
+                for own in &port.addresses {
+                    let local = matches!(own.addr, IpAddr::V6(a) if is_link_local(a));
+                    if !local && other.addresses.iter().any(|o| o.addr == own.addr) {
+                        self.add(
+                            format!("{} is port \"{}\"'s address, too", own.addr, other.name),
+                            "give each port its own",
+                        );
+                    }
+                }
+                for to in routed(port).filter(|to| routed(other).any(|o| same(o, *to))) {
+                    self.add(
+                        format!("{} is reached by port \"{}\", too", to, other.name),
+                        "leave it to one of them, or make one prefix longer",
+                    );
+                }
+            }
+            for (j, route) in port.routes.iter().enumerate() {
+                if port.routes.iter().take(j).any(|r| same(r.to, route.to)) {
+                    self.add(format!("two routes to {}", route.to), "leave one of them out");
+                }
+            }
+        }
+    }
+}
+
+/// Every prefix that a port leads to.
+fn routed(port: &Port) -> impl Iterator<Item = Prefix> {
+    let local = |p: &Prefix| matches!(p.addr, IpAddr::V6(a) if is_link_local(a));
+    let links = port.addresses.iter().copied().filter(move |p| !local(p));
+    links.chain(port.routes.iter().map(|r| r.to))
+}
+
+fn same(a: Prefix, b: Prefix) -> bool {
+    a.len == b.len && a.is_valid() && b.is_valid() && a.contains(b.addr)
+}
+
+/// Whether an IPv4 address is its network's first or last, where there are such (RFC 3021).
+fn is_edge(prefix: &Prefix) -> bool {
+    let IpAddr::V4(a) = prefix.addr else { return false };
+    let host = u32::MAX.checked_shr(u32::from(prefix.len)).unwrap_or(0);
+    let of = u32::from(a) & host;
+    host > 1 && (of == 0 || of == host)
+}

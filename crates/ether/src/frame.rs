@@ -1,0 +1,164 @@
+//! The Ethernet header and its VLAN tags.
+//!
+//! ```text
+//!   0 destination | 6 source | 12 type | 14 ...                              untagged
+//!   0 destination | 6 source | 12 0x8100 | 14 priority, VLAN | 16 type | 18  802.1Q
+//!   0 destination | 6 source | 12 0x88a8 | 14 ... | 16 0x8100 | ... | 22     QinQ
+//! ```
+
+use crate::bytes::{array, mac, put};
+use crate::{Mac, Tag};
+
+/// Bytes of the header without tags.
+pub(crate) const LEN: usize = 14;
+/// Bytes of a tag.
+const TAG_LEN: usize = 4;
+/// Tags that a frame of ours may have.
+pub(crate) const TAGS_MAX: usize = 2;
+/// The longest header.
+pub(crate) const LEN_MAX: usize = LEN + TAGS_MAX * TAG_LEN;
+/// The bits of a tag that are its VLAN (IEEE 802.1Q 9.6).
+const VLAN_MASK: u16 = 0x0fff;
+const SOURCE: usize = 6;
+
+/// Ethernet types.
+pub(crate) mod kind {
+    pub(crate) const IPV4: u16 = 0x0800;
+    pub(crate) const ARP: u16 = 0x0806;
+    pub(crate) const IPV6: u16 = 0x86dd;
+}
+
+/// The header of a received frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    pub(crate) dst: Mac,
+    pub(crate) src: Mac,
+    /// Tags, outermost first, those that say a priority alone left out.
+    pub(crate) tags: Tags,
+    pub(crate) kind: u16,
+    /// Where what it carries begins.
+    pub(crate) len: usize,
+}
+
+/// At most two tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tags {
+    tags: [Option<(u16, u16)>; TAGS_MAX],
+}
+
+impl Tags {
+    pub(crate) fn new(tags: &[Tag]) -> Tags {
+        let mut all = Tags::default();
+        tags.iter().for_each(|tag| all.push(tag.kind, tag.vlan));
+        all
+    }
+
+    fn push(&mut self, kind: u16, vlan: u16) {
+        if let Some(free) = self.tags.iter_mut().find(|t| t.is_none()) {
+            *free = Some((kind, vlan));
+        }
+    }
+}
+
+impl Header {
+    /// `None` where the frame ends before.
+    #[inline]
+    pub(crate) fn read(frame: &[u8]) -> Option<Header> {
+        let head: [u8; LEN] = array(frame, 0)?;
+        let kind = u16::from_be_bytes(array(&head, 12)?);
+        let header =
+            Header { dst: mac(&head, 0)?, src: mac(&head, SOURCE)?, tags: Tags::default(), kind, len: LEN };
+        if is_tag(kind) { header.read_tags(frame) } else { Some(header) }
+    }
+
+    fn read_tags(mut self, frame: &[u8]) -> Option<Header> {
+        for _ in 0..TAGS_MAX {
+            if !is_tag(self.kind) {
+                break;
+            }
+            let vlan = u16::from_be_bytes(array(frame, self.len)?) & VLAN_MASK;
+            // VLAN 0: a priority, and no VLAN (IEEE 802.1Q 6.9.1).
+            if vlan != 0 {
+                self.tags.push(self.kind, vlan);
+            }
+            self.kind = u16::from_be_bytes(array(frame, self.len + 2)?);
+            self.len += TAG_LEN;
+        }
+        Some(self)
+    }
+}
+
+fn is_tag(kind: u16) -> bool {
+    kind == Tag::CUSTOMER || kind == Tag::SERVICE
+}
+
+/// Turns a received frame round, its tags as they are.
+pub(crate) fn turn(frame: &mut [u8], to: Mac, from: Mac) {
+    put(frame, 0, &to.0);
+    put(frame, SOURCE, &from.0);
+}
+
+/// A port's header, written once: all but the destination and the type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Template {
+    bytes: [u8; LEN_MAX],
+    pub(crate) len: usize,
+}
+
+impl Template {
+    pub(crate) fn new(src: Mac, tags: &[Tag]) -> Template {
+        let mut bytes = [0; LEN_MAX];
+        let tags = tags.get(..TAGS_MAX).unwrap_or(tags);
+        put(&mut bytes, SOURCE, &src.0);
+        for (i, tag) in tags.iter().enumerate() {
+            put(&mut bytes, 12 + i * TAG_LEN, &tag.kind.to_be_bytes());
+            put(&mut bytes, 14 + i * TAG_LEN, &tag.vlan.to_be_bytes());
+        }
+        Template { bytes, len: LEN + tags.len() * TAG_LEN }
+    }
+
+    /// Writes the header at the beginning of `frame`.
+    #[inline]
+    pub(crate) fn write(&self, frame: &mut [u8], dst: Mac, kind: u16) {
+        if let (Some(place), Some(header)) = (frame.get_mut(..self.len), self.bytes.get(..self.len)) {
+            place.copy_from_slice(header);
+            put(place, 0, &dst.0);
+            put(place, self.len.saturating_sub(2), &kind.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_template_writes_is_read_again_with_every_kind_of_tags() {
+        let (dst, src) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+        for tags in [&[][..], &[Tag::customer(4094)], &[Tag::service(7), Tag::customer(1)]] {
+            let mut frame = [0xa5; 64];
+            let template = Template::new(src, tags);
+            template.write(&mut frame, dst, kind::IPV6);
+            let header = Header::read(&frame).unwrap();
+            assert_eq!((header.dst, header.src, header.kind), (dst, src, kind::IPV6));
+            assert_eq!((header.tags, header.len), (Tags::new(tags), 14 + 4 * tags.len()));
+            assert!(frame[header.len..].iter().all(|b| *b == 0xa5));
+            for cut in 0..header.len {
+                assert!(Header::read(&frame[..cut]).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn a_tag_that_says_a_priority_alone_is_no_vlan() {
+        let mut frame = [0; 64];
+        Template::new(Mac([2; 6]), &[Tag { kind: Tag::CUSTOMER, vlan: 0 }]).write(
+            &mut frame,
+            Mac([4; 6]),
+            kind::ARP,
+        );
+        frame[14] = 0xe0; // priority 7
+        let header = Header::read(&frame).unwrap();
+        assert_eq!((header.tags, header.kind, header.len), (Tags::default(), kind::ARP, 18));
+    }
+}

@@ -1,0 +1,133 @@
+//! A port, made ready from its settings.
+
+use crate::address::{Key, Range, is_link_local, solicited_node};
+use crate::bytes::{v4, v6};
+use crate::frame::{Tags, Template};
+use crate::{Mac, Prefix, Settings, mld, settings};
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses of a port that are announced one by one, at most. Those of larger prefixes are answered for only.
+pub(crate) const ANNOUNCED_MAX: usize = 1024;
+
+/// A port.
+pub(crate) struct Port {
+    pub(crate) device: u8,
+    pub(crate) mac: Mac,
+    pub(crate) tags: Tags,
+    pub(crate) template: Template,
+    pub(crate) mtu: usize,
+    /// Addresses whose pings are answered here: this host's, and not the engine's.
+    hosts: Vec<Key>,
+    /// What ARP and neighbour discovery answer for, sorted, none inside another.
+    claimed: Vec<Range>,
+    /// What is on the link.
+    links: Vec<Prefix>,
+    pub(crate) link_local: Ipv6Addr,
+    /// What is announced.
+    pub(crate) announced: Vec<Key>,
+    /// Groups of the announced addresses.
+    pub(crate) groups: Vec<Ipv6Addr>,
+}
+
+impl Port {
+    pub(crate) fn new(port: &settings::Port, settings: &Settings) -> Port {
+        let mut own = port.addresses.clone();
+        let six = own.iter().chain(&port.answers).any(|p| p.addr.is_ipv6())
+            || port.routes.iter().any(|r| r.to.addr.is_ipv6());
+        let given = own.iter().find_map(|p| match p.addr {
+            IpAddr::V6(a) if is_link_local(a) => Some(a),
+            _ => None,
+        });
+        let link_local = given.unwrap_or_else(|| port.mac.link_local());
+        if six && given.is_none() {
+            own.push(Prefix { addr: IpAddr::V6(link_local), len: 64 });
+        }
+        let of_engine = |addr| settings.engine.iter().any(|p| p.contains(addr));
+        let announced = announced(&own, &port.answers);
+        Port {
+            device: port.device,
+            mac: port.mac,
+            tags: Tags::new(&port.tags),
+            template: Template::new(port.mac, &port.tags),
+            mtu: port.mtu as usize,
+            hosts: own.iter().map(|p| p.addr).filter(|a| !of_engine(*a)).map(Key::of).collect(),
+            claimed: join(own.iter().map(|p| Prefix::host(p.addr)).chain(port.answers.iter().copied())),
+            links: own,
+            link_local,
+            groups: groups(&announced),
+            announced,
+        }
+    }
+
+    /// Whether an address is this port's: its own, or one that it answers for.
+    #[inline]
+    pub(crate) fn claims(&self, key: Key) -> bool {
+        let after = self.claimed.partition_point(|r| r.first <= key.0);
+        self.claimed.get(after.wrapping_sub(1)).is_some_and(|r| r.contains(key))
+    }
+
+    /// Whether an IPv4 packet is for this host, and not for the engine.
+    #[inline]
+    pub(crate) fn is_for_host4(&self, packet: &[u8]) -> bool {
+        v4(packet, 16).is_some_and(|dst| self.hosts.contains(&Key::v4(dst)))
+    }
+
+    /// The same for IPv6.
+    #[inline]
+    pub(crate) fn is_for_host6(&self, packet: &[u8]) -> bool {
+        v6(packet, 24).is_some_and(|dst| self.hosts.contains(&Key::v6(dst)))
+    }
+
+    /// Whether an address is one of the link's.
+    pub(crate) fn is_on_link(&self, key: Key) -> bool {
+        self.links.iter().any(|p| p.contains(key.address()))
+    }
+
+    /// Which address to ask for a neighbour from: the one on its network, or any.
+    pub(crate) fn source4(&self, target: Ipv4Addr) -> Ipv4Addr {
+        let mine = |p: &Prefix| match p.addr {
+            IpAddr::V4(a) => Some(a),
+            IpAddr::V6(_) => None,
+        };
+        let near = self.links.iter().filter(|p| p.contains(IpAddr::V4(target))).find_map(mine);
+        near.or_else(|| self.links.iter().find_map(mine)).unwrap_or(Ipv4Addr::UNSPECIFIED)
+    }
+}
+
+/// The ranges of prefixes, those next to each other joined.
+fn join(prefixes: impl Iterator<Item = Prefix>) -> Vec<Range> {
+    let mut ranges: Vec<Range> = prefixes.map(|p| Range::of(&p)).collect();
+    ranges.sort_unstable_by_key(|r| r.first);
+    ranges.dedup_by(|next, kept| {
+        let joins = next.first <= kept.last.saturating_add(1);
+        if joins {
+            kept.last = kept.last.max(next.last);
+        }
+        joins
+    });
+    ranges
+}
+
+/// This host's addresses, and those of the prefixes that are small enough.
+fn announced(own: &[Prefix], answers: &[Prefix]) -> Vec<Key> {
+    let mut keys: Vec<Key> = own.iter().map(|p| Key::of(p.addr)).collect();
+    for range in answers.iter().map(Range::of) {
+        let room = ANNOUNCED_MAX.saturating_sub(keys.len()) as u128;
+        if range.last - range.first < room {
+            keys.extend((range.first..=range.last).map(Key));
+        }
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+fn groups(announced: &[Key]) -> Vec<Ipv6Addr> {
+    let mut groups: Vec<Ipv6Addr> =
+        announced.iter().filter(|k| !k.is_mapped()).map(|k| solicited_node(Ipv6Addr::from(k.0))).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups.truncate(mld::GROUPS_MAX);
+    groups
+}

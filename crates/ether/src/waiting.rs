@@ -1,0 +1,152 @@
+//! Packets that wait until their next hop is known: a few of each neighbour, and a fixed number in all.
+//!
+//! The oldest gives way: of its neighbour where that has its share, else of all. So a flood to neighbours that do
+//! not exist fills the store, but a neighbour that answers within a millisecond still gets what was kept for it.
+
+use crate::Limits;
+use crate::frame::LEN_MAX;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+pub(crate) struct Waiting {
+    /// Each place: room for a header, and the packet.
+    buffers: Vec<u8>,
+    place_len: usize,
+    free: Vec<u16>,
+    /// Oldest first.
+    order: VecDeque<Entry>,
+    per_neighbour_max: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    neighbour: u32,
+    place: u16,
+    len: u16,
+}
+
+/// What became of a packet that was to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It waits.
+    Yes,
+    /// It waits, and the oldest packet for this neighbour was dropped.
+    Instead(u32),
+    /// Too large, or nothing may wait.
+    No,
+}
+
+impl Waiting {
+    /// For packets of up to `packet_max` bytes.
+    pub(crate) fn new(limits: &Limits, packet_max: usize) -> Waiting {
+        let places = limits.waiting_max;
+        let place_len = LEN_MAX + packet_max;
+        Waiting {
+            buffers: alloc::vec![0; place_len * usize::from(places)],
+            place_len,
+            free: (0..places).rev().collect(),
+            order: VecDeque::with_capacity(places.into()),
+            per_neighbour_max: limits.waiting_per_neighbour_max,
+        }
+    }
+
+    /// Keeps a copy of a packet for a neighbour that has `waiting` others.
+    pub(crate) fn keep(&mut self, neighbour: u32, waiting: u16, packet: &[u8]) -> Kept {
+        let Ok(len) = u16::try_from(packet.len()) else { return Kept::No };
+        if packet.len() > self.place_len.saturating_sub(LEN_MAX) || self.per_neighbour_max == 0 {
+            return Kept::No;
+        }
+        let gives_way = if waiting >= self.per_neighbour_max {
+            self.take(|e| e.neighbour == neighbour)
+        } else if self.free.is_empty() {
+            self.take(|_| true)
+        } else {
+            None
+        };
+        let Some(place) = self.free.pop() else { return Kept::No };
+        if let Some(to) = self.buffer(place).and_then(|b| b.get_mut(LEN_MAX..LEN_MAX + packet.len())) {
+            to.copy_from_slice(packet);
+        }
+        self.order.push_back(Entry { neighbour, place, len });
+        gives_way.map_or(Kept::Yes, |e| Kept::Instead(e.neighbour))
+    }
+
+    /// Takes all packets of a neighbour, oldest first: each in a buffer with room for a header before it, of `LEN_MAX`
+    /// bytes.
+    pub(crate) fn release(&mut self, neighbour: u32, mut give: impl FnMut(&mut [u8])) {
+        while let Some(entry) = self.take(|e| e.neighbour == neighbour) {
+            let len = LEN_MAX + usize::from(entry.len);
+            if let Some(bytes) = self.buffer(entry.place).and_then(|b| b.get_mut(..len)) {
+                give(bytes);
+            }
+        }
+    }
+
+    /// Forgets all packets of a neighbour, and says how many they were.
+    pub(crate) fn forget(&mut self, neighbour: u32) -> u64 {
+        let mut count = 0;
+        self.release(neighbour, |_| count += 1);
+        count
+    }
+
+    fn take(&mut self, which: impl Fn(&Entry) -> bool) -> Option<Entry> {
+        let at = self.order.iter().position(which)?;
+        let entry = self.order.remove(at)?;
+        self.free.push(entry.place);
+        Some(entry)
+    }
+
+    fn buffer(&mut self, place: u16) -> Option<&mut [u8]> {
+        self.buffers.get_mut(usize::from(place) * self.place_len..)?.get_mut(..self.place_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    fn store(all: u16, each: u16) -> Waiting {
+        let limits = Limits { waiting_max: all, waiting_per_neighbour_max: each, ..Limits::default() };
+        Waiting::new(&limits, 100)
+    }
+
+    fn released(store: &mut Waiting, neighbour: u32) -> Vec<u8> {
+        let mut first = vec![];
+        store.release(neighbour, |bytes| {
+            assert_eq!(bytes.len(), LEN_MAX + 10);
+            assert!(bytes[LEN_MAX..].iter().all(|b| *b == bytes[LEN_MAX]));
+            first.push(bytes[LEN_MAX]);
+        });
+        first
+    }
+
+    #[test]
+    fn the_oldest_of_a_neighbour_gives_way_to_its_newest() {
+        let mut store = store(8, 3);
+        let kept: Vec<_> = (0..5).map(|i: u16| store.keep(7, i.min(3), &[i as u8; 10])).collect();
+        assert_eq!(kept, [Kept::Yes, Kept::Yes, Kept::Yes, Kept::Instead(7), Kept::Instead(7)]);
+        assert_eq!(released(&mut store, 7), [2, 3, 4]);
+        assert_eq!(released(&mut store, 7), []);
+    }
+
+    #[test]
+    fn the_oldest_of_all_gives_way_where_the_store_is_full() {
+        let mut store = store(4, 4);
+        for n in 0..4 {
+            assert_eq!(store.keep(n, 0, &[n as u8; 10]), Kept::Yes);
+        }
+        assert_eq!(store.keep(9, 0, &[9; 10]), Kept::Instead(0));
+        assert_eq!(store.keep(1, 1, &[10; 10]), Kept::Instead(1));
+        assert_eq!(released(&mut store, 1), [10]);
+        assert_eq!(store.forget(2), 1);
+        assert_eq!((released(&mut store, 0), released(&mut store, 9)), (vec![], vec![9]));
+    }
+
+    #[test]
+    fn what_is_too_large_or_has_no_place_is_refused() {
+        assert_eq!(store(1, 1).keep(0, 0, &[0; 101]), Kept::No);
+        assert_eq!(store(1, 1).keep(0, 0, &[0; 100]), Kept::Yes);
+        assert_eq!(store(0, 0).keep(0, 0, &[0; 10]), Kept::No);
+    }
+}

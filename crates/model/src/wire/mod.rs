@@ -24,6 +24,8 @@ pub mod proto {
     pub const AH: u8 = 51;
     pub const ICMPV6: u8 = 58;
     pub const DEST_OPTIONS: u8 = 60;
+    /// Mobility, HIP, Shim6: nobody steps over these.
+    pub const FURTHER_EXTENSIONS: [u8; 3] = [135, 139, 140];
 }
 
 /// Where a fragment belongs.

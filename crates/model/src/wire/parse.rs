@@ -141,6 +141,9 @@ pub fn parse6(packet: &[u8], quoted: bool) -> Result<Header<'_>, DropReason> {
             return Err(short);
         }
     }
+    if piece.is_some() && proto::FURTHER_EXTENSIONS.contains(&next) {
+        return Err(DropReason::ExtensionAfterFragment);
+    }
     let header = Header {
         tos: packet[0] << 4 | packet[1] >> 4,
         ttl: packet[7],

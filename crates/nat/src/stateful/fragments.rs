@@ -104,10 +104,12 @@ pub(crate) fn from_inside4(
     let fragment = fragment.counted_for(subscriber.prefix);
     let mut desk = Desk { nats, sh, now, fragment, lifetime_ms: from.nat.policy.timeouts.fragment_ms };
     let result = match (from.l4, Query::of(from.l4, true)) {
+        (_, Some(_))
+            if from.nat.is_exempt(from.view.dst, from.view.proto, nat44::remote_port(from.l4, true)) =>
+        {
+            desk.first(packet, Ok(Memo::Pass))
+        }
         (_, Some(query)) => {
-            if from.nat.is_exempt(from.view.dst, from.view.proto, nat44::remote_port(from.l4, true)) {
-                return desk.first(packet, Ok(Memo::Pass));
-            }
             let to = nat44::outbound::decide(desk.sh, now, from, &query);
             let memo = to.and_then(|to| desk.outbound(packet, &query, instance, Outward::From4(to)));
             desk.first(packet, memo)

@@ -134,6 +134,21 @@ fn a_datagram_in_pieces_that_is_exempt_by_its_port_passes_whole() {
     }
 }
 
+#[test]
+fn pieces_of_an_exempt_datagram_that_waited_in_vain_are_counted_with_the_one_that_ended_it() {
+    let mut plan = plan44();
+    let net = crate::net(SERVER, 32);
+    plan.nat44[0].exempt = vec![Exemption { net, transport: Some(Transport::Udp), ports: Some((53, 53)) }];
+    let mut bed = Bed::new(&plan);
+    let mut sent = pieces(&udp4(A, 5000, SERVER, 53, &[3; 150]), 9);
+    sent[1] = with_flags4(sent[1].clone(), 0x2000 | 4); // it begins eight bytes early
+    for i in [1, 2, 0] {
+        let _ = bed.send(&sent[i]);
+    }
+    let dropped = bed.nat.counters().dropped.packets;
+    assert_eq!((dropped, bed.drops(DropReason::FragmentOverlap), bed.nat.counters().held), (3, 3, 0));
+}
+
 // proves: R47-14
 #[test]
 fn a_flood_of_pieces_from_one_host_costs_that_host_alone() {

@@ -383,14 +383,14 @@ impl Tables {
     /// a time that is too early.
     pub(crate) fn end_without(&self, id: RecordId) -> Option<Tick> {
         const LOOKED_AT: usize = 32;
+        if self.get(id).is_of_static() {
+            return None;
+        }
         let (mut at, mut end): (RecordId, Option<Tick>) = (self.get(id).next, None);
         for _ in 0..LOOKED_AT {
             let record = self.get(at);
             if at == id {
                 break;
-            }
-            if record.is_anchor() {
-                return None;
             }
             end = Some(end.map_or(record.expires(), |end| end.later(record.expires())));
             at = record.next;
@@ -520,9 +520,11 @@ impl Tables {
         };
         self.get_mut(prev).next = id;
         self.get_mut(next).prev = id;
+        let of_static = self.get(primary).is_of_static();
         let new = self.get_mut(id);
         new.prev = prev;
         new.next = next;
+        new.set_of_static(of_static);
         if self.get(primary).is_anchor() && record.is_session() {
             // The last of its group, or what is linked behind it later would split the group.
             self.make_primary(primary, last.unwrap_or(id));

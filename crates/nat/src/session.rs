@@ -91,7 +91,8 @@ pub(crate) struct Session {
     pub(crate) pool6: u8,
     pub(crate) state: u8,
     overloaded: bool,
-    _spare: [u8; 6],
+    of_static: bool,
+    _spare: [u8; 5],
 }
 
 const _: () = assert!(size_of::<Session>() == 64);
@@ -158,7 +159,8 @@ impl Session {
             instance: inside.instance,
             pool6: 0,
             overloaded: false,
-            _spare: [0; 6],
+            of_static: kind == Kind::Anchor,
+            _spare: [0; 5],
         }
     }
 
@@ -186,6 +188,15 @@ impl Session {
     #[inline]
     pub(crate) fn is_overloaded(&self) -> bool {
         self.overloaded
+    }
+
+    /// Whether its binding is one of the configuration.
+    pub(crate) fn is_of_static(&self) -> bool {
+        self.of_static
+    }
+
+    pub(crate) fn set_of_static(&mut self, of_static: bool) {
+        self.of_static = of_static;
     }
 
     #[inline]

@@ -12,6 +12,8 @@ pub struct Coverage {
     steps: BTreeMap<(State, bool, Segment, State), u64>,
     opened: BTreeMap<State, u64>,
     timeouts: BTreeMap<State, u64>,
+    /// Whatever else is worth knowing, by name.
+    marks: BTreeMap<&'static str, u64>,
 }
 
 impl Coverage {
@@ -28,6 +30,16 @@ impl Coverage {
     /// The end of a lifetime.
     pub fn tcp_timeout(&mut self, state: State) {
         *self.timeouts.entry(state).or_default() += 1;
+    }
+
+    /// Something that has a name has happened.
+    pub fn mark(&mut self, what: &'static str) {
+        *self.marks.entry(what).or_default() += 1;
+    }
+
+    /// Whether it has.
+    pub fn marked(&self, what: &'static str) -> bool {
+        self.marks.contains_key(what)
     }
 
     /// Whether a session in this state has seen this segment from this side.
@@ -51,6 +63,9 @@ impl Coverage {
         for (k, n) in &other.timeouts {
             *self.timeouts.entry(*k).or_default() += n;
         }
+        for (k, n) in &other.marks {
+            *self.marks.entry(k).or_default() += n;
+        }
     }
 }
 
@@ -65,6 +80,9 @@ impl fmt::Display for Coverage {
         }
         for (state, n) in &self.timeouts {
             writeln!(f, "  {n:>10}  {state:?}: time is up")?;
+        }
+        for (what, n) in &self.marks {
+            writeln!(f, "  {n:>10}  {what}")?;
         }
         Ok(())
     }

@@ -364,11 +364,12 @@ impl Tables {
         self.further_session(primary, remote)
     }
 
-    /// As above, of a binding that has several.
+    /// As above, of a binding that has several. Where ports are shared, it may be a flow of the same inside end: that
+    /// has sent to `remote`, and RFC 4787 5 filters by the two ends.
     #[inline(never)]
     fn further_session(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
         let first = self.get(primary);
-        if first.next == primary {
+        if first.next == primary && self.overload.is_none() {
             return None;
         }
         if first.is_overloaded() {

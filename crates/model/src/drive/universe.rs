@@ -117,8 +117,21 @@ fn pool(r: &mut Rng, n: usize) -> Pool4 {
         port_parity: r.one_in(2),
         port_class: !r.one_in(4),
         allocation,
-        // The model shares no ports.
-        overload: Vec::new(),
+        overload: overload(r),
+    }
+}
+
+/// Which remote ports' flows share outside ports.
+fn overload(r: &mut Rng) -> Vec<(Transport, u16)> {
+    let of_both = |ports: &[u16]| {
+        let each = |&port: &u16| [(Transport::Tcp, port), (Transport::Udp, port)];
+        ports.iter().flat_map(each).collect()
+    };
+    match r.below(6) {
+        0 => of_both(&[443]),
+        1 => of_both(&[53, 443, 4444, 1001, 1021]),
+        2 => vec![(Transport::Udp, 53), (Transport::Tcp, 443)],
+        _ => Vec::new(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Bindings and sessions (RFC 6146 3.1, RFC 4787 4).
 
+use super::shared::Shared;
 use super::subscribers::Owner;
 use super::tcp::{self, State, Timer};
 use super::time::session_end;
@@ -16,21 +17,25 @@ pub(super) const ICMP: usize = 2;
 pub(super) type End6 = (Ipv6Addr, u16);
 pub(super) type End4 = (Ipv4Addr, u16);
 
-/// A BIB entry and its sessions, the oldest first.
+/// A BIB entry and its sessions, the oldest first. Or a port that flows share (decision 0041): no BIB entry,
+/// but whatever else is said of bindings holds for it.
 #[derive(Clone, Debug)]
 pub(super) struct Binding {
     pub(super) instance: usize,
     pub(super) transport: usize,
+    /// Of a shared port, the subscriber's first address and no port: each flow has an inside end of its own.
     pub(super) inside: End6,
     pub(super) outside: End4,
     /// From the configuration.
     pub(super) fixed: bool,
+    pub(super) shared: Option<Shared>,
     pub(super) sessions: Vec<Session>,
 }
 
 /// A session table entry, but for what it shares with its binding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Session {
+    pub(super) inside: End6,
     pub(super) remote: End4,
     /// Number of the prefix that the inside uses towards this remote address.
     /// `None` where the engine has chosen one and no packet has shown it, and in NAT44.
@@ -77,6 +82,7 @@ impl Model {
                     inside: b.inside,
                     outside: b.outside,
                     fixed: true,
+                    shared: None,
                     sessions: Vec::new(),
                 });
                 self.bar_block_of(instance, b.transport as usize, b.outside);
@@ -89,9 +95,33 @@ impl Model {
     }
 
     pub(super) fn binding_inside(&self, instance: usize, transport: usize, inside: End6) -> Option<usize> {
-        self.bindings
-            .iter()
-            .position(|b| (b.instance, b.transport, b.inside) == (instance, transport, inside))
+        let is_it = |b: &Binding| (b.instance, b.transport, b.inside) == (instance, transport, inside);
+        self.bindings.iter().position(|b| is_it(b) && b.shared.is_none())
+    }
+
+    /// The places of a session and its binding, or shared port: there is one at most.
+    pub(super) fn session_inside(
+        &self,
+        instance: usize,
+        transport: usize,
+        inside: End6,
+        remote: End4,
+    ) -> Option<(usize, usize)> {
+        let mut all = self.bindings.iter().enumerate();
+        all.find_map(|(at, b)| {
+            let s = b.sessions.iter().position(|s| (s.inside, s.remote) == (inside, remote))?;
+            ((b.instance, b.transport) == (instance, transport)).then_some((at, s))
+        })
+    }
+
+    /// The session that a packet from `remote` to a binding belongs to. RFC 4787 5 filters by the inside end: it
+    /// may have sent to that remote end from a port that flows share.
+    pub(super) fn session_with(&self, b: usize, remote: End4) -> Option<(usize, usize)> {
+        let binding = &self.bindings[b];
+        match binding.shared {
+            Some(_) => Some((b, binding.sessions.iter().position(|s| s.remote == remote)?)),
+            None => self.session_inside(binding.instance, binding.transport, binding.inside, remote),
+        }
     }
 
     pub(super) fn binding_outside(&self, transport: usize, outside: End4) -> Option<usize> {
@@ -102,21 +132,20 @@ impl Model {
         self.bindings.iter().map(|b| b.sessions.len()).sum()
     }
 
-    /// A packet looks for this session: one whose time is up ends then, and its binding with the last
+    /// A packet has found its session: one whose time is up ends then, and its binding with the last
     /// (A61-24). Established, it goes to TRANS as after a probe: the packet is the sign of life
-    /// that a probe asks for. Gives the session's place.
-    pub(super) fn look_up(&mut self, binding: usize, remote: End4) -> Option<usize> {
-        let at = self.bindings[binding].sessions.iter().position(|s| s.remote == remote)?;
-        let session = self.bindings[binding].sessions[at];
-        if session.ends > self.now {
-            return Some(at);
+    /// that a probe asks for.
+    pub(super) fn lives_on(&mut self, (binding, session): (usize, usize)) -> bool {
+        let s = self.bindings[binding].sessions[session];
+        if s.ends > self.now {
+            return true;
         }
-        if session.state == Some(State::Established) {
-            self.go_to_trans(binding, at);
-            return Some(at);
+        if s.state == Some(State::Established) {
+            self.go_to_trans(binding, session);
+            return true;
         }
-        self.close(binding, at);
-        None
+        self.close(binding, session);
+        false
     }
 
     /// RFC 6146 3.5.2.2, ESTABLISHED: the lifetime is over.
@@ -197,7 +226,7 @@ impl Model {
         self.admit(at)
     }
 
-    /// A new binding, whose port the engine has chosen.
+    /// A new binding, whose port the engine has chosen. Gives its place.
     pub(super) fn bind(
         &mut self,
         instance: usize,
@@ -212,8 +241,8 @@ impl Model {
             s.paired.get_or_insert(outside.0);
         }
         let sessions = Vec::new();
-        let fixed = false;
-        self.bindings.push(Binding { instance, transport, inside, outside, fixed, sessions });
+        let (fixed, shared) = (false, None);
+        self.bindings.push(Binding { instance, transport, inside, outside, fixed, shared, sessions });
         Ok(self.bindings.len() - 1)
     }
 
@@ -221,7 +250,7 @@ impl Model {
     pub(super) fn add_session(
         &mut self,
         binding: usize,
-        remote: End4,
+        (inside, remote): (End6, End4),
         prefix: Option<usize>,
         state: Option<State>,
     ) {
@@ -235,7 +264,7 @@ impl Model {
         };
         let ends = session_end(self.now, ms);
         let speaks_for_address = !b.sessions.iter().any(|s| s.remote.0 == remote.0);
-        let session = Session { remote, prefix, state, ends, speaks_for_address };
+        let session = Session { inside, remote, prefix, state, ends, speaks_for_address };
         let new = b.sessions.is_empty() && !b.fixed;
         b.sessions.push(session);
         let b = b.clone();
@@ -264,15 +293,17 @@ impl Model {
     pub fn occupancy(&self) -> Occupancy {
         Occupancy {
             sessions: self.session_count(),
-            bindings: self.bindings.len(),
+            bindings: self.bindings.iter().filter(|b| b.shared.is_none()).count(),
             subscribers: self.subscribers.len(),
             held_syns: self.syns.len(),
         }
     }
 
-    /// The outside address and port of a binding.
+    /// An outside address and port of an inside end: its binding's, or one that a flow of it shares.
     pub fn outside_of(&self, transport: usize, inside: End6) -> Option<End4> {
-        self.bindings.iter().find(|b| (b.transport, b.inside) == (transport, inside)).map(|b| b.outside)
+        let mut all = self.bindings.iter().filter(|b| b.transport == transport);
+        let flows = |b: &Binding| b.sessions.iter().any(|s| s.inside == inside);
+        all.find(|b| b.inside == inside || flows(b)).map(|b| b.outside)
     }
 
     /// What there is, for people.

@@ -30,9 +30,10 @@ impl Model {
         if q.transport == TCP && opens && !rules.external_tcp {
             return Err(DropReason::ExternalSynPolicy);
         }
-        if q.transport == TCP && opens && filtered.is_some() && !hairpin {
+        if q.transport == TCP && opens && filtered.is_some() && !hairpin && self.bindings[b].shared.is_none()
+        {
             // RFC 6146 3.5.2.2, CLOSED: the SYN is held, as the inside host may be about to open. That of a
-            // hairpin is not: its sender is inside and will send it again.
+            // hairpin is not: its sender is inside and will send it again. Nor is one to a port that many share.
             return Ok(Passage::Hold);
         }
         if q.transport == ICMP && opens && !rules.icmp_queries {
@@ -47,13 +48,17 @@ impl Model {
         let prefix = self.prefix_for(self.bindings[b].instance, remote.0, 8, seen)?;
         match opens {
             // RFC 6146 3.5.2.2, CLOSED: forwarded, and no state.
-            false => Ok(self.arrival(b, prefix)),
+            false => Ok(self.arrival(b, self.bindings[b].inside, prefix)),
             true => self.open_back(b, q, remote, prefix),
         }
     }
 
     /// Why a remote end without session may not send to a binding.
     pub(super) fn filtered(&mut self, b: usize, remote: End4) -> Option<DropReason> {
+        // Decision 0041: a shared port lets nobody in but whom one of its flows goes to.
+        if self.bindings[b].shared.is_some() {
+            return Some(DropReason::AddressPortDependentFilter);
+        }
         let filtering = self.rules[self.bindings[b].instance].filtering;
         match filtering {
             Filtering::EndpointIndependent => None,

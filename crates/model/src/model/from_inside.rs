@@ -111,9 +111,8 @@ impl Model {
 
     /// RFC 6146 3.5: finds or makes binding and session. Gives the outside address and port.
     fn filter_out(&mut self, s: &Sent<'_>, q: Query, inside: End6, remote: End4) -> Result<End4> {
-        let binding = self.binding_inside(s.instance, q.transport, inside);
-        if let Some(b) = binding
-            && let Some(at) = self.look_up(b, remote)
+        if let Some((b, at)) = self.session_inside(s.instance, q.transport, inside, remote)
+            && self.lives_on((b, at))
         {
             if self.is_barred(s.instance, s.prefix, remote.0) {
                 return Err(DropReason::WellKnownNonGlobal);
@@ -159,8 +158,11 @@ impl Model {
             TCP => self.knocked_at(s.instance, remote, binding),
             _ => None,
         };
+        // An inside end that has a binding goes through it, and so does the answer to a SYN that is held.
+        let shares = knocked.is_none() && self.may_share(s.instance, q.transport, remote);
         let opened = self.within_limits(owner).and_then(|()| match binding {
             Some(b) => Ok(b),
+            None if shares => self.share(s.instance, q.transport, inside, remote),
             None => self.bind(s.instance, q.transport, inside, knocked),
         });
         let b = match opened {
@@ -179,7 +181,8 @@ impl Model {
             (TCP, false) => Some(State::V6Init),
             _ => None,
         };
-        self.add_session(b, remote, (self.kind(s.instance) == Kind::Six).then_some(s.prefix), state);
+        let prefix = (self.kind(s.instance) == Kind::Six).then_some(s.prefix);
+        self.add_session(b, (inside, remote), prefix, state);
         if answers {
             self.answer_held_syn(outside, remote);
             self.coverage.tcp_step(State::V4Init, true, tcp::Segment::Syn, State::Established);

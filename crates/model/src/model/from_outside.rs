@@ -79,12 +79,13 @@ impl Model {
         hairpin: bool,
         seen: &Seen,
     ) -> Result<Passage> {
-        if let Some(b) = self.binding_outside(q.transport, outside)
-            && let Some(at) = self.look_up(b, remote)
+        let found = self.binding_outside(q.transport, outside).and_then(|b| self.session_with(b, remote));
+        if let Some((b, at)) = found
+            && self.lives_on((b, at))
         {
             self.update(b, at, &q, false);
             let prefix = self.prefix_of(b, at, 8, seen);
-            return Ok(self.arrival(b, prefix));
+            return Ok(self.arrival(b, self.bindings[b].sessions[at].inside, prefix));
         }
         if illegal4(remote.0) {
             return Err(DropReason::SourceMartian);
@@ -121,9 +122,8 @@ impl Model {
         self.bindings[b].sessions[s].prefix
     }
 
-    pub(super) fn arrival(&self, binding: usize, prefix: Option<usize>) -> Passage {
-        let b = &self.bindings[binding];
-        Passage::Pass(Arrival { instance: b.instance, inside: b.inside, prefix })
+    pub(super) fn arrival(&self, binding: usize, inside: End6, prefix: Option<usize>) -> Passage {
+        Passage::Pass(Arrival { instance: self.bindings[binding].instance, inside, prefix })
     }
 
     /// RFC 6146 3.6.2, 3.7, RFC 3022 4: as the inside host gets it. `unseen`: the packet was IPv4 on no link.
@@ -172,11 +172,12 @@ impl Model {
             // RFC 5382 REQ-4: one that was held before there was a binding has its answer now.
             self.answer_held_syn(self.bindings[b].outside, remote);
         }
-        self.add_session(b, remote, prefix, state);
+        let inside = self.bindings[b].inside;
+        self.add_session(b, (inside, remote), prefix, state);
         if !self.rules[instance].inbound_refresh {
             self.live_no_longer_than_others(b);
         }
-        Ok(self.arrival(b, prefix))
+        Ok(self.arrival(b, inside, prefix))
     }
 }
 

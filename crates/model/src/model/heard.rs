@@ -109,6 +109,13 @@ impl Model {
         (next.kind == EventKind::BindingCreated).then_some(next.outside)
     }
 
+    /// The outside end of this session, where it is the next that the engine has made, and has no new port.
+    pub(super) fn joined(&self, inside: (Ipv6Addr, u16), remote: End4) -> Option<End4> {
+        let next = self.heard.front()?;
+        let is_it = next.kind == EventKind::SessionCreated && (next.inside, next.remote) == (inside, remote);
+        is_it.then_some(next.outside)
+    }
+
     /// The outside end, and perhaps the remote one, of the session that the engine has ended next.
     pub(super) fn next_ended(&self) -> Option<(usize, End4, End4)> {
         let mut all = self.heard.iter();
@@ -119,13 +126,13 @@ impl Model {
     }
 
     pub(super) fn tell_session(&mut self, kind: EventKind, b: &Binding, s: &Session) {
-        let with_remote = matches!(kind, EventKind::SessionCreated | EventKind::SessionDeleted);
+        let of_session = matches!(kind, EventKind::SessionCreated | EventKind::SessionDeleted);
         let nobody = (Ipv4Addr::UNSPECIFIED, 0);
         self.tell(Told {
-            inside: b.inside,
+            inside: if of_session { s.inside } else { b.inside },
             outside: b.outside,
             last: b.outside.1,
-            remote: if with_remote { s.remote } else { nobody },
+            remote: if of_session { s.remote } else { nobody },
             transports: only(b.transport),
             instance: b.instance,
             pool: self.rules[b.instance].pool,

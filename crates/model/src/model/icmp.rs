@@ -1,7 +1,7 @@
 //! ICMP errors (RFC 6146 3.4, 3.6; RFC 5508 4): found by the packet inside, changing nothing.
 
 use super::addresses::{extract, illegal4, v4, v6};
-use super::bib::{End4, ICMP, TCP, UDP};
+use super::bib::{End4, End6, ICMP, TCP, UDP};
 use super::from_inside::{Sent, unseen_link};
 use super::rules::Kind;
 use super::{Fate, Model, Result, Seen};
@@ -13,6 +13,15 @@ use std::net::Ipv4Addr;
 
 /// No MTU counts between the halves of a hairpin.
 const ANY_MTU: usize = u16::MAX as usize;
+
+/// Whose packet an error from outside is about: its binding or shared port, its ends, and its new ports.
+#[derive(Clone, Copy)]
+struct About {
+    binding: usize,
+    inside: End6,
+    remote: End4,
+    ports: Option<(u16, u16)>,
+}
 
 impl Model {
     /// An error from inside, about a packet that came from outside.
@@ -42,8 +51,8 @@ impl Model {
         let remote = remote.ok_or(DropReason::IcmpInnerUntranslatable)?;
         // The inner packet went from the remote host to the inside one (RFC 6146 3.4: exchange the ends).
         let (transport, far, near) = inner_ports(l4)?;
-        let b = self.binding_inside(s.instance, transport, (v6(inner.dst), near));
-        let (address, port) = self.bindings[b.ok_or(DropReason::IcmpErrorNoState)?].outside;
+        let outside = self.outside_towards(s.instance, transport, (v6(inner.dst), near), (remote, far));
+        let (address, port) = outside.ok_or(DropReason::IcmpErrorNoState)?;
         if remote != s.remote {
             return Err(DropReason::IcmpErrorNoState); // to somebody who did not send what it is about
         }
@@ -69,9 +78,9 @@ impl Model {
         let (inner, l4) = inner_of(s.h)?;
         let (transport, far, near) = inner_ports(l4)?;
         let inside = v4(inner.dst).to_ipv6_mapped();
-        let b = self.binding_inside(s.instance, transport, (inside, near));
-        let (address, port) = self.bindings[b.ok_or(DropReason::IcmpErrorNoState)?].outside;
         let remote = v4(inner.src);
+        let outside = self.outside_towards(s.instance, transport, (inside, near), (remote, far));
+        let (address, port) = outside.ok_or(DropReason::IcmpErrorNoState)?;
         if remote != s.remote {
             return Err(DropReason::IcmpErrorNoState);
         }
@@ -94,10 +103,9 @@ impl Model {
     /// to whom an echo message has its own identifier.
     fn receiver_of(&self, transport: usize, sender: End4, peer: End4, seen: &Seen) -> Result<()> {
         let sender = if transport == ICMP { (sender.0, peer.1) } else { sender };
-        let b = self.binding_outside(transport, sender).ok_or(DropReason::IcmpErrorNoState)?;
         let remote = (peer.0, if transport == ICMP { 0 } else { peer.1 });
-        let known = self.bindings[b].sessions.iter().any(|s| s.remote == remote);
-        if !known {
+        let (b, _) = self.inside_of(transport, sender, remote).ok_or(DropReason::IcmpErrorNoState)?;
+        if self.session_with(b, remote).is_none() {
             self.prefix_for(self.bindings[b].instance, peer.0, 0, seen)?;
         }
         Ok(())
@@ -121,50 +129,47 @@ impl Model {
         hairpin: bool,
         seen: &Seen,
     ) -> Result<Fate> {
-        let kind = inner_of(h).ok().and_then(|(inner, l4)| {
-            let (transport, near, _) = inner_ports(l4).ok()?;
-            let b = self.binding_outside(transport, (v4(inner.src), near)).filter(|_| inner.src == h.dst)?;
-            Some(self.kind(self.bindings[b].instance))
-        });
-        if kind == Some(Kind::Four) {
-            kind_is_for_hosts(h)?;
-        } else {
-            kind_is_for_hosts(h)?;
+        kind_is_for_hosts(h)?;
+        let about = self.about(h);
+        if !about.is_ok_and(|about| self.kind(self.bindings[about.binding].instance) == Kind::Four) {
             translated_type(h)?;
         }
-        let (inner, l4) = inner_of(h)?;
-        let (transport, near, far) = inner_ports(l4)?;
-        let b = self.binding_outside(transport, (v4(inner.src), near)).filter(|_| inner.src == h.dst);
-        let b = b.ok_or(DropReason::IcmpErrorNoState)?; // nor is it for who did not send what it is about
-        let remote = (v4(inner.dst), if transport == ICMP { 0 } else { far });
-        let port = self.bindings[b].inside.1;
-        let ports = Some(if transport == ICMP { (port, port) } else { (port, far) });
-        match self.kind(self.bindings[b].instance) {
-            Kind::Six => self.error_to_six(h, b, remote, ports, hairpin, seen),
+        let About { binding, inside, remote, ports } = about?;
+        match self.kind(self.bindings[binding].instance) {
+            Kind::Six => self.error_to_six(h, &About { binding, inside, remote, ports }, hairpin, seen),
             Kind::Four => {
-                let n = self.nat44(self.bindings[b].instance);
+                let n = self.nat44(self.bindings[binding].instance);
                 let mtu = if hairpin { ANY_MTU } else { n.mtu as usize };
-                let host = self.bindings[b].inside.0.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
+                let host = inside.0.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
                 let outer = Out44 { ends: (v4(h.src), host), ports: None, ident: None, mtu };
                 forward(to44::error(packet, h, &outer, (host, remote.0), ports)?)
             }
         }
     }
 
+    /// The packet from inside that an error is about. It is not for who did not send that.
+    fn about(&self, h: &Header<'_>) -> Result<About> {
+        let (inner, l4) = inner_of(h)?;
+        let (transport, near, far) = inner_ports(l4)?;
+        let remote = (v4(inner.dst), if transport == ICMP { 0 } else { far });
+        let sender = self.inside_of(transport, (v4(inner.src), near), remote);
+        let (binding, inside) = sender.filter(|_| inner.src == h.dst).ok_or(DropReason::IcmpErrorNoState)?;
+        let port = inside.1;
+        let ports = Some(if transport == ICMP { (port, port) } else { (port, far) });
+        Ok(About { binding, inside, remote, ports })
+    }
+
     fn error_to_six(
         &mut self,
         h: &Header<'_>,
-        b: usize,
-        remote: End4,
-        ports: Option<(u16, u16)>,
+        &About { binding, inside, remote, ports }: &About,
         hairpin: bool,
         seen: &Seen,
     ) -> Result<Fate> {
-        let (instance, inside) = (self.bindings[b].instance, self.bindings[b].inside);
-        let session = self.bindings[b].sessions.iter().position(|s| s.remote == remote);
+        let instance = self.bindings[binding].instance;
         // Of a binding without this session, any prefix: the inner packet's destination shows it.
-        let prefix = match session {
-            Some(s) => self.prefix_of(b, s, 48 + 24, seen).unwrap_or(0),
+        let prefix = match self.session_with(binding, remote) {
+            Some((b, s)) => self.prefix_of(b, s, 48 + 24, seen).unwrap_or(0),
             None => self.prefix_for(instance, remote.0, 48 + 24, seen)?.unwrap_or(0),
         };
         if h.source_route {

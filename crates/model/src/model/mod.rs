@@ -6,7 +6,7 @@
 //! ([`Model::hear`]: every universe has all events on), checks that the rules allow it, and goes on from
 //! there. So it knows at any time exactly what there is, and what must be told of it.
 //!
-//! Not in the model: super-packets, RFC 4884 extensions, stateless instances, shared ports.
+//! Not in the model: super-packets, RFC 4884 extensions, stateless instances.
 
 mod addresses;
 mod bib;
@@ -21,6 +21,7 @@ mod own;
 mod pieces;
 mod ports;
 mod rules;
+mod shared;
 mod subscribers;
 mod sweep;
 mod syns;

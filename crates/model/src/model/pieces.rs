@@ -239,7 +239,9 @@ impl Model {
         };
         let way = self.way_of(memo);
         let mut held = std::mem::take(&mut self.datagram_mut(at).held);
+        self.coverage.mark("a piece that was held follows its first one");
         if collected {
+            self.coverage.mark("a datagram is collected for its checksum");
             fill_checksum(&mut held)?;
         }
         for (_, packet) in held {

@@ -69,16 +69,16 @@ impl Model {
         let ends = match self.kind(binding.instance) {
             Kind::Six => (
                 self.outside_as_seen(binding.instance, prefix, session.remote.0).into(),
-                binding.inside.0.into(),
+                session.inside.0.into(),
             ),
             Kind::Four => {
-                let inside = binding.inside.0.to_ipv4_mapped().unwrap_or(session.remote.0);
+                let inside = session.inside.0.to_ipv4_mapped().unwrap_or(session.remote.0);
                 (IpAddr::V4(session.remote.0), IpAddr::V4(inside))
             }
         };
         let mut tcp = vec![0; 20];
         put16(&mut tcp, 0, session.remote.1);
-        put16(&mut tcp, 2, binding.inside.1);
+        put16(&mut tcp, 2, session.inside.1);
         tcp[12] = 5 << 4;
         tcp[13] = 16;
         let start = sum(&pseudo(ends.0, ends.1, 20, proto::TCP));

@@ -48,7 +48,24 @@ pub(crate) fn admit<'n>(
     };
     let session = sh.tables.get_mut(id);
     instance.policy().update(session, Side::V4, &knock.query, now);
+    if session.outside_port != knock.query.dst_port || session.address_ix != knock.place.address_ix {
+        let pool6 = session.pool6;
+        return beside_its_flow(instance, sh, knock, pool6);
+    }
     Ok((instance, instance.inward(session, knock.query.transport)))
+}
+
+/// To a binding whose inside end has a flow with the sender, which leaves from a shared port and is the session of
+/// both (RFC 4787 5: filters look at the inside end): what is written is the binding's.
+#[cold]
+fn beside_its_flow<'n>(
+    instance: Instance<'n>,
+    sh: &Shared,
+    knock: &Knock,
+    pool6: u8,
+) -> Result<Admitted<'n>, Refused> {
+    let primary = knock.primary(sh).ok_or(DropReason::NoBib)?;
+    Ok((instance, instance.inward_by_binding(sh.tables.get(primary), pool6, knock.remote)))
 }
 
 /// The session of a query, and its instance.

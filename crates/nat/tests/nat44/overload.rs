@@ -122,6 +122,48 @@ fn an_inside_end_that_has_a_binding_goes_through_it() {
     assert_eq!(bed.through(&udp4(OTHER, 1, T, bound, b"x")).dport, 7001);
 }
 
+// proves: R47-8
+#[test]
+fn an_inside_end_with_a_flow_and_a_binding_has_one_session_with_a_server_whichever_port_that_writes_to() {
+    for further in [0, 1] {
+        let mut bed = Bed::new(&plan());
+        let flow = bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport;
+        let bound = bed.through(&udp4(A, 5000, SERVER, 9, b"x")).sport;
+        // Sessions of the binding, one or two.
+        for n in 0..further {
+            bed.through(&udp4(A, 5000, &server(n), 9, b"x"));
+        }
+        let sessions = bed.nat.occupancy().sessions;
+        assert_eq!(bed.through(&udp4(SERVER, 443, T, bound, b"x")).dport, 5000);
+        assert_eq!(bed.nat.occupancy().sessions, sessions, "no second session of the same two ends");
+        assert_eq!(bed.through(&udp4(A, 5000, SERVER, 443, b"x")).sport, flow, "it keeps its port");
+        assert_eq!(bed.through(&udp4(SERVER, 443, T, flow, b"x")).dport, 5000);
+        bed.pass_ms(600_000);
+        assert_eq!((udp_ports(&bed), bed.nat.occupancy()), (0, Default::default()));
+    }
+}
+
+/// The two ports lie at two addresses: the connection from 9 got its by a SYN that was held.
+#[test]
+fn a_packet_to_the_binding_beside_a_flow_has_the_checksum_of_the_address_that_it_was_sent_to() {
+    for further in [false, true] {
+        let mut plan = plan();
+        plan.pools[0] = pool(T, "192.0.2.2", (1024, 65_535));
+        plan.pools[0].overload = vec![(Transport::Tcp, 443)];
+        let mut bed = Bed::new(&plan);
+        let flow = bed.through(&tcp4(A, 5000, SERVER, 443, "S", b""));
+        let elsewhere = if flow.src == v4(T) { "192.0.2.2" } else { T };
+        assert_eq!(bed.send(&tcp4(SERVER, 9, elsewhere, 2000, "S", b"")).verdict, Verdict::Held);
+        let bound = bed.through(&tcp4(A, 5000, SERVER, 9, "S", b""));
+        assert_eq!((bound.src, bound.sport), (v4(elsewhere).into(), 2000));
+        if further {
+            bed.through(&tcp4(A, 5000, OTHER, 9, "S", b""));
+        }
+        // The bench looks at every checksum.
+        assert_eq!(bed.through(&tcp4(SERVER, 443, elsewhere, 2000, "A", b"x")).dport, 5000);
+    }
+}
+
 // proves: R55-4, R55-5
 #[test]
 fn errors_about_a_flow_reach_its_own_host_in_both_directions() {

@@ -1,0 +1,94 @@
+//! Ports that flows share (decision 0041): to the remote ports that a pool names, by one subscriber's flows to
+//! different remote ends.
+
+use super::Model;
+use super::Result;
+use super::bib::{End4, End6};
+use gatun_nat::plan::Transport;
+use std::net::Ipv6Addr;
+
+/// Choice: of a subscriber's shared ports a new flow looks at so many.
+const LOOKED_AT: usize = 8;
+
+/// What is known of a shared port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared {
+    /// Whether a new flow looks at it for certain. Of more than [`LOOKED_AT`], the newest is, and nobody knows
+    /// which others.
+    looked_at: bool,
+}
+
+impl Model {
+    /// Whether a flow to a remote port shares its outside port with others.
+    pub(super) fn may_share(&self, instance: usize, transport: usize, remote: End4) -> bool {
+        let transport = [Transport::Tcp, Transport::Udp, Transport::Icmp][transport];
+        self.plan.pools[self.rules[instance].pool].overload.contains(&(transport, remote.1))
+    }
+
+    /// The shared port of a new flow: one that the subscriber has and no other flow to this remote end, as long as
+    /// one is looked at, else a new one.
+    pub(super) fn share(
+        &mut self,
+        instance: usize,
+        transport: usize,
+        inside: End6,
+        remote: End4,
+    ) -> Result<usize> {
+        let owner = self.subscriber(instance, inside.0);
+        let mine: Vec<usize> = (0..self.bindings.len())
+            .filter(|&b| {
+                let b = &self.bindings[b];
+                b.shared.is_some() && b.transport == transport && self.owner_of(b) == owner
+            })
+            .collect();
+        let suits = |&b: &usize| self.bindings[b].sessions.iter().all(|s| s.remote != remote);
+        let joined = self.joined(inside, remote);
+        if let Some(&b) =
+            mine.iter().filter(|b| suits(b)).find(|&&b| Some(self.bindings[b].outside) == joined)
+        {
+            self.coverage.mark("a flow joins a shared port");
+            return Ok(b);
+        }
+        if let Some(&b) =
+            mine.iter().find(|b| suits(b) && self.bindings[**b].shared.is_some_and(|s| s.looked_at))
+        {
+            self.object(format!(
+                "a flow did not join {:?}, which has none to {remote:?}",
+                self.bindings[b].outside
+            ));
+        }
+        let new = self.bind(instance, transport, inside, None)?;
+        self.coverage.mark("a new port is shared");
+        if mine.len() >= LOOKED_AT {
+            self.coverage.mark("a shared port may be pushed out");
+            for &b in &mine {
+                self.bindings[b].shared = Some(Shared { looked_at: false });
+            }
+        }
+        self.bindings[new].shared = Some(Shared { looked_at: true });
+        self.bindings[new].inside = (Ipv6Addr::from(owner.1), 0);
+        Ok(new)
+    }
+
+    /// Where the packets of an inside end to a remote one leave from: as its session does, or its binding.
+    pub(super) fn outside_towards(
+        &self,
+        instance: usize,
+        transport: usize,
+        inside: End6,
+        remote: End4,
+    ) -> Option<End4> {
+        let session = self.session_inside(instance, transport, inside, remote).map(|(b, _)| b);
+        let b = session.or_else(|| self.binding_inside(instance, transport, inside))?;
+        Some(self.bindings[b].outside)
+    }
+
+    /// The inside end that packets between an outside end and a remote one belong to, and its binding.
+    pub(super) fn inside_of(&self, transport: usize, outside: End4, remote: End4) -> Option<(usize, End6)> {
+        let b = self.binding_outside(transport, outside)?;
+        match self.bindings[b].shared {
+            Some(_) => self.session_with(b, remote).map(|(b, s)| (b, self.bindings[b].sessions[s].inside)),
+            None => Some((b, self.bindings[b].inside)),
+        }
+    }
+}

@@ -347,14 +347,14 @@ impl Ether {
 
     fn say(&mut self, saying: Saying, emit: &mut dyn FnMut(u8, &[u8])) {
         let (number, note) = match saying {
-            Saying::Groups { port } => (port, Note::GroupReport),
+            Saying::Groups { port, .. } => (port, Note::GroupReport),
             Saying::Probe { port, .. } => (port, Note::Probe),
             Saying::Announce { port, .. } => (port, Note::Announcement),
             Saying::Defend { port, .. } => (port, Note::Defence),
         };
         let Some(port) = self.ports.get(usize::from(number)) else { return };
         let said = match saying {
-            Saying::Groups { .. } => port.report_groups(emit),
+            Saying::Groups { asked, .. } => port.report_groups(asked, emit),
             Saying::Probe { key, .. } => port.probe(key, emit),
             Saying::Announce { key, .. } | Saying::Defend { key, .. } => port.announce(key, emit),
         };
@@ -401,9 +401,9 @@ impl Port {
     }
 
     /// RFC 3810 5.2. False where there is no group.
-    fn report_groups(&self, emit: &mut dyn FnMut(u8, &[u8])) -> bool {
+    fn report_groups(&self, asked: bool, emit: &mut dyn FnMut(u8, &[u8])) -> bool {
         let mut report = [0; mld::REPORT_MAX];
-        let len = mld::write_report(&mut report, self.link_local, &self.groups);
+        let len = mld::write_report(&mut report, self.link_local, &self.groups, asked);
         if let Some(report) = report.get(..len).filter(|r| !r.is_empty()) {
             self.emit(Mac::of_group(mld::ALL_ROUTERS), kind::IPV6, report, emit);
         }

@@ -8,7 +8,7 @@
 //! ```text
 //!   query:   IPv6, hop limit 1 | hop-by-hop: router alert, 8 | 0 type 130 | 4 maximum response delay | 8 group | 24
 //!   report:  IPv6, hop limit 1 | hop-by-hop: router alert, 8 | 0 type 143 | 6 records | 8 record, 20 bytes each
-//!            record: 0 kind 4 (exclude nothing) | 4 group
+//!            record: 0 kind (exclude nothing: 2 as an answer, 4 when it is new) | 4 group
 //! ```
 
 use crate::Dropped;
@@ -33,6 +33,8 @@ const MESSAGE: usize = ipv6::LEN + HOP_BY_HOP.len();
 const QUERY_LEN: usize = 24;
 const REPORT_HEAD: usize = 8;
 const RECORD: usize = 20;
+/// RFC 3810 5.2.12.
+const IS_EXCLUDE: u8 = 2;
 const CHANGE_TO_EXCLUDE: u8 = 4;
 /// ff02::16, all routers that know version 2.
 pub(crate) const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
@@ -71,8 +73,14 @@ fn delay_ms(code: u16) -> u64 {
     }
 }
 
-/// Writes a report of groups; returns its length, 0 where there is none to report.
-pub(crate) fn write_report(out: &mut [u8; REPORT_MAX], src: Ipv6Addr, groups: &[Ipv6Addr]) -> usize {
+/// Writes a report of groups, as the answer to a query or without being asked; returns its length, 0 where there is
+/// none to report.
+pub(crate) fn write_report(
+    out: &mut [u8; REPORT_MAX],
+    src: Ipv6Addr,
+    groups: &[Ipv6Addr],
+    asked: bool,
+) -> usize {
     let groups = groups.get(..GROUPS_MAX).unwrap_or(groups);
     if groups.is_empty() {
         return 0;
@@ -95,7 +103,7 @@ pub(crate) fn write_report(out: &mut [u8; REPORT_MAX], src: Ipv6Addr, groups: &[
     put(out, MESSAGE + 6, &(groups.len() as u16).to_be_bytes());
     for (i, group) in groups.iter().enumerate() {
         let record = MESSAGE + REPORT_HEAD + i * RECORD;
-        put(out, record, &[CHANGE_TO_EXCLUDE]);
+        put(out, record, &[if asked { IS_EXCLUDE } else { CHANGE_TO_EXCLUDE }]);
         put(out, record + 4, &group.octets());
     }
     let len = MESSAGE + message_len;

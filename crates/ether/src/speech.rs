@@ -26,7 +26,7 @@ const QUERY_DELAY_MAX_MS: u64 = 10_000;
 /// Something to say at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Saying {
-    Groups { port: u8 },
+    Groups { port: u8, asked: bool },
     Probe { port: u8, key: Key },
     Announce { port: u8, key: Key },
     Defend { port: u8, key: Key },
@@ -126,7 +126,7 @@ impl Speech {
                 return None;
             }
             unasked.groups_ms = u64::MAX;
-            Some(Saying::Groups { port })
+            Some(Saying::Groups { port, asked: true })
         })
     }
 
@@ -143,7 +143,7 @@ impl Speech {
             self.item += 1;
             // A host listens to its groups before it asks in one of them (RFC 4862 5.4.2).
             let saying = match item.checked_sub(1).map(|i| port.announced.get(i)) {
-                None => Saying::Groups { port: number },
+                None => Saying::Groups { port: number, asked: false },
                 Some(Some(&key)) if self.stage == Stage::Probe => Saying::Probe { port: number, key },
                 Some(Some(&key)) => Saying::Announce { port: number, key },
                 Some(None) => {

@@ -307,3 +307,23 @@ pub(crate) fn parse_discovery(frame: &[u8]) -> Discovery {
 pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
+
+/// A query of a multicast router (RFC 3810 5.1).
+pub(crate) fn query(hops: u8, src: &str, delay_code: u16, len: usize) -> Vec<u8> {
+    let src: Ipv6Addr = src.parse().unwrap();
+    let dst: Ipv6Addr = "ff02::1".parse().unwrap();
+    let mut message = vec![0; len];
+    message[0] = 130;
+    message[4..6].copy_from_slice(&delay_code.to_be_bytes());
+    let sum = gatun_wire::checksum::add(
+        gatun_wire::checksum::pseudo(&[src.octets(), dst.octets()].concat(), len as u32, 58),
+        gatun_wire::checksum::sum(&message),
+    );
+    message[2..4].copy_from_slice(&(!sum).to_be_bytes());
+    let mut packet = vec![0x60, 0, 0, 0, 0, 8 + len as u8, 0, hops];
+    packet.extend(src.octets());
+    packet.extend(dst.octets());
+    packet.extend([58, 0, 5, 2, 0, 0, 1, 0]);
+    packet.extend(message);
+    frame(group_mac(dst), PEER_MAC, &[], 0x86dd, &packet)
+}

@@ -1,0 +1,132 @@
+//! The kernel's own stack as the neighbour: a cable of veth, its other end a packet socket with an `Ether` and a
+//! host that gives back every UDP datagram.
+//!
+//! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none it says so, loudly, and proves
+//! nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+
+#[path = "kernel/cable.rs"]
+mod cable;
+mod common;
+
+use cable::{Cable, in_lab};
+use common::*;
+use gatun_ether::{Answer, Count as _, Mac, Note, State, Tag};
+use std::time::Duration;
+
+#[test]
+fn the_kernel_pings_us_by_both_families() {
+    in_lab("the_kernel_pings_us_by_both_families", || {
+        let cable = Cable::new(&settings());
+        cable.peer.run("ping -c 3 -i 0.05 -W 2 198.51.100.1").unwrap();
+        cable.peer.run("ping -c 3 -i 0.05 -W 2 -s 1400 198.51.100.1").unwrap();
+        cable.peer.run("ping -c 3 -i 0.05 -W 2 2001:db8:1::1").unwrap();
+        cable.peer.run("ping -c 3 -i 0.05 -W 2 fe80::ff:fe00:1%eth0").unwrap();
+        for address in ["198.51.100.1", "2001:db8:1::1"] {
+            let entry = cable.peer.run(&format!("ip neighbour show {address} dev eth0")).unwrap();
+            assert!(entry.contains(&OUR_MAC.to_string()), "{entry}");
+        }
+        let stats = cable.unplug().host().stats();
+        assert_eq!((stats.answers.of(Answer::Echo4), stats.answers.of(Answer::Echo6)), (6, 6));
+    });
+}
+
+#[test]
+fn udp_goes_through_to_pool_addresses_and_back() {
+    in_lab("udp_goes_through_to_pool_addresses_and_back", || {
+        let cable = Cable::new(&settings());
+        // On the link of the kernel: it asks for the pool's addresses themselves.
+        cable.peer.ip("route add 203.0.113.0/28 dev eth0").unwrap();
+        cable.peer.ip("route add 2001:db8:64::/96 dev eth0").unwrap();
+        for to in [POOL4.into(), POOL6.into()] {
+            cable.echo(to, "hello");
+        }
+        // By us as a router.
+        cable.peer.ip("route add 192.0.2.0/24 via 198.51.100.1").unwrap();
+        cable.peer.ip("route add 2001:db8:ffff::/48 via 2001:db8:1::1").unwrap();
+        for to in [ip("192.0.2.77"), FAR6.into()] {
+            cable.echo(to, "hello");
+        }
+        let stats = cable.unplug().host().stats();
+        assert_eq!((stats.packets, stats.sent + stats.released), (4, 4));
+    });
+}
+
+#[test]
+fn we_find_the_kernel_and_packets_that_waited_arrive() {
+    in_lab("we_find_the_kernel_and_packets_that_waited_arrive", || {
+        let mut cable = Cable::unplugged(&settings());
+        for (to, packet) in [
+            ("UDP4-RECVFROM:2000", udp4(FAR4, PEER4, b"first\n")),
+            ("UDP6-RECVFROM:2000,ipv6only", udp6(FAR6, PEER6, b"first\n")),
+        ] {
+            let listener = cable.listen(to);
+            cable.end().send(&packet);
+            assert_eq!(cable.host().stats().waiting, 1);
+            cable.run_until(|host| host.stats().waiting == 0);
+            assert_eq!(listener.output(PATIENCE).unwrap().1, "first\n");
+        }
+        let host = cable.host();
+        let states: Vec<_> = host.neighbours().filter(|n| n.mac.is_some()).map(|n| n.state).collect();
+        assert_eq!(states, [State::Reachable; 2]);
+        assert_eq!(host.stats().released, 2);
+        // A host that is not there.
+        cable.end().send(&udp4(FAR4, "198.51.100.99".parse().unwrap(), b"x"));
+        cable.run_until(|host| host.stats().notes.of(Note::NeighbourFailed) == 1);
+        assert_eq!(cable.host().stats().notes.of(Note::ArpRequest), 4);
+    });
+}
+
+#[test]
+fn the_kernel_follows_a_take_over() {
+    in_lab("the_kernel_follows_a_take_over", || {
+        let cable = Cable::new(&settings());
+        cable.peer.run("ping -c 1 -W 2 198.51.100.1").unwrap();
+        cable.peer.run("ping -c 1 -W 2 2001:db8:1::1").unwrap();
+        // Another box has the same addresses, and takes over.
+        let mut other = settings();
+        other.ports[0].mac = OTHER_MAC;
+        let mut cable = Cable::again(&other, cable.unplug());
+        let now_ms = cable.end().now_ms();
+        cable.end().ether.announce(now_ms);
+        let all = 4 + 16; // own addresses, and the pool's; the prefix is too large
+        cable.run_until(|host| host.stats().notes.of(Note::Announcement) == 2 * all);
+        for address in ["198.51.100.1", "2001:db8:1::1"] {
+            let entry = cable.peer.run(&format!("ip neighbour show {address} dev eth0")).unwrap();
+            assert!(entry.contains(&OTHER_MAC.to_string()), "{entry}");
+        }
+    });
+}
+
+#[test]
+fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
+    in_lab("the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it", || {
+        let cable = Cable::new(&settings());
+        cable.peer.sysctl("net.ipv6.conf.eth0.accept_dad", "1").unwrap();
+        cable.peer.ip("address add 2001:db8:1::1/64 dev eth0").unwrap();
+        cable.wait_for("ip -6 address show dev eth0", "dadfailed");
+        let conflict = cable.unplug().host().conflict().expect("a conflict");
+        assert_eq!((conflict.address, conflict.mac), (OUR6.into(), cable::KERNEL_MAC));
+    });
+}
+
+#[test]
+fn the_same_through_one_tag_and_two() {
+    in_lab("the_same_through_one_tag_and_two", || {
+        // The kernel of a test machine may have no VLAN devices: the cable itself is the switch that tags what comes from its untagged end.
+        let tags = [vec![Tag::customer(100)], vec![Tag::service(7), Tag::customer(4094)]];
+        let mut cable = Cable::unplugged(&settings());
+        for tags in &tags {
+            cable = Cable::again(&with_tags(tags), cable).plug();
+            cable.peer.run("ping -c 2 -i 0.05 -W 2 198.51.100.1").unwrap();
+            cable.peer.run("ping -c 2 -i 0.05 -W 2 2001:db8:1::1").unwrap();
+            cable.peer.ip("route replace 203.0.113.0/28 dev eth0").unwrap();
+            cable.echo(POOL4.into(), "tagged");
+            cable = cable.unplug();
+            let macs: Vec<Mac> = cable.host().neighbours().filter_map(|n| n.mac).collect();
+            assert!(macs.contains(&cable::KERNEL_MAC), "{macs:?}");
+        }
+    });
+}
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(10);

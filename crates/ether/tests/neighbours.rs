@@ -1,0 +1,341 @@
+//! The table of neighbours: RFC 4861 7.2.5 and 7.3, RFC 826, and its bounds.
+
+mod common;
+use common::*;
+use gatun_ether::{Answer, Count as _, Foreign, Limits, Mac, Note, Received, Sent, State, Taken, Unsent};
+use std::net::{IpAddr, Ipv4Addr};
+
+const FRAME: Sent = Sent::Frame { device: DEVICE };
+
+fn state_of(host: &Host, address: impl Into<IpAddr>) -> Option<State> {
+    let address = address.into();
+    host.ether.neighbours().find(|n| n.address == address).map(|n| n.state)
+}
+
+fn mac_of(host: &Host, address: impl Into<IpAddr>) -> Option<Mac> {
+    let address = address.into();
+    host.ether.neighbours().find(|n| n.address == address).and_then(|n| n.mac)
+}
+
+/// A host that has found PEER6 and PEER4 just now.
+fn acquainted() -> Host {
+    let mut host = Host::new(&settings());
+    assert_eq!(host.send(&udp6(POOL6, PEER6, b"x")).0, Sent::Held);
+    assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held);
+    assert_eq!(host.poll().len(), 2);
+    let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
+    let _ = host.receive(&arp_reply(PEER_MAC, PEER4));
+    assert_eq!(host.poll().len(), 2);
+    assert_eq!(state_of(&host, PEER6), Some(State::Reachable));
+    assert_eq!(state_of(&host, PEER4), Some(State::Reachable));
+    host
+}
+
+#[test]
+fn a_neighbour_is_asked_for_three_times_a_second_apart_and_then_given_up() {
+    for packet in [udp4(POOL4, PEER4, b"x"), udp6(POOL6, PEER6, b"x")] {
+        let mut host = Host::new(&settings());
+        let began = host.now_ms;
+        for _ in 0..5 {
+            assert_eq!(host.send(&packet).0, Sent::Held);
+        }
+        let asked: Vec<u64> = host.run(10_000).into_iter().map(|(at, _)| at - began).collect();
+        assert_eq!(asked, [0, 1000, 2000]);
+        let stats = host.ether.stats();
+        assert_eq!((stats.unsent.of(Unsent::WaitingFailed), stats.waiting), (5, 0));
+        assert_eq!(stats.notes.of(Note::NeighbourFailed), 1);
+    }
+}
+
+#[test]
+fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
+    let mut host = Host::new(&settings());
+    let packet = udp4(POOL4, PEER4, b"x");
+    let mut pauses = Vec::new();
+    assert_eq!(host.send(&packet).0, Sent::Held);
+    for _ in 0..7 {
+        assert_eq!(host.run(3050).len(), 3);
+        let failed_ms = host.now_ms;
+        // The packet that is kept begins the next round.
+        while host.send(&packet).0 == Sent::Drop(Unsent::NeighbourFailed) {
+            assert!(host.run(10).is_empty(), "nothing is asked meanwhile");
+        }
+        pauses.push((host.now_ms - failed_ms).div_ceil(1000));
+    }
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16]);
+}
+
+#[test]
+fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
+    let mut host = acquainted();
+    let began = host.now_ms;
+    while state_of(&host, PEER6) == Some(State::Reachable) {
+        assert!(host.run(50).is_empty());
+    }
+    let reachable_ms = host.now_ms - began;
+    assert!((15_000..=45_100).contains(&reachable_ms), "{reachable_ms}: half to one and a half times 30 s");
+    assert!(host.run(60_000).is_empty(), "nobody asks for one that is not used");
+
+    // RFC 4861 7.3.3: the packet goes at once; five seconds later the neighbour is asked at its MAC.
+    let packet = udp6(POOL6, PEER6, b"x");
+    assert_eq!(host.send(&packet).0, FRAME);
+    assert_eq!(state_of(&host, PEER6), Some(State::Delay));
+    let sent_at = host.now_ms;
+    let asked = host.run(5100);
+    assert_eq!(asked.len(), 1);
+    assert!((5000..=5050).contains(&(asked[0].0 - sent_at)));
+    assert_eq!(macs(&asked[0].1), (PEER_MAC, OUR_MAC));
+    let question = parse_discovery(&asked[0].1);
+    assert_eq!((question.kind, question.dst, question.target), (135, PEER6, PEER6));
+    assert_eq!(host.send(&packet).0, FRAME, "packets go on meanwhile");
+
+    let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
+    assert_eq!(state_of(&host, PEER6), Some(State::Reachable));
+}
+
+#[test]
+fn one_that_answers_no_question_at_its_mac_is_asked_for_by_all_and_then_given_up() {
+    let mut host = acquainted();
+    let _ = host.run(50_000);
+    assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, FRAME);
+    let asked: Vec<_> = host.run(20_000).iter().map(|(_, f)| macs(f).0).collect();
+    assert_eq!(asked, [PEER_MAC, PEER_MAC, PEER_MAC, Mac::BROADCAST, Mac::BROADCAST, Mac::BROADCAST]);
+    assert_eq!(
+        host.send(&udp4(POOL4, PEER4, b"x")).0,
+        Sent::Held,
+        "after a second's pause it is asked for anew"
+    );
+}
+
+#[test]
+fn advertisements_change_what_is_known_as_rfc_4861_7_2_5_says() {
+    let stale = |host: &mut Host| {
+        let _ = host.run(50_000);
+        assert_eq!(state_of(host, PEER6), Some(State::Stale));
+    };
+    let probe = |host: &mut Host| {
+        let _ = host.run(50_000);
+        let _ = host.send(&udp6(POOL6, PEER6, b"x"));
+        let _ = host.run(5100);
+        assert_eq!(state_of(host, PEER6), Some(State::Probe));
+    };
+    let leave = |_: &mut Host| {};
+    type Before<'a> = &'a dyn Fn(&mut Host);
+    let cases: [(&str, Before<'_>, u8, Mac, State, Mac); 12] = [
+        // I: O clear and another MAC: doubt, or nothing.
+        ("reachable, other", &leave, 0, OTHER_MAC, State::Stale, PEER_MAC),
+        ("reachable, other, S", &leave, SOLICITED, OTHER_MAC, State::Stale, PEER_MAC),
+        ("stale, other, S", &stale, SOLICITED, OTHER_MAC, State::Stale, PEER_MAC),
+        ("probe, other, S", &probe, SOLICITED, OTHER_MAC, State::Probe, PEER_MAC),
+        // II: O set, or the same MAC.
+        ("reachable, other, O", &leave, OVERRIDE, OTHER_MAC, State::Stale, OTHER_MAC),
+        ("probe, other, S O", &probe, SOLICITED | OVERRIDE, OTHER_MAC, State::Reachable, OTHER_MAC),
+        ("probe, same, S", &probe, SOLICITED, PEER_MAC, State::Reachable, PEER_MAC),
+        ("probe, same, O", &probe, OVERRIDE, PEER_MAC, State::Probe, PEER_MAC),
+        ("reachable, same", &leave, 0, PEER_MAC, State::Reachable, PEER_MAC),
+        ("stale, same, O", &stale, OVERRIDE, PEER_MAC, State::Stale, PEER_MAC),
+        // Answers that nobody asked for are hearsay, whatever they say of themselves.
+        ("stale, same, S O", &stale, SOLICITED | OVERRIDE, PEER_MAC, State::Stale, PEER_MAC),
+        ("reachable, other, S O", &leave, SOLICITED | OVERRIDE, OTHER_MAC, State::Stale, OTHER_MAC),
+    ];
+    for (name, before, flags, mac, state, known) in cases {
+        let mut host = acquainted();
+        before(&mut host);
+        assert_eq!(host.receive(&advertisement(mac, PEER6, flags)).0, Received::Taken(Taken::Advertisement));
+        assert_eq!((state_of(&host, PEER6), mac_of(&host, PEER6)), (Some(state), Some(known)), "{name}");
+        let moved = u64::from(known != PEER_MAC);
+        assert_eq!(host.ether.stats().notes.of(Note::NeighbourMoved), moved, "{name}");
+    }
+}
+
+#[test]
+fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_reachable() {
+    let asking = || {
+        let mut host = Host::new(&settings());
+        assert_eq!(host.send(&udp6(POOL6, PEER6, b"x")).0, Sent::Held);
+        let _ = host.poll();
+        host
+    };
+    let mut host = asking();
+    let empty = discovery(136, PEER6, OUR6, SOLICITED | OVERRIDE, PEER6, &[]);
+    assert_eq!(
+        host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x86dd, &empty)).0,
+        Received::Taken(Taken::Advertisement)
+    );
+    assert_eq!(state_of(&host, PEER6), Some(State::Incomplete), "without an option it says nothing");
+    for (flags, state) in [(0, State::Stale), (OVERRIDE, State::Stale), (SOLICITED, State::Reachable)] {
+        let mut host = asking();
+        let _ = host.receive(&advertisement(PEER_MAC, PEER6, flags));
+        assert_eq!(state_of(&host, PEER6), Some(state));
+        assert_eq!(host.poll().len(), 1, "the packet goes either way");
+    }
+    // In PROBE, an advertisement without option confirms the MAC that is known (7.2.5 II).
+    let mut host = acquainted();
+    let _ = host.run(50_000);
+    let _ = host.send(&udp6(POOL6, PEER6, b"x"));
+    let _ = host.run(5100);
+    let _ = host.receive(&frame(OUR_MAC, PEER_MAC, &[], 0x86dd, &empty));
+    assert_eq!((state_of(&host, PEER6), mac_of(&host, PEER6)), (Some(State::Reachable), Some(PEER_MAC)));
+}
+
+#[test]
+fn arp_that_nobody_asked_for_changes_an_entry_and_makes_none() {
+    let mut host = acquainted();
+    // RFC 826: a request to somebody else, and an announcement, say where their sender is.
+    let to_another = arp_request(OTHER_MAC, PEER4, GATEWAY4);
+    assert_eq!(host.receive(&to_another).0, Received::Foreign(Foreign::ArpOther));
+    assert_eq!((state_of(&host, PEER4), mac_of(&host, PEER4)), (Some(State::Stale), Some(OTHER_MAC)));
+    assert_eq!(host.receive(&arp_request(PEER_MAC, PEER4, PEER4)).0, Received::Foreign(Foreign::ArpOther));
+    assert_eq!(mac_of(&host, PEER4), Some(PEER_MAC));
+    assert_eq!(host.ether.stats().notes.of(Note::NeighbourMoved), 2);
+
+    let known = host.ether.neighbours().count();
+    for last in 20..40 {
+        let stranger = Ipv4Addr::new(198, 51, 100, last);
+        assert_eq!(host.receive(&arp_reply(OTHER_MAC, stranger)).0, Received::Taken(Taken::ArpReply));
+        let _ = host.receive(&arp_request(OTHER_MAC, stranger, stranger));
+        let mut six = PEER6.segments();
+        six[7] = last.into();
+        let _ = host.receive(&advertisement(OTHER_MAC, six.into(), SOLICITED | OVERRIDE));
+    }
+    assert_eq!(host.ether.neighbours().count(), known);
+}
+
+#[test]
+fn who_asks_for_us_is_known_and_packets_to_it_go_at_once() {
+    let mut host = Host::new(&settings());
+    let _ = host.receive(&arp_request(PEER_MAC, PEER4, OUR4));
+    let _ = host.receive(&solicitation(PEER_MAC, PEER6, OUR6));
+    for packet in [udp4(POOL4, PEER4, b"x"), udp6(POOL6, PEER6, b"x")] {
+        let (fate, sent) = host.send(&packet);
+        assert_eq!((fate, macs(&sent).0), (FRAME, PEER_MAC));
+    }
+    // Who is not on the link is answered, but not noted: packets to it go by the next hop.
+    let _ = host.receive(&arp_request(OTHER_MAC, FAR4, OUR4));
+    assert_eq!(state_of(&host, FAR4), None);
+    assert_eq!(host.send(&udp4(POOL4, FAR4, b"x")).0, Sent::Held);
+}
+
+/// The n-th host on the link that is none of the others.
+fn host6(n: u32) -> std::net::Ipv6Addr {
+    let mut segments = PEER6.segments();
+    (segments[6], segments[7]) = ((n >> 16) as u16 + 1, n as u16);
+    segments.into()
+}
+
+#[test]
+fn a_scan_takes_no_more_than_its_share_and_neighbours_in_use_stay() {
+    let limits = Limits { neighbours_max: 64, unresolved_max: 16, ..Limits::default() };
+    let mut host = Host::with_limits(&settings(), &limits);
+    let _ = host.receive(&solicitation(PEER_MAC, PEER6, OUR6));
+    let packet = udp6(POOL6, PEER6, b"x");
+    assert_eq!(host.send(&packet).0, FRAME);
+    let mut questions = 0;
+    for n in 0..20_000 {
+        let _ = host.send(&udp6(POOL6, host6(n), b"scan"));
+        if n % 100 == 0 {
+            questions += host.run(10).iter().filter(|(_, f)| parse_discovery(f).target != PEER6).count();
+            assert_eq!(host.send(&packet).0, FRAME);
+            if state_of(&host, PEER6) == Some(State::Probe) {
+                let _ = host.receive(&advertisement(PEER_MAC, PEER6, SOLICITED | OVERRIDE));
+            }
+        }
+    }
+    assert!(host.ether.neighbours().count() <= 64);
+    // Two seconds: at most the share, three times, and its successors.
+    assert!(questions <= 3 * 16 * 2, "{questions} questions");
+    assert!(host.ether.stats().unsent.of(Unsent::UnresolvedFull) > 15_000);
+    assert_eq!(mac_of(&host, PEER6), Some(PEER_MAC));
+}
+
+#[test]
+fn a_flood_of_questions_fills_the_table_but_takes_no_place_in_use() {
+    let limits = Limits { neighbours_max: 64, unresolved_max: 16, ..Limits::default() };
+    let mut host = Host::with_limits(&settings(), &limits);
+    let used: Vec<_> = (0..40).map(|n| host6(1_000_000 + n)).collect();
+    for address in &used {
+        let _ = host.receive(&solicitation(PEER_MAC, *address, OUR6));
+        assert_eq!(host.send(&udp6(POOL6, *address, b"x")).0, FRAME);
+    }
+    for n in 0..10_000 {
+        let fate = host.receive(&solicitation(OTHER_MAC, host6(n), OUR6)).0;
+        assert_eq!(fate, Received::Reply(Answer::Advertisement), "everybody gets an answer");
+    }
+    assert!(used.iter().all(|a| mac_of(&host, *a) == Some(PEER_MAC)));
+    assert!(host.ether.stats().notes.of(Note::NeighbourEvicted) > 1000);
+    // Where all are in use, nobody is noted, and a new neighbour cannot be reached; both are counted.
+    let rest: Vec<_> = (0..22).map(|n| host6(2_000_000 + n)).collect();
+    for address in &rest {
+        // A few places are looked at each time, and the next ones the next time.
+        let found = (0..4).any(|_| {
+            let _ = host.receive(&solicitation(PEER_MAC, *address, OUR6));
+            host.send(&udp6(POOL6, *address, b"x")).0 == FRAME
+        });
+        assert!(found);
+    }
+    let not_noted = host.ether.stats().notes.of(Note::NotLearnt);
+    assert_eq!(host.send(&udp6(POOL6, host6(9_999_999), b"x")).0, Sent::Drop(Unsent::NeighboursFull));
+    let _ = host.receive(&solicitation(OTHER_MAC, host6(9_999_998), OUR6));
+    assert_eq!(host.ether.stats().notes.of(Note::NotLearnt), not_noted + 1);
+    // A minute later those that were not used give way.
+    let _ = host.run(61_000);
+    assert_eq!(host.send(&udp6(POOL6, host6(9_999_999), b"x")).0, Sent::Held);
+}
+
+#[test]
+fn packets_that_wait_are_bounded_and_the_oldest_give_way() {
+    let limits = Limits { waiting_max: 8, waiting_per_neighbour_max: 3, ..Limits::default() };
+    let mut host = Host::with_limits(&settings(), &limits);
+    for i in 0..10u8 {
+        assert_eq!(host.send(&udp4(POOL4, PEER4, &[i])).0, Sent::Held);
+    }
+    assert_eq!((host.ether.stats().waiting, host.ether.stats().unsent.of(Unsent::WaitingOverflow)), (3, 7));
+    for last in 20..30 {
+        assert_eq!(host.send(&udp4(POOL4, Ipv4Addr::new(198, 51, 100, last), b"x")).0, Sent::Held);
+    }
+    assert_eq!((host.ether.stats().waiting, host.ether.stats().unsent.of(Unsent::WaitingOverflow)), (8, 12));
+    assert_eq!(host.send(&udp4(POOL4, PEER4, b"last")).0, Sent::Held);
+    let _ = host.poll();
+    let _ = host.receive(&arp_reply(PEER_MAC, PEER4));
+    assert_eq!(host.poll(), [frame(PEER_MAC, OUR_MAC, &[], 0x0800, &udp4(POOL4, PEER4, b"last"))]);
+}
+
+#[test]
+fn one_that_nobody_uses_is_forgotten_after_ten_minutes_but_a_next_hop_stays() {
+    let mut host = acquainted();
+    let _ = host.send(&udp4(POOL4, FAR4, b"x"));
+    let _ = host.poll();
+    let _ = host.receive(&arp_reply(OTHER_MAC, GATEWAY4));
+    let _ = host.run(590_000);
+    assert_eq!(host.ether.neighbours().count(), 4, "two neighbours, two next hops");
+    let _ = host.run(60_000);
+    assert_eq!((state_of(&host, PEER4), state_of(&host, PEER6)), (None, None));
+    assert_eq!(mac_of(&host, GATEWAY4), Some(OTHER_MAC));
+    assert_eq!(host.ether.due_ms(), u64::MAX, "then nothing is left to do");
+}
+
+#[test]
+fn what_one_worker_hears_lets_the_packets_of_another_go() {
+    let mut both = settings();
+    both.shares = true;
+    let mut workers = [Host::new(&both), Host::new(&both)];
+    for worker in &mut workers {
+        assert_eq!(worker.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held);
+        assert_eq!(worker.poll().len(), 1);
+    }
+    // Both questions are answered; the device gives both answers to the first.
+    let [first, second] = &mut workers;
+    let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
+    let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
+    while let Some(heard) = first.ether.heard() {
+        second.ether.hear(second.now_ms, heard);
+    }
+    assert_eq!((first.poll().len(), second.poll().len()), (1, 1));
+    assert_eq!(state_of(second, PEER4), Some(State::Reachable));
+    // News that nobody fetches is bounded.
+    for _ in 0..100 {
+        let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
+    }
+    assert_eq!(first.ether.stats().notes.of(Note::HeardLost), 36);
+    assert_eq!(std::iter::from_fn(|| first.ether.heard()).count(), 64);
+}

@@ -4,7 +4,7 @@ use crate::address::Key;
 use crate::frame::{self, Header, kind};
 use crate::neighbour::{Neighbours, State, Task, Way};
 use crate::port::Port;
-use crate::routes::{Routes, Target};
+use crate::routes::{Prefixes, Routes, Target};
 use crate::speech::{Saying, Speech};
 use crate::stats::Count as _;
 use crate::waiting::{Kept, Waiting};
@@ -77,8 +77,8 @@ pub struct NeighbourReport {
 /// The manners of a host at all of its ports, for one worker. See the [crate's page](crate).
 pub struct Ether {
     pub(crate) ports: Vec<Port>,
-    /// IPv4, IPv6.
-    routes: [Routes; 2],
+    routes4: Routes<u32>,
+    routes6: Routes<u128>,
     pub(crate) neighbours: Neighbours,
     waiting: Waiting,
     pub(crate) speech: Speech,
@@ -103,11 +103,12 @@ impl Ether {
     pub fn new(settings: &Settings, limits: &Limits, seed: [u64; 4]) -> Result<Ether, Vec<Problem>> {
         check::check(settings, limits)?;
         let mut neighbours = Neighbours::new(limits, seed);
-        let routes = make_routes(settings, &mut neighbours);
+        let [four, six] = prefixes(settings, &mut neighbours);
         let packet_max = settings.ports.iter().map(|p| p.mtu).max().unwrap_or(0);
         Ok(Ether {
             ports: settings.ports.iter().map(|p| Port::new(p, settings)).collect(),
-            routes,
+            routes4: four.routes(Key::v4(Ipv4Addr::UNSPECIFIED), |n| n as u32),
+            routes6: six.routes(Key(0), |n| n),
             neighbours,
             waiting: Waiting::new(limits, packet_max as usize),
             speech: Speech::new(settings.ports.len(), settings.speaks),
@@ -121,8 +122,22 @@ impl Ether {
     /// Looks at a frame that came in by `device`. `frame` begins with the Ethernet header; the buffer should have
     /// [`ANSWER_ROOM`](crate::ANSWER_ROOM) bytes behind it, and so much before it that what follows the header has
     /// [`gatun_wire::HEADROOM`].
+    #[inline]
     pub fn receive(&mut self, now_ms: u64, device: u8, frame: &mut Packet<'_>) -> Received {
         self.stats.received = self.stats.received.wrapping_add(1);
+        // The short way. What it does not know, `look` does, and whatever it knows, `look` knows, too.
+        let plain = self.ports.iter().find_map(|port| port.engines_packet(device, frame.bytes()));
+        if let Some(header_len) = plain
+            && frame.shift_start(header_len as isize).is_ok()
+        {
+            self.stats.packets = self.stats.packets.wrapping_add(1);
+            return Received::Packet;
+        }
+        self.receive_other(now_ms, device, frame)
+    }
+
+    #[cold]
+    fn receive_other(&mut self, now_ms: u64, device: u8, frame: &mut Packet<'_>) -> Received {
         let fate = self.look(now_ms, device, frame).unwrap_or_else(Received::Drop);
         match fate {
             Received::Packet => self.stats.packets = self.stats.packets.wrapping_add(1),
@@ -169,8 +184,43 @@ impl Ether {
     }
 
     /// Puts the Ethernet header before an IP packet, or keeps a copy until that can be done.
+    #[inline]
     pub fn transmit(&mut self, now_ms: u64, packet: &mut Packet<'_>) -> Sent {
         self.stats.to_send = self.stats.to_send.wrapping_add(1);
+        if let Some(device) = self.send_at_once(now_ms, packet) {
+            self.stats.sent = self.stats.sent.wrapping_add(1);
+            return Sent::Frame { device };
+        }
+        self.transmit_other(now_ms, packet)
+    }
+
+    /// The short way: nearly all packets go to a neighbour that is known. `None` with nothing done where anything is not so;
+    /// [`send`](Self::send) says what.
+    #[inline]
+    fn send_at_once(&mut self, now_ms: u64, packet: &mut Packet<'_>) -> Option<u8> {
+        let (key, kind) = destination(packet.bytes())?;
+        let (number, neighbour) = match self.target(key, kind) {
+            Target::Gateway { port, neighbour } => (port, neighbour),
+            Target::OnLink { port } => (port, self.neighbours.find(port, key)?),
+            Target::Nowhere | Target::Ourselves | Target::Broadcast => return None,
+        };
+        let port = self.ports.get(usize::from(number)).filter(|port| packet.len() <= port.mtu)?;
+        let mac = self.neighbours.ready(now_ms, neighbour)?;
+        packet.shift_start(-(port.template.len as isize)).ok()?;
+        port.template.write(packet.bytes_mut(), mac, kind);
+        Some(port.device)
+    }
+
+    #[inline]
+    fn target(&self, key: Key, kind: u16) -> Target {
+        match kind {
+            kind::IPV4 => self.routes4.find(key.0 as u32),
+            _ => self.routes6.find(key.0),
+        }
+    }
+
+    #[cold]
+    fn transmit_other(&mut self, now_ms: u64, packet: &mut Packet<'_>) -> Sent {
         match self.send(now_ms, packet) {
             Ok(sent) => {
                 if let Sent::Frame { .. } = sent {
@@ -187,8 +237,7 @@ impl Ether {
 
     fn send(&mut self, now_ms: u64, packet: &mut Packet<'_>) -> Result<Sent, Unsent> {
         let (key, kind) = destination(packet.bytes()).ok_or(Unsent::NotIp)?;
-        let target = self.routes.get(usize::from(kind == kind::IPV6)).and_then(|r| r.find(key));
-        let (number, neighbour) = match target.ok_or(Unsent::NoRoute)? {
+        let (number, neighbour) = match self.target(key, kind) {
             Target::Gateway { port, neighbour } => (port, Some(neighbour)),
             Target::OnLink { port } => (port, None),
             Target::Ourselves => return Err(Unsent::ToOurselves),
@@ -215,7 +264,6 @@ impl Ether {
         }
     }
 
-    #[cold]
     fn keep(&mut self, neighbour: u32, packet: &mut Packet<'_>) -> Result<Sent, Unsent> {
         if packet.offload.segmentation != Segmentation::None {
             return Err(Unsent::Unholdable);
@@ -428,8 +476,8 @@ fn destination(packet: &[u8]) -> Option<(Key, u16)> {
 }
 
 /// The routes of all ports, IPv4 and IPv6; next hops get their places among the neighbours.
-fn make_routes(settings: &Settings, neighbours: &mut Neighbours) -> [Routes; 2] {
-    let mut routes = [Routes::default(), Routes::default()];
+fn prefixes(settings: &Settings, neighbours: &mut Neighbours) -> [Prefixes; 2] {
+    let mut routes = [Prefixes::default(), Prefixes::default()];
     let mut add = |prefix: Prefix, target: Target| {
         let (family, more) = if prefix.addr.is_ipv4() { (0, 96) } else { (1, 0) };
         if let Some(routes) = routes.get_mut(family) {
@@ -485,3 +533,6 @@ fn edges(own: &Prefix) -> impl Iterator<Item = Ipv4Addr> {
     };
     edges.into_iter().flatten().map(Ipv4Addr::from)
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,6 +92,58 @@ fn is_tag(kind: u16) -> bool {
     kind == Tag::CUSTOMER || kind == Tag::SERVICE
 }
 
+/// A port's header as frames to it have it: what nearly all of them are told by, at a few looks. [`Header::read`] says of
+/// the others what they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Door {
+    /// The port's MAC, and its tags behind it.
+    mac: u64,
+    tags: u64,
+    tags_mask: u64,
+    /// Where what the frame carries begins.
+    pub(crate) len: usize,
+}
+
+/// The bit of a MAC that stands for several devices, in such a word.
+const GROUP: u64 = 1;
+/// The six bytes of a MAC in a word that is read as they lie, lowest first.
+const MAC_MASK: u64 = (1 << 48) - 1;
+
+impl Door {
+    pub(crate) fn new(mac: Mac, tags: &[Tag]) -> Door {
+        let mut bytes = [0; 8];
+        let mut mask = [0; 8];
+        for (i, tag) in tags.iter().take(TAGS_MAX).enumerate() {
+            put(&mut bytes, i * TAG_LEN, &tag.kind.to_be_bytes());
+            put(&mut bytes, i * TAG_LEN + 2, &tag.vlan.to_be_bytes());
+            put(&mut mask, i * TAG_LEN, &[0xff, 0xff]);
+            put(&mut mask, i * TAG_LEN + 2, &VLAN_MASK.to_be_bytes());
+        }
+        let [a, b, c, d, e, f] = mac.0;
+        Door {
+            mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+            tags: u64::from_le_bytes(bytes),
+            tags_mask: u64::from_le_bytes(mask),
+            len: LEN + tags.len().min(TAGS_MAX) * TAG_LEN,
+        }
+    }
+
+    /// The type of a frame to this port, from another device; 0 where it is anything else.
+    #[inline]
+    pub(crate) fn kind_of(&self, frame: &[u8]) -> u16 {
+        // 20 bytes: every frame with an IP packet has them.
+        let Some(head) = frame.first_chunk::<20>() else { return 0 };
+        let word = |at: usize| array(head, at).map_or(0, u64::from_le_bytes);
+        let (dst, src) = (word(0) & MAC_MASK, word(SOURCE) & MAC_MASK);
+        let ours = dst == self.mac && word(SOURCE * 2) & self.tags_mask == self.tags;
+        let from_other = src & GROUP == 0 && src != 0 && src != self.mac;
+        match ours && from_other {
+            true => array(frame, self.len - 2).map_or(0, u16::from_be_bytes),
+            false => 0,
+        }
+    }
+}
+
 /// Turns a received frame round, its tags as they are.
 pub(crate) fn turn(frame: &mut [u8], to: Mac, from: Mac) {
     put(frame, 0, &to.0);
@@ -118,8 +170,20 @@ impl Template {
     }
 
     /// Writes the header at the beginning of `frame`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write(&self, frame: &mut [u8], dst: Mac, kind: u16) {
+        // Without tags from registers: the length is known.
+        match (self.bytes.first_chunk(), frame.first_chunk_mut::<LEN>()) {
+            (Some(header), Some(place)) if self.len == LEN => {
+                *place = *header;
+                put(place, 0, &dst.0);
+                put(place, LEN - 2, &kind.to_be_bytes());
+            }
+            _ => self.write_tagged(frame, dst, kind),
+        }
+    }
+
+    fn write_tagged(&self, frame: &mut [u8], dst: Mac, kind: u16) {
         if let (Some(place), Some(header)) = (frame.get_mut(..self.len), self.bytes.get(..self.len)) {
             place.copy_from_slice(header);
             put(place, 0, &dst.0);

@@ -223,7 +223,6 @@ impl Neighbours {
     ///
     /// # Errors
     /// Where the table, or its part for those that have not answered, is full.
-    #[inline]
     pub(crate) fn want(&mut self, now_ms: u64, port: u8, key: Key) -> Result<u32, Unsent> {
         match self.find(port, key) {
             Some(neighbour) => Ok(neighbour),
@@ -232,8 +231,18 @@ impl Neighbours {
         }
     }
 
-    /// What to do with a packet to a neighbour.
+    /// The MAC of a neighbour that packets go to without further ado.
     #[inline]
+    pub(crate) fn ready(&mut self, now_ms: u64, neighbour: u32) -> Option<Mac> {
+        let n = self.places.get_mut(neighbour as usize)?;
+        let ready = matches!(n.state, State::Reachable | State::Delay | State::Probe);
+        if ready {
+            n.used_ms = now_ms;
+        }
+        ready.then_some(n.mac)
+    }
+
+    /// What to do with a packet to a neighbour.
     pub(crate) fn way(&mut self, now_ms: u64, neighbour: u32) -> Way {
         let Some(n) = self.places.get_mut(neighbour as usize) else {
             return Way::Drop(Unsent::NeighboursFull);

@@ -2,8 +2,8 @@
 
 use crate::address::{Key, Range, is_link_local, solicited_node};
 use crate::bytes::{v4, v6};
-use crate::frame::{Tags, Template};
-use crate::{Mac, Prefix, Settings, mld, settings};
+use crate::frame::{Door, Tags, Template, kind};
+use crate::{Mac, Prefix, Settings, mld, ndp, settings};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,10 +15,12 @@ pub(crate) struct Port {
     pub(crate) device: u8,
     pub(crate) mac: Mac,
     pub(crate) tags: Tags,
+    door: Door,
     pub(crate) template: Template,
     pub(crate) mtu: usize,
     /// Addresses whose pings are answered here: this host's, and not the engine's.
-    hosts: Vec<Key>,
+    hosts4: Vec<Ipv4Addr>,
+    hosts6: Vec<Ipv6Addr>,
     /// What ARP and neighbour discovery answer for, sorted, none inside another.
     claimed: Vec<Range>,
     /// What is on the link.
@@ -44,14 +46,17 @@ impl Port {
             own.push(Prefix { addr: IpAddr::V6(link_local), len: 64 });
         }
         let of_engine = |addr| settings.engine.iter().any(|p| p.contains(addr));
+        let hosts = || own.iter().map(|p| p.addr).filter(|a| !of_engine(*a));
         let announced = announced(&own, &port.answers);
         Port {
             device: port.device,
             mac: port.mac,
             tags: Tags::new(&port.tags),
+            door: Door::new(port.mac, &port.tags),
             template: Template::new(port.mac, &port.tags),
             mtu: port.mtu as usize,
-            hosts: own.iter().map(|p| p.addr).filter(|a| !of_engine(*a)).map(Key::of).collect(),
+            hosts4: hosts().filter_map(|a| if let IpAddr::V4(a) = a { Some(a) } else { None }).collect(),
+            hosts6: hosts().filter_map(|a| if let IpAddr::V6(a) = a { Some(a) } else { None }).collect(),
             claimed: join(own.iter().map(|p| Prefix::host(p.addr)).chain(port.answers.iter().copied())),
             links: own,
             link_local,
@@ -67,16 +72,33 @@ impl Port {
         self.claimed.get(after.wrapping_sub(1)).is_some_and(|r| r.contains(key))
     }
 
+    /// Where the engine's packet begins in a frame that came in by a device; `None` where the frame is anything else, or
+    /// has to be looked at more closely.
+    #[inline]
+    pub(crate) fn engines_packet(&self, device: u8, frame: &[u8]) -> Option<usize> {
+        if self.device != device {
+            return None;
+        }
+        let kind = self.door.kind_of(frame);
+        let packet = frame.get(self.door.len..)?;
+        let is_engines = match kind {
+            kind::IPV4 => !self.is_for_host4(packet),
+            kind::IPV6 => !(ndp::is_discovery(packet) || self.is_for_host6(packet)),
+            _ => false,
+        };
+        is_engines.then_some(self.door.len)
+    }
+
     /// Whether an IPv4 packet is for this host, and not for the engine.
     #[inline]
     pub(crate) fn is_for_host4(&self, packet: &[u8]) -> bool {
-        v4(packet, 16).is_some_and(|dst| self.hosts.contains(&Key::v4(dst)))
+        v4(packet, 16).is_some_and(|dst| self.hosts4.contains(&dst))
     }
 
     /// The same for IPv6.
     #[inline]
     pub(crate) fn is_for_host6(&self, packet: &[u8]) -> bool {
-        v6(packet, 24).is_some_and(|dst| self.hosts.contains(&Key::v6(dst)))
+        v6(packet, 24).is_some_and(|dst| self.hosts6.contains(&dst))
     }
 
     /// Whether an address is one of the link's.

@@ -1,7 +1,12 @@
 //! Where packets go: the longest prefix that matches.
 //!
-//! One table for each family, its prefixes by length; those of one length are sorted. A look-up is a binary search
-//! for each length that occurs: some for a host with a default route and a few networks.
+//! [`Prefixes`] takes routes as they are written. From them come the [`Routes`] of one family: the whole address space
+//! cut where the answer changes, so that a look-up is one binary search, whatever prefixes there are.
+//!
+//! ```text
+//!   0.0.0.0/0 -> A, 10.0.0.0/8 -> B:     first   0.0.0.0   10.0.0.0   11.0.0.0
+//!                                        target  A         B          A
+//! ```
 
 use crate::address::{Key, mask};
 use alloc::vec::Vec;
@@ -9,6 +14,8 @@ use alloc::vec::Vec;
 /// What is done with packets to a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
+    /// No route leads there.
+    Nowhere,
     /// The destination is on this port's link.
     OnLink { port: u8 },
     /// The router has this place in the table of neighbours.
@@ -17,52 +24,106 @@ pub(crate) enum Target {
     Ourselves,
     /// A link's broadcast address.
     Broadcast,
-    /// No route leads there, not even a default route.
-    Nowhere,
 }
 
-/// Routes of one family.
+/// Routes of one family: `A` is an address as a number.
+#[derive(Clone, Debug)]
+pub(crate) struct Routes<A> {
+    /// Where a stretch of addresses begins, in order; the first at zero.
+    firsts: Vec<A>,
+    targets: Vec<Target>,
+}
+
+impl<A: Copy + Ord> Routes<A> {
+    /// The route of the longest prefix that contains the address.
+    #[inline]
+    pub(crate) fn find(&self, address: A) -> Target {
+        let after = self.firsts.partition_point(|first| *first <= address);
+        self.targets.get(after.wrapping_sub(1)).copied().unwrap_or(Target::Nowhere)
+    }
+}
+
+/// Prefixes with their targets, those of one length together.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Routes {
+pub(crate) struct Prefixes {
+    /// Longest first.
     lengths: Vec<Length>,
 }
 
 #[derive(Clone, Debug)]
 struct Length {
     len: u8,
-    mask: u128,
     routes: Vec<(u128, Target)>,
 }
 
-impl Routes {
+impl Prefixes {
     /// Adds a route, where there is none to the same prefix yet. `len` counts the bits of a [`Key`].
     pub(crate) fn add(&mut self, key: Key, len: u8, target: Target) {
-        // Longest first.
         let at = self.lengths.partition_point(|l| l.len > len);
         if self.lengths.get(at).is_none_or(|l| l.len != len) {
-            self.lengths.insert(at, Length { len, mask: mask(len), routes: Vec::new() });
+            self.lengths.insert(at, Length { len, routes: Vec::new() });
         }
         let Some(length) = self.lengths.get_mut(at) else { return };
-        let first = key.0 & length.mask;
+        let first = key.0 & mask(len);
         if let Err(place) = length.routes.binary_search_by_key(&first, |r| r.0) {
             length.routes.insert(place, (first, target));
         }
     }
 
-    /// The route of the longest prefix that contains the address.
-    #[inline]
-    pub(crate) fn find(&self, key: Key) -> Option<Target> {
-        self.lengths.iter().find_map(|length| {
-            let place = length.routes.binary_search_by_key(&(key.0 & length.mask), |r| r.0).ok()?;
+    /// The table of the addresses from `zero` on, as numbers that `number` makes from keys.
+    pub(crate) fn routes<A>(&self, zero: Key, number: impl Fn(u128) -> A) -> Routes<A> {
+        let mut firsts: Vec<u128> = alloc::vec![zero.0];
+        for length in &self.lengths {
+            for (first, _) in &length.routes {
+                // Behind the last of all addresses nothing begins.
+                let after = (first | !mask(length.len))
+                    .checked_add(1)
+                    .filter(|after| after >> 32 == zero.0 >> 32 || zero.0 == 0);
+                firsts.extend(after.into_iter().chain([*first]));
+            }
+        }
+        firsts.sort_unstable();
+        let mut stretches: Vec<(u128, Target)> = firsts.into_iter().map(|f| (f, self.find(f))).collect();
+        stretches.dedup_by(|next, kept| next.0 == kept.0 || next.1 == kept.1);
+        let targets = stretches.iter().map(|s| s.1).collect();
+        Routes { firsts: stretches.into_iter().map(|s| number(s.0)).collect(), targets }
+    }
+
+    fn find(&self, address: u128) -> Target {
+        let found = self.lengths.iter().find_map(|length| {
+            let place = length.routes.binary_search_by_key(&(address & mask(length.len)), |r| r.0).ok()?;
             length.routes.get(place).map(|r| r.1)
-        })
+        });
+        found.unwrap_or(Target::Nowhere)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::Ipv4Addr;
     use proptest::prelude::*;
+
+    /// Addresses that often fall together, at both ends of the space.
+    fn spread(seed: u8) -> u128 {
+        (u128::from(seed >> 4) * 0x1111_1111) << 96 | u128::from(seed & 15) << 3 | (u128::from(seed & 1) * 7)
+    }
+
+    fn list_of(routes: &[(u128, u8)]) -> Vec<(u128, u8, Target)> {
+        let mut list: Vec<(u128, u8, Target)> = Vec::new();
+        for ((address, len), port) in routes.iter().zip(0u8..) {
+            let first = address & mask(*len);
+            if !list.iter().any(|r| (r.0, r.1) == (first, *len)) {
+                list.push((first, *len, Target::OnLink { port }));
+            }
+        }
+        list
+    }
+
+    fn naive(list: &[(u128, u8, Target)], address: u128) -> Target {
+        let best = list.iter().filter(|r| address & mask(r.1) == r.0).max_by_key(|r| r.1);
+        best.map_or(Target::Nowhere, |r| r.2)
+    }
 
     proptest! {
         #[test]
@@ -70,20 +131,33 @@ mod tests {
             routes in proptest::collection::vec((any::<u8>(), 0..=128u8), 0..40),
             wanted in proptest::collection::vec(any::<u8>(), 1..40),
         ) {
-            let address = |seed: u8| Key(u128::from(seed >> 4) << 124 | u128::from(seed & 15) << 3);
-            let mut table = Routes::default();
-            let mut list: Vec<(u128, u8, u8)> = Vec::new();
-            for (i, (seed, len)) in routes.iter().enumerate() {
-                let first = address(*seed).0 & mask(*len);
-                table.add(address(*seed), *len, Target::OnLink { port: i as u8 });
-                if !list.iter().any(|r| (r.0, r.1) == (first, *len)) {
-                    list.push((first, *len, i as u8));
-                }
+            let routes: Vec<_> = routes.into_iter().map(|(seed, len)| (spread(seed), len)).collect();
+            let mut prefixes = Prefixes::default();
+            for ((address, len), port) in routes.iter().zip(0u8..) {
+                prefixes.add(Key(*address), *len, Target::OnLink { port });
             }
-            for seed in wanted {
-                let key = address(seed);
-                let best = list.iter().filter(|r| key.0 & mask(r.1) == r.0).max_by_key(|r| r.1);
-                prop_assert_eq!(table.find(key), best.map(|r| Target::OnLink { port: r.2 }));
+            let (table, list) = (prefixes.routes(Key(0), |n| n), list_of(&routes));
+            let edges = list.iter().flat_map(|r| [r.0, r.0.wrapping_sub(1), r.0 | !mask(r.1), (r.0 | !mask(r.1)).wrapping_add(1)]);
+            for address in wanted.into_iter().map(spread).chain(edges).chain([0, u128::MAX]) {
+                prop_assert_eq!(table.find(address), naive(&list, address), "{:x}", address);
+            }
+        }
+
+        #[test]
+        fn the_same_for_ipv4(
+            routes in proptest::collection::vec((any::<u32>(), 0..=32u8), 0..40),
+            wanted in proptest::collection::vec(any::<u32>(), 1..40),
+        ) {
+            let key = |n: u32| Key::v4(Ipv4Addr::from(n));
+            let routes: Vec<_> = routes.into_iter().map(|(n, len)| (key(n).0, len + 96)).collect();
+            let mut prefixes = Prefixes::default();
+            for ((address, len), port) in routes.iter().zip(0u8..) {
+                prefixes.add(Key(*address), *len, Target::OnLink { port });
+            }
+            let (table, list) = (prefixes.routes(key(0), |n| n as u32), list_of(&routes));
+            let edges = list.iter().flat_map(|r| [r.0 as u32, (r.0 as u32).wrapping_sub(1), (r.0 | !mask(r.1)) as u32]);
+            for address in wanted.into_iter().chain(edges).chain([0, u32::MAX]) {
+                prop_assert_eq!(table.find(address), naive(&list, key(address).0), "{:x}", address);
             }
         }
     }

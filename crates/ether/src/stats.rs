@@ -102,11 +102,11 @@ counted! {
     /// Why a packet that was to be sent was dropped.
     Unsent {
         NotIp, "not_ip", "Neither IPv4 nor IPv6, or cut off.";
-        NoRoute, "no_route", "No port has a route to the destination: add one, for example a default route.";
+        NoRoute, "unrouted", "No port has a route to the destination: add one, for example a default route.";
         ToOurselves, "to_ourselves", "To an address of a port, or one that is answered for there: it would come back.";
         Broadcast, "broadcast", "To the broadcast address of a port's network (RFC 2644).";
         TooLarge, "too_large", "Larger than the port's MTU: the engine's MTU for that side is too high.";
-        NoHeadroom, "no_headroom", "No room in front for the Ethernet header: a backend's defect.";
+        NoHeadroom, "no_room_in_front", "No room in front for the Ethernet header: a backend's defect.";
         NeighbourFailed, "neighbour_failed", "The next hop has not answered lately; it is asked again after a while.";
         NeighboursFull, "neighbours_full", "As many neighbours as the limit are in use.";
         UnresolvedFull, "unresolved_full", "As many neighbours as the limit are being asked for: a scan, most likely.";
@@ -232,6 +232,8 @@ mod tests {
         let stats = Stats::default();
         let names: BTreeSet<_> = stats.rows().map(|(name, ..)| name).collect();
         assert_eq!(names.len(), stats.rows().count());
+        // They stand beside the engine's in tables.
+        assert!(gatun_wire::DropReason::ALL.iter().all(|reason| !names.contains(reason.name())));
         for (name, help, _) in stats.rows() {
             assert!(help.ends_with('.'), "{name}: {help}");
         }

@@ -5,6 +5,7 @@ use common::*;
 use gatun_ether::{Answer, Foreign, Mac, Received, Sent, State, Taken, Unsent};
 use std::net::Ipv6Addr;
 
+// proves: HM-21
 #[test]
 fn an_ip_packet_to_our_mac_begins_with_its_ip_header_afterwards() {
     let mut host = Host::new(&settings());
@@ -15,6 +16,7 @@ fn an_ip_packet_to_our_mac_begins_with_its_ip_header_afterwards() {
     }
 }
 
+// proves: HM-6
 #[test]
 fn a_packet_to_an_unknown_host_waits_for_the_answer_to_one_question() {
     let mut host = Host::new(&settings());
@@ -41,6 +43,7 @@ fn a_packet_to_an_unknown_host_waits_for_the_answer_to_one_question() {
     assert_eq!((stats.sent, stats.released, stats.waiting, stats.to_send), (1, 3, 0, 4));
 }
 
+// proves: HM-6, HM-11
 #[test]
 fn the_same_with_neighbour_discovery() {
     let mut host = Host::new(&settings());
@@ -63,6 +66,7 @@ fn the_same_with_neighbour_discovery() {
     assert_eq!((reports[0].address, reports[0].state), (PEER6.into(), State::Reachable));
 }
 
+// proves: HM-19
 #[test]
 fn what_is_not_on_the_link_goes_to_the_next_hop() {
     let mut host = Host::new(&settings());
@@ -77,6 +81,7 @@ fn what_is_not_on_the_link_goes_to_the_next_hop() {
     assert_eq!(released, [PEER_MAC, OTHER_MAC]);
 }
 
+// proves: HM-1, HM-10
 #[test]
 fn who_asks_for_an_address_of_ours_is_told_our_mac() {
     let mut host = Host::new(&settings());
@@ -101,6 +106,7 @@ fn who_asks_for_an_address_of_ours_is_told_our_mac() {
     assert_eq!(host.receive(&solicitation(PEER_MAC, PEER6, FAR6)).0, Received::Foreign(Foreign::NdpOther));
 }
 
+// proves: HM-15
 #[test]
 fn pings_are_answered_but_those_to_the_engine() {
     let mut host = Host::new(&settings());
@@ -138,6 +144,7 @@ fn pings_are_answered_but_those_to_the_engine() {
     assert_eq!((fate, rest), (Received::Packet, to_engine), "the engine answers for its own addresses");
 }
 
+// proves: HM-21
 #[test]
 fn what_nobody_has_a_use_for_is_left_to_the_kernel_unchanged() {
     let mut host = Host::new(&settings());
@@ -156,6 +163,7 @@ fn what_nobody_has_a_use_for_is_left_to_the_kernel_unchanged() {
     }
 }
 
+// proves: HM-19, HM-20
 #[test]
 fn packets_without_a_way_are_dropped_by_their_reason() {
     let mut settings = settings();

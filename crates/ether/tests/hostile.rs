@@ -34,6 +34,7 @@ fn valid() -> Vec<Vec<u8>> {
     ]
 }
 
+// proves: HM-21
 #[test]
 fn every_truncation_and_every_changed_byte_of_every_kind_has_one_fate() {
     // `Host` checks the counters after each frame.
@@ -61,6 +62,7 @@ fn every_truncation_and_every_changed_byte_of_every_kind_has_one_fate() {
     assert!(reasons >= 8, "{reasons} reasons are met");
 }
 
+// proves: HM-21
 #[test]
 fn every_truncation_of_a_packet_to_be_sent_has_one_fate() {
     let mut host = Host::new(&settings());
@@ -94,6 +96,7 @@ fn all_kinds() -> Vec<u8> {
     input
 }
 
+// proves: HM-21
 #[test]
 fn the_harness_gets_everywhere() {
     let stats = hostile::run(&all_kinds());

@@ -13,6 +13,7 @@ use common::*;
 use gatun_ether::{Answer, Count as _, Mac, Note, State, Tag};
 use std::time::Duration;
 
+// proves: HM-1, HM-10, HM-15
 #[test]
 fn the_kernel_pings_us_by_both_families() {
     in_lab("the_kernel_pings_us_by_both_families", || {
@@ -30,6 +31,7 @@ fn the_kernel_pings_us_by_both_families() {
     });
 }
 
+// proves: HM-1, HM-12, HM-19
 #[test]
 fn udp_goes_through_to_pool_addresses_and_back() {
     in_lab("udp_goes_through_to_pool_addresses_and_back", || {
@@ -51,6 +53,7 @@ fn udp_goes_through_to_pool_addresses_and_back() {
     });
 }
 
+// proves: HM-6, HM-7
 #[test]
 fn we_find_the_kernel_and_packets_that_waited_arrive() {
     in_lab("we_find_the_kernel_and_packets_that_waited_arrive", || {
@@ -76,6 +79,7 @@ fn we_find_the_kernel_and_packets_that_waited_arrive() {
     });
 }
 
+// proves: HM-5
 #[test]
 fn the_kernel_follows_a_take_over() {
     in_lab("the_kernel_follows_a_take_over", || {
@@ -97,6 +101,7 @@ fn the_kernel_follows_a_take_over() {
     });
 }
 
+// proves: HM-4, HM-14
 #[test]
 fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
     in_lab("the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it", || {
@@ -109,6 +114,7 @@ fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
     });
 }
 
+// proves: HM-17
 #[test]
 fn the_same_through_one_tag_and_two() {
     in_lab("the_same_through_one_tag_and_two", || {

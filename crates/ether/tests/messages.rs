@@ -13,6 +13,7 @@ fn to_us(packet: &[u8]) -> Vec<u8> {
     frame(OUR_MAC, PEER_MAC, &[], 0x86dd, packet)
 }
 
+// proves: HM-21
 #[test]
 fn frames_that_no_device_sends_are_dropped() {
     let mut host = Host::new(&settings());
@@ -48,6 +49,7 @@ fn a_packet_cut_off_in_its_ip_header_is_the_engines_to_drop() {
     }
 }
 
+// proves: HM-3
 #[test]
 fn arp_that_is_not_ipv4_on_ethernet_or_is_cut_off_is_dropped() {
     let mut host = Host::new(&settings());
@@ -66,6 +68,7 @@ fn arp_that_is_not_ipv4_on_ethernet_or_is_cut_off_is_dropped() {
     }
 }
 
+// proves: HM-3
 #[test]
 fn arp_from_senders_that_no_host_can_be_is_not_believed() {
     let mut host = Host::new(&settings());
@@ -82,6 +85,7 @@ fn arp_from_senders_that_no_host_can_be_is_not_believed() {
     }
 }
 
+// proves: HM-8
 #[test]
 fn neighbour_discovery_that_rfc_4861_7_1_has_discarded_is_dropped_by_its_reason() {
     let mut host = Host::new(&settings());
@@ -153,6 +157,7 @@ fn neighbour_discovery_that_rfc_4861_7_1_has_discarded_is_dropped_by_its_reason(
     }
 }
 
+// proves: HM-9
 #[test]
 fn options_are_walked_to_their_end_within_a_bound() {
     let mut host = Host::new(&settings());
@@ -181,6 +186,7 @@ fn options_are_walked_to_their_end_within_a_bound() {
     assert_eq!(known, [PEER_MAC]);
 }
 
+// proves: HM-10
 #[test]
 fn the_answer_to_a_question_without_option_grows_into_the_room_behind_or_is_counted() {
     let mut host = Host::new(&settings());
@@ -197,6 +203,7 @@ fn the_answer_to_a_question_without_option_grows_into_the_room_behind_or_is_coun
     assert_eq!(host.receive_with_room(&long, 0).1.len(), reply.len());
 }
 
+// proves: HM-13
 #[test]
 fn routers_messages_are_neither_obeyed_nor_answered() {
     let mut host = Host::new(&settings());
@@ -214,6 +221,7 @@ fn routers_messages_are_neither_obeyed_nor_answered() {
     assert!(host.ether.neighbours().all(|n| n.address != ip("fe80::66")));
 }
 
+// proves: HM-4, HM-10, HM-14
 #[test]
 fn who_looks_whether_our_address_is_free_is_told_that_it_is_not() {
     let mut host = Host::new(&settings());
@@ -243,6 +251,7 @@ fn who_looks_whether_our_address_is_free_is_told_that_it_is_not() {
     assert_eq!(host.ether.stats().notes.of(Note::Conflict), 2);
 }
 
+// proves: HM-4
 #[test]
 fn who_says_that_it_has_our_address_is_counted_and_contradicted_once_in_ten_seconds() {
     let claims = [
@@ -279,6 +288,7 @@ fn who_says_that_it_has_our_address_is_counted_and_contradicted_once_in_ten_seco
     }
 }
 
+// proves: HM-15
 #[test]
 fn pings_that_are_wrong_in_themselves_are_dropped_and_those_in_pieces_left_alone() {
     let mut host = Host::new(&settings());
@@ -320,6 +330,7 @@ fn pings_that_are_wrong_in_themselves_are_dropped_and_those_in_pieces_left_alone
     assert_eq!(host.receive(&group).0, Received::Foreign(Foreign::Group));
 }
 
+// proves: HM-15
 #[test]
 fn padding_behind_a_ping_is_no_part_of_it() {
     let mut host = Host::new(&settings());

@@ -31,6 +31,7 @@ fn acquainted() -> Host {
     host
 }
 
+// proves: HM-7
 #[test]
 fn a_neighbour_is_asked_for_three_times_a_second_apart_and_then_given_up() {
     for packet in [udp4(POOL4, PEER4, b"x"), udp6(POOL6, PEER6, b"x")] {
@@ -47,6 +48,7 @@ fn a_neighbour_is_asked_for_three_times_a_second_apart_and_then_given_up() {
     }
 }
 
+// proves: HM-7
 #[test]
 fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
     let mut host = Host::new(&settings());
@@ -65,6 +67,7 @@ fn one_that_failed_is_not_asked_again_for_a_while_that_doubles() {
     assert_eq!(pauses, [1, 2, 4, 8, 16, 16, 16]);
 }
 
+// proves: HM-12
 #[test]
 fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
     let mut host = acquainted();
@@ -93,6 +96,7 @@ fn a_reachable_neighbour_becomes_stale_and_is_asked_only_while_it_is_used() {
     assert_eq!(state_of(&host, PEER6), Some(State::Reachable));
 }
 
+// proves: HM-12
 #[test]
 fn one_that_answers_no_question_at_its_mac_is_asked_for_by_all_and_then_given_up() {
     let mut host = acquainted();
@@ -107,6 +111,7 @@ fn one_that_answers_no_question_at_its_mac_is_asked_for_by_all_and_then_given_up
     );
 }
 
+// proves: HM-11
 #[test]
 fn advertisements_change_what_is_known_as_rfc_4861_7_2_5_says() {
     let stale = |host: &mut Host| {
@@ -148,6 +153,7 @@ fn advertisements_change_what_is_known_as_rfc_4861_7_2_5_says() {
     }
 }
 
+// proves: HM-11
 #[test]
 fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_reachable() {
     let asking = || {
@@ -178,6 +184,7 @@ fn an_advertisement_for_one_being_asked_for_needs_a_mac_and_makes_it_stale_or_re
     assert_eq!((state_of(&host, PEER6), mac_of(&host, PEER6)), (Some(State::Reachable), Some(PEER_MAC)));
 }
 
+// proves: HM-2
 #[test]
 fn arp_that_nobody_asked_for_changes_an_entry_and_makes_none() {
     let mut host = acquainted();
@@ -201,6 +208,7 @@ fn arp_that_nobody_asked_for_changes_an_entry_and_makes_none() {
     assert_eq!(host.ether.neighbours().count(), known);
 }
 
+// proves: HM-2
 #[test]
 fn who_asks_for_us_is_known_and_packets_to_it_go_at_once() {
     let mut host = Host::new(&settings());
@@ -223,6 +231,7 @@ fn host6(n: u32) -> std::net::Ipv6Addr {
     segments.into()
 }
 
+// proves: HM-18
 #[test]
 fn a_scan_takes_no_more_than_its_share_and_neighbours_in_use_stay() {
     let limits = Limits { neighbours_max: 64, unresolved_max: 16, ..Limits::default() };
@@ -248,6 +257,7 @@ fn a_scan_takes_no_more_than_its_share_and_neighbours_in_use_stay() {
     assert_eq!(mac_of(&host, PEER6), Some(PEER_MAC));
 }
 
+// proves: HM-18
 #[test]
 fn a_flood_of_questions_fills_the_table_but_takes_no_place_in_use() {
     let limits = Limits { neighbours_max: 64, unresolved_max: 16, ..Limits::default() };
@@ -282,6 +292,7 @@ fn a_flood_of_questions_fills_the_table_but_takes_no_place_in_use() {
     assert_eq!(host.send(&udp6(POOL6, host6(9_999_999), b"x")).0, Sent::Held);
 }
 
+// proves: HM-6
 #[test]
 fn packets_that_wait_are_bounded_and_the_oldest_give_way() {
     let limits = Limits { waiting_max: 8, waiting_per_neighbour_max: 3, ..Limits::default() };

@@ -7,6 +7,7 @@ use gatun_ether::{
 };
 use gatun_wire::{Checksum, HEADROOM, Offload, Packet, Segmentation};
 
+// proves: HM-17
 #[test]
 fn frames_with_the_ports_tags_come_in_and_go_out_with_them() {
     for tags in [vec![Tag::customer(100)], vec![Tag::service(7), Tag::customer(4094)]] {
@@ -41,6 +42,7 @@ fn frames_with_the_ports_tags_come_in_and_go_out_with_them() {
     }
 }
 
+// proves: HM-17
 #[test]
 fn a_tag_that_says_a_priority_alone_changes_nothing() {
     // IEEE 802.1Q 6.9.1.
@@ -69,6 +71,7 @@ fn on_a_stick() -> Settings {
     settings
 }
 
+// proves: HM-17
 #[test]
 fn two_ports_on_one_device_differ_by_their_tags() {
     let mut host = Host::new(&on_a_stick());
@@ -89,6 +92,7 @@ fn two_ports_on_one_device_differ_by_their_tags() {
     assert!(host.ether.neighbours().all(|n| n.mac != Some(OTHER_MAC)));
 }
 
+// proves: HM-20
 #[test]
 fn each_port_has_its_mtu() {
     let mut host = Host::new(&on_a_stick());
@@ -181,6 +185,7 @@ fn what_a_device_was_to_finish_is_finished_before_a_packet_waits_or_it_is_droppe
     assert_eq!(host.ether.stats().unsent.of(Unsent::Unholdable), 1);
 }
 
+// proves: HM-19
 #[test]
 fn the_longest_prefix_wins_and_a_route_may_say_that_destinations_are_on_the_link() {
     let mut settings = settings();

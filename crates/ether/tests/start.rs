@@ -50,6 +50,7 @@ fn what(frame: &[u8]) -> (&'static str, Option<IpAddr>) {
     }
 }
 
+// proves: HM-5, HM-14
 #[test]
 fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they_are_ours() {
     let mut host = Host::new(&speaking());
@@ -75,6 +76,7 @@ fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they
     );
 }
 
+// proves: HM-5
 #[test]
 fn a_take_over_is_announced_at_once_and_again_two_seconds_later_without_asking() {
     let mut host = Host::new(&settings());
@@ -105,6 +107,7 @@ fn a_large_pool_is_announced_a_little_at_a_time() {
     assert_eq!(told.len(), 256 + 512 + 4, "the /8 is answered for, but not announced");
 }
 
+// proves: HM-16
 #[test]
 fn a_query_is_answered_with_the_groups_that_solicitations_come_to() {
     let mut settings = settings();

@@ -84,12 +84,16 @@ pub struct Ether {
     pub(crate) speech: Speech,
     pub(crate) heard: VecDeque<Heard>,
     pub(crate) shares: bool,
+    /// When to look next whether another worker has news that packets here wait for.
+    listen_ms: u64,
     pub(crate) conflict: Option<Conflict>,
     pub(crate) stats: Stats,
 }
 
 /// News for other workers that are kept until they are fetched.
 pub(crate) const HEARD_MAX: usize = 64;
+/// How often a worker that packets wait at looks for such news: the answer may have come to one that is awake.
+const LISTEN_MS: u64 = 5;
 /// The shortest frame on an Ethernet, without its checksum.
 const FRAME_MIN: usize = 60;
 const FRAME_MAX: usize = frame::LEN_MAX + mld::REPORT_MAX;
@@ -114,6 +118,7 @@ impl Ether {
             speech: Speech::new(settings.ports.len(), settings.speaks),
             heard: VecDeque::with_capacity(HEARD_MAX),
             shares: settings.shares,
+            listen_ms: u64::MAX,
             conflict: None,
             stats: Stats::default(),
         })
@@ -259,12 +264,12 @@ impl Ether {
                 port.template.write(packet.bytes_mut(), mac, kind);
                 Ok(Sent::Frame { device: port.device })
             }
-            Way::Wait => self.keep(neighbour, packet),
+            Way::Wait => self.keep(now_ms, neighbour, packet),
             Way::Drop(reason) => Err(reason),
         }
     }
 
-    fn keep(&mut self, neighbour: u32, packet: &mut Packet<'_>) -> Result<Sent, Unsent> {
+    fn keep(&mut self, now_ms: u64, neighbour: u32, packet: &mut Packet<'_>) -> Result<Sent, Unsent> {
         if packet.offload.segmentation != Segmentation::None {
             return Err(Unsent::Unholdable);
         }
@@ -283,6 +288,9 @@ impl Ether {
         if let Some(n) = self.neighbours.get_mut(neighbour) {
             n.waiting = n.waiting.saturating_add(1);
         }
+        if self.shares {
+            self.listen_ms = self.listen_ms.min(now_ms.saturating_add(LISTEN_MS));
+        }
         Ok(Sent::Held)
     }
 
@@ -290,7 +298,7 @@ impl Ether {
     /// `u64::MAX` for never. Cheap: look after each burst.
     #[inline]
     pub fn due_ms(&self) -> u64 {
-        self.neighbours.due_ms().min(self.speech.due_ms())
+        self.neighbours.due_ms().min(self.speech.due_ms()).min(self.listen_ms)
     }
 
     /// Does what is due: asks for neighbours, lets packets go that waited, announces. `emit` is given each frame to be
@@ -302,6 +310,8 @@ impl Ether {
         while let Some(saying) = self.speech.next_saying(now_ms, &self.ports) {
             self.say(saying, emit);
         }
+        let listens = self.shares && self.stats.waiting > 0;
+        self.listen_ms = if listens { now_ms.saturating_add(LISTEN_MS) } else { u64::MAX };
     }
 
     /// Announces all addresses, twice: after a take-over from another host that had them.

@@ -33,13 +33,15 @@
 //! - After each burst, and before sleeping, compare [`Ether::due_ms`] with the clock, and call [`Ether::poll`]. The
 //!   clock counts milliseconds and does not go back.
 //! - Several workers at the same ports have an `Ether` each, with the same settings but `speaks` for one of them. What
-//!   one hears, the others have to be told: [`Ether::heard`], [`Ether::hear`] (docs/decisions/0062).
+//!   one hears, the others have to be told: [`Ether::heard`], [`Ether::hear`] (docs/decisions/0062). While packets wait,
+//!   `due_ms` comes every few milliseconds, so that a worker that sleeps looks for such news.
 //!
 //! # What is not done
 //!
 //! Router advertisements and redirects are not obeyed: addresses and routes are the configuration's, and who can send
-//! such a message must not move traffic (RFC 4861 6.2.7 lets routers ignore them). None are sent. Proxy answers need a route to the
-//! other side. Multicast is not forwarded; groups are reported so that switches that snoop let solicitations through.
+//! such a message must not move traffic. None are sent. Multicast is not forwarded; groups are reported so that switches
+//! that snoop let solicitations through. A packet whose next hop does not answer is dropped and counted; its sender gets no
+//! ICMP error (decision 0062).
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(

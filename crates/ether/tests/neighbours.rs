@@ -334,8 +334,9 @@ fn what_one_worker_hears_lets_the_packets_of_another_go() {
         assert_eq!(worker.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held);
         assert_eq!(worker.poll().len(), 1);
     }
-    // Both questions are answered; the device gives both answers to the first.
+    // Both questions are answered; the device gives both answers to the first. The second looks for news soon.
     let [first, second] = &mut workers;
+    assert_eq!(second.ether.due_ms(), second.now_ms + 5);
     let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
     let _ = first.receive(&arp_reply(PEER_MAC, PEER4));
     while let Some(heard) = first.ether.heard() {
@@ -343,6 +344,7 @@ fn what_one_worker_hears_lets_the_packets_of_another_go() {
     }
     assert_eq!((first.poll().len(), second.poll().len()), (1, 1));
     assert_eq!(state_of(second, PEER4), Some(State::Reachable));
+    assert!(second.ether.due_ms() > second.now_ms + 100, "nothing waits any more");
     // News that nobody fetches is bounded.
     for _ in 0..100 {
         let _ = first.receive(&arp_reply(PEER_MAC, PEER4));

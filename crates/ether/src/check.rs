@@ -80,7 +80,7 @@ impl<'s> Problems<'s> {
                 "write the device's own, as `ip link` shows it; its first byte is even",
             );
         }
-        let six = port.addresses.iter().chain(&port.answers).any(|p| p.addr.is_ipv6());
+        let six = has_ipv6(port);
         let least = if six { MTU_MIN_V6 } else { MTU_MIN_V4 };
         if !(least..=MTU_MAX).contains(&port.mtu) {
             let why = if six { " (IPv6 needs 1280, RFC 8200 5)" } else { "" };
@@ -209,6 +209,12 @@ impl<'s> Problems<'s> {
             }
         }
     }
+}
+
+/// Whether IPv6 goes by a port at all.
+pub(crate) fn has_ipv6(port: &Port) -> bool {
+    let routes = port.routes.iter().map(|r| &r.to);
+    port.addresses.iter().chain(&port.answers).chain(routes).any(|p| p.addr.is_ipv6())
 }
 
 /// Every prefix that a port leads to.

@@ -2,6 +2,7 @@
 
 use crate::address::{Key, Range, is_link_local, solicited_node};
 use crate::bytes::{v4, v6};
+use crate::check::has_ipv6;
 use crate::frame::{Door, Tags, Template, kind};
 use crate::{Mac, Prefix, Settings, mld, ndp, settings};
 use alloc::vec::Vec;
@@ -35,14 +36,12 @@ pub(crate) struct Port {
 impl Port {
     pub(crate) fn new(port: &settings::Port, settings: &Settings) -> Port {
         let mut own = port.addresses.clone();
-        let six = own.iter().chain(&port.answers).any(|p| p.addr.is_ipv6())
-            || port.routes.iter().any(|r| r.to.addr.is_ipv6());
         let given = own.iter().find_map(|p| match p.addr {
             IpAddr::V6(a) if is_link_local(a) => Some(a),
             _ => None,
         });
         let link_local = given.unwrap_or_else(|| port.mac.link_local());
-        if six && given.is_none() {
+        if has_ipv6(port) && given.is_none() {
             own.push(Prefix { addr: IpAddr::V6(link_local), len: 64 });
         }
         let of_engine = |addr| settings.engine.iter().any(|p| p.contains(addr));

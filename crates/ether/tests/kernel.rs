@@ -114,6 +114,36 @@ fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
     });
 }
 
+// proves: HM-16
+#[test]
+fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
+    in_lab("a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through", || {
+        let mut cable = Cable::unplugged(&settings());
+        let peer = &cable.peer;
+        // The cable ends in a bridge; behind it is another host.
+        peer.ip("link add br0 type bridge mcast_snooping 1 mcast_querier 1").unwrap();
+        // In hundredths of a second; the first query, of a bridge without an address yet, is not sent.
+        let soon =
+            "mcast_startup_query_interval 100 mcast_startup_query_count 9 mcast_query_response_interval 20";
+        peer.ip(&format!("link set br0 type bridge {soon}")).unwrap();
+        peer.ip("address flush dev eth0").unwrap();
+        peer.ip("link set eth0 master br0").unwrap();
+        let host = gatun_lab::Namespace::new("host").unwrap();
+        peer.connect("port", &host, "eth0").unwrap();
+        peer.ip("link set port master br0").unwrap();
+        peer.run("ethtool -K port tx off").unwrap();
+        host.run("ethtool -K eth0 tx off").unwrap();
+        host.address("eth0", "2001:db8:1::77/64").unwrap();
+        peer.ip("link set br0 up").unwrap();
+        cable = cable.plug();
+        cable.wait_for("bridge mdb show dev br0", "port eth0 grp ff02::1:ff00:1 ");
+        host.run("ping -c 2 -i 0.05 -W 2 2001:db8:1::1").unwrap();
+        let cable = cable.unplug();
+        assert!(cable.host().stats().taken.of(gatun_ether::Taken::MulticastQuery) > 0);
+        assert!(cable.host().stats().notes.of(Note::GroupReport) > 0);
+    });
+}
+
 // proves: HM-17
 #[test]
 fn the_same_through_one_tag_and_two() {

@@ -170,6 +170,22 @@ fn check_report(frame: &[u8], kind: u8) {
 }
 
 #[test]
+fn a_port_without_ipv6_says_nothing_of_it_and_answers_nobody() {
+    let mut settings = speaking();
+    let port = &mut settings.ports[0];
+    port.addresses.retain(|a| a.addr.is_ipv4());
+    port.answers.retain(|a| a.addr.is_ipv4());
+    port.routes.retain(|r| r.to.addr.is_ipv4());
+    let mut host = Host::new(&settings);
+    let said = host.run(10_000);
+    assert_eq!(said.len(), 3 * 18);
+    assert!(said.iter().all(|(_, f)| what(f).1.is_some_and(|a| a.is_ipv4())));
+    let fate = host.receive(&solicitation(PEER_MAC, PEER6, local())).0;
+    assert_eq!(fate, Received::Foreign(gatun_ether::Foreign::NdpOther));
+    assert_eq!(host.send(&udp6(POOL6, PEER6, b"x")).0, Sent::Drop(gatun_ether::Unsent::NoRoute));
+}
+
+#[test]
 fn packets_go_from_the_first_moment_on() {
     let mut host = Host::new(&speaking());
     assert_eq!(host.send(&udp4(POOL4, PEER4, b"x")).0, Sent::Held);

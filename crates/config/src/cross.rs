@@ -2,6 +2,7 @@
 
 mod addresses;
 mod allocation;
+mod ethernet;
 mod pools;
 
 use crate::problem::Problems;
@@ -68,6 +69,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         events: read.events.as_ref().map(|events| events.plan).unwrap_or_default(),
     };
     let config = Config { plan, ports, events: read.events.map(|events| events.sink) };
+    ethernet::check(&config, &port_spans, problems);
     check_workers(&config, &port_spans, problems);
     config
 }
@@ -77,7 +79,7 @@ fn check_workers(config: &Config, spans: &[Range<usize>], problems: &mut Problem
     if !config.plan.is_stateful() || problems.errors() > 0 {
         return;
     }
-    if let Some(second) = spans.get(1) {
+    if let Some(second) = spans.get(1).filter(|_| config.ports.iter().any(|port| port.ethernet.is_none())) {
         let what =
             "a second port, and an instance with state: the workers of one port share it, not those of two";
         problems.error(second.clone(), what, "use one port with several `queues`");
@@ -192,7 +194,13 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
             Some(port.device.clone().unwrap_or_else(default))
         })
         .collect();
-    let devices = names("", devices.iter().map(|device| (device, 0..0)), problems);
+    // On an Ethernet, ports with different tags share a device.
+    let devices = match raw.iter().any(|port| port.ethernet.is_some()) {
+        true => {
+            devices.into_iter().map(|device| device.map(Spanned::into_inner).unwrap_or_default()).collect()
+        }
+        false => names("", devices.iter().map(|device| (device, 0..0)), problems),
+    };
     let port_names: Vec<_> = raw.iter().zip(&devices).map(|(port, device)| port_name(port, device)).collect();
     let port_names = names("", port_names.iter().map(|name| (name, 0..0)), problems);
     let build = |((port, device), name): ((&RawPort, String), String)| Port {
@@ -204,6 +212,7 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
         routes: port.routes.clone(),
         mtu: port.mtu.unwrap_or(mtu),
         offload: port.offload,
+        ethernet: port.ethernet.clone(),
     };
     raw.iter().zip(devices).zip(port_names).map(build).collect()
 }
@@ -214,7 +223,8 @@ fn port_name(port: &RawPort, device: &str) -> Option<Spanned<String>> {
 
 /// Packets come from where routes lead.
 fn check_routes(read: &Sections, problems: &mut Problems) {
-    let automatic = read.ports.is_empty() || read.ports.iter().any(|port| port.routes == Routes::Auto);
+    let is_automatic = |port: &RawPort| port.routes == Routes::Auto && port.ethernet.is_none();
+    let automatic = read.ports.is_empty() || read.ports.iter().any(is_automatic);
     for instance in read.siit.iter().filter(|i| automatic && i.eamt.is_empty() && !i.pool6.is_empty()) {
         let what = "no IPv4 route is known for this instance: it has no mappings, \
                     so which IPv4 addresses lie behind it is not written anywhere";

@@ -77,8 +77,13 @@ pub(crate) const LATER: &[(&str, &str)] = &[
 // The words of the keys that have words, beside what they mean.
 pub(crate) const BACKEND: &[(&str, Backend)] =
     &[("tun", Backend::Tun), ("xdp", Backend::Xdp), ("dpdk", Backend::Dpdk), ("pcap", Backend::Pcap)];
-pub(crate) const MODE: &[(&str, crate::DeviceMode)] =
-    &[("create", crate::DeviceMode::Create), ("attach", crate::DeviceMode::Attach)];
+pub(crate) const MODE: &[(&str, Mode)] = &[
+    ("create", Mode::Create),
+    ("attach", Mode::Attach),
+    ("auto", Mode::Auto),
+    ("native", Mode::Native),
+    ("skb", Mode::Skb),
+];
 pub(crate) const PROTOCOL: &[(&str, Transport)] =
     &[("tcp", Transport::Tcp), ("udp", Transport::Udp), ("icmp", Transport::Icmp)];
 pub(crate) const PAIRING: &[(&str, Pairing)] = &[("soft", Pairing::Soft), ("hard", Pairing::Hard)];
@@ -124,6 +129,16 @@ pub(crate) enum Backend {
     Pcap,
 }
 
+/// How a TUN device comes to be, or where an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Create,
+    Attach,
+    Auto,
+    Native,
+    Skb,
+}
+
 /// How ports are given out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
@@ -158,6 +173,10 @@ const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
 const ADDRESS4: Kind = Kind::Text { form: "IPv4 address", pattern: "^[0-9.]+$" };
 const ADDRESS6: Kind = Kind::Text { form: "IPv6 address", pattern: "^[0-9A-Fa-f:.]+$" };
 const ADDRESS: Kind = Kind::Text { form: "address/length", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
+const ROUTE: Kind = Kind::Text {
+    form: "prefix, or prefix via next hop",
+    pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?( via [0-9A-Fa-f:.]+)?$",
+};
 const NET4: Kind = Kind::Text { form: "IPv4 prefix", pattern: "^[0-9.]+(/[0-9]+)?$" };
 const NET6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
 const NET: Kind = Kind::Text { form: "IPv6 or IPv4 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
@@ -232,14 +251,16 @@ pub(crate) const FILE_KEYS: &[Key] = &[
 /// `[[port]]`
 pub(crate) const PORT: &[Key] = &[
     key("name", NAME, "\"wan\"", "For operators.").default("the device's name"),
-    key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel; the others are not yet in this version.").default("\"tun\""),
-    key("device", DEVICE, "\"gatun0\"", "The device's name in the system, at most 15 bytes.").default("\"gatun0\", \"gatun1\", ..."),
-    key("mode", Kind::Words(|| words(MODE)), "\"create\"", "`create` makes the device and takes it away again at the end; `attach` uses a persistent one that exists (`ip tuntap add mode tun ...`), which then needs no privilege where it belongs to the user.").default("\"create\""),
-    key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker. With `[[nat64]]` or `[[nat44]]` each worker has public addresses of its own, at least one of each pool; packets go to the worker that has their session.").default("one a processor; one where there is state"),
-    key("addresses", Kind::List(&ADDRESS), "[\"192.0.2.1/24\", \"2001:db8::1/64\"]", "Addresses that the kernel gets on the device. They are the kernel's, not the translator's: see `own4` and `own6`.").default("[]"),
-    key("routes", Kind::AutoOr(&ADDRESS), "\"auto\"", "Routes to the device. `\"auto\"` adds those to each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, neighbours joined; a list adds those in the list; `false` adds none.").default("\"auto\""),
-    key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "MTU of the device in bytes.").default("the larger of `mtu4` and `mtu6`"),
-    key("offload", Kind::Flag, "true", "Whether segments of up to 64 KB pass as one packet (TSO, USO). Off is many times slower, and for finding faults only.").default("true"),
+    key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel, `xdp` a network interface through AF_XDP (see xdp.md); the others are not yet in this version. All ports have the same.").default("\"tun\""),
+    key("device", DEVICE, "\"gatun0\"", "The device's name in the system, at most 15 bytes. `xdp`: the interface; several ports on one differ in `vlan`.").default("\"gatun0\", \"gatun1\", ...; none for `xdp`"),
+    key("mode", Kind::Words(|| words(MODE)), "\"create\"", "`tun`: `create` makes the device and takes it away again at the end; `attach` uses a persistent one that exists (`ip tuntap add mode tun ...`), which then needs no privilege where it belongs to the user. `xdp`: `native` runs the XDP program in the driver, `skb` before the kernel's stack, `auto` in the driver where that can.").default("\"create\"; \"auto\" for `xdp`"),
+    key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker. With `[[nat64]]` or `[[nat44]]` each worker has public addresses of its own, at least one of each pool; packets go to the worker that has their session. `xdp`: as many as the interface has.").default("one a processor; one where there is state, and for `xdp`"),
+    key("addresses", Kind::List(&ADDRESS), "[\"192.0.2.1/24\", \"2001:db8::1/64\"]", "`tun`: addresses that the kernel gets on the device. They are the kernel's, not the translator's: see `own4` and `own6`. `xdp`: the translator's addresses on the link, which answer ARP, neighbour discovery and pings; the kernel keeps its own.").default("[]"),
+    key("routes", Kind::AutoOr(&ROUTE), "\"auto\"", "`tun`: routes to the device. `\"auto\"` adds those to each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, neighbours joined; a list adds those in the list; `false` adds none. `xdp`: where the translator sends what is not on the link, for example `\"0.0.0.0/0 via 198.51.100.1\"`; without `via` the prefix is on the link.").default("\"auto\"; none for `xdp`"),
+    key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "`tun`: MTU of the device in bytes. `xdp`: the largest IP packet that is sent.").default("the larger of `mtu4` and `mtu6`; the interface's for `xdp`"),
+    key("offload", Kind::Flag, "true", "`tun`: whether segments of up to 64 KB pass as one packet (TSO, USO). Off is many times slower, and for finding faults only.").default("true"),
+    key("vlan", Kind::List(&Kind::Integer { min: 1, max: 4094 }), "7", "`xdp`: the VLAN of the port's frames (802.1Q), or two of them, the outer one (802.1ad) first.").default("none"),
+    key("answers", Kind::AutoOr(&ADDRESS), "\"auto\"", "`xdp`: what else ARP and neighbour discovery answer for. `\"auto\"`: what of pools, prefixes, mappings and own addresses lies in a network of `addresses`, as nobody routes there.").default("\"auto\""),
 ];
 
 /// `[[pool]]`

@@ -28,6 +28,7 @@ pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
+pub use sections::ethernet::{Answers, Device, Ethernet, XdpMode, host};
 pub use sections::events::EventSink;
 pub use sections::port::{DeviceMode, Network, Port, Routes};
 
@@ -67,6 +68,23 @@ impl Config {
     /// pools, the IPv4 side of mappings, and the translator's own addresses, each once.
     pub fn routes(&self) -> Vec<Network> {
         sections::port::auto_routes(&self.plan)
+    }
+
+    /// The interfaces under ports on an Ethernet, in the order of their numbers: several ports may share one.
+    pub fn devices(&self) -> Vec<&str> {
+        let mut devices: Vec<&str> = Vec::new();
+        for port in self.ports.iter().filter(|port| port.ethernet.is_some()) {
+            if !devices.contains(&&port.device[..]) {
+                devices.push(&port.device);
+            }
+        }
+        devices
+    }
+
+    /// The number of an interface under a port on an Ethernet.
+    pub fn device_number(&self, device: &str) -> u8 {
+        let number = self.devices().iter().position(|name| *name == device).unwrap_or(0);
+        u8::try_from(number).unwrap_or(u8::MAX)
     }
 
     /// Workers that share what has state: one for each queue of the port, and one where it does not say.

@@ -193,6 +193,39 @@ listen = "unix:/run/gatun/api.sock"
     insta::assert_snapshot!(report(text));
 }
 
+#[test]
+fn ports_on_an_ethernet_that_cannot_be_are_refused() {
+    let text = r#"
+[[port]]
+backend = "xdp"
+mode = "attach"
+addresses = ["198.51.100.64/24"]
+routes = ["0.0.0.0/0 via 203.0.113.1", "::/0 via nobody", "auto"]
+offload = true
+vlan = [1, 4095]
+[[port]]
+backend = "xdp"
+device = "eth0"
+queues = 2
+routes = "auto"
+[[port]]
+backend = "xdp"
+device = "eth1"
+answers = 5
+mtu = 100
+[[pool]]
+prefixes = "192.0.2.0/28"
+[[nat44]]
+inside = ["100.64.0.0/10"]
+"#;
+    let tun = "[[port]]\nvlan = 7\nmode = \"skb\"\nroutes = [\"0.0.0.0/0 via 192.0.2.1\"]\n";
+    let mixed =
+        "[[port]]\nbackend = \"xdp\"\ndevice = \"a\"\n[[port]]\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
+    let same =
+        "[[port]]\nbackend = \"xdp\"\ndevice = \"a\"\n".repeat(2) + "[[siit]]\npool6 = \"2001:db8::/96\"\n";
+    insta::assert_snapshot!([text, tun, mixed, &same].map(report).join("\n"));
+}
+
 // proves: R74-2
 #[test]
 fn allocations_that_cannot_be_are_refused_and_waste_is_pointed_at() {

@@ -40,7 +40,7 @@ use std::io;
 use std::time::Duration;
 
 pub use memory::Memory;
-pub use stats::{RxError, Stats, TxError};
+pub use stats::{Named, RxError, Stats, TxError};
 pub use waker::Waker;
 
 /// Packets that a backend hands over at a time, at most.

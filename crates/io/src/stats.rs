@@ -49,10 +49,26 @@ reasons! {
         BadHeader, "rx_bad_header", "The device's header contradicts itself or the packet.";
         UnknownSegmentation, "rx_unknown_gso", "A kind of segmentation offload that was not asked for.";
         Truncated, "rx_truncated", "Longer than the receive buffer.";
+        RingFull, "rx_ring_full", "The receive ring was full: the worker does not keep up.";
+        NoFrame, "rx_no_frame", "The device had no free buffer to receive into: the worker does not keep up.";
     }
 }
 
+/// A count that one kind of backend has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The name used in metrics and logs.
+    pub name: &'static str,
+    /// One sentence for an operator.
+    pub help: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
 /// Packets and bytes of one backend. Bytes count from the IP header on; a super-packet is one packet.
+///
+/// A backend of Ethernet devices counts what it sends as frames, from their Ethernet header on and those of its own
+/// (ARP, neighbour discovery, pings answered) included; what it receives, once it is a packet for the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Packets handed to the worker.
@@ -73,12 +89,23 @@ pub struct Stats {
     pub tx_errors: [u64; TxError::COUNT],
     /// The last system error behind [`TxError::Other`].
     pub tx_last_os_error: Option<i32>,
+    /// Of what was sent or refused: frames that the backend made itself.
+    pub tx_own: u64,
+    /// Packets that were given to the backend and came to no device: dropped, or kept for now. `named` says why.
+    pub tx_withheld: u64,
+    /// What this kind of backend counts beside.
+    pub named: Vec<Named>,
 }
 
 impl Stats {
     /// Packets given to the device: taken or refused.
     pub fn tx_attempts(&self) -> u64 {
         self.tx_packets + self.tx_errors.iter().sum::<u64>()
+    }
+
+    /// Packets that the worker gave to the backend, by what became of them.
+    pub fn tx_given(&self) -> u64 {
+        (self.tx_attempts() + self.tx_withheld).saturating_sub(self.tx_own)
     }
 }
 
@@ -92,6 +119,14 @@ impl AddAssign<&Stats> for Stats {
         self.tx_super_packets += other.tx_super_packets;
         self.rx_errors.iter_mut().zip(other.rx_errors).for_each(|(a, b)| *a += b);
         self.tx_errors.iter_mut().zip(other.tx_errors).for_each(|(a, b)| *a += b);
+        self.tx_own += other.tx_own;
+        self.tx_withheld += other.tx_withheld;
+        for named in &other.named {
+            match self.named.iter_mut().find(|own| own.name == named.name) {
+                Some(own) => own.count += named.count,
+                None => self.named.push(*named),
+            }
+        }
         self.tx_last_os_error = other.tx_last_os_error.or(self.tx_last_os_error);
     }
 }

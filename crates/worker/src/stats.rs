@@ -52,15 +52,15 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// Whether no packet was lost between backend, worker and engine: each received one has one fate or went to
-    /// another worker, and each one to be sent was taken by the device, or refused for a named reason, or went to
-    /// another worker.
+    /// another worker, and each one to be sent was taken by the device, or refused or kept for a named reason, or went
+    /// to another worker.
     pub fn conserved(&self) -> bool {
         let (w, h) = (&self.worker, &self.worker.handed);
         let fates = w.forward + w.pass + w.reply + w.drop + w.held;
         self.engine.conserved()
             && self.engine.rx.packets == fates
             && self.backend.rx_packets + h.taken == fates + w.stalled + h.before + h.before_lost
-            && self.backend.tx_attempts() + h.after + h.after_lost == w.forward + w.pass + w.reply + w.emitted
+            && self.backend.tx_given() + h.after + h.after_lost == w.forward + w.pass + w.reply + w.emitted
     }
 }
 

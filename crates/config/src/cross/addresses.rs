@@ -174,7 +174,7 @@ pub(super) fn check_ports(
     problems: &mut Problems,
 ) {
     let ranges = || read.pools.iter().flat_map(|pool| &pool.ranges).map(Spanned::get_ref);
-    for port in &read.ports {
+    for port in read.ports.iter().filter(|port| port.ethernet.is_none()) {
         for (address, _) in &port.addresses {
             let own = own4.map(IpAddr::V4) == Some(*address) || own6.map(IpAddr::V6) == Some(*address);
             let pooled = matches!(address, IpAddr::V4(a) if ranges().any(|r| r.first <= *a && *a <= r.last));

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod eam;
+pub(crate) mod ethernet;
 pub(crate) mod events;
 pub(crate) mod nat44;
 pub(crate) mod nat64;

@@ -1,8 +1,9 @@
 //! `[[port]]`: where packets come from and go to.
 
-use crate::keys::{self, Backend};
+use crate::keys::{self, Backend, Mode};
 use crate::problem::Problems;
 use crate::reader::{Read, Table, Wrong, type_name};
+use crate::sections::ethernet::{self, Ethernet};
 use crate::value;
 use gatun_nat::Plan;
 use gatun_nat::plan::{Net4, Net6};
@@ -11,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// A port: in this version always a TUN device.
+/// A port: a TUN device, or an interface on an Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// For operators.
@@ -22,7 +23,7 @@ pub struct Port {
     pub mode: DeviceMode,
     /// Queues, each served by one worker; `None`: one a processor.
     pub queues: Option<u16>,
-    /// Addresses for the kernel's side of the device, with prefix lengths.
+    /// Addresses with prefix lengths: of a TUN device for the kernel's side, of an Ethernet for the translator's.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Routes to the device.
     pub routes: Routes,
@@ -30,6 +31,8 @@ pub struct Port {
     pub mtu: u32,
     /// Whether segments of up to 64 KB pass as one packet.
     pub offload: bool,
+    /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `mtu` and `offload` mean nothing.
+    pub ethernet: Option<Ethernet>,
 }
 
 /// Whether a device is made or exists.
@@ -80,6 +83,7 @@ pub(crate) struct RawPort {
     pub(crate) routes: Routes,
     pub(crate) mtu: Option<u32>,
     pub(crate) offload: bool,
+    pub(crate) ethernet: Option<Ethernet>,
     pub(crate) span: std::ops::Range<usize>,
 }
 
@@ -95,33 +99,62 @@ impl RawPort {
             routes: Routes::Auto,
             mtu: None,
             offload: true,
+            ethernet: None,
             span: 0..0,
         }
     }
 }
 
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
-    table.get("backend", problems, |v| match value::choice(v, keys::BACKEND)? {
-        Backend::Tun => Ok(()),
-        Backend::Xdp | Backend::Dpdk => {
-            Err(Wrong::with("this backend is not yet in this version", "write `backend = \"tun\"`"))
-        }
+    let backend = table.get("backend", problems, |v| match value::choice(v, keys::BACKEND)? {
+        backend @ (Backend::Tun | Backend::Xdp) => Ok(backend),
+        Backend::Dpdk => Err(Wrong::with(
+            "this backend is not yet in this version",
+            "write `backend = \"tun\"` or `backend = \"xdp\"`",
+        )),
         Backend::Pcap => Err(Wrong::with(
             "capture files are not read by the daemon",
             "write `backend = \"tun\"`; `gatun translate` reads capture files",
         )),
     });
+    let ethernet = (backend == Some(Backend::Xdp)).then(|| ethernet::read(table, problems));
+    if ethernet.is_some() {
+        return RawPort { ethernet, ..read_common(table, problems) };
+    }
+    for key in ["vlan", "answers"].into_iter().filter(|key| table.node(key).is_some()) {
+        let what = format!("`{key}` is for ports on an Ethernet");
+        problems.error(table.span_of(key), what, "take it out, or write `backend = \"xdp\"`");
+    }
+    RawPort {
+        mode: table.get("mode", problems, device_mode).unwrap_or_default(),
+        routes: read_routes(table, problems),
+        mtu: table.integer("mtu", problems),
+        offload: table.flag("offload", problems).unwrap_or(true),
+        ..read_common(table, problems)
+    }
+}
+
+/// What a port of any backend has.
+fn read_common(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     let spanned = |name: &str, text: String| Spanned::new(table.span_of(name), text);
     RawPort {
         name: table.get("name", problems, value::name).map(|s| spanned("name", s)),
         device: table.get("device", problems, device_name).map(|s| spanned("device", s)),
-        mode: table.get("mode", problems, |v| value::choice(v, keys::MODE)).unwrap_or_default(),
         queues: table.integer("queues", problems).map(|n| n as u16),
         addresses: table.list("addresses", problems, address).into_iter().map(Spanned::into_inner).collect(),
-        routes: read_routes(table, problems),
-        mtu: table.integer("mtu", problems),
-        offload: table.flag("offload", problems).unwrap_or(true),
         span: table.span.clone(),
+        ..RawPort::unwritten()
+    }
+}
+
+fn device_mode(value: &DeValue<'_>) -> Read<DeviceMode> {
+    match value::choice(value, keys::MODE)? {
+        Mode::Create => Ok(DeviceMode::Create),
+        Mode::Attach => Ok(DeviceMode::Attach),
+        Mode::Auto | Mode::Native | Mode::Skb => Err(Wrong::with(
+            "this mode is for `backend = \"xdp\"`",
+            "write `mode = \"create\"` or \"attach\", or leave it out",
+        )),
     }
 }
 
@@ -172,8 +205,11 @@ fn address(value: &DeValue<'_>) -> Read<(IpAddr, u8)> {
 }
 
 /// A network of either family.
-fn network(value: &DeValue<'_>) -> Read<Network> {
-    let s = value::text(value)?;
+pub(crate) fn network(value: &DeValue<'_>) -> Read<Network> {
+    parse_network(value::text(value)?)
+}
+
+pub(crate) fn parse_network(s: &str) -> Read<Network> {
     match s.contains(':') {
         true => value::parse_net6(s).map(Network::V6),
         false => value::parse_net4(s).map(Network::V4),

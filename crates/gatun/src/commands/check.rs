@@ -1,6 +1,8 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
-use gatun_config::{Bytes, Config, Located, Memory, Network, PoolSize, Report, Routes, Severity, Warnings};
+use gatun_config::{
+    Bytes, Config, Located, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
+};
 use gatun_nat::reconfigure::Difference;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -145,16 +147,8 @@ fn summary(config: &Config) -> String {
     let plan = &config.plan;
     let mut out = String::new();
     // Writing to a String does not fail.
-    for (port, offload) in config.ports.iter().map(|p| (p, if p.offload { "" } else { ", without offload" }))
-    {
-        let queues =
-            port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| format!("{n} queues"));
-        let _ = writeln!(
-            out,
-            "  port    {}: TUN device {}, MTU {}, {queues}{offload}",
-            port.name, port.device, port.mtu
-        );
-        let _ = writeln!(out, "          routes: {}", routes(config, &port.routes));
+    for port in &config.ports {
+        out += &port_summary(config, port);
     }
     for pool in &plan.pools {
         let PoolSize { addresses, ports } = PoolSize::of(pool);
@@ -198,6 +192,37 @@ fn summary(config: &Config) -> String {
     let _ = writeln!(out, "  own     {own4}, {own6}");
     let _ = write!(out, "{}", memory(config));
     out
+}
+
+/// A port, in two lines.
+fn port_summary(config: &Config, port: &Port) -> String {
+    let Port { name, device, mtu, .. } = port;
+    let Some(ethernet) = &port.ethernet else {
+        let offload = if port.offload { "" } else { ", without offload" };
+        let queues =
+            port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| format!("{n} queues"));
+        let routes = routes(config, &port.routes);
+        return format!(
+            "  port    {name}: TUN device {device}, MTU {mtu}, {queues}{offload}\n          routes: {routes}\n"
+        );
+    };
+    let vlan = if ethernet.vlan.is_empty() {
+        String::new()
+    } else {
+        format!(", VLAN {}", list(ethernet.vlan.iter()))
+    };
+    let addresses = match port.addresses.len() {
+        0 => "no address".to_owned(),
+        _ => list(port.addresses.iter().map(|(addr, len)| format!("{addr}/{len}"))),
+    };
+    let routes = ethernet.routes.iter().map(|route| match route.via {
+        Some(via) => format!("{} via {via}", route.to),
+        None => route.to.to_string(),
+    });
+    let routes = if ethernet.routes.is_empty() { "none".to_owned() } else { list(routes) };
+    format!(
+        "  port    {name}: interface {device} through AF_XDP{vlan}, {addresses}\n          routes: {routes}\n"
+    )
 }
 
 /// What a worker's tables need when they are full, by table.

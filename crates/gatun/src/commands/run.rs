@@ -1,6 +1,6 @@
 //! `gatun run`: translates packets until told to stop.
 
-use crate::daemon::{self, Settings, Setup, User};
+use crate::daemon::{self, PortSettings, Settings, Setup, User};
 use anyhow::anyhow;
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
@@ -34,7 +34,10 @@ hand: that is logged, and what gatun has set it sets again when the link is up.
 Rights: CAP_NET_ADMIN to create a device and set it up, given up once that is
 done, but by the one thread that sets routes again when a link comes back; with
 routes = false and no addresses, by that as well. A persistent device that belongs to the user
-(ip tuntap add dev NAME mode tun user USER) needs none.
+(ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through
+AF_XDP: also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a limit of locked memory
+that is high enough; the thread that uses an interface again which was gone
+keeps them.
 ";
 
 /// Arguments.
@@ -63,15 +66,25 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         let (config, warnings) = gatun_config::load_file(&file).map_err(|report| report.to_string())?;
         // An operator who asked for another configuration reads these where the answer is.
         eprint!("{warnings}");
-        Ok(settings(config))
+        settings(config).map_err(|error| error.to_string())
     };
-    daemon::run(Setup { settings: settings(config), reread: Box::new(reread), user: args.user, started })
+    daemon::run(Setup { settings: settings(config)?, reread: Box::new(reread), user: args.user, started })
 }
 
 /// What the daemon uses of a configuration.
-fn settings(config: Config) -> Settings {
-    let devices = devices(&config);
-    Settings { plan: config.plan, events: config.events, devices }
+fn settings(config: Config) -> anyhow::Result<Settings> {
+    let ports = ports(&config)?;
+    Ok(Settings { plan: config.plan, events: config.events, ports })
+}
+
+fn ports(config: &Config) -> anyhow::Result<PortSettings> {
+    if config.ports.iter().all(|port| port.ethernet.is_none()) {
+        return Ok(PortSettings::Tun(devices(config)));
+    }
+    #[cfg(feature = "xdp")]
+    return Ok(PortSettings::Xdp(crate::daemon::XdpPorts::of(config)));
+    #[cfg(not(feature = "xdp"))]
+    Err(anyhow!("this gatun was built without the xdp backend: build it with --features xdp"))
 }
 
 /// The devices of a configuration, each with as many queues as it gets workers.

@@ -32,6 +32,10 @@ pub(super) fn render(title: &str, snapshot: &Snapshot) -> String {
     if drops.row_count() > 0 {
         text += &format!("\nwhy packets were not forwarded\n{drops}\n");
     }
+    let more = named(snapshot);
+    if more.row_count() > 0 {
+        text += &format!("\nwhat the ports counted\n{more}\n");
+    }
     text += &by_instance::render(snapshot);
     text += match snapshot.conserved() {
         true => "\nevery packet received is accounted for\n",
@@ -107,6 +111,23 @@ fn drops(snapshot: &Snapshot) -> Table {
         snapshot.worker.stalled,
         "The engine did not take packets though it had room: its defect.",
     );
+    table
+}
+
+/// What this kind of backend counts beside, without zeros.
+fn named(snapshot: &Snapshot) -> Table {
+    let mut table = table(["", "count", "what it means"]);
+    let device = &snapshot.backend;
+    if !device.named.is_empty() {
+        table.add_row([
+            "sent",
+            &group(device.tx_packets),
+            "Frames that the devices took, those below included.",
+        ]);
+    }
+    for named in device.named.iter().filter(|named| named.count > 0) {
+        table.add_row([named.name, &group(named.count), named.help]);
+    }
     table
 }
 

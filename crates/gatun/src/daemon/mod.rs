@@ -12,20 +12,24 @@ mod event_log;
 mod links;
 mod memory;
 mod outlet;
+mod ports;
 mod privileges;
 mod reload;
 mod signals;
+#[cfg(feature = "xdp")]
+mod xdp;
 
 use anyhow::{Context as _, bail};
 use event_log::EventLog;
 use gatun_config::EventSink;
 use gatun_io::Backend;
-use gatun_io_tun::{LinkEvent, LinkWatch, Tun, TunConfig};
+use gatun_io_tun::LinkEvent;
 use gatun_nat::workers::Shares;
 use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use outlet::Output;
+use ports::Ports;
 use reload::Reload;
 use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
@@ -36,7 +40,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+pub(crate) use ports::PortSettings;
 pub(crate) use privileges::User;
+#[cfg(feature = "xdp")]
+pub(crate) use xdp::XdpPorts;
 
 /// How long a worker may take to answer between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -48,8 +55,8 @@ pub(crate) struct Settings {
     pub(crate) plan: Plan,
     /// Where events go.
     pub(crate) events: Option<EventSink>,
-    /// The devices, each with one queue a worker.
-    pub(crate) devices: Vec<TunConfig>,
+    /// Where packets come from and go to.
+    pub(crate) ports: PortSettings,
 }
 
 /// Reads the configuration again: what it asks for, or all that is wrong with it, a line each.
@@ -71,6 +78,9 @@ pub(crate) struct Setup {
 enum Event {
     Signal(Signal),
     Link(LinkEvent),
+    /// Something about a network interface, to be logged.
+    #[cfg(feature = "xdp")]
+    Interface(String),
     /// Nothing is heard of links any more.
     LinksUnwatched(io::Error),
     WorkerEnded {
@@ -87,27 +97,17 @@ enum Event {
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
     let settings = setup.settings;
-    let queues = settings.devices.iter().map(|device| device.queues).sum();
-    let (mut engines, exchange) = build(&settings.plan, queues)?;
-    privileges::keep_for_start(setup.user.is_some())?;
-    let devices: Vec<Tun> =
-        settings.devices.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
+    let (mut engines, exchange) = build(&settings.plan, settings.ports.workers())?;
+    privileges::keep_for_start(setup.user.is_some(), settings.ports.devices().is_empty())?;
     let (sender, events) = channel();
-    let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
-    let links = LinkWatch::new(names.iter().cloned().zip(settings.devices.iter().cloned()))?;
-    let orders = links.orders();
-    links::watch(links, setup.user, sender.clone())?;
+    let mut ports = Ports::open(&settings.ports, setup.user, &sender)?;
     privileges::drop_all(setup.user.as_ref())?;
 
     let output = Output::new()?;
-    for device in &devices {
-        let how = if device.attached { "attached" } else { "created" };
-        output.log(&format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe()));
-    }
+    ports.describe(&output);
     // Before the first worker runs, so that no signal finds the default handler.
     signals::watch(sender.clone())?;
-    // The guards of the devices' names live as long as the workers.
-    let (queues, _guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
+    let backends = std::mem::take(&mut ports.backends);
     let (clock, epoch) = (Clock::new(), SystemTime::now());
     let event_log = match &settings.events {
         Some(sink) => {
@@ -116,7 +116,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    let workers = start_workers(engines, queues.into_iter().flatten(), exchange, clock, &sender)?;
+    let workers = start_workers(engines, backends, exchange, clock, &sender)?;
     let count = workers.len();
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!(
@@ -127,8 +127,8 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         settings,
         reread: setup.reread,
         workers: workers.iter().map(|worker| worker.handle.clone()).collect(),
-        devices: names,
-        orders,
+        devices: ports.names.clone(),
+        orders: ports.orders.clone(),
         names: event_log.as_ref().map(EventLog::names),
         output: output.clone(),
     };
@@ -171,7 +171,7 @@ fn build_engines(plans: &[&Plan]) -> anyhow::Result<Vec<Nat>> {
 
 fn start_workers(
     engines: Vec<Nat>,
-    queues: impl Iterator<Item = gatun_io_tun::TunQueue>,
+    backends: Vec<Box<dyn Backend>>,
     exchange: Vec<Exchange>,
     clock: Clock,
     events: &Sender<Event>,
@@ -179,9 +179,8 @@ fn start_workers(
     let mut built = Vec::new();
     let workers = engines.len();
     let mut exchange = exchange.into_iter();
-    for (worker, (mut nat, queue)) in engines.into_iter().zip(queues).enumerate() {
+    for (worker, (mut nat, backend)) in engines.into_iter().zip(backends).enumerate() {
         nat.set_worker(worker, workers);
-        let backend = Box::new(queue) as Box<dyn Backend>;
         built.push(match exchange.next() {
             Some(exchange) => Worker::sharing(nat, backend, clock, exchange),
             None => Worker::new(nat, backend, clock)?,
@@ -220,6 +219,8 @@ fn supervise(
             // The thread lives as long as this.
             Ok(Event::Signal(Signal::Reload)) => drop(reload.send(())),
             Ok(Event::Link(event)) => output.log(&links::describe(&event)),
+            #[cfg(feature = "xdp")]
+            Ok(Event::Interface(what)) => output.log(&what),
             Ok(Event::LinksUnwatched(error)) => output.log(&format!(
                 "links are not watched any more ({error}): after one was down, restart gatun to set its routes"
             )),

@@ -1,5 +1,6 @@
-//! What the process may do: CAP_NET_ADMIN until the devices are open, nothing after; but for the thread that
-//! watches links, which may still set routes, where there are any to be set (docs/decisions/0011).
+//! What the process may do: CAP_NET_ADMIN until the devices are open (for AF_XDP some more), nothing after; but for the
+//! thread that watches links, which may still set routes, where there are any to be set (docs/decisions/0011), or use an
+//! interface again that has come back (docs/decisions/0063).
 //!
 //! Capabilities belong to threads: that thread is the only one to exist before the others' are given up.
 
@@ -45,9 +46,15 @@ fn find_user(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
+/// What AF_XDP needs: to attach a program, for sockets, to load it, to lock the packets' memory.
+const XDP: CapabilitySet = CapabilitySet::NET_ADMIN
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::IPC_LOCK);
+
 /// Gives up everything but what opening devices needs, and becoming another user where `switch` is set.
-pub(crate) fn keep_for_start(switch: bool) -> anyhow::Result<()> {
-    let mut wanted = CapabilitySet::NET_ADMIN;
+pub(crate) fn keep_for_start(switch: bool, xdp: bool) -> anyhow::Result<()> {
+    let mut wanted = if xdp { XDP } else { CapabilitySet::NET_ADMIN };
     if switch {
         wanted |= CapabilitySet::SETUID | CapabilitySet::SETGID;
     }
@@ -62,9 +69,19 @@ pub(crate) fn drop_all(user: Option<&User>) -> anyhow::Result<()> {
 
 /// The same, but for the right to set routes, in the calling thread.
 pub(crate) fn keep_net_admin(user: Option<&User>) -> anyhow::Result<()> {
+    keep(user, CapabilitySet::NET_ADMIN)
+}
+
+/// The same, but for the rights to use an interface through AF_XDP.
+#[cfg(feature = "xdp")]
+pub(crate) fn keep_for_xdp(user: Option<&User>) -> anyhow::Result<()> {
+    keep(user, XDP)
+}
+
+fn keep(user: Option<&User>, kept: CapabilitySet) -> anyhow::Result<()> {
     // Else becoming another user would take all of them.
     set_keep_capabilities(true).context("capabilities cannot be kept")?;
-    drop_to(user, CapabilitySet::NET_ADMIN & capabilities(None)?.permitted)
+    drop_to(user, kept & capabilities(None)?.permitted)
 }
 
 fn drop_to(user: Option<&User>, held: CapabilitySet) -> anyhow::Result<()> {

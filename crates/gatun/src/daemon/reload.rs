@@ -6,7 +6,7 @@
 
 use super::event_log::Shared;
 use super::outlet::Output;
-use super::{ANSWER_MAX, Reread, Settings, memory};
+use super::{ANSWER_MAX, PortSettings, Reread, Settings, memory};
 use anyhow::Context as _;
 use gatun_io_tun::{Orders, Prefix, TunConfig};
 use gatun_nat::reconfigure::{Change, Difference, NotNow, Refused, Settled};
@@ -27,7 +27,8 @@ pub(super) struct Reload {
     pub(super) workers: Vec<Handle>,
     /// Names of the devices as the kernel has them.
     pub(super) devices: Vec<String>,
-    pub(super) orders: Orders,
+    /// To let TUN devices have other routes; none for ports of another kind.
+    pub(super) orders: Option<Orders>,
     pub(super) names: Option<Shared>,
     pub(super) output: Output,
 }
@@ -95,8 +96,10 @@ impl Reload {
             names.set(&new.plan);
         }
         for device in rerouted {
-            if let (Some(name), Some(config)) = (self.devices.get(device), new.devices.get(device)) {
-                self.orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
+            if let (Some(name), Some(config)) = (self.devices.get(device), new.ports.devices().get(device))
+                && let Some(orders) = &self.orders
+            {
+                orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
             }
         }
         self.settings = new;
@@ -186,7 +189,7 @@ impl Reload {
 
     /// Devices that are to have other addresses or routes, by number.
     fn rerouted(&self, new: &Settings) -> Vec<usize> {
-        let pairs = self.settings.devices.iter().zip(&new.devices).enumerate();
+        let pairs = self.settings.ports.devices().iter().zip(new.ports.devices()).enumerate();
         let differs = |(_, (a, b)): &(usize, (&TunConfig, &TunConfig))| {
             sorted(&a.routes) != sorted(&b.routes) || sorted(&a.addresses) != sorted(&b.addresses)
         };
@@ -206,16 +209,15 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     if old.events != new.events {
         restarts.push("[events]: where they are written to".to_owned());
     }
-    if old.devices.len() != new.devices.len() {
-        restarts.push("the number of ports".to_owned());
-    }
-    for (a, b) in old.devices.iter().zip(&new.devices) {
+    restarts.extend(PortSettings::differ(&old.ports, &new.ports));
+    let (old, new) = (old.ports.devices(), new.ports.devices());
+    for (a, b) in old.iter().zip(new) {
         let TunConfig { name, mode, queues, offload, up: _, mtu, addresses, routes } = b;
         if (&a.name, a.mode, a.queues, a.offload, a.mtu) != (name, *mode, *queues, *offload, *mtu) {
             restarts.push(format!("port of device {}: its device, mode, queues, offload or MTU", a.name));
         }
         let none = |config: &TunConfig| config.routes.is_empty() && config.addresses.is_empty();
-        if old.devices.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
+        if old.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
             restarts.push(format!(
                 "device {name}: routes or addresses where there were none: the right to set them was given up at the start"
             ));
@@ -230,7 +232,7 @@ mod tests {
     use gatun_nat::Plan;
 
     fn settings(devices: Vec<TunConfig>) -> Settings {
-        Settings { plan: Plan::default(), events: None, devices }
+        Settings { plan: Plan::default(), events: None, ports: PortSettings::Tun(devices) }
     }
 
     #[test]

@@ -10,3 +10,5 @@ mod nat44;
 mod reload;
 mod start;
 mod traffic;
+#[cfg(feature = "xdp")]
+mod xdp;

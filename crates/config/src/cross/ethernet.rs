@@ -1,0 +1,38 @@
+//! Ports on an Ethernet: whether they fit together, and to a host.
+
+use crate::problem::Problems;
+use crate::{Config, Device, Port};
+use gatun_ether::{Ether, Limits, Mac};
+use std::ops::Range;
+
+/// Interfaces are looked at when they are opened; until then each has this MTU.
+const MTU: u32 = 1500;
+
+/// `spans` are those of the ports.
+pub(super) fn check(config: &Config, spans: &[Range<usize>], problems: &mut Problems) {
+    let span = |port: usize| spans.get(port).cloned().unwrap_or(0..0);
+    if config.ports.iter().all(|port| port.ethernet.is_none()) {
+        return;
+    }
+    if let Some(other) = config.ports.iter().position(|port| port.ethernet.is_none()) {
+        let what =
+            "a TUN device beside ports on an Ethernet: what comes in by one could not leave by the other";
+        problems.error(span(other), what, "write `backend = \"xdp\"` for all ports, or run two daemons");
+        return;
+    }
+    let queues = config.ports.first().map_or(1, |port| port.queues.unwrap_or(1));
+    if let Some(other) = config.ports.iter().position(|port| port.queues.unwrap_or(1) != queues) {
+        let what = format!("another number of queues than the first port's {queues}");
+        problems.error(span(other), what, "write the same `queues` for all ports: a worker has one of each");
+    }
+    let device = |port: &Port| Device { number: config.device_number(&port.device), mac: MAC, mtu: MTU };
+    let host = crate::host(&config.ports, &config.routes(), device, 1, 0);
+    let Err(found) = Ether::new(&host, &Limits::default(), [0; 4]) else { return };
+    for problem in found {
+        let port = config.ports.iter().position(|port| port.name == problem.port);
+        problems.error(port.map_or(0..0, span), problem.what, problem.fix);
+    }
+}
+
+/// Stands for that of the interface, which is not known yet.
+const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);

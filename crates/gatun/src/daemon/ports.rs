@@ -1,0 +1,115 @@
+//! The ports: opened, watched, and a backend of them for each worker.
+
+use super::outlet::Output;
+use super::{Event, links, privileges};
+use anyhow::Context as _;
+use gatun_io::Backend;
+use gatun_io_tun::{Guard, LinkWatch, Orders, Tun, TunConfig};
+use std::sync::mpsc::Sender;
+
+#[cfg(feature = "xdp")]
+use super::xdp::{self, XdpPorts};
+
+/// What a configuration asks for.
+#[derive(Clone)]
+pub(crate) enum PortSettings {
+    /// TUN devices, each with one queue a worker.
+    Tun(Vec<TunConfig>),
+    /// Network interfaces through AF_XDP.
+    #[cfg(feature = "xdp")]
+    Xdp(XdpPorts),
+}
+
+impl PortSettings {
+    /// Queues, each of which gets a worker.
+    pub(super) fn workers(&self) -> usize {
+        match self {
+            PortSettings::Tun(devices) => devices.iter().map(|device| device.queues).sum(),
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(ports) => ports.config.queues as usize,
+        }
+    }
+
+    /// The TUN devices.
+    pub(super) fn devices(&self) -> &[TunConfig] {
+        match self {
+            PortSettings::Tun(devices) => devices,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(_) => &[],
+        }
+    }
+}
+
+impl PortSettings {
+    /// What differs, beside what TUN devices are like, and needs a restart.
+    pub(super) fn differ(old: &PortSettings, new: &PortSettings) -> Vec<String> {
+        match (old, new) {
+            (PortSettings::Tun(old), PortSettings::Tun(new)) if old.len() == new.len() => Vec::new(),
+            (PortSettings::Tun(_), PortSettings::Tun(_)) => vec!["the number of ports".to_owned()],
+            #[cfg(feature = "xdp")]
+            (PortSettings::Xdp(old), PortSettings::Xdp(new)) => xdp::differ(old, new),
+            #[cfg(feature = "xdp")]
+            _ => vec!["ports of another backend".to_owned()],
+        }
+    }
+}
+
+/// Open ports, which are watched.
+pub(super) struct Ports {
+    /// One for each worker.
+    pub(super) backends: Vec<Box<dyn Backend>>,
+    /// Names of the TUN devices as the kernel has them.
+    pub(super) names: Vec<String>,
+    /// To let TUN devices have other routes.
+    pub(super) orders: Option<Orders>,
+    /// How each was opened, for the log.
+    said: Vec<String>,
+    /// Keep the devices' names taken.
+    _guards: Vec<Guard>,
+}
+
+impl Ports {
+    /// Opens them. The threads that watch them begin here, as they keep rights that are then given up.
+    ///
+    /// # Errors
+    /// Each says what to do about it.
+    pub(super) fn open(
+        settings: &PortSettings,
+        user: Option<privileges::User>,
+        events: &Sender<Event>,
+    ) -> anyhow::Result<Ports> {
+        match settings {
+            PortSettings::Tun(devices) => open_tun(devices, user, events),
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(ports) => {
+                let (backends, said) = xdp::open(ports, user, events)?;
+                Ok(Ports { backends, names: Vec::new(), orders: None, said, _guards: Vec::new() })
+            }
+        }
+    }
+
+    pub(super) fn describe(&self, output: &Output) {
+        self.said.iter().for_each(|line| output.log(line));
+    }
+}
+
+fn open_tun(
+    configs: &[TunConfig],
+    user: Option<privileges::User>,
+    events: &Sender<Event>,
+) -> anyhow::Result<Ports> {
+    let devices: Vec<Tun> =
+        configs.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
+    let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
+    let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
+    let orders = Some(links.orders());
+    links::watch(links, user, events.clone())?;
+    let said = devices.iter().map(|device| {
+        let how = if device.attached { "attached" } else { "created" };
+        format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe())
+    });
+    let said = said.collect();
+    let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
+    let backends = queues.into_iter().flatten().map(|queue| Box::new(queue) as Box<dyn Backend>);
+    Ok(Ports { backends: backends.collect(), names, orders, said, _guards: guards })
+}

@@ -1,0 +1,209 @@
+//! Ports on network interfaces through AF_XDP.
+
+use super::{Event, privileges, seed};
+use anyhow::{Context as _, anyhow};
+use gatun_config::{Config, Device, Network, Port, XdpMode, host};
+use gatun_ether::{Ether, Limits, Mac};
+use gatun_io::Backend;
+use gatun_io_xdp::{Entry, Mode, Opened, PortConfig, Watch, Whose, Xdp, XdpConfig, backends};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::mpsc::{Sender, channel};
+
+/// What a configuration asks for.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct XdpPorts {
+    /// The interfaces, and what their program takes, but for addresses that are made from MACs.
+    pub(super) config: XdpConfig,
+    ports: Vec<Port>,
+    /// What is the engine's.
+    networks: Vec<Network>,
+    /// The smallest MTU that the engine counts on, bytes.
+    mtu: u32,
+}
+
+impl XdpPorts {
+    /// Of a configuration whose ports are on Ethernets.
+    pub(crate) fn of(config: &Config) -> XdpPorts {
+        let mode = |device: &str| {
+            let port = config.ports.iter().find(|port| port.device == device);
+            match port.and_then(|port| port.ethernet.as_ref()).map(|ethernet| ethernet.mode) {
+                Some(XdpMode::Native) => Mode::Native,
+                Some(XdpMode::Skb) => Mode::Skb,
+                Some(XdpMode::Auto) | None => Mode::Auto,
+            }
+        };
+        let devices = config.devices();
+        let ports =
+            devices.iter().map(|device| PortConfig { interface: (*device).into(), mode: mode(device) });
+        let networks = config.routes();
+        let queues = config.ports.first().and_then(|port| port.queues).unwrap_or(1);
+        let entries = entries(config, &networks);
+        XdpPorts {
+            config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries },
+            ports: config.ports.clone(),
+            networks,
+            mtu: engine_mtu(config),
+        }
+    }
+
+    fn device(&self, opened: &[Opened], port: &Port) -> Device {
+        let number = opened.iter().position(|opened| opened.interface.name == port.device).unwrap_or(0);
+        let found = opened.get(number).map(|opened| &opened.interface);
+        let (mac, mtu) = found.map_or(([0; 6], 1500), |interface| (interface.mac, interface.mtu));
+        Device { number: number as u8, mac: Mac(mac), mtu }
+    }
+}
+
+/// The smallest of the links' MTUs that the configuration names.
+fn engine_mtu(config: &Config) -> u32 {
+    let plan = &config.plan;
+    let settings = plan.nat64.iter().map(|i| &i.settings).chain(plan.siit.iter().map(|i| &i.settings));
+    let mtus = settings.map(|settings| settings.mtu4.min(settings.mtu6));
+    mtus.chain(plan.nat44.iter().map(|i| i.mtu)).min().unwrap_or(0)
+}
+
+/// What the program takes, and what it leaves to the kernel.
+fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
+    let to = |addr: IpAddr, len| match addr {
+        IpAddr::V4(addr) => Entry::To4(addr, len),
+        IpAddr::V6(addr) => Entry::To6(addr, len),
+    };
+    let network = |network: &Network| match network {
+        Network::V4(net) => to(net.addr.into(), net.len),
+        Network::V6(net) => to(net.addr.into(), net.len),
+    };
+    // Groups, and the broadcast address: what subscribers say to all on the link is not translated.
+    let mut entries = vec![
+        (Entry::To4(Ipv4Addr::new(224, 0, 0, 0), 4), Whose::Kernel),
+        (Entry::To4(Ipv4Addr::BROADCAST, 32), Whose::Kernel),
+    ];
+    let exempt = config.plan.nat44.iter().flat_map(|instance| &instance.exempt);
+    // Where a port or a protocol counts, the engine looks.
+    let exempt = exempt.filter(|exempt| exempt.transport.is_none() && exempt.ports.is_none());
+    entries.extend(exempt.map(|e| (Entry::To4(e.net.addr, e.net.len), Whose::Kernel)));
+    entries.extend(networks.iter().map(|net| (network(net), Whose::Ours)));
+    let inside = config.plan.nat44.iter().flat_map(|instance| &instance.inside);
+    entries.extend(inside.map(|net| (Entry::From4(net.addr, net.len), Whose::Ours)));
+    for port in &config.ports {
+        let own = port.addresses.iter().map(|(addr, _)| match addr.is_ipv4() {
+            true => to(*addr, 32),
+            false => to(*addr, 128),
+        });
+        entries.extend(own.map(|entry| (entry, Whose::Ours)));
+        if let Some(gatun_config::Answers::List(list)) = port.ethernet.as_ref().map(|e| &e.answers) {
+            entries.extend(list.iter().map(|net| (network(net), Whose::Ours)));
+        }
+    }
+    entries
+}
+
+type Backends = Vec<Box<dyn Backend>>;
+
+/// Opens the interfaces, begins to watch them, and makes a backend for each worker; with a line for each interface.
+pub(super) fn open(
+    ports: &XdpPorts,
+    user: Option<privileges::User>,
+    events: &Sender<Event>,
+) -> anyhow::Result<(Backends, Vec<String>)> {
+    let xdp = Xdp::open(&ports.config).context("no interface to work on")?;
+    let workers = xdp.workers.len();
+    let mut ethers = Vec::new();
+    for worker in 0..workers {
+        let device = |port: &Port| ports.device(&xdp.opened, port);
+        let settings = host(&ports.ports, &ports.networks, device, workers, worker);
+        // Their own addresses that are made from MACs.
+        for own in settings.ports.iter().flat_map(|port| &port.addresses) {
+            if let IpAddr::V6(addr) = own.addr {
+                xdp.watch.take_more(Entry::To6(addr, 128))?;
+            }
+        }
+        let problems = |problems: Vec<gatun_ether::Problem>| {
+            anyhow!("{}", problems.iter().map(|p| p.to_string()).collect::<Vec<_>>().join("; "))
+        };
+        ethers.push(Ether::new(&settings, &Limits::default(), seed()?).map_err(problems)?);
+    }
+    let said = xdp.opened.iter().flat_map(|opened| [Some(describe(opened)), small_mtu(opened, ports.mtu)]);
+    let said = said.flatten().collect();
+    let backends = backends(xdp.workers, &xdp.opened, ethers)?;
+    watch(xdp.watch, user, events.clone())?;
+    Ok((backends.into_iter().map(|backend| Box::new(backend) as Box<dyn Backend>).collect(), said))
+}
+
+fn describe(opened: &Opened) -> String {
+    let mode = if opened.native { "in the driver (native)" } else { "before the kernel's stack (skb)" };
+    let copy = if opened.zero_copy { "zero copy" } else { "packets are copied" };
+    let Opened { interface, .. } = opened;
+    let up = if interface.up { "" } else { "; its link is down" };
+    format!("interface {}: XDP program {mode}, {copy}, MTU {}{up}", interface.name, interface.mtu)
+}
+
+/// Larger packets would be dropped at the port, and nobody told.
+fn small_mtu(opened: &Opened, engine_mtu: u32) -> Option<String> {
+    let Opened { interface, .. } = opened;
+    (interface.mtu < engine_mtu).then(|| {
+        format!(
+            "warning: interface {} has an MTU of {}, and the configuration counts on {engine_mtu}: write `mtu4 = {}` in [translator]",
+            interface.name, interface.mtu, interface.mtu
+        )
+    })
+}
+
+/// Sends an event whenever something happens to an interface, from now on. The thread keeps the rights to use an
+/// interface that comes back.
+fn watch(mut watch: Watch, user: Option<privileges::User>, events: Sender<Event>) -> anyhow::Result<()> {
+    let (ready, readiness) = channel();
+    let body = move || {
+        let rights = privileges::keep_for_xdp(user.as_ref());
+        let fine = rights.is_ok();
+        if ready.send(rights).is_err() || !fine {
+            return;
+        }
+        let deaf = loop {
+            match watch.wait() {
+                Ok(event) if events.send(Event::Interface(say(&event))).is_ok() => {}
+                Ok(_) => return,
+                Err(error) => break error,
+            }
+        };
+        // Where nobody listens, the process ends.
+        let _ = events.send(Event::LinksUnwatched(deaf));
+        // The programs would go with `watch`.
+        loop {
+            std::thread::park();
+        }
+    };
+    std::thread::Builder::new().name("links".into()).spawn(body).context("no thread to watch interfaces")?;
+    readiness.recv().context("the thread that watches interfaces has ended")?
+}
+
+/// What an operator reads about it.
+fn say(event: &gatun_io_xdp::Event) -> String {
+    use gatun_io_xdp::Event;
+    match event {
+        Event::Down(name) => {
+            format!("interface {name}: its link is down: no packet crosses until it is up again")
+        }
+        Event::Up(name) => format!("interface {name}: its link is up again"),
+        Event::Gone(name) => format!(
+            "interface {name}: it is gone; it is used again once there is one of this name, and sessions live on"
+        ),
+        Event::Back(opened) => format!("{}; it is back", describe(opened)),
+        Event::Refused(name, error) => {
+            format!("interface {name}: it is back and cannot be used: {error}; tried again when it changes")
+        }
+    }
+}
+
+/// What differs, and needs a restart.
+pub(super) fn differ(old: &XdpPorts, new: &XdpPorts) -> Vec<String> {
+    let mut restarts = Vec::new();
+    if old.ports != new.ports {
+        restarts.push("ports with backend \"xdp\"".to_owned());
+    }
+    if old.config != new.config && old.ports == new.ports {
+        restarts.push(
+            "which packets the XDP program takes: pools, prefixes, mappings, inside networks".to_owned(),
+        );
+    }
+    restarts
+}

@@ -1,0 +1,259 @@
+//! The daemon on network interfaces through AF_XDP, between the kernel's own stacks; nobody switches an offload off.
+//!
+//! ```text
+//!   client --- inside [ translator ] outside --- server 198.51.100.2
+//!                          small \--- router --- server 203.0.113.2
+//! ```
+//! The translator's kernel has addresses on the same interfaces (.1), and Gatun has others (.64).
+
+use crate::harness::{Daemon, counter, in_lab, network, ping, tcp_copy};
+use gatun_lab::topology::{FAR, SERVER, SMALL_MTU};
+use gatun_lab::{Namespace, Process, Topology};
+use rustix::process::Signal;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const CONFIG: &str = r#"
+[[port]]
+name = "inside"
+backend = "xdp"
+device = "inside"
+addresses = ["2001:db8:1::64/64", "100.64.0.64/24"]
+
+[[port]]
+name = "outside"
+backend = "xdp"
+device = "outside"
+addresses = ["198.51.100.64/24"]
+
+[[port]]
+name = "small"
+backend = "xdp"
+device = "small"
+addresses = ["10.64.1.64/24"]
+routes = ["203.0.113.0/24 via 10.64.1.2"]
+
+[[pool]]
+prefixes = ["192.0.2.1", "198.51.100.65"]
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+[[nat44]]
+inside = ["100.64.0.0/10"]
+exempt = [{ prefixes = ["198.51.100.9"] }]
+"#;
+
+/// As `in_lab`, where there can be AF_XDP: it needs a root that is no user namespace's.
+fn in_xdp_lab(test: &str, body: fn()) {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no AF_XDP without root");
+        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: AF_XDP needs root\n");
+        return;
+    }
+    in_lab(test, body);
+}
+
+fn xdp_network() -> Topology {
+    let net = network();
+    net.client.address("eth0", "100.64.0.2/24").unwrap();
+    net.translator.address("inside", "100.64.0.1/24").unwrap();
+    net.translator.address("small", "10.64.1.1/24").unwrap();
+    net.router.address("near", "10.64.1.2/24").unwrap();
+    // Behind the router, so that it is the router who says so.
+    for (host, device, mtu) in [
+        (&net.translator, "small", 1500),
+        (&net.router, "near", 1500),
+        (&net.router, "far", SMALL_MTU),
+        (&net.server, "eth1", SMALL_MTU),
+    ] {
+        host.ip(&format!("link set {device} mtu {mtu}")).unwrap();
+    }
+    for (host, route) in [
+        (&net.client, "2001:db8:64::/96 via 2001:db8:1::64"),
+        (&net.client, "default via 100.64.0.64"),
+        (&net.server, "192.0.2.0/24 via 198.51.100.64"),
+        (&net.router, "192.0.2.0/24 via 10.64.1.64"),
+        (&net.router, "198.51.100.65 via 10.64.1.64"),
+    ] {
+        host.ip(&format!("route add {route}")).unwrap();
+    }
+    net
+}
+
+/// Waits until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn has_program(host: &Namespace, device: &str) -> bool {
+    host.run(&format!("ip -d link show {device}")).unwrap().contains("prog/xdp")
+}
+
+#[test]
+fn both_translations_carry_what_the_kernels_stacks_send_and_the_host_stays_reachable() {
+    in_xdp_lab(
+        "xdp::both_translations_carry_what_the_kernels_stacks_send_and_the_host_stays_reachable",
+        || {
+            let net = xdp_network();
+            let daemon = Daemon::start(&net, CONFIG);
+            assert!(
+                daemon.stderr().contains("in the driver (native), packets are copied"),
+                "{}",
+                daemon.stderr()
+            );
+            // The first packet waits for its next hop.
+            assert!(ping(&net.client, 3, SERVER, ""), "NAT64: {}", daemon.stderr());
+            assert!(ping(&net.client, 3, "198.51.100.2", ""), "NAT44");
+            assert!(ping(&net.client, 3, "198.51.100.2", "-s 4000"), "in pieces");
+            assert!(ping(&net.client, 2, "100.64.0.64", "") && ping(&net.client, 2, "2001:db8:1::64", ""));
+            tcp_copy(
+                &net.client,
+                &net.server,
+                "TCP4-LISTEN:5001,reuseaddr",
+                &format!("TCP6:[{SERVER}]:5001"),
+            );
+            tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5002,reuseaddr", "TCP4:198.51.100.2:5002");
+
+            // A hop, and what a small link says.
+            let hop = |target: &str, flags: &str| {
+                let line = format!("-n -c 1 -W 2 {flags} {target}");
+                let output = net.client.command("ping").args(line.split_whitespace()).output().unwrap();
+                String::from_utf8_lossy(&output.stdout).into_owned()
+            };
+            assert!(hop(FAR, "-t 2").contains("From 2001:db8:64::a40:102 "), "{}", hop(FAR, "-t 2"));
+            assert!(hop("203.0.113.2", "-t 2").contains("From 10.64.1.2 "), "{}", hop("203.0.113.2", "-t 2"));
+            ping(&net.client, 1, FAR, "-M do -s 1452");
+            let route = net.client.run(&format!("ip -6 route get {FAR}")).unwrap();
+            assert!(route.contains(&format!("mtu {}", SMALL_MTU + 20)), "{route}");
+
+            // What is not the translator's is the kernel's: of the same interfaces, from a subscriber too, and exempt.
+            tcp_copy(&net.server, &net.translator, "TCP4-LISTEN:5003,reuseaddr", "TCP4:198.51.100.1:5003");
+            tcp_copy(&net.client, &net.translator, "TCP4-LISTEN:5004,reuseaddr", "TCP4:100.64.0.1:5004");
+            tcp_copy(&net.client, &net.translator, "TCP6-LISTEN:5005,reuseaddr", "TCP6:[2001:db8:1::1]:5005");
+            net.translator.address("outside", "198.51.100.9/32").unwrap();
+            net.client.ip("route add 198.51.100.9 via 100.64.0.1").unwrap();
+            assert!(ping(&net.client, 2, "198.51.100.9", ""), "exempt, and the kernel's");
+
+            let ended = daemon.stop(Signal::TERM);
+            assert!(counter(&ended.stdout, "checksums_finished") > 100, "{}", ended.stdout);
+            assert!(!has_program(&net.translator, "inside"));
+        },
+    );
+}
+
+/// What the client's interface sent, and what it did not hand over to the other end, in packets. Drops of other
+/// interfaces are counted by Gatun, too.
+fn cable(net: &Topology) -> (u64, u64) {
+    let text = net.client.run("ip -j -s link show eth0").unwrap();
+    let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |what: &str| parsed[0]["stats64"]["tx"][what].as_u64().unwrap();
+    (of("packets"), of("dropped"))
+}
+
+fn optional_counter(table: &str, row: &str) -> u64 {
+    if table.contains(row) { counter(table, row) } else { 0 }
+}
+
+#[test]
+fn every_datagram_that_is_lost_is_counted_somewhere_by_its_reason() {
+    in_xdp_lab("xdp::every_datagram_that_is_lost_is_counted_somewhere_by_its_reason", || {
+        const COUNT: u64 = 60_000;
+        let net = xdp_network();
+        let daemon = Daemon::start(&net, CONFIG);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        // A datagram of one byte is the end.
+        let receive = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
+             s.setsockopt(socket.SOL_SOCKET,33,64<<20)\ns.bind(('',5006))\ns.settimeout(8)\nn=0\nprint('up',flush=True)\n\
+             while True:\n  d=s.recv(2000)\n  if len(d)==1: break\n  n+=1\nprint(n)";
+        let mut command = net.server.command("python3");
+        let receiver =
+            Process::start(command.args(["-c", receive]).stdout(Stdio::piped()).stderr(Stdio::inherit()))
+                .unwrap();
+        until("a listener", || net.server.run("ss -Hlun").unwrap().contains(":5006 "));
+        let before = cable(&net);
+        let send = format!(
+            "import socket,time\ns=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM)\ns.connect(('{SERVER}',5006))\n\
+             for i in range({COUNT}): s.send(b'x'*200)\ntime.sleep(1)\ns.send(b'x')"
+        );
+        let mut sender = Process::start(net.client.command("python3").args(["-c", &send])).unwrap();
+        // A worker that stands still for a while loses what its rings do not hold.
+        while cable(&net).0 < before.0 + 1_000 {
+            assert!(sender.ended().is_none(), "the sender has sent too little");
+        }
+        daemon.process.signal(Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(150));
+        daemon.process.signal(Signal::CONT).unwrap();
+        let (status, output) = receiver.output(Duration::from_secs(20)).unwrap();
+        assert!(status.success());
+        assert!(sender.wait(Duration::from_secs(10)).unwrap().success());
+        let received: u64 = output.trim().lines().last().unwrap().parse().unwrap();
+        let snmp = net.server.run("nstat -asz UdpRcvbufErrors").unwrap();
+        let socket_full: u64 = snmp.split_whitespace().nth(2).map_or(0, |n| n.parse().unwrap_or(0));
+        let ended = daemon.stop(Signal::TERM);
+        let rows = ["rx_no_frame", "rx_ring_full", "tx_full", "waiting_overflow", "waiting_failed"];
+        let counted: u64 = rows.iter().map(|row| optional_counter(&ended.stdout, row)).sum();
+        let dropped = counter(&ended.stdout, "dropped");
+        let lost = COUNT - received;
+        let explained = counted + dropped + socket_full + cable(&net).1 - before.1;
+        assert_eq!(lost, explained, "{received} received, {socket_full} not read\n{}", ended.stdout);
+        assert!(optional_counter(&ended.stdout, "rx_no_frame") > 0, "nothing was lost\n{}", ended.stdout);
+    });
+}
+
+#[test]
+fn two_daemons_do_not_share_an_interface_and_a_killed_one_leaves_nothing_behind() {
+    in_xdp_lab("xdp::two_daemons_do_not_share_an_interface_and_a_killed_one_leaves_nothing_behind", || {
+        let net = xdp_network();
+        let daemon = Daemon::start(&net, CONFIG);
+        assert!(has_program(&net.translator, "inside") && has_program(&net.translator, "small"));
+        let second = Daemon::spawn(&net, CONFIG, &[]).wait();
+        assert!(!second.success);
+        let wanted = "another gatun already runs on interface 'inside'";
+        assert!(second.stderr.contains(wanted), "{}", second.stderr);
+        assert!(ping(&net.client, 1, SERVER, ""), "the first goes on");
+        daemon.process.signal(Signal::KILL).unwrap();
+        let ended = daemon.wait();
+        assert!(!ended.success);
+        until("no program is left", || !has_program(&net.translator, "inside"));
+        assert!(!has_program(&net.translator, "outside") && !has_program(&net.translator, "small"));
+        let again = Daemon::start(&net, CONFIG);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        again.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
+    in_xdp_lab("xdp::an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on", || {
+        let net = xdp_network();
+        let daemon = Daemon::start(&net, CONFIG);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        net.translator.ip("link set outside down").unwrap();
+        until("it is said", || daemon.stderr().contains("interface outside: its link is down"));
+        assert!(!ping(&net.client, 1, SERVER, "-W 1"));
+        net.translator.ip("link set outside up").unwrap();
+        until("it is up", || daemon.stderr().contains("interface outside: its link is up again"));
+        until("a ping after it was down", || ping(&net.client, 1, SERVER, "-W 1"));
+
+        net.translator.ip("link del inside").unwrap();
+        until("it is said", || daemon.stderr().contains("interface inside: it is gone"));
+        // A busy loop would use all of the time.
+        let busy = |pid| -> u64 {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            stat.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+        };
+        let before = busy(daemon.process.id());
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(busy(daemon.process.id()) - before < 20, "the worker spins");
+        net.client.connect("eth0", &net.translator, "inside").unwrap();
+        net.client.address("eth0", "2001:db8:1::2/64").unwrap();
+        net.client.ip("route add 2001:db8:64::/96 via 2001:db8:1::64").unwrap();
+        until("it is back", || daemon.stderr().contains("it is back"));
+        until("a ping after it was gone", || ping(&net.client, 1, SERVER, "-W 1"));
+        let ended = daemon.stop(Signal::TERM);
+        assert!(counter(&ended.stdout, "tx_down") + optional_counter(&ended.stdout, "neighbour_failed") > 0);
+    });
+}

@@ -1,0 +1,217 @@
+//! A small assembler for eBPF: just what the program needs, with labels instead of counted jumps.
+//!
+//! ```text
+//!   instruction (8 bytes):  op:8 | dst:4 src:4 | offset:16 | imm:32        in the byte order of the machine
+//! ```
+//! The instruction set is RFC 9669.
+
+/// One instruction.
+pub(crate) type Insn = u64;
+
+/// A register. R10 is the frame: stack is below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Reg {
+    R0,
+    R1,
+    R2,
+    R3,
+    R6 = 6,
+    R7,
+    R8,
+    R10 = 10,
+}
+
+/// The width of an access to memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum Width {
+    Four = 0x00,
+    Two = 0x08,
+    One = 0x10,
+}
+
+/// A place in the code, to be set once and jumped to from before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label(usize);
+
+/// Helper functions of the kernel (`enum bpf_func_id`).
+#[derive(Clone, Copy, Debug)]
+#[repr(i32)]
+pub(crate) enum Helper {
+    MapLookup = 1,
+    RedirectMap = 51,
+}
+
+const LDX: u8 = 0x61;
+const STX: u8 = 0x63;
+const ST: u8 = 0x62;
+const LOAD_64: u8 = 0x18;
+const ADD_64_IMM: u8 = 0x07;
+const MOV_64_IMM: u8 = 0xb7;
+const MOV_64_REG: u8 = 0xbf;
+const JUMP: u8 = 0x05;
+const JUMP_EQ_IMM: u8 = 0x15;
+const JUMP_NE_IMM: u8 = 0x55;
+/// The same on the lower half of the register: the immediate is not extended by its sign.
+const JUMP_32_NE_IMM: u8 = 0x56;
+const JUMP_GT_REG: u8 = 0x2d;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// `src` of [`LOAD_64`] where the number is that of a map's file.
+const PSEUDO_MAP_FD: u8 = 1;
+
+/// Code that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    code: Vec<Insn>,
+    /// Where each label is, once it is set.
+    labels: Vec<Option<usize>>,
+    /// Jumps whose offset is to be filled in.
+    jumps: Vec<(usize, Label)>,
+}
+
+fn encode(op: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Insn {
+    u64::from(op)
+        | u64::from(dst | src << 4) << 8
+        | u64::from(offset as u16) << 16
+        | u64::from(imm as u32) << 32
+}
+
+impl Assembler {
+    fn put(&mut self, op: u8, dst: Reg, src: u8, offset: i16, imm: i32) {
+        self.code.push(encode(op, dst as u8, src, offset, imm));
+    }
+
+    fn jump_to(&mut self, op: u8, dst: Reg, src: u8, imm: i32, to: Label) {
+        self.jumps.push((self.code.len(), to));
+        self.put(op, dst, src, 0, imm);
+    }
+
+    /// A label that is not set yet.
+    pub(crate) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// Sets a label here.
+    pub(crate) fn set(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.code.len());
+    }
+
+    /// `dst = imm`
+    pub(crate) fn mov(&mut self, dst: Reg, imm: i32) {
+        self.put(MOV_64_IMM, dst, 0, 0, imm);
+    }
+
+    /// `dst = src`
+    pub(crate) fn mov_reg(&mut self, dst: Reg, src: Reg) {
+        self.put(MOV_64_REG, dst, src as u8, 0, 0);
+    }
+
+    /// `dst += imm`
+    pub(crate) fn add(&mut self, dst: Reg, imm: i32) {
+        self.put(ADD_64_IMM, dst, 0, 0, imm);
+    }
+
+    /// `dst = *(src + offset)`, zero-extended.
+    pub(crate) fn load(&mut self, width: Width, dst: Reg, src: Reg, offset: i16) {
+        self.put(LDX | width as u8, dst, src as u8, offset, 0);
+    }
+
+    /// `*(dst + offset) = src`
+    pub(crate) fn store(&mut self, width: Width, dst: Reg, offset: i16, src: Reg) {
+        self.put(STX | width as u8, dst, src as u8, offset, 0);
+    }
+
+    /// `*(dst + offset) = imm`
+    pub(crate) fn store_imm(&mut self, width: Width, dst: Reg, offset: i16, imm: i32) {
+        self.put(ST | width as u8, dst, 0, offset, imm);
+    }
+
+    /// `dst = the map`
+    pub(crate) fn load_map(&mut self, dst: Reg, fd: i32) {
+        self.put(LOAD_64, dst, PSEUDO_MAP_FD, 0, fd);
+        self.code.push(0);
+    }
+
+    /// `r0 = helper(r1 ..)`; r1 to r5 hold nothing after it.
+    pub(crate) fn call(&mut self, helper: Helper) {
+        self.put(CALL, Reg::R0, 0, 0, helper as i32);
+    }
+
+    /// Goes to `to` always.
+    pub(crate) fn jump(&mut self, to: Label) {
+        self.jump_to(JUMP, Reg::R0, 0, 0, to);
+    }
+
+    /// Goes to `to` where `dst == imm`, all of it.
+    pub(crate) fn jump_eq(&mut self, dst: Reg, imm: i32, to: Label) {
+        self.jump_to(JUMP_EQ_IMM, dst, 0, imm, to);
+    }
+
+    /// Goes to `to` where `dst != imm`, all of it.
+    pub(crate) fn jump_ne(&mut self, dst: Reg, imm: i32, to: Label) {
+        self.jump_to(JUMP_NE_IMM, dst, 0, imm, to);
+    }
+
+    /// Goes to `to` where the lower half of `dst` is not `imm`.
+    pub(crate) fn jump_ne_32(&mut self, dst: Reg, imm: u32, to: Label) {
+        self.jump_to(JUMP_32_NE_IMM, dst, 0, imm as i32, to);
+    }
+
+    /// Goes to `to` where `a > b`, as addresses.
+    pub(crate) fn jump_gt(&mut self, a: Reg, b: Reg, to: Label) {
+        self.jump_to(JUMP_GT_REG, a, b as u8, 0, to);
+    }
+
+    /// Ends with what r0 holds.
+    pub(crate) fn exit(&mut self) {
+        self.put(EXIT, Reg::R0, 0, 0, 0);
+    }
+
+    /// The code, with every jump resolved.
+    ///
+    /// # Panics
+    /// Where a label that is jumped to was never set, or is too far: the program is wrong, whatever it is given.
+    pub(crate) fn finish(mut self) -> Vec<Insn> {
+        for (at, label) in self.jumps {
+            let to = self.labels[label.0].expect("a label that is jumped to is set");
+            let offset = to as i64 - at as i64 - 1;
+            let offset = i16::try_from(offset).expect("the program is short");
+            self.code[at] |= u64::from(offset as u16) << 16;
+        }
+        self.code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_those_of_rfc_9669() {
+        let mut asm = Assembler::default();
+        let end = asm.label();
+        asm.load(Width::Two, Reg::R3, Reg::R7, 12);
+        asm.jump_eq(Reg::R3, 0x0608, end);
+        asm.load_map(Reg::R1, 7);
+        asm.store_imm(Width::Four, Reg::R10, -8, 32);
+        asm.set(end);
+        asm.mov(Reg::R0, 2);
+        asm.exit();
+        let bytes: Vec<[u8; 8]> = asm.finish().iter().map(|insn| insn.to_le_bytes()).collect();
+        assert_eq!(
+            bytes,
+            [
+                [0x69, 0x73, 12, 0, 0, 0, 0, 0],
+                [0x15, 0x03, 3, 0, 0x08, 0x06, 0, 0],
+                [0x18, 0x11, 0, 0, 7, 0, 0, 0],
+                [0; 8],
+                [0x62, 0x0a, 0xf8, 0xff, 32, 0, 0, 0],
+                [0xb7, 0x00, 0, 0, 2, 0, 0, 0],
+                [0x95, 0, 0, 0, 0, 0, 0, 0],
+            ]
+        );
+    }
+}

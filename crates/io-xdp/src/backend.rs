@@ -1,0 +1,232 @@
+//! The backend of one worker: its queue of every interface, and a host's manners on each.
+
+use crate::ports::{Outbox, Ports};
+use crate::{Opened, partial};
+use gatun_ether::{Ether, Heard, Received, Sent};
+use gatun_io::{Backend, Handler, Named, Stats, Transmit, Waker};
+use gatun_wire::{Checksum, Packet};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The clock that workers of one process give their [`Ether`]s.
+#[derive(Clone, Copy, Debug)]
+struct Clock(Instant);
+
+impl Clock {
+    fn now_ms(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// News of neighbours for one worker.
+#[derive(Default)]
+struct Post {
+    any: AtomicBool,
+    news: Mutex<Vec<Heard>>,
+}
+
+impl Post {
+    fn news(&self) -> MutexGuard<'_, Vec<Heard>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// News of neighbours that wait for a worker at most: it is asleep, and will ask for itself.
+const NEWS_MAX: usize = 256;
+
+/// The backend of one worker.
+pub struct XdpQueues {
+    name: String,
+    ports: Ports,
+    host: Host,
+    /// By port: whether checksums may be unfinished.
+    software: Vec<bool>,
+    rx_packets: u64,
+    rx_bytes: u64,
+    checksums_finished: u64,
+    /// Of all workers.
+    posts: Arc<[Post]>,
+    worker: usize,
+}
+
+/// The manners, and the time that they are told.
+struct Host {
+    ether: Ether,
+    clock: Clock,
+    now_ms: u64,
+    /// Frames that were not given by the worker at once: answers, questions, and what was kept.
+    emitted: u64,
+}
+
+/// The backends of all workers.
+///
+/// # Errors
+/// Where the numbers of ports, or of workers, are not the same.
+pub fn backends(workers: Vec<Ports>, opened: &[Opened], ethers: Vec<Ether>) -> io::Result<Vec<XdpQueues>> {
+    if workers.len() != ethers.len() {
+        return Err(io::Error::other("every worker needs its own manners"));
+    }
+    let names: Vec<&str> = opened.iter().map(|opened| &opened.interface.name[..]).collect();
+    let posts: Arc<[Post]> = workers.iter().map(|_| Post::default()).collect();
+    let clock = Clock(Instant::now());
+    let backend = |(worker, (ports, ether)): (usize, (Ports, Ether))| XdpQueues {
+        name: names.join(", "),
+        ports,
+        host: Host { ether, clock, now_ms: 0, emitted: 0 },
+        software: opened.iter().map(|opened| opened.interface.software || !opened.native).collect(),
+        rx_packets: 0,
+        rx_bytes: 0,
+        checksums_finished: 0,
+        posts: Arc::clone(&posts),
+        worker,
+    };
+    Ok(workers.into_iter().zip(ethers).enumerate().map(backend).collect())
+}
+
+impl Host {
+    /// Sends what begins with its IP header, by `put`, which is given the device and the frame.
+    #[inline]
+    fn send(&mut self, packet: &mut Packet<'_>, put: impl FnOnce(usize, &Packet<'_>)) {
+        if packet.offload.checksum != Checksum::Complete {
+            packet.complete_checksum();
+        }
+        match self.ether.transmit(self.now_ms, packet) {
+            Sent::Frame { device } => put(device.into(), packet),
+            Sent::Held | Sent::Drop(_) => {}
+        }
+    }
+
+    /// Does what is due.
+    #[inline]
+    fn poll(&mut self, out: &mut Outbox) {
+        self.now_ms = self.clock.now_ms();
+        if self.ether.due_ms() <= self.now_ms {
+            let emitted = &mut self.emitted;
+            self.ether.poll(self.now_ms, &mut |device, frame| {
+                *emitted += 1;
+                out.send(device.into(), frame);
+            });
+        }
+    }
+}
+
+impl XdpQueues {
+    /// Tells other workers what was heard of neighbours here, and takes what they heard.
+    fn exchange_news(&mut self) {
+        if self.posts.len() < 2 {
+            return;
+        }
+        while let Some(heard) = self.host.ether.heard() {
+            for (_, post) in self.posts.iter().enumerate().filter(|(worker, _)| *worker != self.worker) {
+                let mut news = post.news();
+                if news.len() < NEWS_MAX {
+                    news.push(heard);
+                    post.any.store(true, Ordering::Release);
+                }
+            }
+        }
+        let Some(own) = self.posts.get(self.worker).filter(|post| post.any.load(Ordering::Acquire)) else {
+            return;
+        };
+        own.any.store(false, Ordering::Relaxed);
+        for heard in own.news().drain(..) {
+            self.host.ether.hear(self.host.now_ms, heard);
+        }
+    }
+}
+
+/// The way out for a burst.
+struct Way<'a> {
+    out: &'a mut Outbox,
+    host: &'a mut Host,
+}
+
+impl Transmit for Way<'_> {
+    #[inline]
+    fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
+        self.host.send(packet, |device, frame| self.out.forward(index, device, frame));
+    }
+
+    fn send(&mut self, packet: &mut Packet<'_>) {
+        self.host.send(packet, |device, frame| self.out.send(device, frame.bytes()));
+    }
+}
+
+impl Transmit for XdpQueues {
+    fn forward(&mut self, _index: usize, packet: &mut Packet<'_>) {
+        self.send(packet);
+    }
+
+    fn send(&mut self, packet: &mut Packet<'_>) {
+        let out = self.ports.outbox();
+        self.host.send(packet, |device, frame| out.send(device, frame.bytes()));
+    }
+}
+
+impl Backend for XdpQueues {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn receive(&mut self, handle: &mut Handler<'_>) -> io::Result<usize> {
+        self.host.poll(self.ports.outbox());
+        self.exchange_news();
+        let XdpQueues { ports, host, software, rx_packets, rx_bytes, checksums_finished, .. } = self;
+        let host = std::cell::RefCell::new(host);
+        let admit = |device: usize, frame: &mut Packet<'_>, out: &mut Outbox| {
+            let host: &mut Host = &mut host.borrow_mut();
+            match host.ether.receive(host.now_ms, device as u8, frame) {
+                Received::Packet => {
+                    if software.get(device) == Some(&true) {
+                        *checksums_finished += u64::from(partial::finish(frame));
+                    }
+                    *rx_packets += 1;
+                    *rx_bytes += frame.len() as u64;
+                    true
+                }
+                Received::Reply(_) => {
+                    host.emitted += 1;
+                    out.answer(device, frame);
+                    false
+                }
+                Received::Taken(_) | Received::Foreign(_) | Received::Drop(_) => false,
+            }
+        };
+        Ok(ports.receive(admit, |burst, out| {
+            handle(burst, &mut Way { out, host: &mut host.borrow_mut() });
+        }))
+    }
+
+    fn transmit(&mut self) -> &mut dyn Transmit {
+        self
+    }
+
+    fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
+        self.host.poll(self.ports.outbox());
+        let due = match self.host.ether.due_ms() {
+            u64::MAX => None,
+            due_ms => Some(Duration::from_millis(due_ms.saturating_sub(self.host.now_ms).max(1))),
+        };
+        let timeout = match (timeout, due) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.ports.wait(waker, timeout)
+    }
+
+    fn stats(&self) -> Stats {
+        let mut stats = self.ports.stats();
+        stats.rx_packets = self.rx_packets;
+        stats.rx_bytes = self.rx_bytes;
+        let host = self.host.ether.stats();
+        stats.tx_own = self.host.emitted - host.released;
+        stats.tx_withheld = host.waiting + host.unsent.iter().sum::<u64>();
+        let named = |(name, help, count)| Named { name, help, count };
+        stats.named = host.rows().map(named).collect();
+        let help = "Checksums that the sender's kernel had left to a device were finished.";
+        stats.named.push(named(("checksums_finished", help, self.checksums_finished)));
+        stats
+    }
+}

@@ -1,0 +1,203 @@
+//! What the kernel says of an interface, and what is asked of it beside packets.
+
+use crate::XdpError;
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// What an interface is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number in this network namespace.
+    pub index: u32,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Its MTU in bytes, the Ethernet header not counted.
+    pub mtu: u32,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Whether it is no device but software of the kernel (a veth, a bridge, a VLAN): checksums of what comes from the
+    /// other end may be unfinished.
+    pub software: bool,
+}
+
+impl Interface {
+    /// Asks for it by name.
+    ///
+    /// # Errors
+    /// Where there is none, or none with Ethernet addresses.
+    pub fn find(name: &str) -> Result<Interface, XdpError> {
+        let failed = |error| XdpError::Step { interface: name.to_owned(), step: "ip link show", error };
+        let mut request = LinkMessage::default();
+        request.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        let answers = ask(RouteNetlinkMessage::GetLink(request), NLM_F_REQUEST);
+        let answers = answers.map_err(|e| match e.raw_os_error() {
+            Some(libc::ENODEV) => XdpError::Missing(name.to_owned()),
+            _ => failed(e),
+        })?;
+        let link = answers.into_iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(link),
+            _ => None,
+        });
+        let link = link.ok_or_else(|| XdpError::Missing(name.to_owned()))?;
+        Interface::of(&link, name).ok_or_else(|| XdpError::NotEthernet(name.to_owned()))
+    }
+
+    /// From the kernel's message; `None` where it has no Ethernet address.
+    fn of(link: &LinkMessage, name: &str) -> Option<Interface> {
+        let mut interface = Interface {
+            name: name.to_owned(),
+            index: link.header.index,
+            mac: [0; 6],
+            mtu: 1500,
+            up: link.header.flags.contains(LinkFlags::Up),
+            software: false,
+        };
+        let ethernet = link.header.link_layer_type == LinkLayerType::Ether;
+        for attribute in &link.attributes {
+            match attribute {
+                LinkAttribute::Address(bytes) => interface.mac = bytes.as_slice().try_into().ok()?,
+                LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
+                LinkAttribute::LinkInfo(infos) => {
+                    interface.software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
+                }
+                _ => {}
+            }
+        }
+        (ethernet && interface.mac != [0; 6]).then_some(interface)
+    }
+}
+
+/// The addresses that the kernel has in this network namespace, on whatever interface.
+///
+/// # Errors
+/// Where it does not say.
+pub fn kernel_addresses() -> io::Result<Vec<IpAddr>> {
+    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    let answers = ask(request, NLM_F_REQUEST | NLM_F_DUMP)?;
+    let mut addresses = Vec::new();
+    for answer in answers {
+        let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
+        // Of a link with two ends, `Address` is the other one's.
+        let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
+            AddressAttribute::Local(addr) => [Some(*addr), other],
+            AddressAttribute::Address(addr) => [local, Some(*addr)],
+            _ => [local, other],
+        });
+        addresses.extend(found[0].or(found[1]));
+    }
+    Ok(addresses)
+}
+
+/// Sends one request, and returns what is said to it.
+fn ask(request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut message = NetlinkMessage::from(request);
+    message.header.flags = flags;
+    message.header.sequence_number = 1;
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let mut answers = Vec::new();
+    loop {
+        let (bytes, _) = socket.recv_from_full()?;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let message = parse(rest)?;
+            // Messages begin at multiples of four bytes; one of no length would never end.
+            let len = (message.header.length as usize).next_multiple_of(4).max(16);
+            rest = rest.get(len..).unwrap_or_default();
+            match message.payload {
+                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
+                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(answers),
+                _ => {}
+            }
+        }
+        if flags & NLM_F_DUMP != NLM_F_DUMP {
+            return Ok(answers);
+        }
+    }
+}
+
+/// One message of the kernel.
+pub(crate) fn parse(bytes: &[u8]) -> io::Result<NetlinkMessage<RouteNetlinkMessage>> {
+    NetlinkMessage::deserialize(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
+}
+
+/// `struct ethtool_channels`, behind which the kernel finds queues.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    rx_max: u32,
+    tx_max: u32,
+    other_max: u32,
+    combined_max: u32,
+    rx: u32,
+    tx: u32,
+    other: u32,
+    combined: u32,
+}
+
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// Queues that an interface receives on; 1 where its driver does not say.
+pub(crate) fn rx_queues(name: &str) -> u32 {
+    let Ok(socket) =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+    else {
+        return 1;
+    };
+    let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+    // SAFETY: `ifreq` is made of integers and addresses, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(libc::IFNAMSIZ - 1)) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut channels).cast();
+    // SAFETY: SIOCETHTOOL takes an `ifreq` whose data is the command's own struct: for ETHTOOL_GCHANNELS, `Channels`.
+    // Both live over the call.
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, std::ptr::from_mut(&mut request)) };
+    if result < 0 { 1 } else { (channels.rx + channels.combined).max(1) }
+}
+
+/// Lets the interface receive the frames of every multicast group while the returned file is open: those of neighbour
+/// discovery among them, which a card would else leave out.
+///
+/// # Errors
+/// Without CAP_NET_RAW.
+pub(crate) fn receive_multicast(index: u32) -> io::Result<OwnedFd> {
+    // Protocol 0: no packet comes to this socket.
+    let socket =
+        rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    let request = libc::packet_mreq {
+        mr_ifindex: index as libc::c_int,
+        mr_type: libc::PACKET_MR_ALLMULTI as libc::c_ushort,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)?;
+    Ok(socket)
+}
+
+/// Sets an option of a socket whose value is a `T`.
+pub(crate) fn set_option<T: Copy>(socket: impl AsFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    let (fd, len) = (socket.as_fd().as_raw_fd(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: the kernel reads `len` bytes of `value`, which are there.
+    let result = unsafe { libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), len) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

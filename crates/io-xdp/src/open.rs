@@ -1,0 +1,246 @@
+//! Opening interfaces: sockets, memory, the program.
+
+use crate::bpf;
+use crate::interface::{self, Interface};
+use crate::ports::Ports;
+use crate::program::{Entry, Program, Tables, Whose};
+use crate::socket::{Socket, step};
+use crate::umem::Umem;
+use crate::watch::{Watch, Watched, Worker};
+use crate::{MTU_MAX, MTU_OF_SMALL_FRAMES_MAX, XdpError};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+
+/// What is to be opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The interfaces.
+    pub ports: Vec<PortConfig>,
+    /// Queues of each that are served, one by each worker.
+    pub queues: u32,
+    /// What the program takes, and what it leaves to the kernel.
+    pub entries: Vec<(Entry, Whose)>,
+}
+
+/// An interface that is to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its name.
+    pub interface: String,
+    /// How its program runs.
+    pub mode: Mode,
+}
+
+/// How the XDP program of an interface runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver where that can, else before the kernel's stack.
+    #[default]
+    Auto,
+    /// In the driver.
+    Native,
+    /// Before the kernel's stack, on packets that are its own (skb): slower, and with every driver.
+    Skb,
+}
+
+/// How an interface was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The interface.
+    pub interface: Interface,
+    /// Whether the program runs in the driver.
+    pub native: bool,
+    /// Whether the device reads and writes frames itself.
+    pub zero_copy: bool,
+}
+
+/// Open interfaces.
+pub struct Xdp {
+    /// One for each worker.
+    pub workers: Vec<Ports>,
+    /// How each interface was opened.
+    pub opened: Vec<Opened>,
+    /// What keeps packets coming, to be kept while any worker runs.
+    pub watch: Watch,
+}
+
+/// A program on an interface.
+pub(crate) struct Attached {
+    program: Program,
+    pub(crate) native: bool,
+    /// With these files the program and the membership go.
+    _link: OwnedFd,
+    _groups: OwnedFd,
+}
+
+/// Bytes of a frame: half a page, or a page for a larger MTU.
+const FRAME_LEN_SMALL: usize = 2048;
+const FRAME_LEN_LARGE: usize = 4096;
+
+/// `XDP_FLAGS_*` of `linux/if_link.h`.
+const FLAG_SKB: u32 = 1 << 1;
+const FLAG_NATIVE: u32 = 1 << 2;
+
+impl Xdp {
+    /// Opens the interfaces. It needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and CAP_IPC_LOCK or a sufficient limit
+    /// of locked memory.
+    ///
+    /// # Errors
+    /// Each says what to do about it.
+    pub fn open(config: &XdpConfig) -> Result<Xdp, XdpError> {
+        let mut interfaces = Vec::new();
+        let mut locks = Vec::new();
+        for port in &config.ports {
+            let interface = Interface::find(&port.interface)?;
+            check(&interface, config.queues)?;
+            locks.push(lock(&port.interface)?);
+            interfaces.push(interface);
+        }
+        let tables = Tables::new().map_err(|e| step(&interfaces[0].name, "making a BPF map", e))?;
+        for (entry, whose) in &config.entries {
+            let set = tables.set(*entry, *whose);
+            set.map_err(|e| step(&interfaces[0].name, "filling a BPF map", e))?;
+        }
+        let mut attached = Vec::new();
+        for (interface, port) in interfaces.iter().zip(&config.ports) {
+            attached.push(Attached::new(interface, port.mode, &tables, config.queues)?);
+        }
+        let mtu = interfaces.iter().map(|interface| interface.mtu).max().unwrap_or(0);
+        let frame_len = if mtu <= MTU_OF_SMALL_FRAMES_MAX { FRAME_LEN_SMALL } else { FRAME_LEN_LARGE };
+        let mut workers = Vec::new();
+        for queue in 0..config.queues {
+            workers.push(open_queue(queue, frame_len, &interfaces, &attached)?);
+        }
+        let of_worker = |ports: &Ports| Worker { letterbox: ports.letterbox(), umem: ports.umem() };
+        let watching = workers.iter().map(of_worker).collect();
+        let opened: Vec<Opened> = (interfaces.iter().zip(&attached).enumerate())
+            .map(|(port, (interface, attached))| Opened {
+                interface: interface.clone(),
+                native: attached.native,
+                zero_copy: workers.iter().all(|worker| worker.is_zero_copy(port)),
+            })
+            .collect();
+        let watched = interfaces.iter().zip(&config.ports).zip(attached);
+        let watched =
+            watched.map(|((interface, port), attached)| Watched::new(interface, port.mode, attached));
+        let watch = Watch::new(watched.collect(), watching, tables, &config.entries, locks);
+        let watch = watch.map_err(|e| step(&interfaces[0].name, "watching interfaces", e))?;
+        Ok(Xdp { workers, opened, watch })
+    }
+}
+
+/// One queue of every interface, and the memory for it.
+fn open_queue(
+    queue: u32,
+    frame_len: usize,
+    interfaces: &[Interface],
+    attached: &[Attached],
+) -> Result<Ports, XdpError> {
+    let failed = |step: &'static str| {
+        let interface = interfaces[0].name.clone();
+        move |error: io::Error| XdpError::Step { interface, step, error }
+    };
+    let (umem, free) =
+        Umem::new(Ports::frames(interfaces.len()), frame_len).map_err(failed("allocating the UMEM"))?;
+    let umem = Arc::new(umem);
+    let mut sockets = Vec::new();
+    for (interface, attached) in interfaces.iter().zip(attached) {
+        sockets.push((interface, attached.open_socket(&umem, interface, queue)?));
+    }
+    for ((interface, socket), attached) in sockets.iter().zip(attached) {
+        attached.serve(interface, queue, socket)?;
+    }
+    Ports::new(umem, free, sockets).map_err(failed("opening an eventfd"))
+}
+
+/// # Errors
+/// Where frames of the worker are too short for what comes on the interface: it came back with a larger MTU.
+pub(crate) fn cut_off(interface: &Interface, frame_len: usize) -> Result<(), XdpError> {
+    if frame_len == FRAME_LEN_SMALL && interface.mtu > MTU_OF_SMALL_FRAMES_MAX {
+        let (interface, mtu) = (interface.name.clone(), interface.mtu);
+        return Err(XdpError::MtuGrown { interface, mtu });
+    }
+    Ok(())
+}
+
+pub(crate) fn check(interface: &Interface, queues: u32) -> Result<(), XdpError> {
+    if interface.mtu > MTU_MAX {
+        return Err(XdpError::Mtu { interface: interface.name.clone(), mtu: interface.mtu });
+    }
+    let has = interface::rx_queues(&interface.name);
+    if has != queues {
+        return Err(XdpError::Queues { interface: interface.name.clone(), has, served: queues });
+    }
+    Ok(())
+}
+
+/// An abstract socket's name is unique in its network namespace, as an interface's is, and goes with the process.
+fn lock(name: &str) -> Result<UnixDatagram, XdpError> {
+    let bound = SocketAddr::from_abstract_name(format!("gatun/xdp/{name}"))
+        .and_then(|address| UnixDatagram::bind_addr(&address));
+    bound.map_err(|e| match e.kind() {
+        io::ErrorKind::AddrInUse => XdpError::SecondInstance(name.to_owned()),
+        _ => step(name, "locking the interface's name", e),
+    })
+}
+
+impl Attached {
+    /// Takes the packets of a queue to a socket from now on.
+    pub(crate) fn serve(&self, interface: &Interface, queue: u32, socket: &Socket) -> Result<(), XdpError> {
+        let served = self.program.serve(queue, socket.as_fd());
+        served.map_err(|e| step(&interface.name, "giving the program a socket", e))
+    }
+
+    pub(crate) fn new(
+        interface: &Interface,
+        mode: Mode,
+        tables: &Tables,
+        queues: u32,
+    ) -> Result<Attached, XdpError> {
+        let name = &interface.name;
+        let program = Program::load(tables, queues).map_err(|e| step(name, "loading the XDP program", e))?;
+        let tries: &[bool] = match mode {
+            Mode::Auto => &[true, false],
+            Mode::Native => &[true],
+            Mode::Skb => &[false],
+        };
+        let mut last = XdpError::Kernel("XDP");
+        for &native in tries {
+            let flags = if native { FLAG_NATIVE } else { FLAG_SKB };
+            match bpf::attach(&program, interface.index, flags) {
+                Ok(link) => {
+                    let groups = interface::receive_multicast(interface.index);
+                    let groups = groups.map_err(|e| step(name, "joining multicast groups", e))?;
+                    return Ok(Attached { program, native, _link: link, _groups: groups });
+                }
+                Err(e) => last = attach_error(name, mode, e),
+            }
+            if matches!(last, XdpError::Busy(_) | XdpError::Permission { .. }) {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    pub(crate) fn open_socket(
+        &self,
+        umem: &Umem,
+        interface: &Interface,
+        queue: u32,
+    ) -> Result<Socket, XdpError> {
+        // Before the kernel's stack, packets are the kernel's: they can only be copied.
+        Socket::open(umem, &interface.name, interface.index, queue, self.native)
+    }
+}
+
+fn attach_error(name: &str, mode: Mode, error: io::Error) -> XdpError {
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => XdpError::Busy(name.to_owned()),
+        Some(libc::EPERM | libc::EACCES) => step(name, "attaching the XDP program", error),
+        _ if mode == Mode::Native => XdpError::NoNative(name.to_owned(), error),
+        _ => step(name, "attaching the XDP program", error),
+    }
+}

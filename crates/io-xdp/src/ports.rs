@@ -1,0 +1,494 @@
+//! One queue of every port of a worker, and the memory that they share: a frame received on one port is sent out of
+//! another by handing its place on.
+//!
+//! ```text
+//!   free -> fill ring -> (kernel receives) -> receive ring -> burst -> transmit ring -> (kernel sends) -> completion -> free
+//!                                                               '--- not forwarded ----------------------------> free
+//! ```
+//! A port has at most `RING_LEN` frames to receive into and as many to send, and there are frames enough for all
+//! of them: receiving never starves sending, nor one port another.
+
+use crate::RING_LEN;
+use crate::interface::Interface;
+use crate::ring::Desc;
+use crate::socket::Socket;
+use crate::umem::{Frame, ROOM_IN_FRONT, Umem};
+use arrayvec::ArrayVec;
+use gatun_io::{BURST_MAX, RxError, Stats, TxError, Waker};
+use gatun_wire::Packet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// No socket has the frame.
+const NOBODY: u8 = u8::MAX;
+/// How long an idle worker waits at most while packets are left that the kernel did not take.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// What happened to a port while its worker was at work.
+pub(crate) enum News {
+    /// The interface is gone.
+    Gone,
+    /// The interface is set down: nothing can be sent.
+    Down,
+    /// It is up.
+    Up,
+    /// There is an interface of that name again: a socket on its queue, and whether it is up.
+    Back(Box<Socket>, bool),
+}
+
+/// How the thread that watches interfaces speaks to a worker.
+#[derive(Clone)]
+pub(crate) struct Letterbox {
+    letters: Arc<Letters>,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Letters {
+    /// Whether there are any, to be looked at between bursts.
+    any: AtomicBool,
+    /// By port.
+    news: Mutex<Vec<(usize, News)>>,
+}
+
+impl Letterbox {
+    fn new() -> io::Result<Self> {
+        Ok(Letterbox { letters: Arc::default(), waker: Waker::new()? })
+    }
+
+    /// Tells something of a port.
+    pub(crate) fn put(&self, port: usize, news: News) {
+        self.news().push((port, news));
+        self.letters.any.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn news(&self) -> MutexGuard<'_, Vec<(usize, News)>> {
+        self.letters.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One queue of one interface.
+struct Port {
+    name: String,
+    /// None while the interface is gone.
+    socket: Option<Socket>,
+    down: bool,
+    /// Frames that are in the fill ring, in the receive ring, or being received into.
+    receiving: u32,
+    /// Whether the transmit ring has entries that the kernel was not told of.
+    staged: bool,
+    stats: Stats,
+}
+
+/// A received frame.
+struct Arrival {
+    frame: Frame,
+    port: usize,
+    start: usize,
+    len: usize,
+}
+
+/// The ports of a worker.
+pub struct Ports {
+    out: Outbox,
+    letterbox: Letterbox,
+    /// The port that is looked at first.
+    turn: usize,
+}
+
+/// The sending half of the ports, and what of the burst at hand was sent.
+pub struct Outbox {
+    ports: Vec<Port>,
+    free: Vec<Frame>,
+    /// By frame: the port whose socket has it.
+    held: Box<[u8]>,
+    /// Frame of each arrival of the burst at hand.
+    numbers: ArrayVec<u32, BURST_MAX>,
+    /// Arrivals that were given to a transmit ring, a bit each.
+    sent: u64,
+    /// Which arrival each packet of the burst is.
+    arrivals: ArrayVec<u8, BURST_MAX>,
+    /// Dropped last, after every socket.
+    umem: Arc<Umem>,
+}
+
+const _: () = assert!(BURST_MAX <= 64);
+
+impl Ports {
+    /// Frames that so many ports need.
+    pub(crate) fn frames(ports: usize) -> u32 {
+        ports as u32 * 2 * RING_LEN + 2 * BURST_MAX as u32
+    }
+
+    pub(crate) fn new(
+        umem: Arc<Umem>,
+        free: Vec<Frame>,
+        sockets: Vec<(&Interface, Socket)>,
+    ) -> io::Result<Self> {
+        let held = vec![NOBODY; free.len()].into_boxed_slice();
+        let port = |(interface, socket): (&Interface, Socket)| Port {
+            name: interface.name.clone(),
+            socket: Some(socket),
+            down: !interface.up,
+            receiving: 0,
+            staged: false,
+            stats: Stats::default(),
+        };
+        let ports = sockets.into_iter().map(port).collect();
+        let (numbers, arrivals) = (ArrayVec::new(), ArrayVec::new());
+        let out = Outbox { ports, free, held, numbers, sent: 0, arrivals, umem };
+        let mut ports = Ports { out, letterbox: Letterbox::new()?, turn: 0 };
+        (0..ports.out.ports.len()).for_each(|port| ports.out.refill(port));
+        Ok(ports)
+    }
+
+    pub(crate) fn letterbox(&self) -> Letterbox {
+        self.letterbox.clone()
+    }
+
+    pub(crate) fn umem(&self) -> Arc<Umem> {
+        Arc::clone(&self.out.umem)
+    }
+
+    pub(crate) fn is_zero_copy(&self, port: usize) -> bool {
+        self.out.ports.get(port).and_then(|port| port.socket.as_ref()).is_some_and(|socket| socket.zero_copy)
+    }
+
+    /// The interfaces, in the order of their numbers.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.out.ports.iter().map(|port| &port.name[..])
+    }
+
+    /// Takes up to a burst of frames that wait. `admit` is given each, beginning with its Ethernet header and with the
+    /// number of its port, and says whether it is for the burst that `handle` is given; what it does not admit it may
+    /// have sent by [`Outbox::answer`]. Returns how many frames there were.
+    pub fn receive(
+        &mut self,
+        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut Outbox) -> bool,
+        handle: impl FnOnce(&mut [Packet<'_>], &mut Outbox),
+    ) -> usize {
+        if self.letterbox.letters.any.load(Ordering::Acquire) {
+            self.read_letters();
+        }
+        let mut arrivals = self.collect();
+        if arrivals.is_empty() {
+            self.out.flush();
+            return 0;
+        }
+        let umem = Arc::clone(&self.out.umem);
+        let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
+        for (number, arrival) in arrivals.iter_mut().enumerate() {
+            let Some(mut packet) = Packet::new(umem.bytes(&mut arrival.frame), arrival.start, arrival.len)
+            else {
+                continue;
+            };
+            self.out.arrivals.push(number as u8);
+            let at = self.out.arrivals.len() - 1;
+            if admit(arrival.port, &mut packet, &mut self.out) {
+                burst.push(packet);
+            } else {
+                self.out.arrivals.truncate(at);
+            }
+        }
+        if !burst.is_empty() {
+            handle(&mut burst, &mut self.out);
+        }
+        drop(burst);
+        let count = arrivals.len();
+        self.out.settle(arrivals);
+        self.out.flush();
+        count
+    }
+
+    /// The sending half, for what no burst caused. It is sent with the next [`receive`](Self::receive) or
+    /// [`wait`](Self::wait).
+    pub fn outbox(&mut self) -> &mut Outbox {
+        &mut self.out
+    }
+
+    /// Frees what was sent, lets ports receive again, and takes what they received.
+    fn collect(&mut self) -> ArrayVec<Arrival, BURST_MAX> {
+        let out = &mut self.out;
+        let mut arrivals = ArrayVec::new();
+        self.turn = (self.turn + 1) % out.ports.len().max(1);
+        for i in 0..out.ports.len() {
+            let number = (self.turn + i) % out.ports.len();
+            out.reap(number);
+            out.take_received(number, &mut arrivals);
+            out.refill(number);
+        }
+        out.numbers = arrivals.iter().map(|arrival: &Arrival| arrival.frame.number() as u32).collect();
+        out.arrivals.clear();
+        out.sent = 0;
+        arrivals
+    }
+
+    #[cold]
+    fn read_letters(&mut self) {
+        self.letterbox.waker.reset();
+        self.letterbox.letters.any.store(false, Ordering::Relaxed);
+        let news = std::mem::take(&mut *self.letterbox.news());
+        for (number, news) in news {
+            match news {
+                News::Gone => self.out.close(number),
+                News::Down => self.out.ports[number].down = true,
+                News::Up => self.out.ports[number].down = false,
+                News::Back(socket, up) => {
+                    self.out.close(number);
+                    let port = &mut self.out.ports[number];
+                    (port.socket, port.down) = (Some(*socket), !up);
+                    self.out.refill(number);
+                }
+            }
+        }
+    }
+
+    /// Blocks until a frame waits, `waker` is woken, something happens to a port, or `timeout` is over.
+    ///
+    /// # Errors
+    /// Where the kernel refuses to wait.
+    pub fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
+        self.out.flush();
+        let timeout = match self.out.has_unsent() {
+            true => Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY))),
+            false => timeout,
+        };
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2 + self.out.ports.len());
+        fds.push(PollFd::new(waker, PollFlags::IN));
+        fds.push(PollFd::new(&self.letterbox.waker, PollFlags::IN));
+        let sockets = self.out.ports.iter().filter(|port| !port.down).filter_map(|port| port.socket.as_ref());
+        fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if fds[0].revents().contains(PollFlags::IN) {
+            waker.reset();
+        }
+        Ok(())
+    }
+
+    /// What was received, sent and refused so far, of all ports.
+    pub fn stats(&self) -> Stats {
+        let mut total = Stats::default();
+        for port in &self.out.ports {
+            total += &port.stats;
+            if let Some(socket) = &port.socket {
+                add_kernel_counts(&mut total, socket);
+            }
+        }
+        total
+    }
+}
+
+/// Adds what the kernel counts of packets that it could not hand over.
+fn add_kernel_counts(stats: &mut Stats, socket: &Socket) {
+    let Some(kernel) = socket.statistics() else { return };
+    let no_frame = kernel.rx_fill_ring_empty_descs.unwrap_or(0).min(kernel.rx_dropped);
+    stats.rx_errors[RxError::NoFrame as usize] += no_frame;
+    // What is dropped is too long for a frame, or had none.
+    stats.rx_errors[RxError::Truncated as usize] += kernel.rx_dropped - no_frame;
+    stats.rx_errors[RxError::RingFull as usize] += kernel.rx_ring_full.unwrap_or(0);
+    stats.tx_errors[TxError::Invalid as usize] += kernel.tx_invalid_descs;
+    stats.tx_packets -= kernel.tx_invalid_descs.min(stats.tx_packets);
+}
+
+impl Outbox {
+    /// Ports.
+    pub fn ports(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Sends packet `index` of the burst out of a port, as it now is. It begins with its Ethernet header.
+    #[inline]
+    pub fn forward(&mut self, index: usize, port: usize, packet: &Packet<'_>) {
+        let arrival = self.arrivals.get(index).map(|arrival| usize::from(*arrival));
+        let number = arrival.and_then(|arrival| Some((arrival, *self.numbers.get(arrival)?)));
+        let Some((arrival, number)) = number else { return };
+        if self.sent & 1 << arrival != 0 {
+            return;
+        }
+        let addr = u64::from(number) * self.umem.frame_len() as u64 + packet.start() as u64;
+        if self.stage(port, Desc { addr, len: packet.len() as u32, options: 0 }) {
+            self.sent |= 1 << arrival;
+            self.held[number as usize] = port as u8;
+        }
+    }
+
+    /// Sends the frame that is being admitted out of a port, as it now is.
+    pub fn answer(&mut self, port: usize, packet: &Packet<'_>) {
+        self.forward(self.arrivals.len().wrapping_sub(1), port, packet);
+    }
+
+    /// Sends a frame that is in no burst out of a port: it is copied.
+    pub fn send(&mut self, port: usize, bytes: &[u8]) {
+        let Some(mut frame) = self.free.pop() else {
+            self.refuse(port, TxError::Full);
+            return;
+        };
+        let room =
+            self.umem.bytes(&mut frame).get_mut(ROOM_IN_FRONT..).and_then(|b| b.get_mut(..bytes.len()));
+        let Some(room) = room else {
+            self.free.push(frame);
+            self.refuse(port, TxError::TooLong);
+            return;
+        };
+        room.copy_from_slice(bytes);
+        let addr = self.umem.address_of(&frame, ROOM_IN_FRONT);
+        if self.stage(port, Desc { addr, len: bytes.len() as u32, options: 0 }) {
+            self.held[frame.number()] = port as u8;
+        } else {
+            self.free.push(frame);
+        }
+    }
+
+    /// Counts a packet that a port does not send.
+    fn refuse(&mut self, port: usize, reason: TxError) {
+        if let Some(port) = self.ports.get_mut(port) {
+            port.stats.tx_errors[reason as usize] += 1;
+        }
+    }
+
+    /// Writes an entry of a transmit ring, which the kernel sees with the next [`flush`](Self::flush): until then the
+    /// engine may still have the frame.
+    #[inline]
+    fn stage(&mut self, port: usize, desc: Desc) -> bool {
+        let Some(port) = self.ports.get_mut(port) else { return false };
+        let result = match &mut port.socket {
+            None => Err(TxError::Gone),
+            Some(_) if port.down => Err(TxError::Down),
+            Some(socket) => match socket.tx.push(desc) {
+                true => Ok(()),
+                false => Err(TxError::Full),
+            },
+        };
+        match result {
+            Ok(()) => {
+                port.staged = true;
+                port.stats.tx_packets += 1;
+                port.stats.tx_bytes += u64::from(desc.len);
+            }
+            Err(reason) => port.stats.tx_errors[reason as usize] += 1,
+        }
+        result.is_ok()
+    }
+
+    /// Frees what was not sent of a burst.
+    fn settle(&mut self, arrivals: ArrayVec<Arrival, BURST_MAX>) {
+        let mut sent = self.sent;
+        for arrival in arrivals {
+            if sent & 1 == 0 {
+                self.free.push(arrival.frame);
+            }
+            sent >>= 1;
+        }
+        self.sent = 0;
+        self.numbers.clear();
+        self.arrivals.clear();
+    }
+
+    /// Lets the kernel send what is staged.
+    fn flush(&mut self) {
+        for port in &mut self.ports {
+            let Some(socket) = port.socket.as_mut().filter(|_| port.staged && !port.down) else { continue };
+            socket.tx.publish();
+            let result = socket.send_waiting();
+            port.staged = socket.tx.waiting() > 0;
+            // Consumed by the kernel, and not taken by the device.
+            let dropped = socket.take_dropped().min(port.stats.tx_packets);
+            port.stats.tx_packets -= dropped;
+            port.stats.tx_errors[TxError::Full as usize] += dropped;
+            if result == Err(Errno::NETDOWN) {
+                // Said again by the thread that watches links, as is the end of it.
+                port.down = true;
+            }
+        }
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.ports.iter().any(|port| port.staged && !port.down && port.socket.is_some())
+    }
+
+    /// Takes back the frames whose packets were sent.
+    #[inline]
+    fn reap(&mut self, number: usize) {
+        let Some(socket) = self.ports.get_mut(number).and_then(|port| port.socket.as_mut()) else { return };
+        let mut any = false;
+        while let Some(addr) = socket.completion.pop() {
+            any = true;
+            if let Some((frame, _)) = self.umem.frame_at(addr) {
+                self.held[frame.number()] = NOBODY;
+                self.free.push(frame);
+            }
+        }
+        if any {
+            socket.completion.release();
+        }
+    }
+
+    #[inline]
+    fn take_received(&mut self, number: usize, arrivals: &mut ArrayVec<Arrival, BURST_MAX>) {
+        let Some(port) = self.ports.get_mut(number) else { return };
+        let Some(socket) = &mut port.socket else { return };
+        let before = arrivals.len();
+        while !arrivals.is_full()
+            && let Some(desc) = socket.rx.pop()
+        {
+            port.receiving = port.receiving.wrapping_sub(1);
+            let Some((frame, start)) = self.umem.frame_at(desc.addr) else { continue };
+            self.held[frame.number()] = NOBODY;
+            port.stats.rx_bytes += u64::from(desc.len);
+            arrivals.push(Arrival { frame, port: number, start, len: desc.len as usize });
+        }
+        if arrivals.len() > before {
+            port.stats.rx_packets += (arrivals.len() - before) as u64;
+            socket.rx.release();
+        }
+    }
+
+    /// Gives the kernel frames to receive into.
+    #[inline]
+    fn refill(&mut self, number: usize) {
+        let Some(port) = self.ports.get_mut(number) else { return };
+        let Some(socket) = &mut port.socket else { return };
+        let mut any = false;
+        while port.receiving < RING_LEN
+            && let Some(frame) = self.free.pop()
+        {
+            if !socket.fill.push(self.umem.address_of(&frame, 0)) {
+                self.free.push(frame);
+                break;
+            }
+            self.held[frame.number()] = number as u8;
+            port.receiving += 1;
+            any = true;
+        }
+        if any {
+            socket.fill.publish();
+            socket.wake_receiver();
+        }
+    }
+
+    /// Closes the socket of an interface that is gone, and takes its frames back.
+    fn close(&mut self, number: usize) {
+        let port = &mut self.ports[number];
+        let Some(mut socket) = port.socket.take() else { return };
+        add_kernel_counts(&mut port.stats, &socket);
+        let unsent = u64::from(socket.tx.waiting()).min(port.stats.tx_packets);
+        port.stats.tx_packets -= unsent;
+        port.stats.tx_errors[TxError::Gone as usize] += unsent;
+        (port.receiving, port.staged) = (0, false);
+        // From here on nobody has them but this.
+        drop(socket);
+        for (frame, held) in self.held.iter_mut().enumerate().filter(|(_, held)| **held == number as u8) {
+            *held = NOBODY;
+            self.free.extend(self.umem.recover(frame));
+        }
+    }
+}

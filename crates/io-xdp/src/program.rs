@@ -1,0 +1,429 @@
+//! The XDP program: takes what is the translator's to the socket of its queue, and passes everything else to the
+//! kernel, which is then as if there were no translator.
+//!
+//! ```text
+//!   Ethernet, up to two VLAN tags
+//!     IPv6, neighbour solicitation to a group:  target -> to6 -+
+//!     IPv6:                                destination -> to6 -+-> OURS ------> socket of this queue
+//!     IPv4:                                destination -> to4 -+-> KERNEL ----> kernel
+//!                                  not there:  source -> from4 +-> not there -> kernel
+//!     ARP:                                      target -> to4 -'
+//! ```
+//! The tables are tries of longest prefix match, which can be changed while the program runs. What cannot be read
+//! (too short, an unknown type) is the kernel's.
+//!
+//! A neighbour solicitation goes to a group that is made of the last 24 bits of its target (RFC 4291 2.7.1). The
+//! kernel's addresses and the translator's often end alike, so it is the target that says whose it is.
+
+use crate::asm::{Assembler, Helper, Insn, Label, Reg, Width};
+use crate::bpf::{self, MapKind};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+/// Prefixes in each table at most; memory is taken for those that are there.
+const PREFIXES_MAX: u32 = 4 << 20;
+
+/// Whose the packets of a prefix are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Whose {
+    /// The translator's.
+    Ours = 1,
+    /// The kernel's, though a shorter prefix is the translator's.
+    Kernel = 2,
+}
+
+/// The tables that the programs of all interfaces share.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    to6: OwnedFd,
+    to4: OwnedFd,
+    from4: OwnedFd,
+}
+
+/// A prefix in one of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Entry {
+    /// IPv6 packets to it.
+    To6(Ipv6Addr, u8),
+    /// IPv4 packets to it, and ARP about it.
+    To4(Ipv4Addr, u8),
+    /// IPv4 packets from it, where nothing is said of where they go to.
+    From4(Ipv4Addr, u8),
+}
+
+impl Tables {
+    /// Empty ones.
+    pub(crate) fn new() -> io::Result<Self> {
+        let trie = |name, address_len: u32| {
+            bpf::create_map(MapKind::LpmTrie, name, 4 + address_len, size_of::<u32>() as u32, PREFIXES_MAX)
+        };
+        Ok(Tables { to6: trie("gatun_to6", 16)?, to4: trie("gatun_to4", 4)?, from4: trie("gatun_from4", 4)? })
+    }
+
+    /// Says whose the packets of a prefix are.
+    pub(crate) fn set(&self, entry: Entry, whose: Whose) -> io::Result<()> {
+        match entry {
+            Entry::To6(addr, len) => bpf::update(&self.to6, key6(addr, len), whose as u32),
+            Entry::To4(addr, len) => bpf::update(&self.to4, key4(addr, len), whose as u32),
+            Entry::From4(addr, len) => bpf::update(&self.from4, key4(addr, len), whose as u32),
+        }
+    }
+
+    /// Says nothing of a prefix any more.
+    pub(crate) fn remove(&self, entry: Entry) -> io::Result<()> {
+        match entry {
+            Entry::To6(addr, len) => bpf::delete(&self.to6, key6(addr, len)),
+            Entry::To4(addr, len) => bpf::delete(&self.to4, key4(addr, len)),
+            Entry::From4(addr, len) => bpf::delete(&self.from4, key4(addr, len)),
+        }
+    }
+}
+
+/// `struct bpf_lpm_trie_key`: the length in the machine's byte order, then the address.
+fn key6(addr: Ipv6Addr, len: u8) -> [u8; 20] {
+    let mut key = [0; 20];
+    key[..4].copy_from_slice(&u32::from(len).to_ne_bytes());
+    key[4..].copy_from_slice(&addr.octets());
+    key
+}
+
+fn key4(addr: Ipv4Addr, len: u8) -> [u8; 8] {
+    let mut key = [0; 8];
+    key[..4].copy_from_slice(&u32::from(len).to_ne_bytes());
+    key[4..].copy_from_slice(&addr.octets());
+    key
+}
+
+/// The program of one interface, loaded, and the sockets that it takes packets to.
+#[derive(Debug)]
+pub(crate) struct Program {
+    program: OwnedFd,
+    sockets: OwnedFd,
+}
+
+impl Program {
+    /// Loads it, for an interface with so many queues.
+    pub(crate) fn load(tables: &Tables, queues: u32) -> io::Result<Self> {
+        let sockets = bpf::create_map(MapKind::XskMap, "gatun_sockets", 4, 4, queues)?;
+        let code = code([&tables.to6, &tables.to4, &tables.from4, &sockets].map(AsRawFd::as_raw_fd));
+        Ok(Program { program: bpf::load(&code, "gatun")?, sockets })
+    }
+
+    /// Takes the packets of a queue to a socket from now on.
+    pub(crate) fn serve(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        bpf::update(&self.sockets, queue.to_ne_bytes(), socket.as_raw_fd() as u32)
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}
+
+/// The least answer of XDP that lets a packet go on (`enum xdp_action`).
+const XDP_PASS: i32 = 2;
+
+const ETHERNET_LEN: i16 = 14;
+const TYPE_AT: i16 = 12;
+const TAG_LEN: i16 = 4;
+const TAGS_MAX: usize = 2;
+const IPV4_LEN: i16 = 20;
+const IPV6_LEN: i16 = 40;
+const ARP_LEN: i16 = 28;
+/// An ICMPv6 header, and the target behind it (RFC 4861 4.3).
+const SOLICITATION_LEN: i16 = 24;
+/// A key is at the lowest address of the stack that is used.
+const KEY_AT: i16 = -24;
+
+/// What a field holds that is read as if it were in the machine's byte order.
+fn be16(value: u16) -> i32 {
+    i32::from(value.to_be())
+}
+
+fn be32(value: u32) -> u32 {
+    value.to_be()
+}
+
+/// R6 is the context, R7 where the (inner) Ethernet header would begin if there were no tags, R8 the packet's end.
+struct Writer {
+    asm: Assembler,
+    pass: Label,
+    take: Label,
+    maps: [RawFd; 4],
+}
+
+fn code(maps: [RawFd; 4]) -> Vec<Insn> {
+    let mut asm = Assembler::default();
+    let [pass, take, v6, v4, arp] = std::array::from_fn(|_| asm.label());
+    let mut w = Writer { asm, pass, take, maps };
+    w.begin();
+    w.asm.jump_eq(Reg::R3, be16(0x86dd), v6);
+    w.asm.jump_eq(Reg::R3, be16(0x0800), v4);
+    w.asm.jump_eq(Reg::R3, be16(0x0806), arp);
+    w.asm.jump(pass);
+    w.asm.set(v6);
+    w.ipv6();
+    w.asm.set(v4);
+    w.ipv4();
+    w.asm.set(arp);
+    w.arp();
+    w.end();
+    w.asm.finish()
+}
+
+impl Writer {
+    /// Leaves where fewer than `len` bytes are from R7 on.
+    fn need(&mut self, len: i16) {
+        self.asm.mov_reg(Reg::R2, Reg::R7);
+        self.asm.add(Reg::R2, i32::from(len));
+        self.asm.jump_gt(Reg::R2, Reg::R8, self.pass);
+    }
+
+    /// The type of what is in the frame to R3, behind the tags.
+    fn begin(&mut self) {
+        self.asm.mov_reg(Reg::R6, Reg::R1);
+        // `struct xdp_md`: data, data_end, ..., rx_queue_index at 16.
+        self.asm.load(Width::Four, Reg::R7, Reg::R6, 0);
+        self.asm.load(Width::Four, Reg::R8, Reg::R6, 4);
+        self.need(ETHERNET_LEN);
+        self.asm.load(Width::Two, Reg::R3, Reg::R7, TYPE_AT);
+        let untagged = self.asm.label();
+        for _ in 0..TAGS_MAX {
+            let tagged = self.asm.label();
+            self.asm.jump_eq(Reg::R3, be16(0x8100), tagged);
+            self.asm.jump_ne(Reg::R3, be16(0x88a8), untagged);
+            self.asm.set(tagged);
+            self.asm.add(Reg::R7, i32::from(TAG_LEN));
+            self.need(ETHERNET_LEN);
+            self.asm.load(Width::Two, Reg::R3, Reg::R7, TYPE_AT);
+        }
+        self.asm.set(untagged);
+    }
+
+    /// Copies an address from the packet behind the key's length, and looks the key up: the address of the value, or
+    /// none, to R0.
+    fn look_up(&mut self, map: RawFd, at: i16, len: i16) {
+        self.asm.store_imm(Width::Four, Reg::R10, KEY_AT, i32::from(len) * 8);
+        for word in (0..len).step_by(4) {
+            self.asm.load(Width::Four, Reg::R2, Reg::R7, at + word);
+            self.asm.store(Width::Four, Reg::R10, KEY_AT + 4 + word, Reg::R2);
+        }
+        self.asm.load_map(Reg::R1, map);
+        self.asm.mov_reg(Reg::R2, Reg::R10);
+        self.asm.add(Reg::R2, i32::from(KEY_AT));
+        self.asm.call(Helper::MapLookup);
+    }
+
+    /// Takes the packet or passes it, by the value that R0 points to.
+    fn judge(&mut self) {
+        self.asm.load(Width::Four, Reg::R1, Reg::R0, 0);
+        self.asm.jump_eq(Reg::R1, Whose::Ours as i32, self.take);
+        self.asm.jump(self.pass);
+    }
+
+    fn ipv6(&mut self) {
+        const NEXT_HEADER: i16 = ETHERNET_LEN + 6;
+        const DST: i16 = ETHERNET_LEN + 24;
+        const TYPE: i16 = ETHERNET_LEN + IPV6_LEN;
+        const TARGET: i16 = TYPE + 8;
+        let to6 = self.maps[0];
+        let [by_destination, found] = std::array::from_fn(|_| self.asm.label());
+        self.need(ETHERNET_LEN + IPV6_LEN);
+        // ff02::1:ff00:0/104
+        for (word, value) in [0xff02_0000, 0, 1].into_iter().enumerate() {
+            self.asm.load(Width::Four, Reg::R2, Reg::R7, DST + 4 * word as i16);
+            self.asm.jump_ne_32(Reg::R2, be32(value), by_destination);
+        }
+        self.asm.load(Width::One, Reg::R2, Reg::R7, DST + 12);
+        self.asm.jump_ne(Reg::R2, 0xff, by_destination);
+        self.asm.load(Width::One, Reg::R2, Reg::R7, NEXT_HEADER);
+        self.asm.jump_ne(Reg::R2, 58, self.pass);
+        self.need(ETHERNET_LEN + IPV6_LEN + SOLICITATION_LEN);
+        self.asm.load(Width::One, Reg::R2, Reg::R7, TYPE);
+        self.asm.jump_ne(Reg::R2, 135, self.pass);
+        self.look_up(to6, TARGET, 16);
+        self.asm.jump(found);
+        self.asm.set(by_destination);
+        self.look_up(to6, DST, 16);
+        self.asm.set(found);
+        self.asm.jump_eq(Reg::R0, 0, self.pass);
+        self.judge();
+    }
+
+    fn ipv4(&mut self) {
+        const SRC: i16 = ETHERNET_LEN + 12;
+        const DST: i16 = ETHERNET_LEN + 16;
+        let [_, to4, from4, _] = self.maps;
+        let by_source = self.asm.label();
+        self.need(ETHERNET_LEN + IPV4_LEN);
+        self.look_up(to4, DST, 4);
+        self.asm.jump_eq(Reg::R0, 0, by_source);
+        self.judge();
+        self.asm.set(by_source);
+        self.look_up(from4, SRC, 4);
+        self.asm.jump_eq(Reg::R0, 0, self.pass);
+        self.judge();
+    }
+
+    fn arp(&mut self) {
+        const TARGET: i16 = ETHERNET_LEN + 24;
+        let to4 = self.maps[1];
+        self.need(ETHERNET_LEN + ARP_LEN);
+        self.look_up(to4, TARGET, 4);
+        self.asm.jump_eq(Reg::R0, 0, self.pass);
+        self.judge();
+    }
+
+    fn end(&mut self) {
+        self.asm.set(self.take);
+        self.asm.load_map(Reg::R1, self.maps[3]);
+        self.asm.load(Width::Four, Reg::R2, Reg::R6, 16);
+        // Where no socket serves the queue, it is as if there were no translator.
+        self.asm.mov(Reg::R3, XDP_PASS);
+        self.asm.call(Helper::RedirectMap);
+        self.asm.exit();
+        self.asm.set(self.pass);
+        self.asm.mov(Reg::R0, XDP_PASS);
+        self.asm.exit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// None where this process may not load programs: said loudly, and a failure with GATUN_REQUIRE_LAB=1.
+    fn tables() -> Option<Tables> {
+        match Tables::new() {
+            Ok(tables) => Some(tables),
+            Err(e) => {
+                let required = std::env::var_os("GATUN_REQUIRE_LAB").is_some_and(|value| value == "1");
+                assert!(!required, "BPF maps cannot be made: {e}");
+                eprintln!("\n!!! NOT TESTED: the XDP program; BPF maps cannot be made here: {e}\n");
+                None
+            }
+        }
+    }
+
+    /// A frame behind `tags` VLAN tags.
+    fn frame(tags: usize, kind: u16, packet: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0xa5; 12];
+        for tag in 0..tags {
+            let kind: u16 = if tag + 1 < tags { 0x88a8 } else { 0x8100 };
+            frame.extend(kind.to_be_bytes());
+            frame.extend([0, 7]);
+        }
+        frame.extend(kind.to_be_bytes());
+        frame.extend(packet);
+        frame
+    }
+
+    fn ipv6(dst: &str, next_header: u8, payload: &[u8]) -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, payload.len() as u8, next_header, 64];
+        packet.extend("2001:db8:9::9".parse::<Ipv6Addr>().unwrap().octets());
+        packet.extend(dst.parse::<Ipv6Addr>().unwrap().octets());
+        packet.extend(payload);
+        packet
+    }
+
+    fn ipv4(src: &str, dst: &str) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
+        packet.extend(src.parse::<Ipv4Addr>().unwrap().octets());
+        packet.extend(dst.parse::<Ipv4Addr>().unwrap().octets());
+        packet
+    }
+
+    fn arp(target: &str) -> Vec<u8> {
+        let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
+        packet.extend([2, 0, 0, 0, 0, 9, 192, 0, 2, 9, 0, 0, 0, 0, 0, 0]);
+        packet.extend(target.parse::<Ipv4Addr>().unwrap().octets());
+        packet
+    }
+
+    fn solicitation(kind: u8, target: &str) -> Vec<u8> {
+        let target: Ipv6Addr = target.parse().unwrap();
+        let [.., a, b, c] = target.octets();
+        let group =
+            Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from(b) << 8 | u16::from(c));
+        let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
+        message.extend(target.octets());
+        ipv6(&group.to_string(), 58, &message)
+    }
+
+    /// The program with another answer for what no socket is there for, as is the case in a test: 1 (XDP_DROP).
+    fn program(tables: &Tables) -> OwnedFd {
+        let sockets = bpf::create_map(MapKind::XskMap, "test", 4, 4, 1).unwrap();
+        let maps = [&tables.to6, &tables.to4, &tables.from4, &sockets].map(AsRawFd::as_raw_fd);
+        let mut code = code(maps);
+        const MOV_R3: u64 = 0x03b7;
+        let fall_back = code.iter().rposition(|insn| insn & 0xffff == MOV_R3).unwrap();
+        code[fall_back] = MOV_R3 | 1 << 32;
+        bpf::load(&code, "test").unwrap()
+    }
+
+    fn takes(program: &OwnedFd, frame: &[u8]) -> bool {
+        match bpf::test_run(program, frame).unwrap() {
+            1 => true,
+            2 => false,
+            other => panic!("XDP answer {other}"),
+        }
+    }
+
+    #[test]
+    fn the_program_takes_what_is_ours_behind_any_tags_and_nothing_else() {
+        let Some(tables) = tables() else { return };
+        let program = program(&tables);
+        let six = |addr: &str, len| Entry::To6(addr.parse().unwrap(), len);
+        let four = |addr: &str, len| Entry::To4(addr.parse().unwrap(), len);
+        for (entry, whose) in [
+            (six("64:ff9b::", 96), Whose::Ours),
+            (six("2001:db8::64", 128), Whose::Ours),
+            (six("64:ff9b::7f00:0", 112), Whose::Kernel),
+            (four("192.0.2.0", 28), Whose::Ours),
+            (four("10.0.0.1", 32), Whose::Kernel),
+            (Entry::From4(Ipv4Addr::new(100, 64, 0, 0), 10), Whose::Ours),
+            (Entry::From4(Ipv4Addr::new(100, 64, 7, 0), 24), Whose::Kernel),
+        ] {
+            tables.set(entry, whose).unwrap();
+        }
+        let cases = [
+            (0x86dd, ipv6("64:ff9b::c000:221", 17, &[0; 8]), true),
+            (0x86dd, ipv6("64:ff9b::7f00:1", 17, &[0; 8]), false),
+            (0x86dd, ipv6("64:ff9b:0:0:1::", 17, &[0; 8]), false),
+            (0x86dd, ipv6("2001:db8::64", 58, &[136; 24]), true),
+            (0x86dd, ipv6("2001:db8::65", 58, &[136; 24]), false),
+            (0x86dd, ipv6("ff02::1", 58, &[136; 24]), false),
+            (0x86dd, solicitation(135, "2001:db8::64"), true),
+            (0x86dd, solicitation(135, "64:ff9b::c000:221"), true),
+            // The same group as ours.
+            (0x86dd, solicitation(135, "2001:db8:1::64"), false),
+            (0x86dd, solicitation(136, "2001:db8::64"), false),
+            (0x0800, ipv4("198.51.100.1", "192.0.2.15"), true),
+            (0x0800, ipv4("198.51.100.1", "192.0.2.16"), false),
+            (0x0800, ipv4("100.64.0.2", "198.51.100.1"), true),
+            (0x0800, ipv4("100.128.0.2", "198.51.100.1"), false),
+            (0x0800, ipv4("100.64.0.2", "10.0.0.1"), false),
+            (0x0800, ipv4("100.64.7.2", "198.51.100.1"), false),
+            (0x0806, arp("192.0.2.3"), true),
+            (0x0806, arp("10.0.0.1"), false),
+            (0x0806, arp("10.0.0.2"), false),
+            (0x88cc, ipv4("100.64.0.2", "192.0.2.3"), false),
+        ];
+        for (kind, packet, ours) in cases {
+            for tags in 0..=2 {
+                let frame = frame(tags, kind, &packet);
+                assert_eq!(takes(&program, &frame), ours, "{tags} tags, {kind:#x}, {packet:02x?}");
+                // Cut off anywhere, it is the kernel's, or what can be read of it is as before.
+                for len in 14..frame.len() {
+                    assert!(ours || !takes(&program, &frame[..len]), "{len} bytes of {frame:02x?}");
+                }
+            }
+            assert!(!takes(&program, &frame(3, kind, &packet)), "a third tag is nobody's");
+        }
+        tables.remove(six("64:ff9b::7f00:0", 112)).unwrap();
+        assert!(takes(&program, &frame(0, 0x86dd, &ipv6("64:ff9b::7f00:1", 17, &[]))));
+    }
+}

@@ -1,0 +1,193 @@
+//! An AF_XDP socket on one queue of an interface, with its four rings.
+//!
+//! ```text
+//!   fill      ->  frames that the kernel may receive into
+//!   receive   <-  packets in them
+//!   transmit  ->  packets to be sent
+//!   complete  <-  frames whose packets were sent
+//! ```
+
+use crate::interface::set_option;
+use crate::ring::{Consumer, Desc, Producer};
+use crate::umem::Umem;
+use crate::{RING_LEN, XdpError};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
+    XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Packets that one call of the kernel sends at most (XDP_MAX_TX_SKB_BUDGET, Linux 6.17; 32 before it).
+const SEND_BUDGET: u32 = 256;
+/// Bytes of packets, as the kernel counts them, that may be under way.
+const SEND_BUFFER_LEN: usize = 8 << 20;
+const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+const SOL_XDP: i32 = 283;
+
+/// How long a queue may take to be free, and how often that is tried.
+const QUEUE_FREE_MAX: Duration = Duration::from_secs(2);
+const QUEUE_FREE_LOOK: Duration = Duration::from_millis(20);
+
+/// A socket that is bound, and its rings.
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    pub(crate) fill: Producer<u64>,
+    pub(crate) completion: Consumer<u64>,
+    pub(crate) rx: Consumer<Desc>,
+    pub(crate) tx: Producer<Desc>,
+    /// Whether the device reads and writes the frames itself.
+    pub(crate) zero_copy: bool,
+    /// Packets that one call sends at most.
+    budget: u32,
+    /// Packets that the kernel took from the ring and the device did not take.
+    dropped: u64,
+}
+
+impl Socket {
+    /// Opens one on a queue. With `zero_copy`, that is tried first.
+    pub(crate) fn open(
+        umem: &Umem,
+        interface: &str,
+        index: u32,
+        queue: u32,
+        zero_copy: bool,
+    ) -> Result<Socket, XdpError> {
+        let modes = [SocketAddrXdpFlags::XDP_ZEROCOPY, SocketAddrXdpFlags::XDP_COPY];
+        let modes = if zero_copy { &modes[..] } else { &modes[1..] };
+        let mut last = XdpError::Kernel("AF_XDP");
+        for mode in modes {
+            let flags = *mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+            let address = SocketAddrXdp::new(flags, index, queue);
+            // The kernel gives a queue free a while after its socket was closed: of a process that has just ended.
+            let deadline = Instant::now() + QUEUE_FREE_MAX;
+            loop {
+                // A socket that could not be bound is of no use for a second try.
+                let socket = Self::unbound(umem, interface)?;
+                match rustix::net::bind(&socket.fd, &address) {
+                    Ok(()) => return Ok(socket.bound()),
+                    Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(QUEUE_FREE_LOOK),
+                    Err(Errno::BUSY) => return Err(XdpError::QueueBusy(interface.to_owned(), queue)),
+                    Err(e) => {
+                        last = step(interface, "binding an AF_XDP socket", e.into());
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    fn unbound(umem: &Umem, interface: &str) -> Result<Socket, XdpError> {
+        let (family, flags) = (AddressFamily::XDP, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        let fd = rustix::net::socket_with(family, SocketType::RAW, flags, None);
+        let fd = fd.map_err(|e| match e {
+            Errno::AFNOSUPPORT => XdpError::Kernel("AF_XDP sockets (CONFIG_XDP_SOCKETS)"),
+            e => step(interface, "opening an AF_XDP socket", e.into()),
+        })?;
+        let region = XdpUmemReg {
+            addr: umem.address(),
+            len: umem.len() as u64,
+            chunk_size: umem.frame_len() as u32,
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        sockopt::set_xdp_umem_reg(&fd, region).map_err(|e| match e {
+            Errno::NOBUFS => XdpError::Locked { interface: interface.to_owned(), bytes: umem.len() },
+            e => step(interface, "registering the UMEM", e.into()),
+        })?;
+        let rings = || -> io::Result<_> {
+            sockopt::set_xdp_umem_fill_ring_size(&fd, RING_LEN)?;
+            sockopt::set_xdp_umem_completion_ring_size(&fd, RING_LEN)?;
+            sockopt::set_xdp_rx_ring_size(&fd, RING_LEN)?;
+            sockopt::set_xdp_tx_ring_size(&fd, RING_LEN)?;
+            let at = sockopt::xdp_mmap_offsets(&fd)?;
+            Ok((
+                Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, at.fr, RING_LEN)?,
+                Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, RING_LEN)?,
+                Consumer::map(fd.as_fd(), XDP_PGOFF_RX_RING, at.rx, RING_LEN)?,
+                Producer::map(fd.as_fd(), XDP_PGOFF_TX_RING, at.tx, RING_LEN)?,
+            ))
+        };
+        let (fill, completion, rx, tx) =
+            rings().map_err(|e| step(interface, "making the rings of an AF_XDP socket", e))?;
+        // More packets may be under way than by default; and what the kernel does not know yet it does without.
+        let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BUFFER_LEN);
+        let budget = match set_option(&fd, SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &SEND_BUDGET) {
+            Ok(()) => SEND_BUDGET,
+            Err(_) => 32,
+        };
+        Ok(Socket { fd, fill, completion, rx, tx, zero_copy: false, budget, dropped: 0 })
+    }
+
+    fn bound(mut self) -> Socket {
+        let options = sockopt::xdp_options(&self.fd).unwrap_or(XdpOptionsFlags::empty());
+        self.zero_copy = options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+        self
+    }
+
+    /// Lets the kernel send what is in the transmit ring, as far as it takes it now.
+    ///
+    /// # Errors
+    /// Where the interface is gone (ENXIO) or down (ENETDOWN).
+    pub(crate) fn send_waiting(&mut self) -> Result<(), Errno> {
+        let waiting = self.tx.waiting();
+        if waiting == 0 || !self.tx.needs_wakeup() {
+            return Ok(());
+        }
+        let (mut calls, mut drops) = (waiting.div_ceil(self.budget), waiting);
+        while calls > 0 && drops > 0 {
+            match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
+                Ok(_) => break,
+                // More is left than one call sends, or the device is busy.
+                Err(Errno::AGAIN) => calls -= 1,
+                // The device did not take one packet; those behind it are still to be sent.
+                Err(Errno::BUSY) => {
+                    self.dropped += 1;
+                    drops -= 1;
+                }
+                // What the socket may have under way is all under way: later.
+                Err(Errno::NOBUFS | Errno::INTR) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets since the last call that the kernel took from the ring and the device did not take.
+    pub(crate) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Lets the driver look for frames to receive into, where it waits to be told.
+    pub(crate) fn wake_receiver(&mut self) {
+        if self.fill.needs_wakeup() {
+            // It answers EAGAIN, or what `send_waiting` and the watch of links find as well.
+            let _ = rustix::net::recv(&self.fd, &mut [0u8; 0], RecvFlags::DONTWAIT);
+        }
+    }
+
+    /// What the kernel counts of this socket.
+    pub(crate) fn statistics(&self) -> Option<XdpStatistics> {
+        sockopt::xdp_statistics(&self.fd).ok()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+pub(crate) fn step(interface: &str, step: &'static str, error: io::Error) -> XdpError {
+    let interface = interface.to_owned();
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => XdpError::Permission { interface, step },
+        _ => XdpError::Step { interface, step, error },
+    }
+}

@@ -1,0 +1,298 @@
+//! What happens to interfaces while they are in use, for a thread of its own.
+//!
+//! ```text
+//!   set down:  nothing can be sent; the program stays          set up again: as before
+//!   removed:   its workers let go of their sockets             one of its name comes: a new program, new sockets
+//! ```
+//! Meanwhile workers go on with their other ports. The program leaves the kernel's own IPv4 addresses to the kernel
+//! though their packets come from subscribers; which those are is looked up again when they change.
+
+use crate::XdpError;
+use crate::interface::{self, Interface, parse};
+use crate::open::{Attached, Mode, Opened, cut_off};
+use crate::ports::{Letterbox, News};
+use crate::program::{Entry, Tables, Whose};
+use crate::umem::Umem;
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use rustix::io::Errno;
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
+
+/// Where the kernel tells of links and of IPv4 addresses (RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR of `linux/rtnetlink.h`).
+const GROUPS: [u32; 2] = [1, 5];
+
+/// What happened to an interface.
+#[derive(Debug)]
+pub enum Event {
+    /// It was set down.
+    Down(String),
+    /// It is up again.
+    Up(String),
+    /// It was removed, or is in another namespace.
+    Gone(String),
+    /// There is one of this name again, and it is in use.
+    Back(Opened),
+    /// There is one of this name again, and it cannot be used; tried again when it changes.
+    Refused(String, XdpError),
+}
+
+/// A worker, as far as its ports are concerned.
+pub(crate) struct Worker {
+    pub(crate) letterbox: Letterbox,
+    pub(crate) umem: Arc<Umem>,
+}
+
+/// An interface, as it was last seen.
+pub(crate) struct Watched {
+    pub(crate) name: String,
+    pub(crate) mode: Mode,
+    /// None while there is none of this name.
+    pub(crate) attached: Option<Attached>,
+    pub(crate) index: u32,
+    pub(crate) up: bool,
+    /// Whether the last try to use one that came back failed, so that it is said once.
+    refused: bool,
+}
+
+impl Watched {
+    pub(crate) fn new(interface: &Interface, mode: Mode, attached: Attached) -> Watched {
+        let Interface { name, index, up, .. } = interface;
+        Watched { name: name.clone(), mode, attached: Some(attached), index: *index, up: *up, refused: false }
+    }
+}
+
+/// Keeps the programs on their interfaces, and tells workers what happens to those. With it the programs go.
+pub struct Watch {
+    socket: Socket,
+    ports: Vec<Watched>,
+    workers: Vec<Worker>,
+    tables: Tables,
+    /// Prefixes whose IPv4 packets are the translator's, whoever has an address in them.
+    ours4: Vec<(Ipv4Addr, u8)>,
+    /// Addresses that the program leaves to the kernel because it has them.
+    kernels: BTreeSet<Ipv4Addr>,
+    events: VecDeque<Event>,
+    _locks: Vec<UnixDatagram>,
+}
+
+impl Watch {
+    pub(crate) fn new(
+        ports: Vec<Watched>,
+        workers: Vec<Worker>,
+        tables: Tables,
+        entries: &[(Entry, Whose)],
+        locks: Vec<UnixDatagram>,
+    ) -> io::Result<Watch> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        for group in GROUPS {
+            socket.add_membership(group)?;
+        }
+        let ours4 = entries.iter().filter_map(|(entry, whose)| match entry {
+            Entry::To4(addr, len) if *whose == Whose::Ours => Some((*addr, *len)),
+            _ => None,
+        });
+        let (ours4, kernels, events) = (ours4.collect(), BTreeSet::new(), VecDeque::new());
+        let mut watch = Watch { socket, ports, workers, tables, ours4, kernels, events, _locks: locks };
+        // Asked for once the socket listens, so that no change falls between.
+        watch.look_again()?;
+        Ok(watch)
+    }
+
+    /// Lets the program take the packets of one more prefix.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn take_more(&self, entry: Entry) -> io::Result<()> {
+        self.tables.set(entry, Whose::Ours)
+    }
+
+    /// Blocks until something happens to an interface.
+    ///
+    /// # Errors
+    /// Where the kernel tells no more. The programs stay while `self` does.
+    pub fn wait(&mut self) -> io::Result<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            match self.socket.recv_from_full() {
+                Ok((bytes, _)) => self.take(&bytes)?,
+                // What there was to tell did not fit into the socket's buffer.
+                Err(e) if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => self.look_again()?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match parse(bytes).map(|message| message.payload) {
+            Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => self.link_is(&link),
+            Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))) => {
+                let gone = self.ports.iter().position(|port| port.is(link.header.index));
+                gone.into_iter().for_each(|port| self.is_gone(port));
+            }
+            Ok(NetlinkPayload::InnerMessage(
+                RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_),
+            )) => return self.leave_addresses_to_kernel(),
+            Ok(_) => {}
+            // It may be about anybody.
+            Err(_) => return self.look_again(),
+        }
+        Ok(())
+    }
+
+    /// Looks at everything, as something may have been missed.
+    fn look_again(&mut self) -> io::Result<()> {
+        for number in 0..self.ports.len() {
+            match Interface::find(&self.ports[number].name) {
+                Ok(interface) => self.is_there(number, &interface),
+                Err(_) if self.ports[number].attached.is_some() => self.is_gone(number),
+                Err(_) => {}
+            }
+        }
+        self.leave_addresses_to_kernel()
+    }
+
+    /// The kernel has told of a link.
+    fn link_is(&mut self, link: &LinkMessage) {
+        let name = link.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(&name[..]),
+            _ => None,
+        });
+        if let Some(number) = self.ports.iter().position(|port| port.is(link.header.index)) {
+            if name.is_some_and(|name| name != self.ports[number].name) {
+                return; // Renamed: it is the same interface.
+            }
+            return self.is_up(number, link.header.flags.contains(LinkFlags::Up));
+        }
+        let Some(number) = self.ports.iter().position(|port| Some(&port.name[..]) == name) else { return };
+        // Not from the message: it may be older than what is now.
+        if let Ok(interface) = Interface::find(&self.ports[number].name) {
+            self.is_there(number, &interface);
+        }
+    }
+
+    fn is_there(&mut self, number: usize, interface: &Interface) {
+        if self.ports[number].is(interface.index) {
+            return self.is_up(number, interface.up);
+        }
+        if self.ports[number].attached.is_some() {
+            self.is_gone(number);
+        }
+        let result = self.use_again(number, interface);
+        let port = &mut self.ports[number];
+        match result {
+            Ok(opened) => {
+                port.refused = false;
+                self.events.push_back(Event::Back(opened));
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut port.refused, true) {
+                    self.events.push_back(Event::Refused(port.name.clone(), error));
+                }
+            }
+        }
+    }
+
+    fn is_up(&mut self, number: usize, up: bool) {
+        let port = &mut self.ports[number];
+        if std::mem::replace(&mut port.up, up) == up {
+            return;
+        }
+        let name = port.name.clone();
+        self.events.push_back(if up { Event::Up(name) } else { Event::Down(name) });
+        self.tell(number, || if up { News::Up } else { News::Down });
+    }
+
+    fn is_gone(&mut self, number: usize) {
+        let port = &mut self.ports[number];
+        port.attached = None;
+        self.events.push_back(Event::Gone(port.name.clone()));
+        self.tell(number, || News::Gone);
+    }
+
+    fn tell(&self, number: usize, news: impl Fn() -> News) {
+        self.workers.iter().for_each(|worker| worker.letterbox.put(number, news()));
+    }
+
+    /// A new program and new sockets, as those of the interface that is gone went with it.
+    fn use_again(&mut self, number: usize, interface: &Interface) -> Result<Opened, XdpError> {
+        let queues = self.workers.len() as u32;
+        crate::open::check(interface, queues)?;
+        let port = &mut self.ports[number];
+        let attached = Attached::new(interface, port.mode, &self.tables, queues)?;
+        let mut sockets = Vec::new();
+        for (queue, worker) in self.workers.iter().enumerate() {
+            cut_off(interface, worker.umem.frame_len())?;
+            let socket = attached.open_socket(&worker.umem, interface, queue as u32)?;
+            attached.serve(interface, queue as u32, &socket)?;
+            sockets.push(socket);
+        }
+        let zero_copy = sockets.iter().all(|socket| socket.zero_copy);
+        let native = attached.native;
+        (port.attached, port.index, port.up) = (Some(attached), interface.index, interface.up);
+        for (worker, socket) in self.workers.iter().zip(sockets) {
+            worker.letterbox.put(number, News::Back(Box::new(socket), interface.up));
+        }
+        Ok(Opened { interface: interface.clone(), native, zero_copy })
+    }
+
+    /// Leaves what goes to the kernel's own IPv4 addresses to it, though it comes from subscribers.
+    fn leave_addresses_to_kernel(&mut self) -> io::Result<()> {
+        let is_ours = |addr: &Ipv4Addr| self.ours4.iter().any(|(net, len)| contains(*net, *len, *addr));
+        let now: BTreeSet<Ipv4Addr> = interface::kernel_addresses()?
+            .into_iter()
+            .filter_map(|addr| match addr {
+                IpAddr::V4(addr) => Some(addr),
+                IpAddr::V6(_) => None,
+            })
+            .filter(|addr| !is_ours(addr))
+            .collect();
+        for addr in now.difference(&self.kernels) {
+            self.tables.set(Entry::To4(*addr, 32), Whose::Kernel)?;
+        }
+        for addr in self.kernels.difference(&now) {
+            self.tables.remove(Entry::To4(*addr, 32))?;
+        }
+        self.kernels = now;
+        Ok(())
+    }
+}
+
+impl Watched {
+    fn is(&self, index: u32) -> bool {
+        self.attached.is_some() && self.index == index
+    }
+}
+
+fn contains(net: Ipv4Addr, len: u8, addr: Ipv4Addr) -> bool {
+    let differ = u32::from(net) ^ u32::from(addr);
+    differ.checked_shr(32 - u32::from(len.min(32))).unwrap_or(0) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_contains_what_its_bits_say() {
+        let addr = |s: &str| s.parse::<Ipv4Addr>().unwrap();
+        for (net, len, of, expected) in [
+            ("192.0.2.0", 28, "192.0.2.15", true),
+            ("192.0.2.0", 28, "192.0.2.16", false),
+            ("0.0.0.0", 0, "203.0.113.1", true),
+            ("192.0.2.1", 32, "192.0.2.1", true),
+            ("192.0.2.1", 32, "192.0.2.0", false),
+        ] {
+            assert_eq!(contains(addr(net), len, addr(of)), expected, "{net}/{len} {of}");
+        }
+    }
+}

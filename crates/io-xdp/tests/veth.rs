@@ -1,0 +1,319 @@
+//! Frames through AF_XDP on veth cables, without a translator.
+//!
+//! ```text
+//!   far0 ------ near0 [ the backend, in this process ] near1 ------ far1      all in one sandbox
+//! ```
+//! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none, or no AF_XDP, it says so,
+//! loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+
+use gatun_io::{RxError, Stats, TxError, Waker};
+use gatun_io_xdp::{Entry, Event, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig, XdpError};
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+fn in_lab(test: &str, body: fn()) {
+    let refusal = || {
+        gatun_lab::refusal().or_else(|| match rustix_is_root() {
+            true => None,
+            false => Some("AF_XDP needs root outside any user namespace".to_owned()),
+        })
+    };
+    if std::env::var_os("GATUN_LAB").is_none()
+        && let Some(why) = refusal()
+    {
+        assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no lab: {why}");
+        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
+        return;
+    }
+    let args: Vec<OsString> = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into).into();
+    match gatun_lab::enter(test, &args).expect("a sandbox") {
+        Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
+        None => body(),
+    }
+}
+
+fn rustix_is_root() -> bool {
+    gatun_lab::run(Command::new("id").arg("-u")).is_ok_and(|uid| uid.trim() == "0")
+}
+
+fn ip(line: &str) {
+    gatun_lab::run(Command::new("ip").args(line.split_whitespace())).unwrap();
+}
+
+/// A cable whose ends are up and silent.
+fn cable(near: &str, far: &str) {
+    ip(&format!("link add {near} type veth peer name {far}"));
+    for end in [near, far] {
+        gatun_lab::run(Command::new("sysctl").args(["-qw", &format!("net.ipv6.conf.{end}.disable_ipv6=1")]))
+            .unwrap();
+        ip(&format!("link set {end} up"));
+    }
+}
+
+fn config(interfaces: &[&str], mode: Mode) -> XdpConfig {
+    let ports = interfaces.iter().map(|name| PortConfig { interface: (*name).to_owned(), mode });
+    let everything = [Entry::To6(Ipv6Addr::UNSPECIFIED, 0), Entry::To4(Ipv4Addr::UNSPECIFIED, 0)];
+    XdpConfig { ports: ports.collect(), queues: 1, entries: everything.map(|e| (e, Whose::Ours)).to_vec() }
+}
+
+/// One worker's ports, and what watches the interfaces.
+fn open(interfaces: &[&str], mode: Mode) -> (Ports, Watch) {
+    let mut xdp = Xdp::open(&config(interfaces, mode)).unwrap_or_else(|e| panic!("{e}"));
+    (xdp.workers.pop().unwrap(), xdp.watch)
+}
+
+/// An IPv4 frame of `len` bytes that says its number.
+fn frame(number: u32, len: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..len).map(|i| (i as u32 + number) as u8).collect();
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
+    frame[14..18].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// Hands on what waits, each frame out of the other port. Returns how many there were.
+fn forward(ports: &mut Ports) -> usize {
+    let mut index = 0;
+    let mut from = [0; 64];
+    let admit = |port, _: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::Outbox| {
+        from[index] = port;
+        index += 1;
+        true
+    };
+    let mut burst_from = Vec::new();
+    let received = ports.receive(admit, |burst, out| {
+        for (i, packet) in burst.iter().enumerate() {
+            burst_from.push(packet.len());
+            // Two ports, and every frame comes from the first in these tests.
+            out.forward(i, 1, packet);
+        }
+    });
+    assert!(from[..received].iter().all(|port| *port == 0), "{from:?}");
+    assert_eq!(burst_from.len(), received);
+    received
+}
+
+/// Takes what has come, until nothing comes for a while.
+fn drain(ports: &mut Ports, frames: &mut Vec<Vec<u8>>) {
+    let waker = Waker::new().unwrap();
+    let mut quiet = 0;
+    while quiet < 3 {
+        let take = |_, frame: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::Outbox| {
+            frames.push(frame.bytes().to_vec());
+            false
+        };
+        if ports.receive(take, |_, _| unreachable!("nothing was admitted")) > 0 {
+            quiet = 0;
+        } else {
+            quiet += 1;
+            ports.wait(&waker, Some(Duration::from_millis(20))).unwrap();
+        }
+    }
+}
+
+fn rx_errors(stats: &Stats) -> u64 {
+    stats.rx_errors.iter().sum()
+}
+
+fn cross(mode: Mode) {
+    cable("near0", "far0");
+    cable("near1", "far1");
+    let (mut middle, _watch) = open(&["near0", "near1"], mode);
+    let (mut ends, _watch_ends) = open(&["far0", "far1"], Mode::Auto);
+    let mut sent = Vec::new();
+    let mut arrived = Vec::new();
+    // Of several bursts, of every size, with both ends of the rings passed more than once.
+    for number in 0..20_000u32 {
+        let frame = frame(number, 60 + number as usize % 1455);
+        ends.outbox().send(0, &frame);
+        sent.push(frame);
+        if number % 100 == 99 {
+            ends.receive(|_, _, _| panic!("a frame too early"), |_, _| ());
+            while forward(&mut middle) > 0 {}
+            drain_now(&mut ends, &mut arrived);
+        }
+    }
+    drain(&mut ends, &mut arrived);
+    assert_eq!(arrived.len(), sent.len());
+    assert!(arrived == sent, "frames changed, or their order did");
+    let stats = middle.stats();
+    assert_eq!((stats.rx_packets, stats.tx_packets), (20_000, 20_000));
+    assert_eq!((stats.rx_bytes, rx_errors(&stats)), (stats.tx_bytes, 0));
+}
+
+/// Takes what has come by now.
+fn drain_now(ports: &mut Ports, frames: &mut Vec<Vec<u8>>) {
+    let mut take = |_, frame: &mut gatun_wire::Packet<'_>, _: &mut gatun_io_xdp::Outbox| {
+        frames.push(frame.bytes().to_vec());
+        false
+    };
+    while ports.receive(&mut take, |_, _| ()) > 0 {}
+}
+
+#[test]
+fn frames_cross_unchanged_and_in_order_where_the_driver_runs_the_program() {
+    in_lab("frames_cross_unchanged_and_in_order_where_the_driver_runs_the_program", || cross(Mode::Native));
+}
+
+#[test]
+fn frames_cross_unchanged_and_in_order_where_the_kernel_runs_the_program() {
+    in_lab("frames_cross_unchanged_and_in_order_where_the_kernel_runs_the_program", || cross(Mode::Skb));
+}
+
+#[test]
+fn every_frame_that_has_no_room_is_counted_by_its_reason() {
+    in_lab("every_frame_that_has_no_room_is_counted_by_its_reason", || {
+        cable("near0", "far0");
+        cable("near1", "far1");
+        let (mut middle, _watch) = open(&["near0", "near1"], Mode::Auto);
+        let (mut ends, _watch_ends) = open(&["far0", "far1"], Mode::Auto);
+        // Nobody looks at the near end: first its frames are used up, then packets are lost.
+        for number in 0..5_000 {
+            ends.outbox().send(0, &frame(number, 100));
+            if number % 50 == 49 {
+                ends.receive(|_, _, _| false, |_, _| ());
+            }
+        }
+        let sent = ends.stats();
+        assert_eq!((sent.tx_packets, sent.tx_attempts()), (5_000, 5_000));
+        while forward(&mut middle) > 0 {}
+        let stats = middle.stats();
+        assert_eq!(stats.rx_packets + rx_errors(&stats), 5_000, "{stats:?}");
+        assert_eq!(stats.rx_errors[RxError::NoFrame as usize], 5_000 - stats.rx_packets, "{stats:?}");
+        assert!((2048..5_000).contains(&stats.rx_packets), "{stats:?}");
+        // It recovers by itself.
+        let mut arrived = Vec::new();
+        drain(&mut ends, &mut arrived);
+        arrived.clear();
+        for number in 0..64 {
+            ends.outbox().send(0, &frame(number, 100));
+        }
+        ends.receive(|_, _, _| false, |_, _| ());
+        while forward(&mut middle) > 0 {}
+        drain(&mut ends, &mut arrived);
+        assert_eq!(arrived.len(), 64);
+
+        // More than a ring to send at once: the rest is refused, and said so.
+        let before = ends.stats();
+        for number in 0..3_000 {
+            ends.outbox().send(0, &frame(number, 100));
+        }
+        let after = ends.stats();
+        let refused = after.tx_errors[TxError::Full as usize] - before.tx_errors[TxError::Full as usize];
+        assert_eq!((refused, after.tx_packets - before.tx_packets), (952, 2048));
+        ends.outbox().send(0, &[0; 1800]);
+        assert_eq!(ends.stats().tx_errors[TxError::TooLong as usize], 1);
+    });
+}
+
+fn watched(mut watch: Watch) -> Receiver<Event> {
+    let (sender, events) = channel();
+    std::thread::spawn(move || {
+        while let Ok(event) = watch.wait() {
+            if sender.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    events
+}
+
+fn next(events: &Receiver<Event>) -> Event {
+    events.recv_timeout(Duration::from_secs(5)).expect("an event")
+}
+
+/// Sends some frames across and returns how many arrived.
+fn probe(ends: &mut Ports, middle: &mut Ports) -> usize {
+    for number in 0..10 {
+        ends.outbox().send(0, &frame(number, 100));
+    }
+    ends.receive(|_, _, _| false, |_, _| ());
+    while forward(middle) > 0 {}
+    let mut arrived = Vec::new();
+    drain(ends, &mut arrived);
+    arrived.len()
+}
+
+#[test]
+fn an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back() {
+    in_lab("an_interface_that_is_down_or_gone_is_counted_and_serves_again_once_it_is_back", || {
+        cable("near0", "far0");
+        cable("near1", "far1");
+        let (mut middle, watch) = open(&["near0", "near1"], Mode::Auto);
+        let events = watched(watch);
+        let (mut ends, watch_ends) = open(&["far0", "far1"], Mode::Auto);
+        assert_eq!(probe(&mut ends, &mut middle), 10);
+
+        ip("link set near1 down");
+        assert!(matches!(next(&events), Event::Down(name) if name == "near1"));
+        assert_eq!(probe(&mut ends, &mut middle), 0);
+        assert_eq!(middle.stats().tx_errors[TxError::Down as usize], 10);
+        ip("link set near1 up");
+        assert!(matches!(next(&events), Event::Up(name) if name == "near1"));
+        assert_eq!(probe(&mut ends, &mut middle), 10);
+
+        drop(watch_ends);
+        for round in 1..=6 {
+            ip("link del near1");
+            loop {
+                match next(&events) {
+                    Event::Gone(name) if name == "near1" => break,
+                    // The kernel sets it down first; and this is about the round before, too.
+                    Event::Up(name) | Event::Down(name) if name == "near1" => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            drop(ends);
+            (ends, _) = open(&["far0"], Mode::Auto);
+            assert_eq!(probe(&mut ends, &mut middle), 0);
+            assert_eq!(middle.stats().tx_errors[TxError::Gone as usize], 10 * round);
+            drop(ends);
+            cable("near1", "far1");
+            let opened = loop {
+                match next(&events) {
+                    Event::Back(opened) => break opened,
+                    Event::Up(_) | Event::Down(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert!(opened.native);
+            let watch_ends;
+            (ends, watch_ends) = open(&["far0", "far1"], Mode::Auto);
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while probe(&mut ends, &mut middle) != 10 {
+                assert!(Instant::now() < deadline, "{:?}", middle.stats());
+            }
+            drop(watch_ends);
+        }
+        // Nothing waits in vain: an idle worker sleeps.
+        let (waker, begin) = (Waker::new().unwrap(), Instant::now());
+        middle.wait(&waker, Some(Duration::from_millis(1))).unwrap();
+        middle.receive(|_, _, _| false, |_, _| ());
+        middle.wait(&waker, Some(Duration::from_millis(30))).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(20), "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn what_cannot_be_opened_is_said_with_what_to_do() {
+    in_lab("what_cannot_be_opened_is_said_with_what_to_do", || {
+        cable("near0", "far0");
+        let refused = |interfaces: &[&str]| match Xdp::open(&config(interfaces, Mode::Auto)) {
+            Ok(_) => panic!("{interfaces:?} can be opened"),
+            Err(error) => error,
+        };
+        assert!(matches!(refused(&["nothing"]), XdpError::Missing(_)));
+        assert!(matches!(refused(&["lo"]), XdpError::NotEthernet(_)));
+        let first = open(&["near0"], Mode::Auto);
+        assert!(matches!(refused(&["near0"]), XdpError::SecondInstance(_)));
+        drop(first);
+        ip("link set near0 mtu 9000");
+        assert!(matches!(refused(&["near0"]), XdpError::Mtu { mtu: 9000, .. }));
+        ip("link set near0 mtu 1500");
+        drop(open(&["near0"], Mode::Skb));
+        ip("link add many numrxqueues 4 numtxqueues 4 type veth peer name few");
+        assert!(matches!(refused(&["many"]), XdpError::Queues { has: 4, served: 1, .. }));
+    });
+}

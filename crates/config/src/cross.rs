@@ -127,6 +127,7 @@ fn nat44(raw: RawNat44, name: String, pool: Option<usize>) -> Nat44 {
         static_bindings: raw.static_bindings.into_iter().map(|s| s.binding).collect(),
         timeouts: raw.timeouts,
         mtu: raw.mtu,
+        mss_max: raw.mss_max,
     }
 }
 

@@ -225,7 +225,7 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "translator",
         Kind::Table(TRANSLATOR),
         "{ mtu4 = 1500 }",
-        "Own addresses, and how headers are translated. What is set here holds for every instance; `mtu4` and the keys after it can also stand in a `[[nat64]]` or `[[siit]]` section (`mtu4` in `[[nat44]]`, too), for that instance alone.",
+        "Own addresses, and how headers are translated. What is set here holds for every instance; `mtu4` and the keys after it can also stand in a `[[nat64]]` or `[[siit]]` section (in `[[nat44]]`, `mtu4` and `tcp_mss_max`), for that instance alone.",
     ),
     key(
         "limits",
@@ -313,7 +313,7 @@ pub(crate) const NAT64: &[Key] = &[
     key("icmp_queries", Kind::Flag, "true", "Whether ping is translated.").default("true"),
     key("wkp_non_global", Kind::Flag, "false", "Whether `64:ff9b::/96` may stand for private IPv4 addresses, against RFC 6052 3.1.").default("false"),
     key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "As `[timeouts]`, for this instance.").default("those of `[timeouts]`"),
-    MTU4, MTU6, LOWEST_MTU6, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
+    MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
 ];
 
 /// `[[nat44]]`
@@ -329,7 +329,7 @@ pub(crate) const NAT44: &[Key] = &[
     key("inbound_refresh", Kind::Flag, "false", "Whether packets from outside keep a session alive (RFC 4787 REQ-6 allows it, RFC 7857 7 advises against it).").default("false"),
     key("icmp_queries", Kind::Flag, "true", "Whether ping is translated.").default("true"),
     key("timeouts", Kind::Table(TIMEOUTS), "{ udp = \"2m\" }", "As `[timeouts]`, for this instance.").default("those of `[timeouts]`"),
-    MTU4,
+    MTU4, MSS_MAX,
 ];
 
 /// `exempt` in `[[nat44]]`
@@ -390,7 +390,7 @@ pub(crate) const SIIT: &[Key] = &[
     key("icmp_pool4_mode", Kind::Words(|| words(POOL_MODE)), "\"hash\"", "How one of them is chosen: by a hash of the router's address, or by its distance.").default("\"hash\""),
     key("icmp_pool6", Kind::List(&NET6), "[\"2001:db8:6791::/64\"]", "Sources for ICMPv6 errors whose IPv4 source has no IPv6 address.").default("`own6`"),
     key("wkp_non_global", Kind::Flag, "false", "Whether `64:ff9b::/96` may stand for private IPv4 addresses, against RFC 6052 3.1.").default("false"),
-    MTU4, MTU6, LOWEST_MTU6, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
+    MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
 ];
 
 /// `eam` in `[[siit]]`
@@ -419,6 +419,7 @@ const MTU6: Key = key(
     "MTU of the next hop on the IPv6 side, bytes.",
 )
 .default("1500");
+const MSS_MAX: Key = key("tcp_mss_max", Kind::Integer { min: 536, max: 65_535 }, "1360", "The largest TCP segment size that a SYN may announce, bytes, in either direction: larger ones are lowered to it, so that no segment has to be cut or refused on its way. `65535` leaves them alone.").default("what both MTUs carry");
 const LOWEST_MTU6: Key = key("lowest_ipv6_mtu", Kind::Integer { min: 1280, max: 65_535 }, "1280", "The smallest MTU on the IPv6 side: IPv4 packets that may be fragmented become IPv6 packets of at most so many bytes (RFC 7915 4).").default("1280");
 const TOS: Key = key(
     "tos",
@@ -447,7 +448,7 @@ const ERROR4_MAX: Key = key(
 pub(crate) const TRANSLATOR: &[Key] = &[
     key("own4", ADDRESS4, "\"192.0.2.1\"", "The translator's IPv4 address: source of the ICMPv4 errors it makes, and it answers pings. It may lie in a pool.").default("the second address of the first pool"),
     key("own6", ADDRESS6, "\"64:ff9b::192.0.2.1\"", "The translator's IPv6 address: source of the ICMPv6 errors it makes, and it answers pings. It may lie in a `pool6`.").default("`own4` inside the first `pool6`"),
-    MTU4, MTU6, LOWEST_MTU6, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
+    MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
 ];
 
 /// `[limits]`

@@ -280,6 +280,7 @@ fn every_key_reaches_the_instances() {
         mtu4: 1400,
         mtu6: 1600,
         lowest_ipv6_mtu: 1300,
+        mss_max: 1360,
         udp_zero_checksum: ZeroChecksum::Forward,
         icmp4_error_max: 1000,
     };
@@ -301,7 +302,7 @@ fn every_key_reaches_the_instances() {
     assert_eq!(s.icmp_pool6, [net6("2001:db8:6791::", 64)]);
     assert_eq!(
         s.settings,
-        gatun_wire::Settings { mtu4: 1480, udp_zero_checksum: ZeroChecksum::Drop, ..settings }
+        gatun_wire::Settings { mtu4: 1480, mss_max: 1440, udp_zero_checksum: ZeroChecksum::Drop, ..settings }
     );
 }
 

@@ -219,7 +219,7 @@ impl Core {
             let place = self.shared.tables.locate(view?.dst)?;
             self.nat44.iter().find(|n| self.shared.tables.pool_of(n.policy.instance) == place.pool)
         };
-        inside.or_else(of_pool).or(self.nat44.first()).map_or(0, |n| n.mtu)
+        inside.or_else(of_pool).or(self.nat44.first()).map_or(0, |n| n.link.mtu)
     }
 
     /// The settings of the instance that a packet belongs to, as far as it can be read; the first

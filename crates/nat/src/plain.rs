@@ -96,7 +96,7 @@ impl Core {
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
         let Some(nat) = nats.nat44(session.instance) else { return false };
         if !session.is_at(outside, remote, hint.transport)
-            || !plain.fits44(nat.mtu)
+            || !plain.fits44(nat.link.mtu)
             || !nat.policy.goes_on(session, Side::V4, plain, hint.transport, now)
         {
             return false;
@@ -119,7 +119,7 @@ impl Core {
         let Some(nat) = nats.nat44(hint.owner.instance) else { return false };
         let sh = &mut self.shared;
         let remote = hint.flow.remote();
-        if !plain.fits44(nat.mtu) || sh.tables.locate(remote.0).is_some() {
+        if !plain.fits44(nat.link.mtu) || sh.tables.locate(remote.0).is_some() {
             return false;
         }
         let session = sh.tables.get_mut(hint.record);
@@ -140,7 +140,7 @@ impl Core {
         let Some(plain) = Plain::six(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
         let Some((src, dst)) = addresses6(packet.bytes()) else { return false };
-        if !plain.fits4(siit.settings()) {
+        if !plain.fits4(siit.settings()) || !plain.keeps_mss(packet, siit.settings().mss_max) {
             return false;
         }
         let Some(to) = siit.short6(src, dst, &hint.looks) else { return false };
@@ -155,7 +155,7 @@ impl Core {
         let Some(plain) = Plain::four(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
         let Some((src, dst)) = endpoints(packet.bytes()) else { return false };
-        if !plain.fits6(packet, siit.settings()) {
+        if !plain.fits6(packet, siit.settings()) || !plain.keeps_mss(packet, siit.settings().mss_max) {
             return false;
         }
         let Some(to) = siit.short4(src.0, dst.0, &hint.looks) else { return false };

@@ -5,7 +5,7 @@ use crate::event::EventKinds;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_wire::{DropReason, Prefix64, Settings, proto};
+use gatun_wire::{DropReason, Prefix64, Settings, mss, proto};
 
 /// An IPv4 network: host bits are zero, `len` at most 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,6 +125,29 @@ pub struct Nat64 {
     pub settings: Settings,
 }
 
+/// As the configuration file has it where it says nothing.
+impl Default for Nat64 {
+    fn default() -> Self {
+        Nat64 {
+            name: String::new(),
+            pool6: Vec::new(),
+            pool: 0,
+            sources: Vec::new(),
+            filtering: Filtering::default(),
+            external_tcp: true,
+            wkp_non_global: false,
+            icmp_error_source: IcmpErrorSource::default(),
+            inbound_refresh: true,
+            rst_during_fin: false,
+            icmp_queries: true,
+            subscriber_len: 64,
+            static_bindings: Vec::new(),
+            timeouts: Timeouts::default(),
+            settings: Settings::default(),
+        }
+    }
+}
+
 /// A NAT44 instance for many subscribers (RFC 6888). Its number among the stateful instances, in keys and
 /// records, comes after those of [`Plan::nat64`].
 #[derive(Clone, Debug)]
@@ -153,6 +176,29 @@ pub struct Nat44 {
     pub timeouts: Timeouts,
     /// MTU of the links on both sides, bytes.
     pub mtu: u32,
+    /// As [`Settings::mss_max`].
+    pub mss_max: u16,
+}
+
+/// As the configuration file has it where it says nothing.
+impl Default for Nat44 {
+    fn default() -> Self {
+        Nat44 {
+            name: String::new(),
+            inside: Vec::new(),
+            pool: 0,
+            exempt: Vec::new(),
+            filtering: Filtering::default(),
+            external_tcp: true,
+            inbound_refresh: false,
+            icmp_queries: true,
+            subscriber_len: 32,
+            static_bindings: Vec::new(),
+            timeouts: Timeouts::default(),
+            mtu: 1500,
+            mss_max: mss::ANY,
+        }
+    }
 }
 
 impl Nat44 {
@@ -414,7 +460,7 @@ pub enum Pairing {
 }
 
 /// A stateless instance (RFC 7915, RFC 7757).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Siit {
     /// For operators.
     pub name: String,

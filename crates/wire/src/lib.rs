@@ -20,6 +20,7 @@ pub mod checksum;
 pub mod drop;
 pub mod hdr;
 pub mod icmp_error;
+pub mod mss;
 pub mod packet;
 pub mod rfc3022;
 pub mod rfc6052;

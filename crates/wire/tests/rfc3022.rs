@@ -24,7 +24,7 @@ fn rewrite(
         let view = Ipv4View::parse(p.bytes())?;
         let l4 = view.l4(p.bytes())?;
         let to = Rewrite { id, ..Rewrite::new((view.src, view.dst), to, ports) };
-        rfc3022::translate(p, &view, l4, &to, mtu)
+        rfc3022::translate(p, &view, l4, &to, rfc3022::Link { mtu, mss_max: gatun_wire::mss::ANY })
     });
     if out.0.is_err() {
         assert_eq!((&out.1[..], out.2), (bytes, offload), "a refused packet changed: {:?}", out.0);

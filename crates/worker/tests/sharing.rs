@@ -2,9 +2,9 @@
 
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::Nat;
-use gatun_nat::plan::{Filtering, IcmpErrorSource, Nat64, Plan, Pool4, PoolRange, Timeouts};
+use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
 use gatun_nat::workers::Shares;
-use gatun_wire::{Prefix64, Settings};
+use gatun_wire::Prefix64;
 use gatun_worker::exchange::exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use std::collections::BTreeMap;
@@ -26,19 +26,8 @@ fn plan() -> Plan {
         nat64: vec![Nat64 {
             name: "n".into(),
             pool6: vec![Prefix64::WELL_KNOWN],
-            pool: 0,
-            sources: vec![],
-            filtering: Filtering::EndpointIndependent,
-            external_tcp: true,
             wkp_non_global: true,
-            icmp_error_source: IcmpErrorSource::Router,
-            inbound_refresh: true,
-            rst_during_fin: false,
-            icmp_queries: true,
-            subscriber_len: 64,
-            static_bindings: vec![],
-            timeouts: Timeouts::default(),
-            settings: Settings::default(),
+            ..Nat64::default()
         }],
         ..Plan::default()
     }

@@ -50,15 +50,15 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let pools = each("pool", "[[pool]]", problems).iter().map(|t| pool::read(t, problems)).collect();
     let nat64 = each("nat64", "[[nat64]]", problems)
         .iter()
-        .map(|t| nat64::read(t, translator.settings, timeouts, problems))
+        .map(|t| nat64::read(t, translator.defaults, timeouts, problems))
         .collect();
     let nat44 = each("nat44", "[[nat44]]", problems)
         .iter()
-        .map(|t| nat44::read(t, translator.settings, timeouts, problems))
+        .map(|t| nat44::read(t, translator.defaults, timeouts, problems))
         .collect();
     let siit = each("siit", "[[siit]]", problems)
         .iter()
-        .map(|t| siit::read(t, translator.settings, lists, directory, problems))
+        .map(|t| siit::read(t, translator.defaults, lists, directory, problems))
         .collect();
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));

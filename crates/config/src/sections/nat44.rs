@@ -1,11 +1,12 @@
 //! `[[nat44]]`: a stateful instance for private IPv4.
 
 use super::nat64::{RawBinding, bindings_of};
+use super::translator::Defaults;
 use crate::problem::Problems;
 use crate::reader::{Table, Wrong};
 use crate::{keys, value};
 use gatun_nat::plan::{Exemption, Filtering, Net4, Timeouts};
-use gatun_wire::Settings;
+
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -24,12 +25,13 @@ pub(crate) struct RawNat44 {
     pub(crate) icmp_queries: bool,
     pub(crate) timeouts: Timeouts,
     pub(crate) mtu: u32,
+    pub(crate) mss_max: u16,
     pub(crate) span: Range<usize>,
 }
 
 pub(crate) fn read(
     table: &Table<'_>,
-    defaults: Settings,
+    defaults: Defaults,
     timeouts: Timeouts,
     problems: &mut Problems,
 ) -> RawNat44 {
@@ -42,6 +44,7 @@ pub(crate) fn read(
     let pool = table.get("pool", problems, value::name);
     let statics = table.tables("static", "`static`", problems);
     let exempt = table.tables("exempt", "`exempt`", problems);
+    let (mtu, mss_max) = defaults.link(table, problems);
     RawNat44 {
         name: table.get("name", problems, value::name).map(|s| Spanned::new(table.span_of("name"), s)),
         inside,
@@ -61,7 +64,8 @@ pub(crate) fn read(
             Some(own) => super::read_timeouts(&own, timeouts, problems),
             None => timeouts,
         },
-        mtu: table.integer("mtu4", problems).unwrap_or(defaults.mtu4),
+        mtu,
+        mss_max,
         span: table.span.clone(),
     }
 }

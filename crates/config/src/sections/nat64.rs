@@ -1,6 +1,6 @@
 //! `[[nat64]]`: a stateful instance.
 
-use super::translator::settings;
+use super::translator::Defaults;
 use crate::problem::Problems;
 use crate::reader::{Table, Wrong};
 use crate::value::PortRange;
@@ -45,7 +45,7 @@ pub(crate) struct RawBinding {
 
 pub(crate) fn read(
     table: &Table<'_>,
-    defaults: Settings,
+    defaults: Defaults,
     timeouts: Timeouts,
     problems: &mut Problems,
 ) -> RawNat64 {
@@ -80,7 +80,7 @@ pub(crate) fn read(
             Some(own) => super::read_timeouts(&own, timeouts, problems),
             None => timeouts,
         },
-        settings: settings(table, defaults, problems),
+        settings: defaults.settings(table, problems),
         span: table.span.clone(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::eam::{self, RawEam};
 use super::nat64::read_pool6;
-use super::translator::settings;
+use super::translator::Defaults;
 use crate::eam_fast::Lists;
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -32,7 +32,7 @@ pub(crate) struct RawSiit {
 
 pub(crate) fn read(
     table: &Table<'_>,
-    defaults: Settings,
+    defaults: Defaults,
     lists: &Lists,
     directory: &Path,
     problems: &mut Problems,
@@ -68,7 +68,7 @@ pub(crate) fn read(
             .unwrap_or_default(),
         icmp_pool6: nets6("icmp_pool6", problems),
         wkp_non_global: Spanned::new(table.span_of("wkp_non_global"), non_global),
-        settings: settings(table, defaults, problems),
+        settings: defaults.settings(table, problems),
         span: table.span.clone(),
     }
 }

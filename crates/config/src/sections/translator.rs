@@ -13,7 +13,15 @@ use toml::de::DeValue;
 pub(crate) struct Translator {
     pub(crate) own4: Option<Spanned<Ipv4Addr>>,
     pub(crate) own6: Option<Spanned<Ipv6Addr>>,
-    pub(crate) settings: Settings,
+    pub(crate) defaults: Defaults,
+}
+
+/// What an instance has where it says nothing itself.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Defaults {
+    settings: Settings,
+    /// `tcp_mss_max`, where it is written.
+    mss_max: Option<u16>,
 }
 
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Translator {
@@ -22,23 +30,49 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Translator {
     Translator {
         own4: own4.map(|address| Spanned::new(table.span_of("own4"), address)),
         own6: own6.map(|address| Spanned::new(table.span_of("own6"), address)),
-        settings: settings(table, Settings::default(), problems),
+        defaults: Defaults::default().overridden(table, problems),
     }
 }
 
-/// What `table` sets of the header translation; the rest stays as in `defaults`.
-pub(crate) fn settings(table: &Table<'_>, defaults: Settings, problems: &mut Problems) -> Settings {
-    let mut s = defaults;
-    set(&mut s.mtu4, table.integer("mtu4", problems));
-    set(&mut s.mtu6, table.integer("mtu6", problems));
-    set(&mut s.lowest_ipv6_mtu, table.integer("lowest_ipv6_mtu", problems));
-    set(&mut s.tos_6to4, table.get("tos", problems, copy_or_byte));
-    set(&mut s.traffic_class_4to6, table.get("traffic_class", problems, copy_or_byte));
-    let zero = table.get("udp_zero_checksum", problems, |v| value::choice(v, keys::ZERO_CHECKSUM));
-    set(&mut s.udp_zero_checksum, zero);
-    set(&mut s.icmp4_error_max, table.integer("icmp4_error_max", problems).map(|n| n as u16));
-    doubtful_sizes(table, &s, problems);
-    s
+impl Defaults {
+    /// With what `table` sets of the header translation.
+    fn overridden(self, table: &Table<'_>, problems: &mut Problems) -> Defaults {
+        let Defaults { settings: mut s, mut mss_max } = self;
+        set(&mut s.mtu4, table.integer("mtu4", problems));
+        set(&mut s.mtu6, table.integer("mtu6", problems));
+        set(&mut s.lowest_ipv6_mtu, table.integer("lowest_ipv6_mtu", problems));
+        mss_max = read_mss_max(table, problems).or(mss_max);
+        set(&mut s.tos_6to4, table.get("tos", problems, copy_or_byte));
+        set(&mut s.traffic_class_4to6, table.get("traffic_class", problems, copy_or_byte));
+        let zero = table.get("udp_zero_checksum", problems, |v| value::choice(v, keys::ZERO_CHECKSUM));
+        set(&mut s.udp_zero_checksum, zero);
+        set(&mut s.icmp4_error_max, table.integer("icmp4_error_max", problems).map(|n| n as u16));
+        doubtful_sizes(table, &s, problems);
+        Defaults { settings: s, mss_max }
+    }
+
+    /// The header translation of an instance whose section is `table`.
+    pub(crate) fn settings(self, table: &Table<'_>, problems: &mut Problems) -> Settings {
+        let Defaults { settings, mss_max } = self.overridden(table, problems);
+        let carried = (settings.mtu4 - TCP_IPV4).min(settings.mtu6 - TCP_IPV6);
+        Settings { mss_max: mss_max.unwrap_or(carried as u16), ..settings }
+    }
+
+    /// The link of a NAT44 instance whose section is `table`: its MTU and the largest segment size.
+    pub(crate) fn link(self, table: &Table<'_>, problems: &mut Problems) -> (u32, u16) {
+        let mtu = table.integer("mtu4", problems).unwrap_or(self.settings.mtu4);
+        let mss_max = read_mss_max(table, problems).or(self.mss_max);
+        (mtu, mss_max.unwrap_or((mtu - TCP_IPV4) as u16))
+    }
+}
+
+/// Bytes of headers in front of a TCP segment's data, IP's and TCP's without options (RFC 9293 3.7.1). No MTU is
+/// as small.
+const TCP_IPV4: u32 = 40;
+const TCP_IPV6: u32 = 60;
+
+fn read_mss_max(table: &Table<'_>, problems: &mut Problems) -> Option<u16> {
+    table.integer("tcp_mss_max", problems).map(|n| n as u16)
 }
 
 /// Sizes that are allowed and rarely meant; each is said where one of its keys is written.

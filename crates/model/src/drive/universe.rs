@@ -5,7 +5,7 @@ use gatun_nat::event::EventKinds;
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, Plan};
 use gatun_wire::rfc7915::ZeroChecksum;
-use gatun_wire::{Prefix64, Settings};
+use gatun_wire::{Prefix64, Settings, mss};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The translator's own addresses.
@@ -251,6 +251,7 @@ fn nat44(r: &mut Rng, n: usize, pool: usize, filterings: &[Filtering]) -> Nat44 
         static_bindings: Vec::new(),
         timeouts: timeouts(r),
         mtu: r.of(&[1500, 1500, 1280, 576]),
+        mss_max: mss::ANY,
     }
 }
 
@@ -304,6 +305,7 @@ fn settings(r: &mut Rng) -> Settings {
         mtu4: r.of(&[1500, 1500, 1400, 1280, 1260, 576]),
         mtu6: r.of(&[1500, 1500, 1400, 1280]),
         lowest_ipv6_mtu: r.of(&[1280, 1280, 1400]),
+        mss_max: mss::ANY,
         udp_zero_checksum: r.of(&[
             ZeroChecksum::Compute,
             ZeroChecksum::Compute,

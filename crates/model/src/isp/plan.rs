@@ -3,7 +3,7 @@
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, Plan};
-use gatun_wire::{Prefix64, Settings};
+use gatun_wire::Prefix64;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// First address of the pool.
@@ -78,19 +78,8 @@ fn nat64() -> Nat64 {
     Nat64 {
         name: "mobile".into(),
         pool6: vec![Prefix64::WELL_KNOWN],
-        pool: 0,
-        sources: Vec::new(),
-        filtering: Filtering::EndpointIndependent,
-        external_tcp: true,
-        wkp_non_global: false,
-        icmp_error_source: IcmpErrorSource::Router,
-        inbound_refresh: true,
         rst_during_fin: true,
-        icmp_queries: true,
-        subscriber_len: 64,
-        static_bindings: Vec::new(),
-        timeouts: Timeouts::default(),
-        settings: Settings::default(),
+        ..Nat64::default()
     }
 }
 
@@ -98,15 +87,7 @@ fn nat44() -> Nat44 {
     Nat44 {
         name: "fixed".into(),
         inside: Net4::new(Ipv4Addr::new(100, 64, 0, 0), 10).into_iter().collect(),
-        pool: 0,
-        exempt: Vec::new(),
-        filtering: Filtering::EndpointIndependent,
-        external_tcp: true,
         inbound_refresh: true,
-        icmp_queries: true,
-        subscriber_len: 32,
-        static_bindings: Vec::new(),
-        timeouts: Timeouts::default(),
-        mtu: 1500,
+        ..Nat44::default()
     }
 }

@@ -36,7 +36,8 @@ pub(crate) fn outbound(
     let outer = Rewrite::new((view.src, view.dst), (outside.0, view.dst), Ports::Keep);
     let outer = Rewrite { id: Some(id), ..outer };
     let Some(place) = sh.tables.locate(view.dst) else {
-        return icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.mtu).map(Step::forward);
+        return icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu)
+            .map(Step::forward);
     };
     // RFC 5508 REQ-7, RFC 7857 12: the sender is inside too. All that can fail is looked up first.
     if view.ttl <= 2 {
@@ -76,5 +77,5 @@ pub(crate) fn inbound(
     let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
     let inner = Rewrite::new((about.src, about.dst), (host, about.dst), ports);
     let outer = Rewrite::new((view.src, view.dst), (view.src, host), Ports::Keep);
-    icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.mtu).map(Step::forward)
+    icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu).map(Step::forward)
 }

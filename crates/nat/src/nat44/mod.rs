@@ -11,7 +11,7 @@ use crate::plan::{self, Exemption, Net4, Transport};
 use crate::session::{Inside, Session};
 use crate::stateful::{Policy, Query, query};
 use core::net::Ipv4Addr;
-use gatun_wire::rfc3022::{Rewrite, address_delta};
+use gatun_wire::rfc3022::{Link, Rewrite, address_delta};
 use gatun_wire::{Ipv4View, L4};
 
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ pub(crate) struct Nat44 {
     inside: Vec<Net4>,
     exempt: Vec<Exemption>,
     /// Of the links on both sides, bytes.
-    pub(crate) mtu: u32,
+    pub(crate) link: Link,
 }
 
 /// A packet from inside.
@@ -47,7 +47,8 @@ impl Nat44 {
             subscriber_len: plan.key_len(),
             timeouts: plan.timeouts,
         };
-        Nat44 { policy, inside: plan.inside.clone(), exempt: plan.exempt.clone(), mtu: plan.mtu }
+        let link = Link { mtu: plan.mtu, mss_max: plan.mss_max };
+        Nat44 { policy, inside: plan.inside.clone(), exempt: plan.exempt.clone(), link }
     }
 
     /// Whether an address is an inside host's.

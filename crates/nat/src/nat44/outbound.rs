@@ -27,7 +27,7 @@ pub(crate) fn query(
         let out = (from.nat.policy.instance, &Outward::From4(to));
         return hairpin::query(nats, sh, now, packet, query, out, place);
     }
-    rfc3022::translate(packet, &from.view, from.l4, &to, from.nat.mtu).map(Step::forward)
+    rfc3022::translate(packet, &from.view, from.l4, &to, from.nat.link).map(Step::forward)
 }
 
 /// Filters and updates, and computes the outgoing addresses, ports and identification.

@@ -40,6 +40,7 @@ impl Core {
         let sh = &mut self.shared;
         let (remote, pool6) = (hint.flow.remote(), hint.owner.pool6);
         if !plain.fits4(&nat.settings)
+            || !plain.keeps_mss(packet, nat.settings.mss_max)
             || nat.check_source(opening.inside.addr).is_err()
             || nat.check_embedded(pool6, remote.0).is_err()
         {
@@ -69,7 +70,7 @@ impl Core {
         let Some(nat) = nats.nat44(hint.owner.instance) else { return Opened::General };
         let sh = &mut self.shared;
         let remote = hint.flow.remote();
-        if !plain.fits44(nat.mtu) {
+        if !plain.fits44(nat.link.mtu) || !plain.keeps_mss(packet, nat.link.mss_max) {
             return Opened::General;
         }
         let id = match open(Instance::Nat44(nat), sh, now, &plain, remote, hint, opening) {

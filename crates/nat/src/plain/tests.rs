@@ -2,7 +2,7 @@
 
 use crate::look_ahead::{self, Hint};
 use crate::plain::Opened;
-use crate::plan::{self, Filtering, IcmpErrorSource, Plan, Pool4, PoolRange, Timeouts, Transport};
+use crate::plan::{self, Plan, Pool4, PoolRange, Transport};
 use crate::{Instant, Nat, Verdict};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::ipv4;
@@ -30,33 +30,17 @@ fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: 
         nat64: vec![plan::Nat64 {
             name: "n".into(),
             pool6: vec![prefix(prefix_len)],
-            pool: 0,
-            sources: vec![],
-            filtering: Filtering::EndpointIndependent,
-            external_tcp: true,
-            wkp_non_global: false,
-            icmp_error_source: IcmpErrorSource::Router,
             inbound_refresh,
-            rst_during_fin: false,
-            icmp_queries: true,
-            subscriber_len: 64,
-            static_bindings: vec![],
-            timeouts: Timeouts::default(),
             settings,
+            ..plan::Nat64::default()
         }],
         nat44: vec![plan::Nat44 {
             name: "p".into(),
             inside: vec![plan::Net4 { addr: Ipv4Addr::new(10, 0, 0, 0), len: 8 }],
-            pool: 0,
-            exempt: vec![],
-            filtering: Filtering::EndpointIndependent,
-            external_tcp: true,
             inbound_refresh,
-            icmp_queries: true,
-            subscriber_len: 32,
-            static_bindings: vec![],
-            timeouts: Timeouts::default(),
             mtu: settings.mtu4,
+            mss_max: settings.mss_max,
+            ..plan::Nat44::default()
         }],
         limits: plan::Limits { ports_per_subscriber: ports_max, ..plan::Limits::default() },
         ..Plan::default()
@@ -169,6 +153,11 @@ impl Made {
         l4.extend((0..self.payload).map(|i| i as u8));
         if self.tcp {
             (l4[12], l4[13]) = (0x50, self.flags);
+            // An MSS, where the port is not the first.
+            if l4.len() >= 24 && self.port > 0 {
+                l4[12] = 0x60;
+                l4[20..24].copy_from_slice(&[2, 4, self.port * 5, self.tos]);
+            }
         } else {
             let len = l4.len() as u16;
             l4[4..6].copy_from_slice(&len.to_be_bytes());
@@ -313,11 +302,19 @@ proptest! {
         tos in prop::option::of(any::<u8>()),
         mtu4 in prop::sample::select(vec![1500u32, 1260, 100]),
         mtu6 in prop::sample::select(vec![1500u32, 1280]),
+        mss_max in prop::sample::select(vec![gatun_wire::mss::ANY, 1400, 28]),
         inbound_refresh in any::<bool>(),
         ports_max in prop::sample::select(vec![2u32, 1000]),
         history in prop::collection::vec(made(), 1..60),
     ) {
-        let settings = Settings { tos_6to4: tos, traffic_class_4to6: tos, mtu4, mtu6, ..Settings::default() };
+        let settings = Settings {
+            tos_6to4: tos,
+            traffic_class_4to6: tos,
+            mtu4,
+            mtu6,
+            mss_max,
+            ..Settings::default()
+        };
         let mut short = engine(prefix_len, settings, inbound_refresh, ports_max);
         let mut general = engine(prefix_len, settings, inbound_refresh, ports_max);
         let mut outside = [(POOL, 2000u16); 12];
@@ -447,11 +444,7 @@ fn siit(eamt: &[plan::Eam], pool6: Vec<Prefix64>, hairpin: plan::Hairpin, denied
         hairpin,
         denylist4: if denied { vec![denied4] } else { vec![] },
         denylist6: if denied { vec![denied6] } else { vec![] },
-        wkp_non_global: false,
-        icmp_pool4: vec![],
-        icmp_pool4_mode: plan::IcmpPoolMode::Hash,
-        icmp_pool6: vec![],
-        settings: Settings::default(),
+        ..plan::Siit::default()
     }
 }
 
@@ -465,6 +458,7 @@ proptest! {
         second in prop::collection::vec(mapping(), 0..8),
         first_has_prefix in any::<bool>(),
         hairpin in prop::sample::select(vec![plan::Hairpin::Off, plan::Hairpin::Simple, plan::Hairpin::Intrinsic]),
+        mss_max in prop::sample::select(vec![gatun_wire::mss::ANY, 1400]),
         denied in any::<bool>(),
         history in prop::collection::vec(
             (made(), address4(), address4(), address6(vec![prefix(96), prefix(64), Prefix64::WELL_KNOWN]),
@@ -473,10 +467,11 @@ proptest! {
         ),
     ) {
         let pool6 = if first_has_prefix { vec![prefix(96), Prefix64::WELL_KNOWN] } else { vec![] };
-        let plan = Plan {
+        let mut plan = Plan {
             siit: vec![siit(&first, pool6, hairpin, denied), siit(&second, vec![prefix(64)], hairpin, false)],
             ..Plan::default()
         };
+        plan.siit.iter_mut().for_each(|siit| siit.settings.mss_max = mss_max);
         let mut short = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
         let mut general = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
         for (made, src4, dst4, src6, dst6) in history {

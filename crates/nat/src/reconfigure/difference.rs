@@ -205,6 +205,7 @@ impl Difference {
             static_bindings,
             timeouts,
             mtu,
+            mss_max,
         } = new;
         let at = format!("nat44 {name:?}");
         self.pool_of(&at, pools);
@@ -222,6 +223,7 @@ impl Difference {
         self.statics(&at, &old.static_bindings, static_bindings);
         self.timeouts(&at, &old.timeouts, timeouts);
         self.note(&format!("{at}: mtu"), old.mtu, *mtu);
+        self.note(&format!("{at}: tcp_mss_max"), old.mss_max, *mss_max);
     }
 
     fn pool_of(&mut self, at: &str, (old, new): (Option<String>, Option<String>)) {

@@ -19,16 +19,9 @@ fn siit(name: &str, mappings: &[(&str, &str)]) -> Siit {
     };
     Siit {
         name: name.to_string(),
-        pool6: vec![],
         eamt: mappings.iter().map(host).collect(),
         hairpin: Hairpin::Intrinsic,
-        denylist4: vec![],
-        denylist6: vec![],
-        wkp_non_global: false,
-        icmp_pool4: vec![],
-        icmp_pool4_mode: IcmpPoolMode::Hash,
-        icmp_pool6: vec![],
-        settings: gatun_wire::Settings::default(),
+        ..Siit::default()
     }
 }
 

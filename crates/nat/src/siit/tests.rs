@@ -54,13 +54,7 @@ fn plan() -> plan::Siit {
             eam("198.51.100.64/26", "2001:db8:c::/64"),
         ],
         hairpin: Hairpin::Intrinsic,
-        denylist4: vec![],
-        denylist6: vec![],
-        wkp_non_global: false,
-        icmp_pool4: vec![],
-        icmp_pool4_mode: IcmpPoolMode::Hash,
-        icmp_pool6: vec![],
-        settings: Settings::default(),
+        ..plan::Siit::default()
     }
 }
 

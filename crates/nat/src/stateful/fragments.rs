@@ -309,7 +309,7 @@ fn follow(nats: Instances<'_>, packet: &mut Packet<'_>, memo: &Memo) -> Result<S
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             let to = Rewrite { ports: ports_for(l4, to.ports), ..to };
-            rfc3022::translate(packet, &view, l4, &to, nat.mtu).map(Step::forward)
+            rfc3022::translate(packet, &view, l4, &to, nat.link).map(Step::forward)
         }
         Memo::In { instance, to } => {
             let instance = nats.get(instance).ok_or(missing)?;

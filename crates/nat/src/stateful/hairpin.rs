@@ -11,8 +11,9 @@ use crate::shared::Shared;
 use crate::step::Step;
 use crate::time::Instant;
 use gatun_wire::hdr::ipv6;
+use gatun_wire::rfc3022::{self, Link};
 use gatun_wire::rfc7915::{four_to_six, six_to_four};
-use gatun_wire::{DropReason, Ipv4View, Ipv6View, Packet, Ports, Segmentation, Settings, Whole, rfc3022};
+use gatun_wire::{DropReason, Ipv4View, Ipv6View, Packet, Ports, Segmentation, Settings, Whole};
 
 /// Turns a query round whose outgoing destination, at `place`, is a pool address; `out` is how it would
 /// leave.
@@ -74,7 +75,7 @@ fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<(DropReason, u
         let len = header + view.total_len - u32::from(view.l4_offset);
         let mtu = match receiver {
             Instance::Nat64(nat) => nat.settings.mtu6,
-            Instance::Nat44(nat) => nat.mtu + header - 20,
+            Instance::Nat44(nat) => nat.link.mtu + header - 20,
         };
         let mtu = mtu.max(ipv6::MTU_MIN);
         return (len > mtu).then_some((DropReason::TooBig6, mtu));
@@ -82,7 +83,7 @@ fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<(DropReason, u
     let view = Ipv4View::parse(bytes).ok().filter(|view| view.dont_fragment)?;
     let mtu = match receiver {
         Instance::Nat64(nat) => nat.settings.mtu6 - if view.fragment.is_some() { 28 } else { 20 },
-        Instance::Nat44(nat) => nat.mtu,
+        Instance::Nat44(nat) => nat.link.mtu,
     };
     (view.total_len > mtu).then_some((DropReason::TooBig4, mtu.min(u16::MAX.into())))
 }
@@ -107,7 +108,8 @@ pub(crate) fn turn(
         Outward::From4(to) => {
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
-            rfc3022::translate(packet, &view, l4, to, ANY_MTU)?
+            let nat = nats.nat44(number).ok_or(DropReason::NoSession)?;
+            rfc3022::translate(packet, &view, l4, to, Link { mtu: ANY_MTU, ..nat.link })?
         }
     };
     // The bytes have changed: what goes wrong from here on can't be answered.
@@ -131,9 +133,13 @@ fn turn_back(
             let settings = if cut { nat.settings } else { inner_settings(&nat.settings) };
             four_to_six::translate(packet, &view, l4, to, &settings)
         }
-        (Some(Instance::Nat44(nat)), Inward::To4(to)) => {
-            rfc3022::translate(packet, &view, l4, to, if cut { nat.mtu } else { ANY_MTU })
-        }
+        (Some(Instance::Nat44(nat)), Inward::To4(to)) => rfc3022::translate(
+            packet,
+            &view,
+            l4,
+            to,
+            if cut { nat.link } else { Link { mtu: ANY_MTU, ..nat.link } },
+        ),
         _ => Err(DropReason::NoSession),
     }
 }

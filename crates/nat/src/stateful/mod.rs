@@ -160,7 +160,7 @@ impl<'n> Instance<'n> {
             (Instance::Nat64(nat), Inward::To6(to)) => {
                 four_to_six::translate(packet, view, l4, to, &nat.settings)
             }
-            (Instance::Nat44(nat), Inward::To4(to)) => rfc3022::translate(packet, view, l4, to, nat.mtu),
+            (Instance::Nat44(nat), Inward::To4(to)) => rfc3022::translate(packet, view, l4, to, nat.link),
             // A memo of an instance that is of the other kind: there is none.
             _ => Err(DropReason::NoSession),
         }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::plan::{Eam, Filtering, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Timeouts, Transport};
+use crate::plan::{Eam, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Transport};
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_wire::{Prefix64, Settings};
+use gatun_wire::Prefix64;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::string::ToString;
@@ -15,19 +15,9 @@ fn nat64(static_bindings: Vec<StaticBinding>) -> Nat64 {
     Nat64 {
         name: "six".into(),
         pool6: vec![Prefix64::WELL_KNOWN],
-        pool: 0,
-        sources: vec![],
-        filtering: Filtering::EndpointIndependent,
-        external_tcp: true,
         wkp_non_global: true,
-        icmp_error_source: crate::plan::IcmpErrorSource::Router,
-        inbound_refresh: true,
-        rst_during_fin: false,
-        icmp_queries: true,
-        subscriber_len: 64,
         static_bindings,
-        timeouts: Timeouts::default(),
-        settings: Settings::default(),
+        ..Nat64::default()
     }
 }
 
@@ -35,16 +25,7 @@ fn nat44() -> Nat44 {
     Nat44 {
         name: "four".into(),
         inside: vec![Net4 { addr: Ipv4Addr::new(100, 64, 0, 0), len: 10 }],
-        pool: 0,
-        exempt: vec![],
-        filtering: Filtering::EndpointIndependent,
-        external_tcp: true,
-        inbound_refresh: false,
-        icmp_queries: true,
-        subscriber_len: 32,
-        static_bindings: vec![],
-        timeouts: Timeouts::default(),
-        mtu: 1500,
+        ..Nat44::default()
     }
 }
 
@@ -240,19 +221,7 @@ fn stateless_instances_are_shared_whole() {
         v4: Net4 { addr: Ipv4Addr::new(198, 51, 100, 1), len: 32 },
         v6: Net6 { addr: "2001:db8::1".parse().unwrap(), len: 128 },
     };
-    let siit = crate::plan::Siit {
-        name: "s".to_string(),
-        pool6: vec![],
-        eamt: vec![eam],
-        hairpin: Default::default(),
-        denylist4: vec![],
-        denylist6: vec![],
-        wkp_non_global: false,
-        icmp_pool4: vec![],
-        icmp_pool4_mode: Default::default(),
-        icmp_pool6: vec![],
-        settings: Settings::default(),
-    };
+    let siit = crate::plan::Siit { name: "s".to_string(), eamt: vec![eam], ..crate::plan::Siit::default() };
     let plan = Plan { siit: vec![siit], ..Plan::default() };
     let shares = Shares::new(&plan, 8, [1; 4]).unwrap();
     assert!(shares.plans.iter().all(|p| p.siit.len() == 1));

@@ -30,19 +30,8 @@ pub fn nat64(pool6: &str) -> plan::Nat64 {
     plan::Nat64 {
         name: "default".into(),
         pool6: vec![prefix(pool6)],
-        pool: 0,
-        sources: vec![],
-        filtering: Filtering::EndpointIndependent,
-        external_tcp: true,
-        wkp_non_global: false,
-        icmp_error_source: IcmpErrorSource::Router,
-        inbound_refresh: true,
-        rst_during_fin: false,
-        icmp_queries: true,
         subscriber_len: 128,
-        static_bindings: vec![],
-        timeouts: Timeouts::default(),
-        settings: Settings::default(),
+        ..plan::Nat64::default()
     }
 }
 

@@ -26,13 +26,7 @@ fn plan() -> Plan {
         pool6: vec![prefix(STATELESS6)],
         eamt: vec![Eam { v4: Net4::new(v4(MAPPED4), 32).unwrap(), v6: Net6::new(v6(MAPPED6), 128).unwrap() }],
         hairpin: gatun_nat::plan::Hairpin::Off,
-        denylist4: vec![],
-        denylist6: vec![],
-        wkp_non_global: false,
-        icmp_pool4: vec![],
-        icmp_pool4_mode: gatun_nat::plan::IcmpPoolMode::Hash,
-        icmp_pool6: vec![],
-        settings: Settings::default(),
+        ..Siit::default()
     }];
     plan
 }

@@ -31,20 +31,7 @@ fn net(addr: &str, len: u8) -> Net4 {
 }
 
 fn instance() -> Nat44 {
-    Nat44 {
-        name: "cgn".into(),
-        inside: vec![net("100.64.0.0", 10)],
-        pool: 0,
-        exempt: vec![],
-        filtering: Filtering::EndpointIndependent,
-        external_tcp: true,
-        inbound_refresh: false,
-        icmp_queries: true,
-        subscriber_len: 32,
-        static_bindings: vec![],
-        timeouts: Timeouts::default(),
-        mtu: 1500,
-    }
+    Nat44 { name: "cgn".into(), inside: vec![net("100.64.0.0", 10)], ..Nat44::default() }
 }
 
 /// One instance with one public address.

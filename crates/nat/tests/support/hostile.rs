@@ -65,37 +65,22 @@ fn plan(filtering: Filtering) -> Plan {
         nat64: vec![Nat64 {
             name: "stateful".into(),
             pool6: pool6(STATEFUL6),
-            pool: 0,
             sources: vec![net6(INSIDE, 48)],
             filtering,
-            external_tcp: true,
-            wkp_non_global: false,
-            icmp_error_source: IcmpErrorSource::Router,
-            inbound_refresh: true,
             rst_during_fin: true,
-            icmp_queries: true,
-            subscriber_len: 64,
             static_bindings: vec![StaticBinding {
                 transport: Transport::Tcp,
                 inside: (Ipv6Addr::from(u128::from(INSIDE) + 1), 80),
                 outside: (POOL4, 1024),
             }],
-            timeouts: Timeouts::default(),
-            settings: Settings::default(),
+            ..Nat64::default()
         }],
         nat44: vec![Nat44 {
             name: "private".into(),
             inside: vec![net4(INSIDE4, 16)],
-            pool: 0,
             exempt: vec![Exemption { net: net4(MAPPED4, 15), transport: None, ports: None }],
             filtering,
-            external_tcp: true,
-            inbound_refresh: false,
-            icmp_queries: true,
-            subscriber_len: 32,
-            static_bindings: Vec::new(),
-            timeouts: Timeouts::default(),
-            mtu: 1500,
+            ..Nat44::default()
         }],
         siit: vec![Siit {
             name: "stateless".into(),
@@ -103,12 +88,9 @@ fn plan(filtering: Filtering) -> Plan {
             eamt: vec![Eam { v4: net4(MAPPED4, 24), v6: net6(MAPPED, 120) }],
             hairpin: Hairpin::Intrinsic,
             denylist4: vec![net4(Ipv4Addr::new(192, 0, 2, 128), 25)],
-            denylist6: Vec::new(),
-            wkp_non_global: false,
             icmp_pool4: vec![net4(Ipv4Addr::new(192, 0, 2, 16), 28)],
-            icmp_pool4_mode: IcmpPoolMode::Hash,
             icmp_pool6: vec![net6(Ipv6Addr::new(0x2001, 0xdb8, 0xeeee, 0, 0, 0, 0, 0), 64)],
-            settings: Settings::default(),
+            ..Siit::default()
         }],
         limits: Limits {
             sessions_max: 64,

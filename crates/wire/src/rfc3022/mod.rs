@@ -10,7 +10,7 @@ pub mod icmp_error;
 use crate::checksum::{Delta, fold};
 use crate::hdr::{icmpv4, ipv4, put16};
 use crate::rfc7915::{Ports, Whole, mtu, transport};
-use crate::{DropReason, Ipv4View, L4, Packet, proto};
+use crate::{DropReason, Ipv4View, L4, Packet, mss, proto};
 use core::net::Ipv4Addr;
 
 /// The addresses and ports that an IPv4 packet gets.
@@ -44,7 +44,16 @@ impl Rewrite {
     }
 }
 
-/// Rewrites the packet, in place. `mtu` is that of the link it leaves by, bytes.
+/// The link that a packet leaves by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its MTU, bytes.
+    pub mtu: u32,
+    /// The largest segment size that a SYN may announce, bytes; a larger one is lowered to it.
+    pub mss_max: u16,
+}
+
+/// Rewrites the packet, in place.
 ///
 /// # Errors
 /// `ttl`, `v4_opt_srcroute`, `v6_ah`, `fragneeded_sent` for a packet with DF above the MTU, `icmp_unknown_type`
@@ -57,7 +66,7 @@ pub fn translate(
     view: &Ipv4View,
     l4: L4,
     to: &Rewrite,
-    mtu: u32,
+    link: Link,
 ) -> Result<Whole, DropReason> {
     match l4 {
         L4::IcmpError { .. } | L4::IcmpOther { .. } => return Err(DropReason::IcmpUnknownType),
@@ -67,11 +76,12 @@ pub fn translate(
     check_header(packet.bytes(), view)?;
     let l4_at = usize::from(view.l4_offset);
     let l4_len = (view.total_len as usize).checked_sub(l4_at).ok_or(DropReason::BadLength)?;
-    let fit = mtu::fit_4to4(view, l4, packet, mtu)?;
+    let fit = mtu::fit_4to4(view, l4, packet, link.mtu)?;
     let partial = transport::partial_field(&packet.offload, l4_at)?;
 
     packet.replace_header(l4_at, l4_at, l4_len)?; // cuts padding off
     fit.shrink_segments(&mut packet.offload);
+    mss::clamp(packet, l4_at, l4, link.mss_max, partial.is_some());
     if matches!(l4, L4::Echo { .. }) {
         packet.complete_checksum();
     }

@@ -2,7 +2,7 @@
 
 use super::{Settings, To6, Whole, ZeroChecksum, mtu, transport};
 use crate::hdr::{fragment, icmpv4, icmpv6, ipv6};
-use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, proto};
+use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, mss, proto};
 
 /// Makes the IPv4 packet an IPv6 packet, in place: the payload stays where it is.
 ///
@@ -45,6 +45,7 @@ pub fn translate(
     let new_at = ipv6::LEN + if fragment.is_some() { fragment::LEN } else { 0 };
     packet.replace_header(l4_at, new_at, l4_len)?;
     fit.shrink_segments(&mut packet.offload);
+    mss::clamp(packet, new_at, l4, settings.mss_max, partial.is_some());
 
     if let Some((ip, rest)) = packet.bytes_mut().split_first_chunk_mut::<{ ipv6::LEN }>() {
         header.write(ip);

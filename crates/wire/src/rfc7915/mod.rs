@@ -13,7 +13,7 @@ pub mod six_to_four;
 pub(crate) mod transport;
 
 use crate::checksum::{self, Delta};
-use crate::proto;
+use crate::{mss, proto};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// What an instance lets an operator choose about translation.
@@ -31,6 +31,9 @@ pub struct Settings {
     pub lowest_ipv6_mtu: u32,
     /// IPv4 UDP packets whose checksum is zero.
     pub udp_zero_checksum: ZeroChecksum,
+    /// The largest segment size that a SYN may announce, in either direction, bytes; a larger one is lowered to it.
+    /// [`mss::ANY`](crate::mss::ANY) leaves it alone.
+    pub mss_max: u16,
     /// Longest ICMPv4 error made by translation, bytes (RFC 1812 4.3.2.3: 576).
     pub icmp4_error_max: u16,
 }
@@ -44,6 +47,7 @@ impl Default for Settings {
             mtu6: 1500,
             lowest_ipv6_mtu: 1280,
             udp_zero_checksum: ZeroChecksum::Compute,
+            mss_max: mss::ANY,
             icmp4_error_max: 576,
         }
     }

@@ -8,7 +8,7 @@
 use super::{Ports, Settings, To4, To6, mtu, six_to_four, transport};
 use crate::hdr::{ipv4, ipv6, tcp, udp};
 use crate::rfc3022::{Rewrite, rewrite_header};
-use crate::{Checksum, L4, Packet, Segmentation, proto};
+use crate::{Checksum, L4, Packet, Segmentation, mss, proto};
 
 /// What is needed of a plain packet's headers beside its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +100,12 @@ impl Plain {
     pub fn fits6(&self, packet: &Packet<'_>, settings: &Settings) -> bool {
         let limit = if self.dont_fragment { settings.mtu6 } else { mtu::without_dont_fragment(settings) };
         u32::from(self.l4_len) + ipv6::LEN as u32 <= limit && packet.headroom() >= ipv6::LEN - ipv4::LEN
+    }
+
+    /// Whether the packet that this was read from, `packet`, announces no larger segments than `mss_max` bytes.
+    #[inline(always)]
+    pub fn keeps_mss(&self, packet: &Packet<'_>, mss_max: u16) -> bool {
+        self.flags & tcp::SYN == 0 || mss::is_within(packet, mss_max)
     }
 
     /// The transport header as the general code has it.

@@ -2,7 +2,7 @@
 
 use super::{Settings, To4, Whole, mtu, transport};
 use crate::hdr::{icmpv4, icmpv6, ipv4};
-use crate::{DropReason, Ipv6View, L4, Packet, Segmentation, proto};
+use crate::{DropReason, Ipv6View, L4, Packet, Segmentation, mss, proto};
 use core::net::Ipv6Addr;
 
 /// IPv4 packets up to this size leave without DF (RFC 7915 5.1): they fit a 1280-byte path on the other
@@ -52,6 +52,7 @@ pub fn translate(
     let partial = transport::partial_field(&packet.offload, l4_at)?;
     packet.replace_header(l4_at, ipv4::LEN, l4_len)?;
     fit.shrink_segments(&mut packet.offload);
+    mss::clamp(packet, ipv4::LEN, l4, settings.mss_max, partial.is_some());
     let must_complete = fit.whole != Whole::Yes || proto == proto::ICMP;
 
     let bytes = packet.bytes_mut();

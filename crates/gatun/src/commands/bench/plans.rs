@@ -2,11 +2,10 @@
 
 use super::packets::{Flows, INSIDE_FIRST, POOL6, subscriber_address};
 use gatun_nat::plan::{
-    Allocation, Blocks, Eam, EventPlan, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Limits, Nat44,
-    Nat64, Net4, Net6, Pool4, PoolRange, Siit, Timeouts,
+    Allocation, Blocks, Eam, EventPlan, Hairpin, Limits, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Siit,
 };
 use gatun_nat::{EventKind, EventKinds, Plan};
-use gatun_wire::{Prefix64, Settings};
+use gatun_wire::Prefix64;
 use std::net::Ipv4Addr;
 
 /// First address of the pool: 198.18.0.0/16.
@@ -63,23 +62,7 @@ pub(super) fn nat64(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     };
     Ok(Plan {
         pools: vec![Pool4 { name: "bench".into(), ranges: vec![range], allocation, ..Pool4::default() }],
-        nat64: vec![Nat64 {
-            name: "bench".into(),
-            pool6: vec![pool6()?],
-            pool: 0,
-            sources: Vec::new(),
-            filtering: Filtering::EndpointIndependent,
-            external_tcp: true,
-            wkp_non_global: false,
-            icmp_error_source: IcmpErrorSource::Router,
-            inbound_refresh: true,
-            rst_during_fin: false,
-            icmp_queries: true,
-            subscriber_len: 64,
-            static_bindings: Vec::new(),
-            timeouts: Timeouts::default(),
-            settings: Settings::default(),
-        }],
+        nat64: vec![Nat64 { name: "bench".into(), pool6: vec![pool6()?], ..Nat64::default() }],
         limits: Limits {
             sessions_max: u32::try_from(flows.count)?,
             subscribers_max: u32::try_from(flows.subscribers)?,
@@ -98,16 +81,7 @@ pub(super) fn nat44(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     let instance = Nat44 {
         name: "bench".into(),
         inside: vec![Net4 { addr: Ipv4Addr::from(INSIDE_FIRST), len: 10 }],
-        pool: 0,
-        exempt: Vec::new(),
-        filtering: Filtering::EndpointIndependent,
-        external_tcp: true,
-        inbound_refresh: false,
-        icmp_queries: true,
-        subscriber_len: 32,
-        static_bindings: Vec::new(),
-        timeouts: Timeouts::default(),
-        mtu: 1500,
+        ..Nat44::default()
     };
     Ok(Plan { nat64: Vec::new(), nat44: vec![instance], ..plan })
 }
@@ -134,13 +108,7 @@ pub(super) fn siit(subscribers: u64) -> anyhow::Result<Plan> {
             pool6: vec![pool6()?],
             eamt: eamt.collect(),
             hairpin: Hairpin::Intrinsic,
-            denylist4: Vec::new(),
-            denylist6: Vec::new(),
-            wkp_non_global: false,
-            icmp_pool4: Vec::new(),
-            icmp_pool4_mode: IcmpPoolMode::Hash,
-            icmp_pool6: Vec::new(),
-            settings: Settings::default(),
+            ..Siit::default()
         }],
         ..Plan::default()
     })

@@ -1,0 +1,145 @@
+//! The Maximum Segment Size that a SYN announces (RFC 9293 3.7.1), lowered to what the path carries.
+//!
+//! A host says how large segments its own link carries; behind a translator the packets that they come in grow by
+//! 20 bytes, or go on over a smaller link. Path MTU discovery finds that out one lost packet later, or never where
+//! ICMP is filtered. What is said already small enough stays as it is, as do segments without the option.
+
+use crate::checksum::Delta;
+use crate::hdr::{get16, ipv4, ipv6, put16, tcp};
+use crate::{L4, Packet};
+
+/// Kind and length of the option.
+const OPTION: [u8; 2] = [2, 4];
+/// The end of the options, and the one that is a single byte.
+const END: u8 = 0;
+const NO_OPERATION: u8 = 1;
+
+/// Any segment size.
+pub const ANY: u16 = u16::MAX;
+
+/// Lowers what a SYN announces to `max` bytes, in place, the checksum by difference. `l4_at` is where the segment begins;
+/// `partial` says that a device will complete its checksum, over the segment as it then is.
+#[inline(always)]
+pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, partial: bool) {
+    if let L4::Tcp { flags, .. } = l4
+        && flags & tcp::SYN != 0
+    {
+        clamp_syn(packet.bytes_mut().get_mut(l4_at..).unwrap_or_default(), max, partial);
+    }
+}
+
+/// Whether a SYN right behind an IP header of fixed length announces no more than `max` bytes.
+#[inline(never)]
+pub(crate) fn is_within(packet: &Packet<'_>, max: u16) -> bool {
+    let bytes = packet.bytes();
+    let l4_at = if bytes.first().is_some_and(|b| b >> 4 == 4) { ipv4::LEN } else { ipv6::LEN };
+    bytes.get(l4_at..).and_then(announced).is_none_or(|(_, mss)| mss <= max)
+}
+
+#[inline(never)]
+fn clamp_syn(segment: &mut [u8], max: u16, partial: bool) {
+    let Some((at, mss)) = announced(segment).filter(|(_, mss)| *mss > max) else { return };
+    put16(segment, at, max);
+    if !partial && let Some(field) = get16(segment, tcp::CHECKSUM) {
+        // Options stand at any offset: at an odd one, the halves count for each other's place.
+        let placed = |value: u16| if at % 2 == 0 { value } else { value.swap_bytes() };
+        put16(segment, tcp::CHECKSUM, Delta::of(placed(mss), placed(max)).apply(field));
+    }
+}
+
+/// Where a segment's MSS stands, and which it is.
+fn announced(segment: &[u8]) -> Option<(usize, u16)> {
+    let end = tcp::header_len(segment)?;
+    let mut at = tcp::LEN;
+    while at < end {
+        let len = match *segment.get(at)? {
+            END => return None,
+            NO_OPERATION => 1,
+            _ => usize::from(*segment.get(at + 1)?),
+        };
+        if len == 0 || at + len > end {
+            return None;
+        }
+        if segment.get(at..)?.starts_with(&OPTION) {
+            return Some((at + 2, get16(segment, at + 2)?));
+        }
+        at += len;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// A SYN with these options, padded, whose checksum is right without a pseudo-header.
+    fn syn(options: &[u8]) -> Vec<u8> {
+        let mut segment = vec![0; tcp::LEN];
+        segment[tcp::FLAGS] = tcp::SYN;
+        segment.extend_from_slice(options);
+        segment.resize(segment.len().next_multiple_of(4), 0);
+        segment[tcp::DATA_OFFSET] = (segment.len() / 4 << 4) as u8;
+        segment.extend_from_slice(b"early data");
+        let sum = !checksum::sum(&segment);
+        put16(&mut segment, tcp::CHECKSUM, sum);
+        segment
+    }
+
+    #[test]
+    fn a_larger_size_is_lowered_at_any_offset_and_the_checksum_stays_right() {
+        for before in 0..8 {
+            let mut options = vec![NO_OPERATION; before];
+            options.extend([2, 4, 0x05, 0xb4, 4, 2]);
+            let mut segment = syn(&options);
+            let mut expected = segment.clone();
+            clamp_syn(&mut segment, 1400, false);
+            put16(&mut expected, tcp::LEN + before + 2, 1400);
+            put16(&mut expected, tcp::CHECKSUM, 0);
+            let sum = !checksum::sum(&expected);
+            put16(&mut expected, tcp::CHECKSUM, sum);
+            assert_eq!(segment, expected, "behind {before} bytes");
+        }
+    }
+
+    #[test]
+    fn a_device_that_completes_the_checksum_finds_its_field_as_it_was() {
+        let mut segment = syn(&[2, 4, 0x05, 0xb4]);
+        let field = get16(&segment, tcp::CHECKSUM);
+        clamp_syn(&mut segment, 1400, true);
+        assert_eq!((announced(&segment), get16(&segment, tcp::CHECKSUM)), (Some((22, 1400)), field));
+    }
+
+    #[test]
+    fn what_is_small_enough_or_no_such_option_stays_as_it_is() {
+        let others: [&[u8]; 8] = [
+            &[2, 4, 0x05, 0x78],             // 1400
+            &[],                             // none: 536, or 1220
+            &[4, 2, 1, 3, 3, 7],             // other options
+            &[0, 0, 2, 4, 0xff, 0xff, 0, 0], // behind the end
+            &[2, 3, 0xff, 0xff],             // of another length
+            &[8, 0, 2, 4, 0xff, 0xff],       // a length that never ends
+            &[8, 60, 2, 4, 0xff, 0xff],      // and one beyond the header
+            &[1, 1, 1, 2],                   // cut off
+        ];
+        for options in others {
+            let mut segment = syn(options);
+            let before = segment.clone();
+            clamp_syn(&mut segment, 1400, false);
+            assert_eq!(segment, before, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_are_too_few() {
+        let whole = syn(&[2, 4, 0xff, 0xff]);
+        for len in 0..whole.len() {
+            let mut segment = whole[..len].to_vec();
+            clamp_syn(&mut segment, 1400, false);
+            let changed = segment != whole[..len];
+            assert_eq!(changed, len >= tcp::LEN + 4, "{len} bytes");
+        }
+    }
+}

@@ -504,6 +504,13 @@ pub(crate) const LIMITS: &[Key] = &[
     )
     .default("1_024"),
     key(
+        "path_mtus_max",
+        Kind::Integer { min: 0, max: 1_048_576 },
+        "4096",
+        "IPv4 hosts behind a path of less than 1260 bytes that are remembered, for ten minutes each: packets to them are cut to what the path carries. `0` remembers none.",
+    )
+    .default("4_096"),
+    key(
         "fragment_entries_max",
         Kind::Integer { min: 1, max: 1_048_576 },
         "2048",

@@ -230,6 +230,7 @@ fn every_key_reaches_the_plan() {
             ports_per_subscriber_by: [30, 20, 10],
             session_rate_per_subscriber: 500,
             session_burst_per_subscriber: 2_000,
+            path_mtus_max: 4_096,
             syn_store_max: 30,
             fragment_entries_max: 20,
             fragment_bytes_max: 1 << 20,

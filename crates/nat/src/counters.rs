@@ -87,6 +87,10 @@ pub struct Counters {
     pub probes_sent: u64,
     /// Sessions ended on request, before their time.
     pub sessions_cleared: u64,
+    /// Messages that told of a path to an IPv4 host that carries less than 1260 bytes.
+    pub path_mtus_learnt: u64,
+    /// Hosts that were forgotten for another, because `limits.path_mtus_max` was reached.
+    pub path_mtus_evicted: u64,
 }
 
 impl Default for Counters {
@@ -108,6 +112,8 @@ impl Default for Counters {
             fragments_made: 0,
             probes_sent: 0,
             sessions_cleared: 0,
+            path_mtus_learnt: 0,
+            path_mtus_evicted: 0,
         }
     }
 }

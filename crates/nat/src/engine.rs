@@ -16,6 +16,7 @@ use crate::ident::Idents;
 use crate::look_ahead::{self, Hint, OpeningHint, Openings};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
+use crate::path_mtu::{Before, Paths};
 use crate::plain::Opened;
 use crate::plan::{IcmpPolicy, Limits};
 use crate::pool4::Pool4State;
@@ -121,6 +122,7 @@ impl Nat {
             own4: plan.own4,
             own6: plan.own6,
             tables,
+            paths: Paths::new(plan.limits.path_mtus_max, hasher)?,
             syns: SynStore::new(if stateful { plan.limits.syn_store_max } else { 0 }, hasher)?,
             fragments: Fragments::new(&fragment_limits(plan), seed)?,
             idents: Idents::new(&mut rng),
@@ -245,7 +247,7 @@ impl Core {
                 }
                 Hint::Binding(hint) => self.plain_inbound(now, packet, hint).map(Slot::inbound),
                 Hint::Stateless6(hint) => {
-                    self.plain_stateless6(packet, hint).then(|| Slot::stateless6(hint.instance))
+                    self.plain_stateless6(now, packet, hint).then(|| Slot::stateless6(hint.instance))
                 }
                 Hint::Stateless4(hint) => {
                     self.plain_stateless4(packet, hint).then(|| Slot::stateless4(hint.instance))
@@ -306,8 +308,12 @@ impl Core {
     fn general(&mut self, now: Instant, packet: &mut Packet<'_>, bytes: usize) -> Verdict {
         let direction = self.direction(packet);
         self.shared.tally.of_nobody();
+        let before = Before::of(packet, &self.shared.paths);
         match self.dispatch(now, packet) {
-            Ok(step) => self.done(packet, direction, step, bytes),
+            Ok(step) => {
+                let step = self.on_its_path(now, packet, before, step);
+                self.done(packet, direction, step, bytes)
+            }
             Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
                 Ok(step) => self.done(packet, direction, step, bytes),
                 Err(reason) => self.refuse(now, packet, direction, reason, bytes),

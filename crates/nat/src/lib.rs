@@ -44,6 +44,7 @@ mod ident;
 mod look_ahead;
 mod nat44;
 mod nat64;
+mod path_mtu;
 mod plain;
 mod pool6;
 mod ports;

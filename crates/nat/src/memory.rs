@@ -7,6 +7,7 @@ use crate::Plan;
 use crate::bib::{Tables, holds};
 use crate::event::Event;
 use crate::fragment::Fragments;
+use crate::path_mtu::Paths;
 use crate::pool4::{Pool4State, PoolError};
 use crate::stateful::fragments::Memo;
 use crate::subscriber::Subscribers;
@@ -24,6 +25,8 @@ pub struct TableBytes {
     pub pools: Vec<u64>,
     /// Held SYNs.
     pub syns: u64,
+    /// What is known of paths.
+    pub paths: u64,
     /// Fragmented packets and held fragments.
     pub fragments: u64,
     /// Events that wait to be read.
@@ -38,6 +41,7 @@ impl TableBytes {
     pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
         let events = if plan.events.kinds.is_empty() { 0 } else { u64::from(plan.events.ring_len) };
         let mut bytes = TableBytes { events: events * size_of::<Event>() as u64, ..TableBytes::default() };
+        bytes.paths = Paths::bytes(plan.limits.path_mtus_max);
         if !plan.is_stateful() {
             return Ok(bytes);
         }
@@ -55,6 +59,6 @@ impl TableBytes {
     /// All together.
     pub fn total(&self) -> u64 {
         let pools: u64 = self.pools.iter().sum();
-        self.sessions + self.subscribers + pools + self.syns + self.fragments + self.events
+        self.sessions + self.subscribers + pools + self.syns + self.paths + self.fragments + self.events
     }
 }

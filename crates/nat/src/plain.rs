@@ -39,7 +39,10 @@ impl Core {
         let sh = &mut self.shared;
         let remote = hint.flow.remote();
         // To a pool address it is a hairpin.
-        if !plain.fits4(&nat.settings) || sh.tables.locate(remote.0).is_some() {
+        if !plain.fits4(&nat.settings)
+            || sh.tables.locate(remote.0).is_some()
+            || sh.paths.is_too_large(now, remote.0, plain.len4())
+        {
             return false;
         }
         let session = sh.tables.get_mut(hint.record);
@@ -136,14 +139,23 @@ impl Core {
 
     /// An IPv6 packet to a stateless instance. `false` where it has to take the general way.
     #[inline(never)]
-    pub(crate) fn plain_stateless6(&mut self, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
+    pub(crate) fn plain_stateless6(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        hint: &StatelessHint,
+    ) -> bool {
         let Some(plain) = Plain::six(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
         let Some((src, dst)) = addresses6(packet.bytes()) else { return false };
-        if !plain.fits4(siit.settings()) || !plain.keeps_mss(packet, siit.settings().mss_max) {
+        // What a SYN announces may have to be lowered.
+        if plain.is_syn() || !plain.fits4(siit.settings()) {
             return false;
         }
         let Some(to) = siit.short6(src, dst, &hint.looks) else { return false };
+        if self.shared.paths.is_too_large(now, to.dst, plain.len4()) {
+            return false;
+        }
         let id = self.shared.idents.next_between(src, dst);
         plain.write4(packet, UNCHANGED, &to, id, siit.settings());
         true
@@ -155,7 +167,7 @@ impl Core {
         let Some(plain) = Plain::four(packet) else { return false };
         let Some(siit) = self.siit.get(usize::from(hint.instance)) else { return false };
         let Some((src, dst)) = endpoints(packet.bytes()) else { return false };
-        if !plain.fits6(packet, siit.settings()) || !plain.keeps_mss(packet, siit.settings().mss_max) {
+        if plain.is_syn() || !plain.fits6(packet, siit.settings()) {
             return false;
         }
         let Some(to) = siit.short4(src.0, dst.0, &hint.looks) else { return false };

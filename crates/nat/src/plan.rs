@@ -556,6 +556,8 @@ pub struct Limits {
     pub session_burst_per_subscriber: u32,
     /// Held unsolicited SYNs.
     pub syn_store_max: u32,
+    /// IPv4 hosts behind a path of less than 1260 bytes that are remembered; 0 remembers none.
+    pub path_mtus_max: u32,
     /// Fragmented packets followed at a time.
     pub fragment_entries_max: u32,
     /// Bytes of held fragments, all together.
@@ -575,6 +577,7 @@ impl Default for Limits {
             session_rate_per_subscriber: 0,
             session_burst_per_subscriber: 1_000,
             syn_store_max: 1_024,
+            path_mtus_max: 4_096,
             fragment_entries_max: 2_048,
             fragment_bytes_max: 4 << 20,
             fragments_per_source: 128,

@@ -6,6 +6,7 @@ use crate::emit::Emit;
 use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::ident::Idents;
+use crate::path_mtu::Paths;
 use crate::session::Endpoint4;
 use crate::stateful::fragments::Memo;
 use crate::syn_store::SynStore;
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) syns: SynStore,
     pub(crate) fragments: Fragments<Memo>,
+    pub(crate) paths: Paths,
     pub(crate) idents: Idents,
     pub(crate) icmp_limit: IcmpLimit,
     /// Errors made here that are not to be sent.

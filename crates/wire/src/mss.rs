@@ -6,7 +6,8 @@
 
 use crate::checksum::Delta;
 use crate::hdr::{get16, ipv4, ipv6, put16, tcp};
-use crate::{L4, Packet};
+use crate::rfc7915::transport::partial_field;
+use crate::{Ipv4View, Ipv6View, L4, Packet};
 
 /// Kind and length of the option.
 const OPTION: [u8; 2] = [2, 4];
@@ -26,6 +27,23 @@ pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, par
     {
         clamp_syn(packet.bytes_mut().get_mut(l4_at..).unwrap_or_default(), max, partial);
     }
+}
+
+/// As `tcp_mss_max` does, for a packet that was translated already, where it is a SYN.
+pub fn lower(packet: &mut Packet<'_>, max: u16) {
+    let Some((l4_at, l4)) = transport(packet.bytes()) else { return };
+    let partial = partial_field(&packet.offload, l4_at).is_ok_and(|field| field.is_some());
+    clamp(packet, l4_at, l4, max, partial);
+}
+
+/// Where a packet's transport header begins, and what it says.
+fn transport(packet: &[u8]) -> Option<(usize, L4)> {
+    if packet.first()? >> 4 == 4 {
+        let view = Ipv4View::parse(packet).ok()?;
+        return Some((view.l4_offset.into(), view.l4(packet).ok()?));
+    }
+    let view = Ipv6View::parse(packet).ok()?;
+    Some((view.l4_offset.into(), view.l4(packet).ok()?))
 }
 
 /// Whether a SYN right behind an IP header of fixed length announces no more than `max` bytes.
@@ -81,7 +99,7 @@ mod tests {
         segment[tcp::FLAGS] = tcp::SYN;
         segment.extend_from_slice(options);
         segment.resize(segment.len().next_multiple_of(4), 0);
-        segment[tcp::DATA_OFFSET] = (segment.len() / 4 << 4) as u8;
+        segment[tcp::DATA_OFFSET] = ((segment.len() / 4) << 4) as u8;
         segment.extend_from_slice(b"early data");
         let sum = !checksum::sum(&segment);
         put16(&mut segment, tcp::CHECKSUM, sum);

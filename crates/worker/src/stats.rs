@@ -111,4 +111,6 @@ fn add_counters(a: &mut Counters, b: &Counters) {
     a.fragments_made += b.fragments_made;
     a.probes_sent += b.probes_sent;
     a.sessions_cleared += b.sessions_cleared;
+    a.path_mtus_learnt += b.path_mtus_learnt;
+    a.path_mtus_evicted += b.path_mtus_evicted;
 }

@@ -82,6 +82,7 @@ fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
         session_rate_per_subscriber: or("session_rate_per_subscriber", d.session_rate_per_subscriber),
         session_burst_per_subscriber: or("session_burst_per_subscriber", d.session_burst_per_subscriber),
         syn_store_max: or("syn_store_max", d.syn_store_max),
+        path_mtus_max: or("path_mtus_max", d.path_mtus_max),
         fragment_entries_max: or("fragment_entries_max", d.fragment_entries_max),
         fragment_bytes_max: d.fragment_bytes_max,
         fragments_per_source: or("fragments_per_source", d.fragments_per_source),

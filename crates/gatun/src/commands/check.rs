@@ -238,6 +238,7 @@ fn memory(config: &Config) -> String {
     let pools = plan.pools.iter().zip(&tables.pools);
     lines.extend(pools.map(|(pool, &bytes)| (format!("pool {}", pool.name), bytes)));
     lines.push((count(limits.syn_store_max, "held connection attempts"), tables.syns));
+    lines.push((count(limits.path_mtus_max, "hosts behind narrow paths"), tables.paths));
     lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
     lines.push((count(config.plan.events.ring_len, "events"), tables.events));
     lines.push(("mappings, of all workers together".to_owned(), memory.mappings));
@@ -322,7 +323,7 @@ fn json_of_memory(memory: &Memory) -> serde_json::Value {
     let t = &memory.tables;
     json!({
         "sessions": t.sessions, "subscribers": t.subscribers, "pools": t.pools,
-        "held_connection_attempts": t.syns, "fragments": t.fragments, "events": t.events,
+        "held_connection_attempts": t.syns, "paths": t.paths, "fragments": t.fragments, "events": t.events,
         "mappings": memory.mappings,
     })
 }

@@ -64,6 +64,8 @@ fn packets(snapshot: &Snapshot) -> Table {
     };
     plain("held at this moment", engine.held);
     plain("fragments made", engine.fragments_made);
+    plain("messages about paths below 1260 bytes", engine.path_mtus_learnt);
+    plain("hosts behind such paths forgotten for others", engine.path_mtus_evicted);
     plain("ICMP errors sent", engine.icmp_errors_sent);
     plain("ICMP errors over the rate limit", engine.icmp_errors_limited);
     plain("echo requests answered", engine.echo_replies);

@@ -1,6 +1,6 @@
 //! Real traffic through the daemon.
 
-use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, tcp_copy};
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, succeeds, tcp_copy};
 use gatun_lab::Process;
 use gatun_lab::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
 use rustix::process::Signal;
@@ -87,6 +87,39 @@ fn a_small_link_on_the_ipv4_side_is_found_by_the_ipv6_host() {
         assert!(ping(&net.client, 2, FAR, &format!("-M do -s {largest}")));
         assert!(!ping(&net.client, 1, FAR, &format!("-M do -s {}", largest + 1)));
         daemon.stop(Signal::TERM);
+    });
+}
+
+/// The router has a link of 905 bytes behind it, and cuts nothing: what it may not refuse, it drops.
+#[test]
+fn a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it() {
+    in_lab("traffic::a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it", || {
+        let net = network();
+        net.router.ip("link set far mtu 905").unwrap();
+        net.server.ip("link set eth1 mtu 905").unwrap();
+        let rules = "table ip t { chain c { type filter hook forward priority 0; oifname far meta length > 905 drop; }; }";
+        gatun_lab::run(net.router.command("nft").arg(rules)).unwrap();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        let script = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('203.0.113.2',5004))\nwhile 1:\n  d,a=s.recvfrom(9999); s.sendto(b'%d'%len(d),a)";
+        let _server = Process::start(net.server.command("python3").args(["-c", script])).unwrap();
+        let arrives = |bytes: usize| {
+            let script = format!(
+                "import socket\ns=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM); s.settimeout(1); s.sendto(bytes({bytes}),('{FAR}',5004))\nassert s.recv(99)==b'{bytes}'"
+            );
+            succeeds(net.client.command("python3").args(["-c", &script]))
+        };
+        // 1280 bytes, of which nobody can be told that they are too many.
+        assert!((0..5).any(|_| arrives(400)) && !arrives(1232));
+        // The router says 905, the client hears 1280, and the translator has heard it too.
+        assert!(!ping(&net.client, 1, FAR, "-M do -s 1300"));
+        let route = net.client.run(&format!("ip -6 route get {FAR}")).unwrap();
+        assert!(route.contains("mtu 1280"), "{route}");
+        assert!(arrives(1232));
+        // The rule would count a super-packet as one.
+        net.router.run("nft flush ruleset").unwrap();
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{FAR}]:5001"));
+        let ended = daemon.stop(Signal::TERM);
+        assert_eq!(counter(&ended.stdout, "messages about paths below 1260 bytes"), 1, "{}", ended.stdout);
     });
 }
 

@@ -326,6 +326,8 @@ fn limits(r: &mut Rng) -> Limits {
         session_rate_per_subscriber: r.of(&[0, 0, 1, 5, 100]),
         session_burst_per_subscriber: r.of(&[1, 3, 50]),
         syn_store_max: r.of(&[1, 4, 32, 64]),
+        // The model knows of no paths.
+        path_mtus_max: 0,
         fragment_entries_max: r.of(&[1, 8, 64, 256]),
         fragment_bytes_max: r.of(&[2048, 16_384, 262_144]),
         fragments_per_source: r.of(&[2, 16, 100, 1000]),

@@ -41,6 +41,8 @@ impl Core {
         let (remote, pool6) = (hint.flow.remote(), hint.owner.pool6);
         if !plain.fits4(&nat.settings)
             || !plain.keeps_mss(packet, nat.settings.mss_max)
+            || plain.is_syn() && !sh.paths.is_empty()
+            || sh.paths.is_too_large(now, remote.0, plain.len4())
             || nat.check_source(opening.inside.addr).is_err()
             || nat.check_embedded(pool6, remote.0).is_err()
         {

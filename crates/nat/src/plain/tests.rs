@@ -492,7 +492,7 @@ fn plain_packets_of_mapped_hosts_take_the_short_way() {
         v6: plan::Net6 { addr: Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1), len: 128 },
     };
     for tcp in [false, true] {
-        let made = Made { tcp, ..PLAIN };
+        let made = Made { tcp, flags: 0x10, ..PLAIN };
         let plan = Plan {
             siit: vec![siit(&[eam], vec![prefix(96)], plan::Hairpin::Intrinsic, false)],
             ..Plan::default()
@@ -507,7 +507,7 @@ fn plain_packets_of_mapped_hosts_take_the_short_way() {
             let mut hints = [Hint::None];
             look_ahead::lines(&nat.core, &burst, &mut hints);
             assert!(match &hints[0] {
-                Hint::Stateless6(hint) => nat.core.plain_stateless6(&mut burst[0], hint),
+                Hint::Stateless6(hint) => nat.core.plain_stateless6(Instant(0), &mut burst[0], hint),
                 Hint::Stateless4(hint) => nat.core.plain_stateless4(&mut burst[0], hint),
                 _ => false,
             });

@@ -315,6 +315,7 @@ impl Difference {
             session_rate_per_subscriber,
             session_burst_per_subscriber,
             syn_store_max,
+            path_mtus_max,
             fragment_entries_max,
             fragment_bytes_max,
             fragments_per_source,
@@ -340,6 +341,7 @@ impl Difference {
             *session_burst_per_subscriber,
         );
         self.fixed("syn_store_max", old.syn_store_max, *syn_store_max);
+        self.fixed("path_mtus_max", old.path_mtus_max, *path_mtus_max);
         self.fixed("fragment_entries_max", old.fragment_entries_max, *fragment_entries_max);
         self.fixed("fragment_bytes_max", old.fragment_bytes_max, *fragment_bytes_max);
         self.note("fragments_per_source", old.fragments_per_source, *fragments_per_source);

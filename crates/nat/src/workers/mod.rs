@@ -106,6 +106,7 @@ fn share_of_limits(all: &Limits, workers: u32) -> Limits {
         sessions_max: part(all.sessions_max),
         subscribers_max: part(all.subscribers_max),
         syn_store_max: part(all.syn_store_max),
+        path_mtus_max: part(all.path_mtus_max),
         fragment_entries_max: part(all.fragment_entries_max),
         fragment_bytes_max: part(all.fragment_bytes_max),
         ..*all

@@ -2,9 +2,9 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use etherparse::{PacketBuilder, SlicedPacket};
-use gatun_nat::plan::{self, Filtering, IcmpErrorSource, PoolRange, StaticBinding, Timeouts, Transport};
+use gatun_nat::plan::{self, PoolRange, StaticBinding, Transport};
 use gatun_nat::{Instant, Nat, Plan, Verdict};
-use gatun_wire::{HEADROOM, Offload, Packet, Prefix64, Settings};
+use gatun_wire::{HEADROOM, Offload, Packet, Prefix64};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub const CLIENT: &str = "2001:db8:1::2";

@@ -5,7 +5,7 @@ use crate::{A, B, SERVER, T, both_kinds, plan44};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Allocation, Blocks, Eam, Net4, Net6, Siit, Transport};
 use gatun_nat::report::{InstanceKind, InstanceStats, Refusals};
-use gatun_wire::{DropReason, Settings};
+use gatun_wire::DropReason;
 
 const POOL6: &str = crate::POOL6;
 /// The prefix, the pool address and a host of the second NAT64 instance, which has a pool of its own.

@@ -15,7 +15,7 @@ mod overload;
 
 use common::{OWN4, OWN6, nat64, pool, v4, v6};
 use gatun_nat::Plan;
-use gatun_nat::plan::{Filtering, Nat44, Net4, Timeouts};
+use gatun_nat::plan::{Filtering, Nat44, Net4};
 
 /// Inside hosts, the public address, and hosts outside.
 const A: &str = "100.64.0.2";

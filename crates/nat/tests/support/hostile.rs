@@ -14,7 +14,7 @@
 use gatun_nat::engine::BURST;
 use gatun_nat::plan::*;
 use gatun_nat::{Instant, Nat, Plan, Verdict};
-use gatun_wire::{HEADROOM, Packet, Prefix64, Settings, checksum, proto};
+use gatun_wire::{HEADROOM, Packet, Prefix64, checksum, proto};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 const BUFFER: usize = 4096;

@@ -32,7 +32,7 @@ pub struct Settings {
     /// IPv4 UDP packets whose checksum is zero.
     pub udp_zero_checksum: ZeroChecksum,
     /// The largest segment size that a SYN may announce, in either direction, bytes; a larger one is lowered to it.
-    /// [`mss::ANY`](crate::mss::ANY) leaves it alone.
+    /// [`mss::ANY`] leaves it alone.
     pub mss_max: u16,
     /// Longest ICMPv4 error made by translation, bytes (RFC 1812 4.3.2.3: 576).
     pub icmp4_error_max: u16,

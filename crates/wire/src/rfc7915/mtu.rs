@@ -5,6 +5,10 @@ use super::{Settings, Whole};
 use crate::hdr::{fragment, ipv4, ipv6, tcp, udp};
 use crate::{DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, Segmentation};
 
+/// IPv4 packets up to this size leave without DF (RFC 7915 5.1): they fit a 1280-byte path on the other
+/// side, so a smaller IPv4 link may cut them and nobody needs Packet Too Big.
+pub const DF_CLEAR_MAX: u32 = 1260;
+
 /// What an IPv6 header is longer than an IPv4 header.
 const GROWTH: u32 = 20;
 
@@ -26,12 +30,31 @@ pub fn fragmentation_needed(view: &Ipv4View, settings: &Settings) -> u16 {
 /// The MTU of the ICMPv6 Packet Too Big made from an ICMPv4 Fragmentation Needed that said
 /// `advertised` about a packet whose Total Length was `total_len` (RFC 7915 4.2).
 pub fn advertised_4to6(advertised: u16, total_len: u32, settings: &Settings) -> u32 {
-    // A router that does not implement RFC 1191 says zero; less than 68 cannot be an IPv4 link's MTU.
-    let path = if advertised < 68 { plateau_below(total_len) } else { u32::from(advertised) };
-    path.saturating_add(GROWTH)
+    path_mtu(advertised, total_len)
+        .saturating_add(GROWTH)
         .min(settings.mtu6)
         .min(settings.mtu4.saturating_add(GROWTH))
         .max(ipv6::MTU_MIN)
+}
+
+/// What a path carries on which a packet of `total_len` bytes was refused with a Fragmentation Needed that said
+/// `advertised` (RFC 1191 5).
+pub fn path_mtu(advertised: u16, total_len: u32) -> u32 {
+    // A router that does not implement RFC 1191 says zero; less than 68 cannot be an IPv4 link's MTU.
+    if advertised < 68 { plateau_below(total_len) } else { u32::from(advertised) }
+}
+
+/// Says how an IPv4 packet that was translated leaves, on a path that carries `path` bytes. One with DF stays as it
+/// is, as its sender can be told; so does a super-packet of datagrams, which no device would cut into fragments.
+/// Segments of a TCP super-packet are made smaller.
+pub fn narrow(packet: &mut Packet<'_>, view: &Ipv4View, path: u32) -> Whole {
+    let l4 = view.l4(packet.bytes());
+    let Some(fit) = l4.ok().and_then(|l4| fit_4to4(view, l4, packet, path).ok()) else { return Whole::Yes };
+    fit.shrink_segments(&mut packet.offload);
+    if fit.whole != Whole::Yes {
+        packet.complete_checksum();
+    }
+    fit.whole
 }
 
 /// The MTU of the ICMPv4 Fragmentation Needed made from an ICMPv6 Packet Too Big that said

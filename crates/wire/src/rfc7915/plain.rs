@@ -89,6 +89,18 @@ impl Plain {
         }
     }
 
+    /// What it measures as IPv4 packet, bytes.
+    #[inline(always)]
+    pub fn len4(&self) -> u32 {
+        u32::from(self.l4_len) + ipv4::LEN as u32
+    }
+
+    /// Whether it is the first segment of a connection, in either direction.
+    #[inline(always)]
+    pub fn is_syn(&self) -> bool {
+        self.flags & tcp::SYN != 0
+    }
+
     /// Whether it can leave whole as IPv4 packet; else it must not be [written](Self::write4).
     #[inline(always)]
     pub fn fits4(&self, settings: &Settings) -> bool {

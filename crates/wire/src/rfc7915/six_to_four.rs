@@ -5,10 +5,6 @@ use crate::hdr::{icmpv4, icmpv6, ipv4};
 use crate::{DropReason, Ipv6View, L4, Packet, Segmentation, mss, proto};
 use core::net::Ipv6Addr;
 
-/// IPv4 packets up to this size leave without DF (RFC 7915 5.1): they fit a 1280-byte path on the other
-/// side, so a smaller IPv4 link may cut them and nobody needs Packet Too Big.
-const DF_CLEAR_MAX: u32 = 1260;
-
 /// Makes the IPv6 packet an IPv4 packet, in place: the payload stays where it is.
 ///
 /// `id` is the identification to use where the packet has no Fragment header; a device that cuts a
@@ -122,7 +118,7 @@ pub(super) fn flags(view: &Ipv6View, wire_len: u32) -> u16 {
 /// DF, for a packet of so many bytes that is no fragment.
 #[inline(always)]
 pub(super) fn dont_fragment(wire_len: u32) -> u16 {
-    if wire_len > DF_CLEAR_MAX { ipv4::DF } else { 0 }
+    if wire_len > mtu::DF_CLEAR_MAX { ipv4::DF } else { 0 }
 }
 
 /// IPv6 can be 20 bytes longer than Total Length can say.

@@ -1,12 +1,10 @@
 //! A binary tree that nobody balances: as deep as the order of arrival makes it.
 
 use super::table::{Full, Key, Outside, Record, Table, touched};
+use super::tree::{self, NONE, Place};
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory};
 use zerocopy::FromZeros;
-
-/// No node. Nodes count from 1.
-const NONE: u32 = 0;
 
 /// Half a cache line.
 #[derive(Clone, Copy, FromZeros)]
@@ -15,6 +13,20 @@ struct Node {
     record: Record,
     /// Smaller keys, larger keys.
     child: [u32; 2],
+}
+
+impl tree::Node for Node {
+    fn record(&mut self) -> &mut Record {
+        &mut self.record
+    }
+
+    fn key(&self) -> Key {
+        self.record.key()
+    }
+
+    fn child(&self) -> [u32; 2] {
+        self.child
+    }
 }
 
 pub(super) struct BinaryTree {
@@ -33,16 +45,9 @@ impl Table for BinaryTree {
     }
 
     fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
-        let (mut parent, mut side, mut at) = (NONE, 0, self.root);
-        while at != NONE {
-            let node = &self.nodes[at as usize];
-            let here = node.record.key();
-            if here == key {
-                return Ok(false);
-            }
-            side = usize::from(key > here);
-            (parent, at) = (at, node.child[side]);
-        }
+        let Place::Below(parent, side) = tree::place_of(&self.nodes, self.root, key) else {
+            return Ok(false);
+        };
         let new = self.used + 1;
         let node = self.nodes.get_mut(new as usize).ok_or(Full)?;
         *node = Node { record: Record::new(key, to, now), child: [NONE; 2] };
@@ -55,15 +60,6 @@ impl Table for BinaryTree {
     }
 
     fn look_up(&mut self, key: Key, now: u32) -> Option<Outside> {
-        let mut at = self.root;
-        while at != NONE {
-            let node = &mut self.nodes[at as usize];
-            let here = node.record.key();
-            if here == key {
-                return Some(node.record.seen(now));
-            }
-            at = node.child[usize::from(key > here)];
-        }
-        None
+        tree::look_up(&mut self.nodes, self.root, key, now)
     }
 }

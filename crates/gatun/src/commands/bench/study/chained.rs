@@ -1,6 +1,6 @@
 //! A hash table with a linked list for each place: as many places as translations.
 
-use super::table::{BURST, Full, Key, Outside, Record, Table, scaled, touched};
+use super::table::{Full, Key, Outside, Places, Record, Table, touched};
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use zerocopy::FromZeros;
@@ -22,7 +22,15 @@ pub(super) struct Chained {
     hasher: Hasher64,
 }
 
-impl Chained {
+impl Places for Chained {
+    fn places(&self) -> usize {
+        self.heads.len()
+    }
+
+    fn hasher(&self) -> &Hasher64 {
+        &self.hasher
+    }
+
     fn find(&mut self, place: usize, key: Key) -> Option<&mut Record> {
         let mut at = self.heads[place];
         while at != NONE {
@@ -47,19 +55,11 @@ impl Chained {
         Ok(true)
     }
 
-    /// Where the keys' lists begin; these and their first nodes are asked for.
-    fn ask_for(&self, keys: impl Iterator<Item = Key>) -> [usize; BURST] {
-        let mut places = [0; BURST];
-        let mut count = 0;
-        for (place, key) in places.iter_mut().zip(keys) {
-            *place = scaled(key.hash(&self.hasher), self.heads.len());
-            prefetch_read(&self.heads, *place);
-            count += 1;
-        }
-        for &place in &places[..count] {
+    fn prefetch(&self, places: &[usize]) {
+        places.iter().for_each(|&place| prefetch_read(&self.heads, place));
+        for &place in places {
             prefetch_read(&self.nodes, self.heads[place] as usize);
         }
-        places
     }
 }
 
@@ -74,28 +74,18 @@ impl Table for Chained {
     }
 
     fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
-        let place = scaled(key.hash(&self.hasher), self.heads.len());
-        self.enter(place, key, to, now)
+        self.enter(self.place(key), key, to, now)
     }
 
     fn look_up(&mut self, key: Key, now: u32) -> Option<Outside> {
-        let place = scaled(key.hash(&self.hasher), self.heads.len());
-        self.find(place, key).map(|record| record.seen(now))
+        self.find(self.place(key), key).map(|record| record.seen(now))
     }
 
     fn create_burst(&mut self, new: &[(Key, Outside)], now: u32) -> Result<usize, Full> {
-        let places = self.ask_for(new.iter().map(|&(key, _)| key));
-        let mut entered = 0;
-        for (&(key, to), place) in new.iter().zip(places) {
-            entered += usize::from(self.enter(place, key, to, now)?);
-        }
-        Ok(entered)
+        self.enter_all(new, now)
     }
 
     fn look_up_burst(&mut self, keys: &[Key], now: u32, found: &mut [Option<Outside>]) {
-        let places = self.ask_for(keys.iter().copied());
-        for ((&key, place), found) in keys.iter().zip(places).zip(found) {
-            *found = self.find(place, key).map(|record| record.seen(now));
-        }
+        self.find_all(keys, now, found);
     }
 }

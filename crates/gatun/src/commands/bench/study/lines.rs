@@ -1,7 +1,7 @@
 //! A hash table of cache lines, the structure that the study of 2015 ended with: a line holds two or three
 //! translations and the number of a further line. Half of the first lines' places are used.
 
-use super::table::{BURST, Full, Key, Outside, Record, Table, scaled, touched};
+use super::table::{Full, Key, Outside, Places, Record, Table, touched};
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
 use zerocopy::FromZeros;
@@ -35,6 +35,16 @@ impl<const ITEMS: usize> Lines<ITEMS> {
     fn all_lines(n: u32) -> usize {
         let first = Self::first_lines(n);
         first + first / 6 + 64
+    }
+}
+
+impl<const ITEMS: usize> Places for Lines<ITEMS> {
+    fn places(&self) -> usize {
+        self.first
+    }
+
+    fn hasher(&self) -> &Hasher64 {
+        &self.hasher
     }
 
     fn find(&mut self, mut at: usize, key: Key) -> Option<&mut Record> {
@@ -73,14 +83,8 @@ impl<const ITEMS: usize> Lines<ITEMS> {
         }
     }
 
-    /// The keys' first lines, asked for.
-    fn ask_for(&self, keys: impl Iterator<Item = Key>) -> [usize; BURST] {
-        let mut places = [0; BURST];
-        for (place, key) in places.iter_mut().zip(keys) {
-            *place = scaled(key.hash(&self.hasher), self.first);
-            prefetch_read(&self.lines, *place);
-        }
-        places
+    fn prefetch(&self, places: &[usize]) {
+        places.iter().for_each(|&place| prefetch_read(&self.lines, place));
     }
 }
 
@@ -95,28 +99,18 @@ impl<const ITEMS: usize> Table for Lines<ITEMS> {
     }
 
     fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {
-        let place = scaled(key.hash(&self.hasher), self.first);
-        self.enter(place, key, to, now)
+        self.enter(self.place(key), key, to, now)
     }
 
     fn look_up(&mut self, key: Key, now: u32) -> Option<Outside> {
-        let place = scaled(key.hash(&self.hasher), self.first);
-        self.find(place, key).map(|record| record.seen(now))
+        self.find(self.place(key), key).map(|record| record.seen(now))
     }
 
     fn create_burst(&mut self, new: &[(Key, Outside)], now: u32) -> Result<usize, Full> {
-        let places = self.ask_for(new.iter().map(|&(key, _)| key));
-        let mut entered = 0;
-        for (&(key, to), place) in new.iter().zip(places) {
-            entered += usize::from(self.enter(place, key, to, now)?);
-        }
-        Ok(entered)
+        self.enter_all(new, now)
     }
 
     fn look_up_burst(&mut self, keys: &[Key], now: u32, found: &mut [Option<Outside>]) {
-        let places = self.ask_for(keys.iter().copied());
-        for ((&key, place), found) in keys.iter().zip(places).zip(found) {
-            *found = self.find(place, key).map(|record| record.seen(now));
-        }
+        self.find_all(keys, now, found);
     }
 }

@@ -16,6 +16,7 @@ mod red_black;
 mod report;
 mod run;
 mod table;
+mod tree;
 
 use super::measure::{Clock, available_bytes, cpu_model, progress};
 use report::{Point, Report, Together};

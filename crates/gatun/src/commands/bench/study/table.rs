@@ -127,3 +127,56 @@ pub(super) fn touched<T: Copy + FromZeros>(n: usize) -> Result<HugeVec<T>, OutOf
 pub(super) fn scaled(hash: u64, n: usize) -> usize {
     (((hash >> 32) * n as u64) >> 32) as usize
 }
+
+/// A hash table whose keys each have a place where the look-up begins.
+pub(super) trait Places {
+    /// How many there are.
+    fn places(&self) -> usize;
+
+    fn hasher(&self) -> &Hasher64;
+
+    /// The record of a key, from its place on.
+    fn find(&mut self, place: usize, key: Key) -> Option<&mut Record>;
+
+    /// Enters a key that is not there; `false` where it is.
+    fn enter(&mut self, place: usize, key: Key, to: Outside, now: u32) -> Result<bool, Full>;
+
+    /// Asks for the memory of these places.
+    fn prefetch(&self, places: &[usize]);
+
+    #[inline]
+    fn place(&self, key: Key) -> usize {
+        scaled(key.hash(self.hasher()), self.places())
+    }
+
+    /// The keys' places, asked for.
+    #[inline]
+    fn ask_for(&self, keys: impl Iterator<Item = Key>) -> [usize; BURST] {
+        let mut places = [0; BURST];
+        let mut count = 0;
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = self.place(key);
+            count += 1;
+        }
+        self.prefetch(&places[..count]);
+        places
+    }
+
+    #[inline]
+    fn enter_all(&mut self, new: &[(Key, Outside)], now: u32) -> Result<usize, Full> {
+        let places = self.ask_for(new.iter().map(|&(key, _)| key));
+        let mut entered = 0;
+        for (&(key, to), place) in new.iter().zip(places) {
+            entered += usize::from(self.enter(place, key, to, now)?);
+        }
+        Ok(entered)
+    }
+
+    #[inline]
+    fn find_all(&mut self, keys: &[Key], now: u32, found: &mut [Option<Outside>]) {
+        let places = self.ask_for(keys.iter().copied());
+        for ((&key, place), found) in keys.iter().zip(places).zip(found) {
+            *found = self.find(place, key).map(|record| record.seen(now));
+        }
+    }
+}

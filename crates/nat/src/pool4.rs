@@ -400,7 +400,12 @@ impl Pool4State {
         let address_ix = self.address_ix(address)?;
         let new_block = match &mut self.ports {
             Ports::Blocks(blocks) => blocks.claim_for(now, address_ix, port, wanted, holdings)?,
-            Ports::Single(_) => self.claim(wanted.transport, address_ix, port).then_some(None)?,
+            // The pool may have changed since the SYN was held.
+            Ports::Single(single) => {
+                let covered = self.map.layout(wanted.transport, address_ix).is_some_and(|l| l.has(port));
+                let claimed = covered && single.claim(&self.map, wanted.transport, address_ix, port);
+                claimed.then_some(None)?
+            }
         };
         Some(self.counted(Grant { address_ix, port, new_block }))
     }

@@ -205,7 +205,7 @@ impl TablesChange {
         }
         let maps = || pools.iter().filter_map(Source::map);
         let addresses = AddressOwners::new(maps()).map_err(Refused::Build)?;
-        statics(old, new, &addresses, &mut settling);
+        statics(old, new, &mut settling);
         settling.judges = judges(old, new);
         let (mut before, after) = (Vec::new(), Vec::with_capacity(pools.len()));
         before.resize_with(outline.pools.len(), || None);
@@ -279,8 +279,8 @@ fn statics_of(plan: &Plan) -> impl Iterator<Item = (u8, &StaticBinding)> {
     (0..=u8::MAX).zip(all).flat_map(|(number, bindings)| bindings.iter().map(move |b| (number, b)))
 }
 
-/// Static bindings that come and go, and where all of them are.
-fn statics(old: &Plan, new: &Plan, addresses: &AddressOwners, settling: &mut Settling) {
+/// Static bindings that come and go.
+fn statics(old: &Plan, new: &Plan, settling: &mut Settling) {
     let key = |(instance, b): (u8, &StaticBinding)| (instance, b.transport, b.inside, b.outside);
     let of_key =
         |(instance, transport, inside, outside)| (instance, StaticBinding { transport, inside, outside });
@@ -288,12 +288,6 @@ fn statics(old: &Plan, new: &Plan, addresses: &AddressOwners, settling: &mut Set
         (statics_of(old).map(key).collect(), statics_of(new).map(key).collect());
     settling.statics_gone = a.difference(&b).copied().map(of_key).collect();
     settling.statics_new = b.difference(&a).copied().map(of_key).collect();
-    let place = |(_, b): (u8, &StaticBinding)| {
-        let (pool, ix) = addresses.find(b.outside.0)?;
-        Some((pool, ix, b.transport as u8, b.outside.1))
-    };
-    settling.statics = statics_of(new).filter_map(place).collect();
-    settling.statics.sort_unstable();
 }
 
 /// Whether sessions of some inside hosts, or to some destinations, may not go on.

@@ -44,8 +44,6 @@ pub(crate) struct Settling {
     /// Static bindings that end, and those that begin, by instance.
     pub(crate) statics_gone: Vec<(u8, StaticBinding)>,
     pub(crate) statics_new: Vec<(u8, StaticBinding)>,
-    /// Ports of all static bindings there will be: (pool, number of the address, transport, port), in order.
-    pub(crate) statics: Vec<(usize, u32, u8, u16)>,
     /// Whether some inside hosts are served no longer.
     pub(crate) judges: bool,
     step: Step,
@@ -71,10 +69,6 @@ impl Settling {
     /// Begins with the first step.
     pub(crate) fn begin(&mut self) {
         (self.step, self.done) = (Step::Added(0), Settled::default());
-    }
-
-    fn is_static(&self, (pool, ix): At, transport: Transport, port: u16) -> bool {
-        self.statics.binary_search(&(pool, ix, transport as u8, port)).is_ok()
     }
 }
 
@@ -181,7 +175,7 @@ impl Tables {
             };
             port = used;
             *budget -= 1;
-            if !work.is_static(at, transport, port) && !self.may_stay(at, transport, port) {
+            if !self.may_stay(at, transport, port) {
                 let place = Place { pool: at.0, address_ix: at.1 };
                 let ended =
                     self.binding_at(place, transport, port).is_none_or(|id| self.end_ring(id, budget));
@@ -194,10 +188,13 @@ impl Tables {
         Step::Bindings(n, t, port)
     }
 
-    /// Whether a port that is used at an address may stay so. One that is only held may.
+    /// Whether a port that is used at an address may stay so. One that is only held may, and a static binding's.
     fn may_stay(&self, at: At, transport: Transport, port: u16) -> bool {
         let place = Place { pool: at.0, address_ix: at.1 };
         let Some(id) = self.binding_at(place, transport, port) else { return true };
+        if self.get(id).is_of_static() {
+            return true;
+        }
         let subscriber = self.subscribers.get(self.get(id).subscriber);
         let prefix = subscriber.map_or(0, |s| s.key().prefix);
         self.pools.get(at.0).is_some_and(|pool| pool.may_keep(transport, at.1, port, prefix))
@@ -307,8 +304,9 @@ impl Tables {
             loop {
                 let used = self.pools.get(at.0).and_then(|pool| pool.next_used(t, at.1, from));
                 let Some(used) = used.filter(|&used| used <= last) else { break };
-                let is_static = work.is_static(at, t, used) && (t, used) != (transport, port);
-                let holder = self.binding_at(place, t, used).filter(|_| !is_static);
+                let is_static =
+                    |id: &RecordId| self.get(*id).is_of_static() && (t, used) != (transport, port);
+                let holder = self.binding_at(place, t, used).filter(|id| !is_static(id));
                 if holder.is_some_and(|id| !self.end_ring(id, budget)) {
                     return false;
                 }

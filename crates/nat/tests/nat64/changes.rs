@@ -401,6 +401,48 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
 }
 
 #[test]
+fn static_bindings_of_two_protocols_at_one_port_leave_their_blocks_apart() {
+    let bindings = [Transport::Tcp, Transport::Udp].map(|t| static_binding(t, (CLIENT, 80), (T, 1030)));
+    let split = Blocks { protocols: gatun_nat::plan::BlockProtocols::Split, ..blocks() };
+    let mut start = plan(T2, (1024, 1151));
+    start.pools[0].allocation = Allocation::Blocks(split);
+    start.nat64[0].static_bindings = bindings.into();
+    let mut live = Live::new(start);
+    live.out(1, 3000);
+    assert_eq!(live.bed.nat.pools()[0].usage(Transport::Udp).used, 1);
+    live.changed(|plan| plan.nat64[0].static_bindings.clear());
+    let usage = live.bed.nat.pools()[0].usage(Transport::Udp);
+    assert_eq!((usage.used, usage.total), (1, 256), "the datagram's port, and all blocks are back");
+}
+
+#[test]
+fn a_block_that_two_new_static_bindings_get_is_released_after_what_used_it() {
+    let mut start = plan(T, (1024, 1151));
+    start.pools[0].allocation = Allocation::Blocks(blocks());
+    let mut live = Live::new(start);
+    let port = live.out(1, 3000).sport;
+    live.told();
+    live.changed(|plan| {
+        let both = [Transport::Tcp, Transport::Udp].map(|t| static_binding(t, (CLIENT, 80), (T, port)));
+        plan.nat64[0].static_bindings = both.into();
+    });
+    let kinds: Vec<EventKind> = live.told().iter().map(|e| e.kind).collect();
+    let expected = [EventKind::SessionDeleted, EventKind::BindingDeleted, EventKind::BlockReleased];
+    assert_eq!(kinds, expected);
+    let usage = live.bed.nat.pools()[0].usage(Transport::Udp);
+    assert_eq!((usage.used, usage.total), (0, 64), "the other block, of which nothing is used");
+}
+
+#[test]
+fn a_connection_gets_no_port_that_left_the_pool_after_a_syn_to_it_was_held() {
+    let mut live = Live::new(plan(T, (1024, 1151)));
+    assert_eq!(live.bed.send(&tcp4(SERVER, 80, T, 1030, "S", b"")).verdict, Verdict::Held);
+    live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, (1040, 1151))]);
+    let out = live.bed.through(&tcp6(&client(1), 3000, SERVER6, 80, "S", b""));
+    assert!(out.sport >= 1040, "{out:?}");
+}
+
+#[test]
 fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
     let live = Live::new(plan(T2, (1024, 65_535)));
     let refuse = |change: &dyn Fn(&mut Plan), named: &str| {

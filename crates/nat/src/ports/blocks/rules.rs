@@ -316,7 +316,10 @@ impl BlockPorts {
             return;
         }
         let first = self.chunk_ix(block, 0);
-        for chunks in &mut self.chunks {
+        // The block of another protocol that has its own may hold another static binding.
+        let shared = self.open.len() == 1;
+        let of_group = self.chunks.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
+        for (_, chunks) in of_group {
             let chunks = chunks.get_mut(first..first + self.chunks_each);
             chunks.into_iter().flatten().for_each(|chunk| chunk.barred = 0);
         }

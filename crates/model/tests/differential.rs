@@ -66,12 +66,16 @@ const REACHED: [DropReason; 52] = [
 ];
 
 /// Nor these.
-const MARKS: [&str; 5] = [
+const MARKS: [&str; 9] = [
     "a piece that was held follows its first one",
     "a datagram is collected for its checksum",
     "a flow joins a shared port",
     "a new port is shared",
     "a shared port may be pushed out",
+    "a plan changes",
+    "a session ends by a change",
+    "a block is taken away by a change",
+    "a static binding begins",
 ];
 
 // proves: A61-20, A61-21, A61-22, A61-23, A61-24, A61-25, A61-40, A61-43, A61-50, A61-51, A61-63, A61-64

@@ -1,5 +1,6 @@
 //! One history through engine and model.
 
+use super::change::changed;
 use super::forge::{cut, error, forge, router4, router6, twisted};
 use super::history::{Flood, Form, Op, Proto, Target};
 use super::universe::{HOST_PORTS, OWN4, OWN6, POOLS, REMOTE_PORTS, host, host4, remote, universe};
@@ -8,6 +9,7 @@ use crate::model::{Model, Seen};
 use gatun_nat::counters::Counters;
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::Transport;
+use gatun_nat::reconfigure::{Change, Refused};
 use gatun_nat::{BURST, EventReader, Instant, Nat, Plan, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 use std::collections::VecDeque;
@@ -61,6 +63,8 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
 
 /// Engine and model, and what both were given.
 struct Pair {
+    /// What the engine was made for, and what it has now.
+    first: Plan,
     plan: Plan,
     nat: Nat,
     events: Option<EventReader>,
@@ -81,14 +85,13 @@ impl Pair {
     fn new(plan: &Plan, seed: u64, world: u64) -> Result<Self, String> {
         let mut nat = Nat::new(plan, [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?;
         let silent = match world % 4 {
-            0 => {
-                let mut plan = plan.clone();
-                plan.events.kinds = EventKinds::NONE;
-                Some(Nat::new(&plan, [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?)
-            }
+            0 => Some(
+                Nat::new(&silent(plan), [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?,
+            ),
             _ => None,
         };
         Ok(Pair {
+            first: plan.clone(),
             plan: plan.clone(),
             events: nat.take_events(),
             silent,
@@ -119,6 +122,10 @@ impl Pair {
                 return self.settle();
             }
             Op::Flush => return self.flush(),
+            Op::Reload { seed } => {
+                self.flush()?;
+                return self.reload(seed);
+            }
             _ => {}
         }
         let packets = self.packets(op);
@@ -133,7 +140,7 @@ impl Pair {
     /// The packets of a step.
     fn packets(&self, op: &Op) -> Vec<Vec<u8>> {
         match *op {
-            Op::Clock { .. } | Op::Expire { .. } | Op::Settle | Op::Flush => Vec::new(),
+            Op::Clock { .. } | Op::Expire { .. } | Op::Settle | Op::Flush | Op::Reload { .. } => Vec::new(),
             Op::Again { back, twist } => match self.received.get(usize::from(back)) {
                 Some(packet) => vec![twisted(packet.clone(), twist)],
                 None => Vec::new(),
@@ -322,6 +329,11 @@ impl Pair {
     }
 
     fn expire(&mut self, budget: usize) -> Result<(), String> {
+        self.sweep(budget)?;
+        self.agree()
+    }
+
+    fn sweep(&mut self, budget: usize) -> Result<(), String> {
         let now = Instant(self.now as u64);
         let mut emitted = Vec::new();
         self.nat.expire(now, budget);
@@ -338,8 +350,35 @@ impl Pair {
                 all_hex(&emitted),
                 all_hex(&said)
             )
-        })?;
-        self.agree()
+        })
+    }
+
+    /// Gives both another plan, and lets the engine end what may not stay.
+    fn reload(&mut self, seed: u64) -> Result<(), String> {
+        let (old, new) = (self.plan.clone(), changed(&self.first, &self.plan, seed));
+        let now = Instant(self.now as u64);
+        // What a running engine cannot do, or nobody.
+        let Some(mut change) = change_of(&self.nat, &old, &new)? else { return Ok(()) };
+        self.nat.apply(now, &mut change).map_err(|e| format!("not now: {e:?}"))?;
+        if let Some(other) = &mut self.silent
+            && let Some(mut change) = change_of(other, &silent(&old), &silent(&new))?
+        {
+            other.apply(now, &mut change).map_err(|e| format!("not now: {e:?}"))?;
+        }
+        self.plan = new;
+        self.model.at(self.now as u64);
+        self.hear();
+        self.model.reload(&self.plan);
+        while self.nat.is_settling() {
+            self.sweep(usize::MAX)?;
+        }
+        let model = self.model.has_settled().map_err(|what| format!("{what}\n{}", self.model.describe()))?;
+        let engine = self.nat.settled();
+        if (engine.sessions, engine.blocks) != model {
+            return Err(format!("by the change: engine {engine:?}, model {model:?}"));
+        }
+        self.agree()?;
+        self.agree_on_subscribers()
     }
 
     /// Lets the sweep look at everything, and asks for what should have ended.
@@ -443,6 +482,22 @@ fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Vec<u8>]
         seen.map(|(p, verdict)| Seen { verdict, bytes: p.bytes().to_vec(), emitted: Vec::new() }).collect();
     nat.drain_emitted(|e| seen[e.after].emitted.push(e.packet.bytes().to_vec()));
     (seen, packets.len() - done)
+}
+
+/// The same plan without events.
+fn silent(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    plan.events.kinds = EventKinds::NONE;
+    plan
+}
+
+/// What makes an engine that of another plan, where a running one can be.
+fn change_of(nat: &Nat, old: &Plan, new: &Plan) -> Result<Option<Change>, String> {
+    match Change::prepare(&nat.outline(), old, new) {
+        Ok(change) => Ok(Some(change)),
+        Err(Refused::Restart(_)) => Ok(None),
+        Err(Refused::Build(e)) => Err(format!("the other plan is refused: {e}")),
+    }
 }
 
 fn host_port(n: u8) -> u16 {

@@ -30,6 +30,8 @@ pub enum Op {
     Settle,
     /// What came so far is one burst.
     Flush,
+    /// Both get another plan, made from this seed.
+    Reload { seed: u64 },
 }
 
 /// What makes a flood.
@@ -186,6 +188,7 @@ pub fn history(seed: u64, steps: usize) -> Vec<Op> {
         wild: r.of(&[4, 12, 60]),
         clocks: r.of(&[8, 20, 60]),
         pieces: r.of(&[0, 5, 20, 50]),
+        reloads: r.of(&[0, 0, 1, 4]),
     };
     (0..steps).map(|_| op(&mut r, &focus)).collect()
 }
@@ -202,11 +205,16 @@ struct Focus {
     clocks: u64,
     /// Of a hundred packets, those in pieces.
     pieces: u64,
+    /// Steps of a thousand that give both another plan.
+    reloads: u64,
 }
 
 fn op(r: &mut Rng, f: &Focus) -> Op {
     if r.one_in(f.clocks) {
         return clock(r);
+    }
+    if r.below(1_000) < f.reloads {
+        return Op::Reload { seed: r.any() };
     }
     if r.below(1_000) < f.floods {
         return Op::Flood {

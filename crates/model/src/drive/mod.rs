@@ -1,5 +1,6 @@
 //! Histories: made from a seed, run through engine and model, compared, and made short where they differ.
 
+pub mod change;
 pub mod compare;
 pub mod forge;
 pub mod history;

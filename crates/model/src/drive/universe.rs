@@ -25,6 +25,16 @@ const PREFIXES: [(&str, u8); 6] = [
     ("2001:db8:7777:7700::", 56),
 ];
 
+const ALL_FILTERINGS: &[Filtering] =
+    &[Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent];
+const WITHOUT_PEERS: &[Filtering] = &[Filtering::EndpointIndependent, Filtering::AddressAndPortDependent];
+
+/// The filterings that a plan may change to.
+pub(super) fn filterings_of(plan: &Plan) -> &'static [Filtering] {
+    let mut all = plan.nat64.iter().map(|n| n.filtering).chain(plan.nat44.iter().map(|n| n.filtering));
+    if all.any(|f| f == Filtering::AddressDependent) { ALL_FILTERINGS } else { WITHOUT_PEERS }
+}
+
 /// An inside host: three subscribers of four hosts each where a subscriber is a /64; from twelve on, of more.
 pub fn host(n: u8) -> Ipv6Addr {
     Ipv6Addr::new(
@@ -70,12 +80,7 @@ pub fn universe(number: u64) -> Plan {
     let (six, four) = r.of(&[(1, 0), (1, 0), (2, 0), (0, 1), (1, 1), (1, 1), (2, 1), (1, 2), (0, 2)]);
     let pools = 1 + r.below(six + four) as usize;
     // Choice of the model: which session bounds strangers' lives is not modelled where peers are kept.
-    let filterings: &[Filtering] = match r.one_in(2) {
-        true => {
-            &[Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent]
-        }
-        false => &[Filtering::EndpointIndependent, Filtering::AddressAndPortDependent],
-    };
+    let filterings = if r.one_in(2) { ALL_FILTERINGS } else { WITHOUT_PEERS };
     let mut first_prefix = r.small(6) as usize;
     let nat64: Vec<Nat64> = (0..six as usize)
         .map(|n| {
@@ -122,7 +127,7 @@ fn pool(r: &mut Rng, n: usize) -> Pool4 {
 }
 
 /// Which remote ports' flows share outside ports.
-fn overload(r: &mut Rng) -> Vec<(Transport, u16)> {
+pub(super) fn overload(r: &mut Rng) -> Vec<(Transport, u16)> {
     let of_both = |ports: &[u16]| {
         let each = |&port: &u16| [(Transport::Tcp, port), (Transport::Udp, port)];
         ports.iter().flat_map(each).collect()
@@ -160,7 +165,7 @@ fn allocation(r: &mut Rng) -> Allocation {
     }
 }
 
-fn ranges(r: &mut Rng, n: usize, allocation: &Allocation) -> Vec<PoolRange> {
+pub(super) fn ranges(r: &mut Rng, n: usize, allocation: &Allocation) -> Vec<PoolRange> {
     let first = POOLS[n];
     let last = Ipv4Addr::from(u32::from(first) + r.below(3) as u32);
     let all = [true; 3];
@@ -193,8 +198,30 @@ fn ranges(r: &mut Rng, n: usize, allocation: &Allocation) -> Vec<PoolRange> {
 }
 
 /// Without address-dependent filtering, an inbound packet need not extend a life.
-fn inbound_refresh(r: &mut Rng, filterings: &[Filtering]) -> bool {
+pub(super) fn inbound_refresh(r: &mut Rng, filterings: &[Filtering]) -> bool {
     filterings.contains(&Filtering::AddressDependent) || !r.one_in(3)
+}
+
+/// Which hosts a NAT64 instance serves: all, or four.
+pub(super) fn sources(r: &mut Rng) -> Vec<Net6> {
+    match r.below(3) {
+        0 => Net6::new(Ipv6Addr::new(0x2001, 0xbeef, 0, 0, 0, 0, 0, 0), 63).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Where a NAT44 instance's hosts go untranslated.
+pub(super) fn exemptions(r: &mut Rng) -> Vec<Exemption> {
+    let mut exempt = Vec::new();
+    if r.one_in(3) {
+        exempt.extend(Net4::new(remote(5), 32).map(|net| Exemption { net, transport: None, ports: None }));
+        exempt.extend(Net4::new(remote(0), 32).map(|net| Exemption {
+            net,
+            transport: Some(Transport::Udp),
+            ports: Some((50, 60)),
+        }));
+    }
+    exempt
 }
 
 fn nat64(
@@ -205,15 +232,11 @@ fn nat64(
     prefixes: usize,
     filterings: &[Filtering],
 ) -> Nat64 {
-    let sources = match r.below(3) {
-        0 => Net6::new(Ipv6Addr::new(0x2001, 0xbeef, 0, 0, 0, 0, 0, 0), 63).into_iter().collect(),
-        _ => Vec::new(),
-    };
     Nat64 {
         name: format!("nat64-{n}"),
         pool6: (0..prefixes).map(|p| prefix(first_prefix + p)).collect(),
         pool,
-        sources,
+        sources: sources(r),
         filtering: r.of(filterings),
         external_tcp: !r.one_in(4),
         wkp_non_global: r.one_in(3),
@@ -229,20 +252,11 @@ fn nat64(
 }
 
 fn nat44(r: &mut Rng, n: usize, pool: usize, filterings: &[Filtering]) -> Nat44 {
-    let mut exempt = Vec::new();
-    if r.one_in(3) {
-        exempt.extend(Net4::new(remote(5), 32).map(|net| Exemption { net, transport: None, ports: None }));
-        exempt.extend(Net4::new(remote(0), 32).map(|net| Exemption {
-            net,
-            transport: Some(Transport::Udp),
-            ports: Some((50, 60)),
-        }));
-    }
     Nat44 {
         name: format!("nat44-{n}"),
         inside: Net4::new(Ipv4Addr::new(100, 64, n as u8, 0), 24).into_iter().collect(),
         pool,
-        exempt,
+        exempt: exemptions(r),
         filtering: r.of(filterings),
         external_tcp: !r.one_in(4),
         inbound_refresh: inbound_refresh(r, filterings),
@@ -256,7 +270,7 @@ fn nat44(r: &mut Rng, n: usize, pool: usize, filterings: &[Filtering]) -> Nat44 
 }
 
 /// One of the pools' ports, or one beside them: no port and no inside end twice.
-fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
+pub(super) fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
     let mut taken = Vec::new();
     let six = plan.nat64.len();
     for instance in 0..six + plan.nat44.len() {
@@ -282,7 +296,7 @@ fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
     }
 }
 
-fn timeouts(r: &mut Rng) -> Timeouts {
+pub(super) fn timeouts(r: &mut Rng) -> Timeouts {
     if r.one_in(2) {
         return Timeouts::default();
     }
@@ -298,7 +312,7 @@ fn timeouts(r: &mut Rng) -> Timeouts {
     }
 }
 
-fn settings(r: &mut Rng) -> Settings {
+pub(super) fn settings(r: &mut Rng) -> Settings {
     Settings {
         tos_6to4: r.one_in(4).then(|| r.any() as u8),
         traffic_class_4to6: r.one_in(4).then(|| r.any() as u8),
@@ -316,7 +330,7 @@ fn settings(r: &mut Rng) -> Settings {
     }
 }
 
-fn limits(r: &mut Rng) -> Limits {
+pub(super) fn limits(r: &mut Rng) -> Limits {
     let tight = Limits {
         sessions_max: r.of(&[8, 24, 64, 300]),
         subscribers_max: r.of(&[2, 3, 8, 64]),
@@ -346,7 +360,7 @@ fn limits(r: &mut Rng) -> Limits {
     }
 }
 
-fn icmp(r: &mut Rng) -> IcmpPolicy {
+pub(super) fn icmp(r: &mut Rng) -> IcmpPolicy {
     let mut policy = IcmpPolicy {
         rate: r.of(&[0, 1, 100, 100_000]),
         burst: r.of(&[1, 5, 1000]),

@@ -5,6 +5,7 @@ use super::subscribers::Owner;
 use super::tcp::{self, State, Timer};
 use super::time::session_end;
 use super::{Model, Result};
+use gatun_nat::plan::StaticBinding;
 use gatun_nat::{EventKind, Occupancy};
 use gatun_wire::DropReason;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -76,18 +77,16 @@ impl Model {
     pub(super) fn add_static_bindings(&mut self) {
         for instance in 0..self.rules.len() {
             for b in self.rules[instance].static_bindings.clone() {
-                self.bindings.push(Binding {
-                    instance,
-                    transport: b.transport as usize,
-                    inside: b.inside,
-                    outside: b.outside,
-                    fixed: true,
-                    shared: None,
-                    sessions: Vec::new(),
-                });
-                self.bar_block_of(instance, b.transport as usize, b.outside);
+                self.add_static_binding(instance, &b);
             }
         }
+    }
+
+    pub(super) fn add_static_binding(&mut self, instance: usize, b: &StaticBinding) {
+        let (transport, inside, outside) = (b.transport as usize, b.inside, b.outside);
+        let (fixed, shared, sessions) = (true, None, Vec::new());
+        self.bindings.push(Binding { instance, transport, inside, outside, fixed, shared, sessions });
+        self.bar_block_of(instance, transport, outside);
     }
 
     pub(super) fn owner_of(&self, b: &Binding) -> Owner {
@@ -314,6 +313,9 @@ impl Model {
         }
         for s in &self.subscribers {
             out += &format!("  {s:x?}\n");
+        }
+        for told in &self.heard {
+            out += &format!("  told {told:?}\n");
         }
         for s in &self.syns {
             out += &format!("  {s:?}\n");

@@ -11,6 +11,7 @@ use gatun_nat::EventKind;
 use gatun_nat::plan::{Allocation, BlockProtocols, Blocks, Deterministic, Net6, Pairing, Pool4};
 use gatun_nat::pool4::BlockUsage;
 use gatun_wire::DropReason;
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Ports in a row that go to a subscriber together.
@@ -23,6 +24,8 @@ pub(super) struct Block {
     for_transports: [bool; 3],
     with_ports: [bool; 3],
     state: State,
+    /// By a change it is no block any more, and its owner is about to lose it.
+    leaving: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,12 @@ enum State {
     OfNumber(u128),
     /// A static binding lies in it.
     Barred,
+}
+
+impl Block {
+    fn is_where(&self, other: &Block) -> bool {
+        (self.address, self.first, self.for_transports) == (other.address, other.first, other.for_transports)
+    }
 }
 
 /// The terms of a pool that has blocks.
@@ -94,6 +103,7 @@ fn blocks_at(pool: &Pool4, address: Ipv4Addr, for_transports: [bool; 3], size: u
         for_transports,
         with_ports,
         state: State::Free,
+        leaving: false,
     };
     whole.map(block).collect()
 }
@@ -117,6 +127,31 @@ fn contains(net: &Net6, prefix: u128) -> bool {
 }
 
 impl Pool {
+    /// The blocks there are by other rules. Who has one keeps it; one that is none any more, until it is taken away.
+    pub(super) fn change_blocks(&mut self, mut fresh: Vec<Block>) {
+        let before = std::mem::take(&mut self.blocks);
+        for block in &before {
+            match fresh.iter_mut().find(|b| b.is_where(block)) {
+                Some(same) if same.state == State::Free => same.state = block.state,
+                None if matches!(block.state, State::Owned(_)) => {
+                    fresh.push(Block { leaving: true, ..block.clone() });
+                }
+                _ => {}
+            }
+        }
+        let number = |n: usize| fresh.iter().position(|b| b.is_where(&before[n]));
+        let renumber = |queue: &VecDeque<(usize, u64)>| -> VecDeque<(usize, u64)> {
+            queue.iter().filter_map(|&(n, until)| Some((number(n)?, until))).collect()
+        };
+        (self.lingering, self.held_blocks) = (renumber(&self.lingering), renumber(&self.held_blocks));
+        self.blocks = fresh;
+    }
+
+    /// Blocks that are none any more are gone.
+    pub(super) fn forget_leaving(&mut self) {
+        self.blocks.retain(|b| !b.leaving); // they are the last
+    }
+
     /// The block that has waited longest may be given out.
     pub(super) fn free_oldest_held(&mut self) {
         if let Some((n, _)) = self.held_blocks.pop_front() {
@@ -153,7 +188,56 @@ impl Model {
         if let Some(n) = self.block_at(pool, transport, outside)
             && !matches!(self.pools[pool].blocks[n].state, State::OfNumber(_))
         {
+            self.let_go(pool, n);
             self.pools[pool].blocks[n].state = State::Barred;
+        }
+    }
+
+    /// After a change: blocks in which static bindings lie, and those in which none lies any more.
+    pub(super) fn bar_blocks(&mut self) {
+        for pool in 0..self.pools.len() {
+            for n in 0..self.pools[pool].blocks.len() {
+                let barred = self.used_in(pool, n).any(|b| b.fixed);
+                let state = &mut self.pools[pool].blocks[n].state;
+                match (*state, barred) {
+                    (State::Barred, false) => *state = State::Free,
+                    (State::Free, true) => *state = State::Barred,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_leaving(&self, pool: usize, n: usize) -> bool {
+        self.pools[pool].blocks[n].leaving
+    }
+
+    pub(super) fn is_owned(&self, pool: usize, n: usize) -> bool {
+        matches!(self.pools[pool].blocks[n].state, State::Owned(_))
+    }
+
+    pub(super) fn owned_blocks(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.pools[pool].blocks.len()).filter(move |&n| self.is_owned(pool, n))
+    }
+
+    pub(super) fn is_unused(&self, pool: usize, n: usize) -> bool {
+        self.used_in(pool, n).next().is_none()
+    }
+
+    /// A change takes an unused block from its owner. What a static binding is to have is not held down.
+    pub(super) fn take_block_away(&mut self, pool: usize, n: usize) {
+        let State::Owned(owner) = self.pools[pool].blocks[n].state else { return };
+        self.pools[pool].lingering.retain(|l| l.0 != n);
+        self.end_block(pool, owner, n);
+        self.let_go(pool, n);
+        self.forget_if_idle(owner);
+    }
+
+    fn let_go(&mut self, pool: usize, n: usize) {
+        let p = &mut self.pools[pool];
+        p.held_blocks.retain(|h| h.0 != n);
+        if p.blocks[n].state == State::Held {
+            p.blocks[n].state = State::Free;
         }
     }
 
@@ -310,7 +394,10 @@ impl Model {
 
     fn tell_block(&mut self, kind: EventKind, pool: usize, owner: Owner, n: usize) {
         let b = self.pools[pool].blocks[n].clone();
-        let transports = std::array::from_fn(|t| b.for_transports[t] && self.block_ports_total(pool, t) > 0);
+        // While a change settles, which transports have ports is known by the old rules or by the new.
+        let told = self.heard.front().filter(|_| self.settling.is_some()).map(|told| told.transports);
+        let transports = told
+            .unwrap_or(std::array::from_fn(|t| b.for_transports[t] && self.block_ports_total(pool, t) > 0));
         self.tell(Told {
             outside: (b.address, b.first),
             last: b.last,
@@ -344,7 +431,7 @@ impl Model {
         // RFC 6888 REQ-8 A: TCP connections are followed to their end.
         let tcp_alone = protocols == BlockProtocols::Split && p.blocks[n].for_transports[TCP];
         p.blocks[n].state = State::Free;
-        if !p.holds || hold.ms == 0 || most == 0 || tcp_alone {
+        if !p.holds || hold.ms == 0 || most == 0 || tcp_alone || p.blocks[n].leaving {
             return;
         }
         if p.held_blocks.len() >= most {

@@ -101,9 +101,14 @@ impl Model {
         if self.kind(s.instance) == Kind::Four {
             return Ok(());
         }
-        self.check_origin(s.src)?;
-        let sources = &self.plan.nat64[s.instance].sources;
-        if !sources.is_empty() && !sources.iter().any(|net| net.contains(s.src)) {
+        self.accepts(s.instance, s.src)
+    }
+
+    /// Whether a NAT64 instance serves a host.
+    pub(super) fn accepts(&self, instance: usize, src: Ipv6Addr) -> Result<()> {
+        self.check_origin(src)?;
+        let sources = &self.plan.nat64[instance].sources;
+        if !sources.is_empty() && !sources.iter().any(|net| net.contains(src)) {
             return Err(DropReason::SourceNotAllowed);
         }
         Ok(())
@@ -114,7 +119,9 @@ impl Model {
         if let Some((b, at)) = self.session_inside(s.instance, q.transport, inside, remote)
             && self.lives_on((b, at))
         {
-            if self.is_barred(s.instance, s.prefix, remote.0) {
+            // One that it was made through it may go on with.
+            let other = self.bindings[b].sessions[at].prefix != Some(s.prefix);
+            if other && self.is_barred(s.instance, s.prefix, remote.0) {
                 return Err(DropReason::WellKnownNonGlobal);
             }
             self.bindings[b].sessions[at].prefix = Some(s.prefix);

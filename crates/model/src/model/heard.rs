@@ -143,6 +143,9 @@ impl Model {
     /// Tells of a pool, and of the tables, that have crossed the threshold: up at it, down a tenth of all
     /// below it.
     pub(super) fn tell_thresholds(&mut self, pool: usize, transport: usize) {
+        if self.settling.is_some() {
+            return self.adopt_thresholds();
+        }
         let percent = u64::from(self.plan.events.threshold);
         let of_pool = (self.ports_used(pool, transport), self.ports_total(pool, transport));
         let sessions = (self.session_count() as u64, u64::from(self.plan.limits.sessions_max));
@@ -169,6 +172,23 @@ impl Model {
                 Gauge::PoolPorts => Told { pool, transports: only(transport), ..told },
                 _ => told,
             });
+        }
+    }
+
+    /// While a change settles, some addresses are counted by the old rules and some by the new: which, the
+    /// engine knows. What it told of thresholds holds.
+    fn adopt_thresholds(&mut self) {
+        let crosses = |e: &Told| matches!(e.kind, EventKind::ThresholdHigh | EventKind::ThresholdLow);
+        while let Some(told) = self.heard.pop_front_if(|e| crosses(e)) {
+            let high = match told.gauge {
+                Some(Gauge::PoolPorts) => {
+                    let transport = told.transports.iter().position(|&on| on).unwrap_or(0);
+                    &mut self.high.pools[told.pool][transport]
+                }
+                Some(Gauge::Subscribers) => &mut self.high.subscribers,
+                _ => &mut self.high.sessions,
+            };
+            *high = told.kind == EventKind::ThresholdHigh;
         }
     }
 
@@ -208,6 +228,13 @@ pub(super) struct High {
     pub(super) sessions: bool,
     pub(super) subscribers: bool,
     pub(super) exhausted: Vec<[Option<u64>; 3]>,
+}
+
+impl High {
+    /// Nothing was told of.
+    pub(super) fn none(pools: usize) -> High {
+        High { pools: vec![[false; 3]; pools], exhausted: vec![[None; 3]; pools], ..High::default() }
+    }
 }
 
 pub(super) fn only(transport: usize) -> [bool; 3] {

@@ -6,7 +6,8 @@
 //! ([`Model::hear`]: every universe has all events on), checks that the rules allow it, and goes on from
 //! there. So it knows at any time exactly what there is, and what must be told of it.
 //!
-//! Not in the model: super-packets, RFC 4884 extensions, stateless instances.
+//! Not in the model: super-packets, RFC 4884 extensions, stateless instances; of changes to a running engine, those
+//! of prefixes, formulas and instances, and packets that come while one settles.
 
 mod addresses;
 mod bib;
@@ -20,6 +21,7 @@ mod icmp;
 mod own;
 mod pieces;
 mod ports;
+mod reload;
 mod rules;
 mod shared;
 mod subscribers;
@@ -126,6 +128,9 @@ pub struct Model {
     /// The first thing that was told wrongly, or chosen against the rules.
     misheard: Option<String>,
     high: High,
+    /// What the last change of the plan has left to do, and what it had ended when it was done.
+    settling: Option<reload::Settling>,
+    settled: (u64, u64),
     /// What the history has reached.
     pub coverage: Coverage,
 }
@@ -151,11 +156,9 @@ impl Model {
             emitted: Vec::new(),
             heard: VecDeque::new(),
             misheard: None,
-            high: High {
-                pools: vec![[false; 3]; pools],
-                exhausted: vec![[None; 3]; pools],
-                ..High::default()
-            },
+            high: High::none(pools),
+            settling: None,
+            settled: (0, 0),
             coverage: Coverage::default(),
         };
         model.add_static_bindings();

@@ -3,14 +3,18 @@
 
 use super::bib::{Binding, End4, End6, ICMP, TCP};
 use super::blocks::Block;
+use super::rules::Rules;
 use super::subscribers::Owner;
 use super::time::session_end;
 use super::{Model, Result};
 use gatun_nat::Plan;
-use gatun_nat::plan::{Allocation, Filtering, HoldDown, Pairing};
+use gatun_nat::plan::{Allocation, Filtering, HoldDown, Pairing, Pool4};
 use gatun_wire::DropReason;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
+
+/// Choice: terms by which ports are held at a time, the last among them.
+const TERMS_MAX: usize = 4;
 
 /// What a pool has beside what the plan says and bindings tell.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +24,11 @@ pub(super) struct Pool {
     pub(super) lingering: VecDeque<(usize, u64)>,
     /// Blocks that nobody gets before a time (RFC 6888 REQ-8).
     pub(super) held_blocks: VecDeque<(usize, u64)>,
-    /// Ports, likewise: transport, and the end of the wait.
-    held_ports: VecDeque<(usize, End4, u64)>,
+    /// Ports, likewise: transport, and the end of the wait. Those that were held by other terms come first.
+    waits: Vec<VecDeque<(usize, End4, u64)>>,
+    /// The ports themselves. Choice: one that a static binding has taken out of its wait, and that waits again, is
+    /// free when the first of its waits is over.
+    held_ports: Vec<(usize, End4)>,
     /// Whether what is given back is held down at all (RFC 6888 REQ-8 C).
     pub(super) holds: bool,
 }
@@ -30,10 +37,46 @@ pub(super) fn pools(plan: &Plan) -> Vec<Pool> {
     let rules = super::rules::all(plan);
     let pool = |n: usize| Pool {
         blocks: super::blocks::all(&plan.pools[n]),
-        holds: rules.iter().any(|r| r.pool == n && r.filtering == Filtering::EndpointIndependent),
+        holds: holds(&rules, n),
+        waits: vec![VecDeque::new()],
         ..Pool::default()
     };
     (0..plan.pools.len()).map(pool).collect()
+}
+
+/// RFC 6888 REQ-8 C.
+fn holds(rules: &[Rules], pool: usize) -> bool {
+    rules.iter().any(|r| r.pool == pool && r.filtering == Filtering::EndpointIndependent)
+}
+
+/// How the single ports of a pool are held down.
+fn hold_down(pool: &Pool4, holds: bool) -> HoldDown {
+    match &pool.allocation {
+        Allocation::Random(terms) if holds => *terms,
+        _ => HoldDown::default(),
+    }
+}
+
+impl Pool {
+    fn held_ports(&self, transport: usize) -> impl Iterator<Item = End4> + '_ {
+        self.held_ports.iter().filter(move |h| h.0 == transport).map(|h| h.1)
+    }
+
+    fn end_wait(&mut self, (transport, outside, _): (usize, End4, u64)) {
+        self.held_ports.retain(|h| *h != (transport, outside));
+    }
+
+    /// Other terms, for what is given back from now on. Choice: what was held by terms of long ago is free.
+    pub(super) fn change_terms(&mut self, old: &Pool4, new: &Pool4, rules: &[Rules], number: usize) {
+        let before = hold_down(old, self.holds);
+        self.holds = holds(rules, number);
+        if hold_down(new, self.holds) != before {
+            self.waits.push(VecDeque::new());
+            if self.waits.len() > TERMS_MAX {
+                self.waits.remove(0).into_iter().for_each(|wait| self.end_wait(wait));
+            }
+        }
+    }
 }
 
 /// How well a port suits: its class kept (RFC 4787 REQ-3), its parity kept (REQ-4), or just a port.
@@ -51,7 +94,7 @@ impl Model {
         })
     }
 
-    fn gives_blocks(&self, pool: usize) -> bool {
+    pub(super) fn gives_blocks(&self, pool: usize) -> bool {
         !matches!(self.plan.pools[pool].allocation, Allocation::Random(_))
     }
 
@@ -75,23 +118,21 @@ impl Model {
 
     /// Those of them that somebody has, or that are held down one by one.
     pub(super) fn ports_used(&self, pool: usize, transport: usize) -> u64 {
-        let bound = self.bindings.iter().filter(|b| {
-            let counts = match self.gives_blocks(pool) {
-                true => {
-                    self.block_at(pool, transport, b.outside).is_some_and(|n| !self.is_barred_block(pool, n))
-                }
-                false => self.pool_has(pool, transport, b.outside.0, b.outside.1),
-            };
-            b.transport == transport && self.rules[b.instance].pool == pool && counts
+        let bound = self.bindings.iter().filter(|b| b.transport == transport).map(|b| b.outside);
+        let mut used: Vec<End4> = bound.chain(self.pools[pool].held_ports(transport)).collect();
+        used.sort_unstable();
+        used.dedup();
+        used.retain(|&outside| match self.gives_blocks(pool) {
+            true => self.block_at(pool, transport, outside).is_some_and(|n| !self.is_barred_block(pool, n)),
+            false => self.pool_has(pool, transport, outside.0, outside.1),
         });
-        let held = self.pools[pool].held_ports.iter().filter(|h| h.0 == transport);
-        (bound.count() + held.count()) as u64
+        used.len() as u64
     }
 
     /// The ports of an address that nobody has and that are not held down.
     fn free_ports(&self, pool: usize, transport: usize, a: Ipv4Addr) -> Vec<u16> {
         let bound = self.bindings.iter().filter(|b| b.transport == transport).map(|b| b.outside);
-        let held = self.pools[pool].held_ports.iter().filter(|h| h.0 == transport).map(|h| h.1);
+        let held = self.pools[pool].held_ports(transport);
         let taken: Vec<u16> = bound.chain(held).filter(|o| o.0 == a).map(|o| o.1).collect();
         let ranges = self.plan.pools[pool].ranges.iter();
         let here = ranges.filter(|r| r.transports[transport] && r.first <= a && a <= r.last);
@@ -137,7 +178,8 @@ impl Model {
         if self.gives_blocks(pool) {
             return self.choose_in_block(owner, transport, inside.1, wanted);
         }
-        if let Some(wanted) = wanted {
+        // A change may have taken the port out of the pool since the SYN was held.
+        if let Some(wanted) = wanted.filter(|w| self.pool_has(pool, transport, w.0, w.1)) {
             return Ok(wanted);
         }
         if self.ports_total(pool, transport) == 0 {
@@ -152,7 +194,7 @@ impl Model {
             _ => open,
         };
         if allowed.is_empty() {
-            let held = !self.pools[pool].held_ports.is_empty();
+            let held = self.pools[pool].waits.iter().any(|queue| !queue.is_empty());
             return Err(if held { DropReason::HoldDownAll } else { DropReason::PortsExhausted });
         }
         let Some(chosen) = self.chosen() else {
@@ -181,12 +223,15 @@ impl Model {
         let now = self.now;
         let p = &mut self.pools[pool];
         if b.transport == TCP || !p.holds || ms == 0 || ports_max == 0 {
-            return;
+            return p.held_ports.retain(|h| *h != (b.transport, b.outside));
         }
-        if p.held_ports.len() >= ports_max as usize {
-            p.held_ports.pop_front();
+        let Some(queue) = p.waits.last_mut() else { return };
+        let pushed_out = if queue.len() >= ports_max as usize { queue.pop_front() } else { None };
+        queue.push_back((b.transport, b.outside, session_end(now, ms)));
+        if let Some(oldest) = pushed_out {
+            p.end_wait(oldest);
         }
-        p.held_ports.push_back((b.transport, b.outside, session_end(now, ms)));
+        p.held_ports.push((b.transport, b.outside));
     }
 
     /// Ends waits that are over, at most `budget` of each kind and pool.
@@ -196,10 +241,11 @@ impl Model {
             self.end_lingering(pool, budget);
             let p = &mut self.pools[pool];
             for _ in 0..budget {
-                if p.held_ports.front().is_none_or(|h| h.2 > now) {
-                    break;
+                let oldest = p.waits.iter_mut().find(|queue| !queue.is_empty());
+                match oldest.and_then(|queue| queue.pop_front_if(|h| h.2 <= now)) {
+                    Some(over) => p.end_wait(over),
+                    None => break,
                 }
-                p.held_ports.pop_front();
             }
             for _ in 0..budget {
                 if p.held_blocks.front().is_none_or(|h| h.1 > now) {

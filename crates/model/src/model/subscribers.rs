@@ -14,9 +14,8 @@ pub(super) struct Subscriber {
     pub(super) paired: Option<Ipv4Addr>,
     /// The ten seconds in which a quota was told of last.
     pub(super) told: Option<u64>,
-    /// Its bucket of new sessions, nanoseconds of its rate, and when it was looked at last.
-    tokens: u64,
-    tokens_at: u64,
+    /// Until when the rate of new sessions has been used, nanoseconds.
+    used_until: u64,
 }
 
 impl Model {
@@ -28,8 +27,7 @@ impl Model {
         if self.subscribers.len() >= self.plan.limits.subscribers_max as usize {
             return Err(DropReason::SubscriberTableFull);
         }
-        let tokens = u64::MAX;
-        self.subscribers.push(Subscriber { owner, paired: None, told: None, tokens, tokens_at: self.now });
+        self.subscribers.push(Subscriber { owner, paired: None, told: None, used_until: 0 });
         Ok(self.subscribers.len() - 1)
     }
 
@@ -66,15 +64,14 @@ impl Model {
         let Some(each) = 1_000_000_000u64.checked_div(limits.session_rate_per_subscriber.into()) else {
             return Ok(());
         };
-        // A token bucket: a session costs the time in which the rate earns one.
+        // A session uses the time in which the rate earns one; a burst may be used ahead.
         let s = &mut self.subscribers[at];
-        let earned = (self.now - s.tokens_at).saturating_mul(1_000_000);
-        s.tokens = s.tokens.saturating_add(earned).min(each * u64::from(limits.session_burst_per_subscriber));
-        s.tokens_at = self.now;
-        if s.tokens < each {
+        let now = self.now * 1_000_000;
+        let used_until = s.used_until.max(now) + each;
+        if used_until - now > each * u64::from(limits.session_burst_per_subscriber) {
             return Err(DropReason::SubscriberRate);
         }
-        s.tokens -= each;
+        s.used_until = used_until;
         Ok(())
     }
 

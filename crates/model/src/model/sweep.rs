@@ -15,6 +15,8 @@ impl Model {
     /// What it should have sent.
     pub fn expired(&mut self, budget: usize, emitted: &[Vec<u8>]) -> Result<(), Vec<Vec<u8>>> {
         self.emitted.clear();
+        // What a change has left to do comes first.
+        self.settle_change();
         let mut seen = emitted.iter();
         // Probes come first, of connections whose time is up: which of them, the engine says.
         while let Some(probe) = seen.as_slice().first()

@@ -88,7 +88,9 @@ impl Model {
             }
             let syn = self.syns.remove(0);
             self.counters.held -= 1;
-            if self.plan.icmp.suppressed.contains(&DropReason::SynExpired) {
+            // Choice: nobody speaks for an address that has left its pool meanwhile.
+            let left = self.pool_of(syn.outside.0).is_none();
+            if left || self.plan.icmp.suppressed.contains(&DropReason::SynExpired) {
                 self.counters.icmp_errors_suppressed += 1;
                 self.count_dropped(Way::FourToSix, DropReason::SynExpired, syn.len);
             } else if self.take_error_token() {

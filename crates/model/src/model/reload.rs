@@ -1,0 +1,246 @@
+//! Another plan for a translator that runs (decision 0060, docs/reload.md): from now on the new rules hold; what
+//! may not stay ends, in an order that the engine chooses and tells; nothing else ends.
+
+use super::Model;
+use super::bib::{Binding, End4, End6};
+use super::blocks;
+use super::heard::High;
+use super::rules::{self, Kind, Rules};
+use gatun_nat::plan::StaticBinding;
+use gatun_nat::{EventKind, Plan};
+use std::rc::Rc;
+
+/// A static binding and its instance.
+type Fixed = (usize, StaticBinding);
+
+/// What a change has left to do.
+#[derive(Clone, Debug)]
+pub(super) struct Settling {
+    /// Static bindings that end, in the order in which they do, and those that begin when all else is done.
+    gone: Vec<Fixed>,
+    new: Vec<Fixed>,
+    /// Whether some hosts are served no longer, or some remote ends are exempt now.
+    judges: bool,
+    /// What has ended: sessions, and blocks taken from their owners.
+    ended: (u64, u64),
+}
+
+fn fixed_of(rules: &[Rules]) -> Vec<Fixed> {
+    let each = |(n, r): (usize, &Rules)| r.static_bindings.iter().map(move |b| (n, *b)).collect::<Vec<_>>();
+    let mut all: Vec<Fixed> = rules.iter().enumerate().flat_map(each).collect();
+    all.sort_by_key(|(n, b)| (*n, b.transport as usize, b.inside, b.outside));
+    all
+}
+
+fn judges(old: &Plan, new: &Plan) -> bool {
+    let six = old.nat64.iter().zip(&new.nat64).any(|(a, b)| a.sources != b.sources || a.pool6 != b.pool6);
+    six || old.nat44.iter().zip(&new.nat44).any(|(a, b)| a.inside != b.inside || a.exempt != b.exempt)
+}
+
+fn is(b: &Binding, (instance, fixed): &Fixed) -> bool {
+    b.fixed
+        && (b.instance, b.transport) == (*instance, fixed.transport as usize)
+        && (b.inside, b.outside) == (fixed.inside, fixed.outside)
+}
+
+impl Model {
+    /// The engine has been given another plan. Tables, instances and their prefixes are as before.
+    pub fn reload(&mut self, new: &Plan) {
+        let (old, before) = (self.plan.clone(), fixed_of(&self.rules));
+        self.plan = Rc::new(new.clone());
+        self.rules = Rc::new(rules::all(new));
+        let after = fixed_of(&self.rules);
+        self.error_tokens = self.error_tokens.min(u64::from(new.icmp.burst) * 1000);
+        // Choice: thresholds are told of anew.
+        self.high = High::none(new.pools.len());
+        for pool in 0..new.pools.len() {
+            self.pools[pool].change_terms(&old.pools[pool], &new.pools[pool], &self.rules, pool);
+            self.pools[pool].change_blocks(blocks::all(&new.pools[pool]));
+        }
+        for at in 0..self.subscribers.len() {
+            let (owner, paired) = (self.subscribers[at].owner, self.subscribers[at].paired);
+            let pool = self.rules[owner.0].pool;
+            self.subscribers[at].paired = paired.filter(|&a| self.pool_of(a) == Some(pool));
+        }
+        self.settling = Some(Settling {
+            gone: before.iter().filter(|b| !after.contains(b)).copied().collect(),
+            new: after.iter().filter(|b| !before.contains(b)).copied().collect(),
+            judges: judges(&old, new),
+            ended: (0, 0),
+        });
+        self.coverage.mark("a plan changes");
+        self.bar_blocks();
+        self.settle_change();
+    }
+
+    /// Follows what the engine tells of what ends by a change, as far as it has come.
+    pub(super) fn settle_change(&mut self) {
+        if self.settling.is_none() {
+            return;
+        }
+        while let Some(gone) = self.settling.as_ref().and_then(|s| s.gone.first().copied()) {
+            if !self.end_static_binding(&gone) {
+                return;
+            }
+            self.settling.iter_mut().for_each(|s| s.gone.retain(|other| *other != gone));
+        }
+        loop {
+            if let Some((pool, n)) = self.told_eviction() {
+                self.evict(pool, n);
+            } else if let Some((b, s)) = self.told_end()
+                && self.has_to_go(b, s)
+            {
+                self.end_by_change((b, s));
+            } else {
+                break;
+            }
+        }
+        if self.is_left_over().is_none() {
+            self.finish_change();
+        }
+    }
+
+    /// Ends a static binding, its sessions first; `false` where some are left.
+    fn end_static_binding(&mut self, gone: &Fixed) -> bool {
+        let Some(b) = self.bindings.iter().position(|b| is(b, gone)) else { return true };
+        while !self.bindings[b].sessions.is_empty() {
+            let Some(end) = self.told_end().filter(|end| end.0 == b) else { return false };
+            self.end_by_change(end);
+        }
+        let binding = self.bindings.remove(b);
+        self.port_is_back((binding.instance, 0), &binding);
+        self.bar_blocks();
+        true
+    }
+
+    /// The session that the engine says it has ended next.
+    fn told_end(&self) -> Option<(usize, usize)> {
+        let (transport, outside, remote) = self.next_ended()?;
+        let b = self.binding_outside(transport, outside)?;
+        let s = self.bindings[b].sessions.iter().position(|s| s.remote == remote)?;
+        Some((b, s))
+    }
+
+    fn end_by_change(&mut self, (b, s): (usize, usize)) {
+        self.coverage.mark("a session ends by a change");
+        if let Some(settling) = &mut self.settling {
+            settling.ended.0 += 1;
+        }
+        self.close(b, s);
+    }
+
+    /// The block that the engine says it has taken away next, of which nothing is used.
+    fn told_eviction(&self) -> Option<(usize, usize)> {
+        let told = self.heard.front().filter(|e| e.kind == EventKind::BlockReleased)?;
+        let transport = told.transports.iter().position(|&on| on).unwrap_or(0);
+        let n = self.block_at(told.pool, transport, told.outside)?;
+        (self.is_unused(told.pool, n) && self.block_has_to_go(told.pool, n)).then_some((told.pool, n))
+    }
+
+    fn evict(&mut self, pool: usize, n: usize) {
+        self.coverage.mark("a block is taken away by a change");
+        if let Some(settling) = &mut self.settling {
+            settling.ended.1 += 1;
+        }
+        self.take_block_away(pool, n);
+    }
+
+    /// Whether its owner may not have a block any more: it is none, or a static binding gets it.
+    fn block_has_to_go(&self, pool: usize, n: usize) -> bool {
+        let new = self.settling.iter().flat_map(|s| &s.new);
+        let mut new = new.filter(|(instance, _)| self.rules[*instance].pool == pool);
+        self.is_leaving(pool, n)
+            || new.any(|(_, b)| self.block_at(pool, b.transport as usize, b.outside) == Some(n))
+    }
+
+    /// Whether a session may not go on by the new rules.
+    fn has_to_go(&self, b: usize, s: usize) -> bool {
+        let Some(settling) = &self.settling else { return false };
+        let (binding, session) = (&self.bindings[b], &self.bindings[b].sessions[s]);
+        let pool = self.rules[binding.instance].pool;
+        let judged = settling.judges && {
+            // All of a binding, so that none is opened through it again; of a shared port, the flow.
+            let inside = if binding.shared.is_some() { session.inside } else { binding.inside };
+            !self.is_served(binding.instance, inside) || self.is_exempt_now(binding, session.remote)
+        };
+        let in_the_way = settling.new.iter().any(|(instance, new)| {
+            let same_pool = self.rules[*instance].pool == pool;
+            let block = |t: usize, outside: End4| self.block_at(pool, t, outside).filter(|_| same_pool);
+            let same_transport = binding.transport == new.transport as usize;
+            let same_inside = binding.shared.is_none()
+                && (binding.instance, binding.inside) == (*instance, new.inside)
+                && same_transport;
+            let new_block = block(new.transport as usize, new.outside);
+            let same_block = block(binding.transport, binding.outside)
+                .is_some_and(|n| Some(n) == new_block && self.is_owned(pool, n));
+            same_inside
+                || (same_transport && binding.outside == new.outside)
+                || (!binding.fixed && same_block)
+        });
+        let may_stay = binding.fixed || self.port_may_stay(pool, binding);
+        !may_stay || judged || in_the_way
+    }
+
+    fn is_served(&self, instance: usize, inside: End6) -> bool {
+        match self.kind(instance) {
+            Kind::Six => self.accepts(instance, inside.0).is_ok(),
+            Kind::Four => inside.0.to_ipv4_mapped().is_some_and(|a| self.inside44(a) == Some(instance)),
+        }
+    }
+
+    fn is_exempt_now(&self, binding: &Binding, remote: End4) -> bool {
+        let proto = [6, 17, 1][binding.transport];
+        let port = (proto != 1).then_some(remote.1);
+        self.kind(binding.instance) == Kind::Four && self.is_exempt(binding.instance, remote.0, proto, port)
+    }
+
+    fn port_may_stay(&self, pool: usize, b: &Binding) -> bool {
+        match self.gives_blocks(pool) {
+            true => self.block_at(pool, b.transport, b.outside).is_some_and(|n| !self.is_leaving(pool, n)),
+            false => self.pool_has(pool, b.transport, b.outside.0, b.outside.1),
+        }
+    }
+
+    /// What should have ended by the last change and has not.
+    fn is_left_over(&self) -> Option<String> {
+        for (b, binding) in self.bindings.iter().enumerate() {
+            if let Some(s) = (0..binding.sessions.len()).find(|&s| self.has_to_go(b, s)) {
+                return Some(format!("{:?} of {binding:?}", binding.sessions[s]));
+            }
+        }
+        for pool in 0..self.pools.len() {
+            let mut all = self.owned_blocks(pool).filter(|&n| self.block_has_to_go(pool, n));
+            if let Some(n) = all.next() {
+                return Some(format!("block {n} of pool {pool}"));
+            }
+        }
+        None
+    }
+
+    /// Static bindings begin, and what was left of the old rules goes.
+    fn finish_change(&mut self) {
+        let Some(settling) = self.settling.take() else { return };
+        for pool in 0..self.pools.len() {
+            self.pools[pool].forget_leaving();
+        }
+        for (instance, b) in settling.new {
+            self.coverage.mark("a static binding begins");
+            self.add_static_binding(instance, &b);
+        }
+        self.settled = settling.ended;
+    }
+
+    /// What the last change has ended: sessions and blocks.
+    ///
+    /// # Errors
+    /// What should have ended and has not.
+    pub fn has_settled(&self) -> Result<(u64, u64), String> {
+        match &self.settling {
+            Some(left) => {
+                let what = self.is_left_over().unwrap_or_else(|| format!("{:?}", left.gone));
+                Err(format!("it should have ended by the change: {what}"))
+            }
+            None => Ok(self.settled),
+        }
+    }
+}

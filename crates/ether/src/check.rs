@@ -133,6 +133,16 @@ impl<'s> Problems<'s> {
                 );
             }
         }
+        for answered in port.answers.iter().filter(|p| p.is_valid()) {
+            // Of a network without other hosts nobody is shut out.
+            let whole = |own: &&Prefix| own.is_valid() && !is_host(own) && answered.len <= own.len;
+            if let Some(own) = port.addresses.iter().filter(whole).find(|own| answered.contains(own.addr)) {
+                self.add(
+                    format!("{answered} is answered for, and with it every neighbour of {}", own.addr),
+                    "write only what is the translator's",
+                );
+            }
+        }
         for (i, own) in port.addresses.iter().enumerate() {
             if port.addresses.iter().take(i).any(|o| o.addr == own.addr) {
                 self.add(format!("{} twice", own.addr), "leave one of them out");
@@ -226,6 +236,11 @@ fn routed(port: &Port) -> impl Iterator<Item = Prefix> {
 
 fn same(a: Prefix, b: Prefix) -> bool {
     a.len == b.len && a.is_valid() && b.is_valid() && a.contains(b.addr)
+}
+
+/// Whether a prefix has one address alone.
+fn is_host(prefix: &Prefix) -> bool {
+    *prefix == Prefix::host(prefix.addr)
 }
 
 /// Whether an IPv4 address is its network's first or last, where there are such (RFC 3021).

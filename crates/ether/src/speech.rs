@@ -2,12 +2,13 @@
 //! which groups we listen to.
 //!
 //! ```text
-//!   start                       + 1 s                       + 3 s
-//!   groups; "is it free?"       groups; "it is mine"        groups; "it is mine"
+//!   start                     + 1 s                     + 3 s                     then every 60 s
+//!   groups; "is it free?"     groups; "it is mine"      groups; "it is mine"      groups
 //! ```
 //! At start it is asked whether somebody else has the addresses (RFC 5227 2.1.1, RFC 4862 5.4.2). They are used at once
 //! all the same, as a router's addresses have to be; an answer is counted as a conflict and told to the operator
-//! (docs/decisions/0062). A take-over begins with "it is mine".
+//! (docs/decisions/0062). A take-over begins with "it is mine". Groups are told again and again because queries may go to
+//! the kernel that has the same device, and a switch forgets who is silent after 260 s (RFC 3810 9.4).
 
 use crate::address::Key;
 use crate::port::Port;
@@ -20,6 +21,8 @@ const DEFEND_INTERVAL_MS: u64 = 10_000;
 /// What is said at a time, and when it goes on: large pools are not shouted out at once.
 const BUDGET: u32 = 64;
 const BUDGET_MS: u64 = 10;
+/// Twice in the 125 s after which a querier asks (RFC 3810 9.2).
+const GROUPS_INTERVAL_MS: u64 = 60_000;
 /// The longest that an answer to a query is put off.
 const QUERY_DELAY_MAX_MS: u64 = 10_000;
 
@@ -41,6 +44,7 @@ enum Stage {
 }
 
 pub(crate) struct Speech {
+    speaks: bool,
     stage: Stage,
     /// When the stage goes on.
     stage_ms: u64,
@@ -67,7 +71,7 @@ impl Speech {
         let unasked = Unasked { groups_ms: u64::MAX, defend: None, defend_ms: 0 };
         let stage_ms = if speaks { 0 } else { u64::MAX };
         let ports = alloc::vec![unasked; ports];
-        Speech { stage, stage_ms, port: 0, item: 0, left: BUDGET, ports, due_ms: stage_ms }
+        Speech { speaks, stage, stage_ms, port: 0, item: 0, left: BUDGET, ports, due_ms: stage_ms }
     }
 
     /// Begins to announce all addresses.
@@ -108,7 +112,7 @@ impl Speech {
         if now_ms < self.due_ms {
             return None;
         }
-        let saying = self.next_unasked(now_ms).or_else(|| self.next_of_stage(now_ms, ports));
+        let saying = self.next_unasked(now_ms, ports).or_else(|| self.next_of_stage(now_ms, ports));
         if saying.is_none() {
             self.left = BUDGET;
             let groups_ms = self.ports.iter().map(|u| u.groups_ms).min();
@@ -117,7 +121,8 @@ impl Speech {
         saying
     }
 
-    fn next_unasked(&mut self, now_ms: u64) -> Option<Saying> {
+    fn next_unasked(&mut self, now_ms: u64, ports: &[Port]) -> Option<Saying> {
+        let again = if self.speaks { now_ms.saturating_add(GROUPS_INTERVAL_MS) } else { u64::MAX };
         self.ports.iter_mut().zip(0u8..).find_map(|(unasked, port)| {
             if let Some(key) = unasked.defend.take() {
                 return Some(Saying::Defend { port, key });
@@ -125,7 +130,8 @@ impl Speech {
             if now_ms < unasked.groups_ms {
                 return None;
             }
-            unasked.groups_ms = u64::MAX;
+            let listens = ports.get(usize::from(port)).is_some_and(|p| !p.groups.is_empty());
+            unasked.groups_ms = if listens { again } else { u64::MAX };
             Some(Saying::Groups { port, asked: true })
         })
     }
@@ -158,12 +164,21 @@ impl Speech {
         None
     }
 
+    fn repeat_groups(&mut self, now_ms: u64) {
+        for unasked in self.ports.iter_mut().filter(|_| self.speaks) {
+            unasked.groups_ms = unasked.groups_ms.min(now_ms.saturating_add(GROUPS_INTERVAL_MS));
+        }
+    }
+
     fn next_stage(&mut self, now_ms: u64) {
         let (stage, after_ms) = match self.stage {
             Stage::Probe => (Stage::First, PROBE_MS),
             Stage::First => (Stage::Second, ANNOUNCE_INTERVAL_MS),
             Stage::Second | Stage::Done => (Stage::Done, u64::MAX),
         };
+        if stage == Stage::Done {
+            self.repeat_groups(now_ms);
+        }
         (self.stage, self.stage_ms, self.port, self.item) = (stage, now_ms.saturating_add(after_ms), 0, 0);
     }
 }

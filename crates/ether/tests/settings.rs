@@ -86,6 +86,20 @@ fn each_problem_names_the_port_and_says_what_to_write() {
 }
 
 #[test]
+fn what_is_answered_for_must_leave_room_for_neighbours() {
+    for whole in ["198.51.100.0/24", "198.51.0.0/16", "2001:db8:1::/64", "::/0"] {
+        let found = of_port(|p| {
+            p.answers = vec![prefix(whole)];
+            p.routes.clear();
+        });
+        assert!(found.join("\n").contains("and with it every neighbour of"), "{whole}: {found:?}");
+    }
+    for part in ["198.51.100.64/26", "198.51.100.2/32", "2001:db8:1:0:64::/96"] {
+        assert_eq!(of_port(|p| p.answers = vec![prefix(part)]), [""; 0], "{part}");
+    }
+}
+
+#[test]
 fn addresses_at_the_edge_are_hosts_where_a_link_has_no_edge() {
     // RFC 3021.
     for address in ["10.0.0.0/31", "10.0.0.1/31", "10.0.0.0/32"] {

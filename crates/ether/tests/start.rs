@@ -55,7 +55,7 @@ fn what(frame: &[u8]) -> (&'static str, Option<IpAddr>) {
 fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they_are_ours() {
     let mut host = Host::new(&speaking());
     let began = host.now_ms;
-    let mut said: Vec<_> = host.run(60_000).into_iter().map(|(at, f)| (at - began, what(&f))).collect();
+    let mut said: Vec<_> = host.run(250_000).into_iter().map(|(at, f)| (at - began, what(&f))).collect();
     let pool = (0..16u32).map(|n| IpAddr::from((u32::from_be_bytes([203, 0, 113, 0]) + n).to_be_bytes()));
     // The /96 is too large to be announced address by address.
     let own = [OUR4.into(), ENGINE4.into(), OUR6.into(), local().into()];
@@ -67,12 +67,13 @@ fn at_start_it_is_asked_whether_addresses_are_free_and_then_told_twice_that_they
         let addresses: BTreeSet<IpAddr> = now[1..].iter().filter_map(|s| s.1).collect();
         assert_eq!((&addresses, now.len()), (&all, all.len() + 1));
     }
-    assert_eq!(said, []);
-    assert_eq!(host.ether.due_ms(), u64::MAX);
+    // A switch may have forgotten the groups, and its query have gone to the kernel.
+    let rest: Vec<_> = said.iter().map(|s| (s.0, s.1.0)).collect();
+    assert_eq!(rest, [63_000, 123_000, 183_000, 243_000].map(|at| (at, "groups")));
     let notes = host.ether.stats().notes;
     assert_eq!(
         (notes.of(Note::Probe), notes.of(Note::Announcement), notes.of(Note::GroupReport)),
-        (20, 40, 3)
+        (20, 40, 7)
     );
 }
 
@@ -180,6 +181,7 @@ fn a_port_without_ipv6_says_nothing_of_it_and_answers_nobody() {
     let said = host.run(10_000);
     assert_eq!(said.len(), 3 * 18);
     assert!(said.iter().all(|(_, f)| what(f).1.is_some_and(|a| a.is_ipv4())));
+    assert!(host.run(1_000_000).is_empty());
     let fate = host.receive(&solicitation(PEER_MAC, PEER6, local())).0;
     assert_eq!(fate, Received::Foreign(gatun_ether::Foreign::NdpOther));
     assert_eq!(host.send(&udp6(POOL6, PEER6, b"x")).0, Sent::Drop(gatun_ether::Unsent::NoRoute));

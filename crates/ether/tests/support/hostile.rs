@@ -92,12 +92,12 @@ pub(crate) fn run(input: &[u8]) -> Stats {
             ether.stats().waiting <= 4 && ether.neighbours().count() <= 8 && other.neighbours().count() <= 8
         );
     }
-    // In the end all is quiet, and nothing waits.
+    // In the end nothing waits.
     for _ in 0..200 {
         now_ms = ether.due_ms().clamp(now_ms + 100, now_ms + 1_000_000);
         poll(&mut ether, now_ms);
     }
-    assert_eq!((ether.stats().waiting, ether.due_ms()), (0, u64::MAX), "{:?}", ether.stats());
+    assert_eq!(ether.stats().waiting, 0, "{:?}", ether.stats());
     ether.stats()
 }
 

@@ -24,6 +24,8 @@
 //!   is freed. [`Transmit::send`] takes a fresh buffer and copies.
 //! - A backend of several ports (inside, outside) chooses the port of a packet that is sent, by its IP
 //!   version or by a route: the worker does not know ports.
+//! - A backend of Ethernet devices puts a `gatun_ether::Ether` between its frames and these packets: it knows the
+//!   ports, their routes and neighbours, and answers what a host on a link has to.
 //! - A device that refuses a packet is counted in [`Stats`], never an error. `Err` from `receive` or
 //!   `wait` means that the device is gone.
 //! - A polled driver returns at once from [`Backend::wait`] while it is busy, and sleeps for a short time

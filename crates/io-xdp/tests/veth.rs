@@ -317,3 +317,74 @@ fn what_cannot_be_opened_is_said_with_what_to_do() {
         assert!(matches!(refused(&["many"]), XdpError::Queues { has: 4, served: 1, .. }));
     });
 }
+
+#[test]
+fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
+    in_lab("tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys", || {
+        cable("near0", "far0");
+        let mut xdp = Xdp::open(&config(&["near0"], Mode::Auto)).unwrap_or_else(|e| panic!("{e}"));
+        let address = |addr: &str, len| gatun_ether::Prefix { addr: addr.parse().unwrap(), len };
+        let settings = gatun_ether::Settings {
+            ports: vec![gatun_ether::Port {
+                name: "near".into(),
+                device: 0,
+                mac: gatun_ether::Mac(xdp.opened[0].interface.mac),
+                tags: vec![gatun_ether::Tag::service(7), gatun_ether::Tag::customer(8)],
+                mtu: 1500,
+                addresses: vec![address("198.51.100.64", 24)],
+                answers: Vec::new(),
+                routes: Vec::new(),
+            }],
+            speaks: true,
+            ..Default::default()
+        };
+        let ether = gatun_ether::Ether::new(&settings, &Default::default(), [1; 4]).unwrap();
+        let workers = std::mem::take(&mut xdp.workers);
+        let mut backend = gatun_io_xdp::backends(workers, &xdp.opened, vec![ether]).unwrap().remove(0);
+        let (mut far, _watch) = open(&["far0"], Mode::Auto);
+
+        let frame = |inner: u8, rest: &[u8]| {
+            let mut frame = vec![0xff; 6];
+            frame.extend([2, 0, 0, 0, 0, 9]);
+            frame.extend([0x88, 0xa8, 0, 7, 0x81, 0, 0, inner]);
+            frame.extend(rest);
+            frame
+        };
+        let mut request = vec![0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 198, 51, 100, 2];
+        request.extend([0, 0, 0, 0, 0, 0, 198, 51, 100, 64]);
+        let mut exchange = |far: &mut Ports, frame: &[u8], packets: usize| {
+            far.outbox().send(0, frame);
+            far.receive(|_, _, _| false, |_, _| ());
+            let mut handed = Vec::new();
+            gatun_io::Backend::receive(&mut backend, &mut |burst, tx| {
+                for (i, packet) in burst.iter_mut().enumerate() {
+                    handed.push(packet.bytes().to_vec());
+                    tx.forward(i, packet);
+                }
+            })
+            .unwrap();
+            assert_eq!(handed.len(), packets, "{handed:02x?}");
+            let mut arrived = Vec::new();
+            drain(far, &mut arrived);
+            (handed, arrived)
+        };
+        let (_, arrived) = exchange(&mut far, &frame(8, &request), 0);
+        let reply = arrived.iter().find(|f| f[..6] == [2, 0, 0, 0, 0, 9]).expect("an ARP reply");
+        assert_eq!(reply[12..22], [0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x08, 0x06]);
+        assert_eq!(reply[28..30], [0, 2]);
+        let (_, arrived) = exchange(&mut far, &frame(9, &request), 0);
+        assert!(!arrived.iter().any(|f| f[..6] == [2, 0, 0, 0, 0, 9]), "another VLAN's question is answered");
+
+        // An IP packet to the router's MAC, which goes back to its sender: who has asked is known.
+        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 1, 198, 51, 100, 2];
+        packet.extend([0; 8]);
+        let mut tagged = frame(8, &[0x08, 0x00]);
+        tagged[..6].copy_from_slice(&xdp.opened[0].interface.mac);
+        tagged.extend(&packet);
+        let (handed, arrived) = exchange(&mut far, &tagged, 1);
+        assert_eq!(handed[0][..28], packet);
+        let back = arrived.iter().find(|f| f[..6] == [2, 0, 0, 0, 0, 9]).expect("the packet again");
+        assert_eq!(back[12..22], [0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x08, 0x00]);
+        assert_eq!(back[22..50], packet);
+    });
+}

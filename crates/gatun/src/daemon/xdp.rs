@@ -122,7 +122,9 @@ pub(super) fn open(
         };
         ethers.push(Ether::new(&settings, &Limits::default(), seed()?).map_err(problems)?);
     }
-    let said = xdp.opened.iter().flat_map(|opened| [Some(describe(opened)), small_mtu(opened, ports.mtu)]);
+    let said = xdp.opened.iter();
+    let said =
+        said.flat_map(|opened| [Some(describe(opened)), small_mtu(opened, ports.mtu), super_packets(opened)]);
     let said = said.flatten().collect();
     let backends = backends(xdp.workers, &xdp.opened, ethers)?;
     watch(xdp.watch, user, events.clone())?;
@@ -144,6 +146,17 @@ fn small_mtu(opened: &Opened, engine_mtu: u32) -> Option<String> {
         format!(
             "warning: interface {} has an MTU of {}, and the configuration counts on {engine_mtu}: write `mtu4 = {}` in [translator]",
             interface.name, interface.mtu, interface.mtu
+        )
+    })
+}
+
+/// In native mode the kernel sends none to an interface with an XDP program.
+fn super_packets(opened: &Opened) -> Option<String> {
+    let Opened { interface, native, .. } = opened;
+    (interface.software && !native).then(|| {
+        format!(
+            "warning: interface {}: without native mode the other end's super-packets are lost (rx_truncated): ethtool -K DEVICE tso off gso off there",
+            interface.name
         )
     })
 }

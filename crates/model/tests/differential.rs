@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use gatun_model::coverage::Coverage;
-use gatun_model::drive::{history, run, shrink};
+use gatun_model::drive::{crew, history, run, shrink};
 use gatun_model::model::tcp::{Segment, State};
 use gatun_wire::DropReason::{self, *};
 
@@ -115,6 +115,25 @@ fn engine_and_model_agree_on_seeded_histories() {
     for state in [State::V4Init, State::V6Init, State::Established] {
         assert!(coverage.opened(state), "{state:?}");
     }
+}
+
+// proves: R47-1, R47-2, R47-9, R68-4
+#[test]
+fn workers_and_their_models_agree_and_are_one_translator() {
+    let (mut coverage, mut shared) = (Coverage::default(), 0);
+    for seed in 0..60 {
+        let steps = history(seed, 2_000);
+        let outcome = crew::run(seed, seed, &steps).unwrap_or_else(|_| {
+            let (short, failure) = shrink::shrink_with(&steps, |ops| crew::run(seed, seed, ops).map(drop));
+            panic!("\n{}", shrink::as_test(seed, seed, &short, &failure))
+        });
+        if let Some(outcome) = outcome {
+            shared += 1;
+            coverage.add(&outcome.coverage);
+        }
+    }
+    assert!(shared > 30, "{shared} universes can be shared");
+    assert!(coverage.marked("a packet is handed on to another worker"));
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct Failure {
 }
 
 /// What a history without a difference has reached.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The engine's counters at the end.
     pub counters: Counters,
@@ -62,19 +62,21 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
 }
 
 /// Engine and model, and what both were given.
-struct Pair {
+pub(super) struct Pair {
     /// What the engine was made for, and what it has now.
     first: Plan,
     plan: Plan,
-    nat: Nat,
+    pub(super) nat: Nat,
     events: Option<EventReader>,
     /// The same engine without events, now and then: they change nothing else.
     silent: Option<Nat>,
-    model: Model,
-    now: i64,
+    pub(super) model: Model,
+    pub(super) now: i64,
     /// Packets of a burst.
     burst: usize,
-    waiting: Vec<Vec<u8>>,
+    pub(super) waiting: Vec<Vec<u8>>,
+    /// What the last flush did: of use where there are several.
+    pub(super) handled: Vec<(Vec<u8>, Seen)>,
     received: VecDeque<Vec<u8>>,
     /// Forwarded lately, as they came out: IPv4, IPv6.
     sent: [VecDeque<Vec<u8>>; 2],
@@ -82,7 +84,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(plan: &Plan, seed: u64, world: u64) -> Result<Self, String> {
+    pub(super) fn new(plan: &Plan, seed: u64, world: u64) -> Result<Self, String> {
         let mut nat = Nat::new(plan, [seed, 2, 3, 4]).map_err(|e| format!("the plan is refused: {e}"))?;
         let silent = match world % 4 {
             0 => Some(
@@ -100,13 +102,20 @@ impl Pair {
             model: Model::new(plan),
             now: 1_000_000,
             waiting: Vec::new(),
+            handled: Vec::new(),
             received: VecDeque::new(),
             sent: Default::default(),
             memory: vec![0xa5; BUFFER * BURST],
         })
     }
 
-    fn step(&mut self, op: &Op) -> Result<(), String> {
+    /// It is one of several.
+    pub(super) fn is_worker(&mut self, number: usize, of: usize) {
+        let all = [Some(&mut self.nat), self.silent.as_mut()];
+        all.into_iter().flatten().for_each(|nat| nat.set_worker(number, of));
+    }
+
+    pub(super) fn step(&mut self, op: &Op) -> Result<(), String> {
         match *op {
             Op::Clock { ms } => {
                 self.flush()?;
@@ -128,13 +137,18 @@ impl Pair {
             }
             _ => {}
         }
-        let packets = self.packets(op);
-        match op.form().and_then(|form| form.cut) {
-            Some(how) => self.waiting.extend(packets.iter().flat_map(|packet| cut(packet, &how))),
-            None => self.waiting.extend(packets),
-        }
+        let packets = self.packets_in_pieces(op);
+        self.waiting.extend(packets);
         // Names of bindings are looked up before a burst.
         if self.waiting.len() >= self.burst { self.flush() } else { Ok(()) }
+    }
+
+    pub(super) fn packets_in_pieces(&self, op: &Op) -> Vec<Vec<u8>> {
+        let packets = self.packets(op);
+        match op.form().and_then(|form| form.cut) {
+            Some(how) => packets.iter().flat_map(|packet| cut(packet, &how)).collect(),
+            None => packets,
+        }
     }
 
     /// The packets of a step.
@@ -209,10 +223,15 @@ impl Pair {
     }
 
     fn outside(&self, proto: Proto, target: Target) -> (Ipv4Addr, u16) {
+        self.known_target(proto, target).unwrap_or((POOLS[0], 1021))
+    }
+
+    /// The outside address and port that a step names, if they are known here.
+    pub(super) fn known_target(&self, proto: Proto, target: Target) -> Option<(Ipv4Addr, u16)> {
         match target {
             Target::Port { address, port } => {
                 let first = POOLS[usize::from(address / 3) % POOLS.len()];
-                (Ipv4Addr::from(u32::from(first) + u32::from(address % 3)), port)
+                Some((Ipv4Addr::from(u32::from(first) + u32::from(address % 3)), port))
             }
             Target::Of { door, host: h, port } => {
                 let transport = match proto {
@@ -224,7 +243,7 @@ impl Pair {
                     IpAddr::V4(a) => a.to_ipv6_mapped(),
                     IpAddr::V6(a) => a,
                 };
-                self.model.outside_of(transport, (inside, host_port(port))).unwrap_or((POOLS[0], 1021))
+                self.model.outside_of(transport, (inside, host_port(port)))
             }
         }
     }
@@ -267,7 +286,8 @@ impl Pair {
     }
 
     /// Gives what waits to the engine as one burst, and to the model.
-    fn flush(&mut self) -> Result<(), String> {
+    pub(super) fn flush(&mut self) -> Result<(), String> {
+        self.handled.clear();
         while !self.waiting.is_empty() {
             let mut packets = std::mem::take(&mut self.waiting);
             let rest = packets.split_off(packets.len().min(BURST));
@@ -319,6 +339,7 @@ impl Pair {
     fn remember(&mut self, packet: &[u8], seen: &Seen) {
         self.received.push_front(packet.to_vec());
         self.received.truncate(LATELY);
+        self.handled.push((packet.to_vec(), seen.clone()));
         if seen.verdict == Verdict::Forward {
             for out in std::iter::once(&seen.bytes).chain(&seen.emitted) {
                 let lately = &mut self.sent[usize::from(out[0] >> 4 == 6)];
@@ -382,7 +403,7 @@ impl Pair {
     }
 
     /// Lets the sweep look at everything, and asks for what should have ended.
-    fn settle(&mut self) -> Result<(), String> {
+    pub(super) fn settle(&mut self) -> Result<(), String> {
         self.expire(usize::MAX)?;
         let since = self.model.now_ms();
         for _ in 0..2 {
@@ -394,7 +415,7 @@ impl Pair {
     }
 
     /// Silence until every life and wait is over: all that is not configured is gone, and every port is back.
-    fn end(&mut self) -> Result<(), String> {
+    pub(super) fn end(&mut self) -> Result<(), String> {
         // A probe, its answer's time, lingering, hold-down: one after the other.
         for _ in 0..5 {
             self.now = self.now.saturating_add(LONG_MS);

@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod compare;
+pub mod crew;
 pub mod forge;
 pub mod history;
 pub mod rng;

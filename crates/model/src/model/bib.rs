@@ -305,6 +305,16 @@ impl Model {
         all.find(|b| b.inside == inside || flows(b)).map(|b| b.outside)
     }
 
+    /// Instance, inside address, and outside end with its transport, of each binding and shared port.
+    pub fn ends(&self) -> impl Iterator<Item = (usize, Ipv6Addr, (usize, Ipv4Addr, u16))> + '_ {
+        self.bindings.iter().map(|b| (b.instance, b.inside.0, (b.transport, b.outside.0, b.outside.1)))
+    }
+
+    /// The subscriber of an inside address, as [`Model::holdings`] names it.
+    pub fn subscriber_of(&self, instance: usize, inside: Ipv6Addr) -> (usize, u128) {
+        self.subscriber(instance, inside)
+    }
+
     /// What there is, for people.
     pub fn describe(&self) -> String {
         let mut out = format!("now {}, {:?}\n", self.now, self.occupancy());

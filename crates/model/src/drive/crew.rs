@@ -1,0 +1,197 @@
+//! Several workers and a model for each (decision 0061): packets go to the worker that the steering says, what one
+//! sends to another's public address goes there, and all of them together are one translator.
+
+use super::Outcome;
+use super::compare::{Failure, Pair};
+use super::history::Op;
+use super::universe::{POOLS, universe};
+use crate::coverage::Coverage;
+use crate::model::Seen;
+use gatun_nat::plan::{Allocation, Pool4};
+use gatun_nat::workers::{Shares, Steering};
+use gatun_nat::{Plan, Reply, Verdict};
+use gatun_wire::DropReason;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// So often a packet may be handed on: two hosts' hairpin takes one, an answer to it another.
+const HANDED_ON_MAX: usize = 8;
+
+/// Runs a history through the workers of a universe; `None` where it cannot be shared among them.
+///
+/// # Errors
+/// The first difference.
+pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Option<Outcome>, Failure> {
+    let plan = shared_universe(world);
+    let workers = 2 + (world % 2) as usize;
+    let Ok(shares) = Shares::new(&plan, workers, [seed, 5, 6, 7]) else { return Ok(None) };
+    let failure = |step| move |what| Failure { step, what };
+    let mut crew = Crew::new(shares, seed, world).map_err(failure(0))?;
+    for (step, op) in ops.iter().enumerate() {
+        crew.step(op).map_err(failure(step))?;
+    }
+    crew.end().map_err(failure(ops.len()))?;
+    let mut all = Outcome::default();
+    for pair in &crew.pairs {
+        let counters = pair.nat.counters();
+        all.counters.rx += counters.rx;
+        for (sums, way) in all.counters.drops.iter_mut().zip(&counters.drops) {
+            sums.iter_mut().zip(way).for_each(|(sum, n)| *sum += *n);
+        }
+        all.coverage.add(&pair.model.coverage);
+    }
+    all.coverage.add(&crew.coverage);
+    Ok(Some(all))
+}
+
+/// A universe whose pools have an address for each worker, and no formula.
+fn shared_universe(world: u64) -> Plan {
+    let mut plan = universe(world);
+    for (n, pool) in plan.pools.iter_mut().enumerate() {
+        if let Allocation::Deterministic(formula) = &pool.allocation {
+            pool.allocation = Allocation::Blocks(formula.blocks);
+        }
+        widen(pool, POOLS[n]);
+    }
+    plan
+}
+
+fn widen(pool: &mut Pool4, first: Ipv4Addr) {
+    for range in &mut pool.ranges {
+        range.last = Ipv4Addr::from(u32::from(first) + 4);
+    }
+}
+
+struct Crew {
+    pairs: Vec<Pair>,
+    steering: Steering,
+    coverage: Coverage,
+    /// Which worker forges the next packet, and has those that are anybody's.
+    turn: usize,
+}
+
+impl Crew {
+    fn new(shares: Shares, seed: u64, world: u64) -> Result<Self, String> {
+        let workers = shares.plans.len();
+        let mut pairs = Vec::new();
+        for (n, plan) in shares.plans.iter().enumerate() {
+            let mut pair = Pair::new(plan, seed.wrapping_add(n as u64), world)?;
+            pair.is_worker(n, workers);
+            pairs.push(pair);
+        }
+        Ok(Crew { pairs, steering: shares.steering, coverage: Coverage::default(), turn: 0 })
+    }
+
+    fn step(&mut self, op: &Op) -> Result<(), String> {
+        match op {
+            // Workers that share what has state are left to a restart.
+            Op::Reload { .. } => return Ok(()),
+            Op::Clock { .. } | Op::Expire { .. } | Op::Settle | Op::Flush => {
+                self.flush()?;
+                for pair in &mut self.pairs {
+                    pair.step(op)?;
+                }
+                return self.agree();
+            }
+            _ => {}
+        }
+        self.turn += 1;
+        let forger = self.forger(op);
+        for packet in self.pairs[forger].packets_in_pieces(op) {
+            let owner = self.steering.owner(&packet).unwrap_or(forger);
+            self.pairs[owner].waiting.push(packet);
+        }
+        if self.pairs.iter().any(|pair| pair.waiting.len() >= 4) { self.flush() } else { Ok(()) }
+    }
+
+    /// Who knows the binding that a step is about, if anybody does.
+    fn forger(&self, op: &Op) -> usize {
+        let turn = self.turn % self.pairs.len();
+        let (Op::In { proto, target, .. } | Op::Hairpin { proto, target, .. }) = op else { return turn };
+        self.pairs.iter().position(|pair| pair.known_target(*proto, *target).is_some()).unwrap_or(turn)
+    }
+
+    /// Lets the workers have what waits, and what they hand on to each other.
+    fn flush(&mut self) -> Result<(), String> {
+        for _ in 0..HANDED_ON_MAX {
+            for n in 0..self.pairs.len() {
+                self.pairs[n].flush()?;
+                for (packet, seen) in std::mem::take(&mut self.pairs[n].handled) {
+                    self.is_nobody_elses(n, &packet, &seen)?;
+                    self.hand_on(n, &seen);
+                }
+            }
+            if self.pairs.iter().all(|pair| pair.waiting.is_empty()) {
+                break;
+            }
+        }
+        self.agree()
+    }
+
+    /// What a worker sent to a public address of another one.
+    fn hand_on(&mut self, from: usize, seen: &Seen) {
+        let sent = matches!(seen.verdict, Verdict::Forward | Verdict::Reply(_)).then_some(&seen.bytes);
+        for packet in sent.into_iter().chain(&seen.emitted) {
+            if let Some(owner) = self.steering.owner_after(packet)
+                && owner != from
+            {
+                self.coverage.mark("a packet is handed on to another worker");
+                self.pairs[owner].waiting.push(packet.clone());
+            }
+        }
+    }
+
+    /// A worker has no state for a packet: then no other one has, either.
+    fn is_nobody_elses(&self, worker: usize, packet: &[u8], seen: &Seen) -> Result<(), String> {
+        let (Verdict::Drop(reason) | Verdict::Reply(Reply::Error(reason))) = seen.verdict else {
+            return Ok(());
+        };
+        use DropReason::*;
+        if !matches!(reason, NoBib | NoSession | NonSynClosed | IcmpErrorNoState | NotInPool) {
+            return Ok(());
+        }
+        for (n, other) in self.pairs.iter().enumerate().filter(|(n, _)| *n != worker) {
+            let mut model = other.model.clone();
+            if let Err(said) = model.packet(packet, seen)
+                && said.verdict == Verdict::Forward
+            {
+                return Err(format!(
+                    "worker {worker} has {reason:?} for {packet:02x?}, which worker {n} knows"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// All of them together: each subscriber and inside end is one worker's (RFC 4787 REQ-1, REQ-2, RFC 6888
+    /// REQ-4), and so is each outside end.
+    fn agree(&self) -> Result<(), String> {
+        let (mut subscribers, mut outside) = (BTreeMap::new(), BTreeMap::new());
+        for (n, pair) in self.pairs.iter().enumerate() {
+            for (instance, prefix, ..) in pair.model.holdings() {
+                if let Some(other) = subscribers.insert((instance, prefix), n) {
+                    return Err(format!("workers {other} and {n} have subscriber {prefix:x} of {instance}"));
+                }
+            }
+            for (instance, inside, at) in pair.model.ends() {
+                let owner = pair.model.subscriber_of(instance, inside);
+                if let Some(other) = subscribers.get(&owner).filter(|other| **other != n) {
+                    return Err(format!("worker {n} has a binding of {inside}, who is worker {other}'s"));
+                }
+                if let Some(other) = outside.insert(at, n) {
+                    return Err(format!("workers {other} and {n} have {at:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.flush()?;
+        for pair in &mut self.pairs {
+            pair.settle()?;
+            pair.end()?;
+        }
+        self.agree()
+    }
+}

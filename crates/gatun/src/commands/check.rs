@@ -164,28 +164,21 @@ fn summary(config: &Config) -> String {
     for instance in &plan.nat64 {
         let prefixes = list(instance.pool6.iter());
         let pool = plan.pools.get(instance.pool).map_or("", |pool| &pool.name);
-        let statics = instance.static_bindings.len();
-        let _ = writeln!(
-            out,
-            "  nat64   {}: {prefixes} to pool {pool}, {statics} static bindings",
-            instance.name
-        );
+        let statics = counted(instance.static_bindings.len(), "static binding");
+        let _ = writeln!(out, "  nat64   {}: {prefixes} to pool {pool}, {statics}", instance.name);
     }
     for instance in &plan.nat44 {
         let inside = list(instance.inside.iter().map(|net| format!("{}/{}", net.addr, net.len)));
         let pool = plan.pools.get(instance.pool).map_or("", |pool| &pool.name);
-        let (statics, exempt) = (instance.static_bindings.len(), instance.exempt.len());
-        let _ = writeln!(
-            out,
-            "  nat44   {}: {inside} to pool {pool}, {statics} static bindings, {exempt} exemptions",
-            instance.name
-        );
+        let statics = counted(instance.static_bindings.len(), "static binding");
+        let exempt = counted(instance.exempt.len(), "exemption");
+        let _ = writeln!(out, "  nat44   {}: {inside} to pool {pool}, {statics}, {exempt}", instance.name);
     }
     for instance in &plan.siit {
         let prefixes =
             if instance.pool6.is_empty() { "no prefix".into() } else { list(instance.pool6.iter()) };
-        let mappings = grouped(instance.eamt.len() as u64);
-        let _ = writeln!(out, "  siit    {}: {prefixes}, {mappings} mappings", instance.name);
+        let mappings = counted(instance.eamt.len(), "mapping");
+        let _ = writeln!(out, "  siit    {}: {prefixes}, {mappings}", instance.name);
     }
     let own = |address: Option<String>| address.unwrap_or_else(|| "none".to_owned());
     let (own4, own6) = (own(plan.own4.map(|a| a.to_string())), own(plan.own6.map(|a| a.to_string())));
@@ -272,6 +265,11 @@ fn routes(config: &Config, routes: &Routes) -> String {
 
 fn list(items: impl Iterator<Item = impl ToString>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// "1 mapping", "2,000 mappings".
+fn counted(n: usize, one: &str) -> String {
+    format!("{} {one}{}", grouped(n as u64), if n == 1 { "" } else { "s" })
 }
 
 /// 1234567 as 1,234,567.

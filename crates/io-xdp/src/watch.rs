@@ -157,6 +157,12 @@ impl Watch {
                 Err(_) if self.ports[number].attached.is_some() => self.is_gone(number),
                 Err(_) => {}
             }
+            // A worker that met the link down meanwhile has to hear that it is up, though nothing else has changed.
+            let port = &self.ports[number];
+            if port.attached.is_some() {
+                let up = port.up;
+                self.tell(number, || if up { News::Up } else { News::Down });
+            }
         }
         self.leave_addresses_to_kernel()
     }

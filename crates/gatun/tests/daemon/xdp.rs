@@ -209,6 +209,19 @@ fn two_daemons_do_not_share_an_interface_and_a_killed_one_leaves_nothing_behind(
         let net = xdp_network();
         let daemon = Daemon::start(&net, CONFIG);
         assert!(has_program(&net.translator, "inside") && has_program(&net.translator, "small"));
+        // Who uses interfaces again that come back may still do so, and nobody else anything.
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.process.id())).unwrap();
+        let rights: Vec<(String, u64)> = tasks
+            .map(|task| {
+                let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+                let line =
+                    |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_owned();
+                (line("Name:"), u64::from_str_radix(&line("CapPrm:"), 16).unwrap())
+            })
+            .filter(|(_, rights)| *rights != 0)
+            .collect();
+        // CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK, CAP_BPF.
+        assert_eq!(rights, [("links".to_owned(), 1 << 12 | 1 << 13 | 1 << 14 | 1 << 39)]);
         let second = Daemon::spawn(&net, CONFIG, &[]).wait();
         assert!(!second.success);
         let wanted = "another gatun already runs on interface 'inside'";

@@ -270,3 +270,56 @@ fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
         assert!(counter(&ended.stdout, "tx_down") + optional_counter(&ended.stdout, "neighbour_failed") > 0);
     });
 }
+
+/// Two ports of two queues each, and the pool of two addresses.
+const QUEUES: &str = r#"
+[[port]]
+backend = "xdp"
+device = "inside"
+queues = 2
+addresses = ["2001:db8:1::64/64"]
+[[port]]
+backend = "xdp"
+device = "outside"
+queues = 2
+addresses = ["198.51.100.64/24"]
+[[pool]]
+prefixes = ["192.0.2.1", "192.0.2.2"]
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+"#;
+
+#[test]
+fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs() {
+    in_xdp_lab("xdp::two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs", || {
+        let net = xdp_network();
+        let spawned = Daemon::spawn(&net, QUEUES, &[]).wait();
+        assert!(spawned.stderr.contains("receives on 1 queues and gatun serves 2"), "{}", spawned.stderr);
+        for (host, device) in [(&net.client, "inside"), (&net.server, "outside")] {
+            net.translator.ip(&format!("link del {device}")).unwrap();
+            let (two, name) = ("numrxqueues 2 numtxqueues 2", host.name());
+            let line = format!("link add {device} {two} type veth peer name eth0 {two} netns {name}");
+            net.translator.ip(&line).unwrap();
+            net.translator.ip(&format!("link set {device} up")).unwrap();
+            host.ip("link set eth0 up").unwrap();
+        }
+        net.client.address("eth0", "2001:db8:1::2/64").unwrap();
+        net.client.ip("route add 2001:db8:64::/96 via 2001:db8:1::64").unwrap();
+        net.server.address("eth0", "198.51.100.2/24").unwrap();
+        net.server.ip("route add 192.0.2.0/24 via 198.51.100.64").unwrap();
+        let daemon = Daemon::start(&net, QUEUES);
+        assert!(daemon.stderr().contains("translating with 2 workers"), "{}", daemon.stderr());
+        assert!(ping(&net.client, 5, SERVER, ""), "{}", daemon.stderr());
+        let flows = format!(
+            "import socket\nfor i in range(64): socket.socket(socket.AF_INET6,socket.SOCK_DGRAM).sendto(b'x',('{SERVER}',9))"
+        );
+        gatun_lab::run(net.client.command("python3").args(["-c", &flows])).unwrap();
+        for port in 5001..5003 {
+            let listen = format!("TCP4-LISTEN:{port},reuseaddr");
+            tcp_copy(&net.client, &net.server, &listen, &format!("TCP6:[{SERVER}]:{port}"));
+        }
+        // The cable's hash knows nothing of subscribers: of so many flows, some come to the wrong worker.
+        let ended = daemon.stop(Signal::TERM);
+        assert!(counter(&ended.stdout, "handed to another worker, as received") > 0, "{}", ended.stdout);
+    });
+}

@@ -164,8 +164,11 @@ impl Core {
         match l4 {
             L4::IcmpError { .. } => match nat44::icmp::outbound(nats, sh, packet, from) {
                 // Of a router with an inside address, about a packet that had left: the kernel that a TUN
-                // device belongs to may be such a one.
-                Err(DropReason::IcmpErrorNoState) => {
+                // device belongs to may be such a one. What was on its way to an inside host had not.
+                Err(DropReason::IcmpErrorNoState)
+                    if !nat44::icmp::quoted_destination(packet.bytes(), &view)
+                        .is_some_and(|to| self.nat44.iter().any(|n| n.serves(to))) =>
+                {
                     let place = sh.tables.locate(view.dst).ok_or(DropReason::IcmpErrorNoState)?;
                     error_from_outside(nats, sh, packet, &FromOutside { view, l4, place })
                 }

@@ -30,8 +30,12 @@ impl Model {
             return self.error_out_of_six(s, seen);
         }
         match self.error_out_of_four(s, seen) {
-            // Choice: of a router with an inside address, about a packet that had left already.
-            Err(DropReason::IcmpErrorNoState) if self.pool_of(s.remote).is_some() => {
+            // Choice: of a router with an inside address, about a packet that had left already: not one that was on
+            // its way to an inside host.
+            Err(DropReason::IcmpErrorNoState)
+                if self.pool_of(s.remote).is_some()
+                    && inner_of(s.h).is_ok_and(|(inner, _)| self.inside44(v4(inner.dst)).is_none()) =>
+            {
                 self.error_back(s.packet, s.h, false, seen)
             }
             done => done,

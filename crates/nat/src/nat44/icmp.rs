@@ -6,6 +6,7 @@ use crate::shared::Shared;
 use crate::stateful::icmp::{receiver, sender_port, turn};
 use crate::stateful::{Instances, Query, hairpin, query};
 use crate::step::Step;
+use core::net::Ipv4Addr;
 use gatun_wire::rfc3022::{Rewrite, icmp_error};
 use gatun_wire::rfc7915::icmp_4to6::Embedded4;
 use gatun_wire::{DropReason, Ipv4View, Packet, Ports, Whole};
@@ -50,6 +51,11 @@ pub(crate) fn outbound(
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
         Err(reason) => Step::Lost(reason),
     })
+}
+
+/// Where the packet inside an error was going.
+pub(crate) fn quoted_destination(packet: &[u8], view: &Ipv4View) -> Option<Ipv4Addr> {
+    icmp_error::embedded(packet, view).ok().map(|embedded| embedded.view.dst)
 }
 
 /// The packet inside an error from outside, and the binding that it is about, if there is one.

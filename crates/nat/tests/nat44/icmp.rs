@@ -209,3 +209,13 @@ fn an_error_to_another_address_than_the_senders_is_not_for_it() {
         let _ = bed.send(&error4(ROUTER, &sender, (3, 1, 0), &sent)).forwarded();
     }
 }
+
+#[test]
+fn an_error_about_a_packet_on_its_way_to_an_inside_host_without_state_goes_to_nobody() {
+    let mut bed = Bed::new(&plan44());
+    let port = bed.through(&udp4(A, 5000, SERVER, 53, b"x")).sport;
+    // As B would have got it from A; B has no binding.
+    let quoted = udp4(T, port, B, 6000, b"hello");
+    let error = bed.send(&error4("100.64.0.99", T, (3, 1, 0), &quoted));
+    assert_eq!(error.verdict, Verdict::Drop(DropReason::IcmpErrorNoState));
+}

@@ -102,6 +102,10 @@ impl Host {
     #[inline]
     fn poll(&mut self, out: &mut Outbox) {
         self.now_ms = self.clock.now_ms();
+        if out.take_returned() {
+            // The switch or the hosts behind that link may be others than before.
+            self.ether.announce(self.now_ms);
+        }
         if self.ether.due_ms() <= self.now_ms {
             let emitted = &mut self.emitted;
             self.ether.poll(self.now_ms, &mut |device, frame| {

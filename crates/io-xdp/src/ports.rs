@@ -113,6 +113,8 @@ pub struct Outbox {
     sent: u64,
     /// Which arrival each packet of the burst is.
     arrivals: ArrayVec<u8, BURST_MAX>,
+    /// Whether a port can be used again since that was asked last.
+    returned: bool,
     /// Dropped last, after every socket.
     umem: Arc<Umem>,
 }
@@ -141,7 +143,7 @@ impl Ports {
         };
         let ports = sockets.into_iter().map(port).collect();
         let (numbers, arrivals) = (ArrayVec::new(), ArrayVec::new());
-        let out = Outbox { ports, free, held, numbers, sent: 0, arrivals, umem };
+        let out = Outbox { ports, free, held, numbers, sent: 0, arrivals, returned: false, umem };
         let mut ports = Ports { out, letterbox: Letterbox::new()?, turn: 0 };
         (0..ports.out.ports.len()).for_each(|port| ports.out.refill(port));
         Ok(ports)
@@ -237,11 +239,15 @@ impl Ports {
             match news {
                 News::Gone => self.out.close(number),
                 News::Down => self.out.ports[number].down = true,
-                News::Up => self.out.ports[number].down = false,
+                News::Up => {
+                    self.out.ports[number].down = false;
+                    self.out.returned = true;
+                }
                 News::Back(socket, up) => {
                     self.out.close(number);
                     let port = &mut self.out.ports[number];
                     (port.socket, port.down) = (Some(*socket), !up);
+                    self.out.returned = true;
                     self.out.refill(number);
                 }
             }
@@ -303,6 +309,11 @@ impl Outbox {
     /// Ports.
     pub fn ports(&self) -> usize {
         self.ports.len()
+    }
+
+    /// Whether a port has come back, or its link, since this was asked last.
+    pub(crate) fn take_returned(&mut self) -> bool {
+        std::mem::take(&mut self.returned)
     }
 
     /// Sends packet `index` of the burst out of a port, as it now is. It begins with its Ethernet header.

@@ -244,6 +244,11 @@ fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
         let net = xdp_network();
         let daemon = Daemon::start(&net, CONFIG);
         assert!(ping(&net.client, 1, SERVER, ""));
+        // By then, all is said that is said at the start.
+        std::thread::sleep(Duration::from_secs(3));
+        daemon.process.signal(Signal::USR1).unwrap();
+        until("the counters are printed", || daemon.stdout().contains("announcements_sent"));
+        let at_start = daemon.stdout();
         net.translator.ip("link set outside down").unwrap();
         until("it is said", || daemon.stderr().contains("interface outside: its link is down"));
         assert!(!ping(&net.client, 1, SERVER, "-W 1"));
@@ -267,6 +272,8 @@ fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
         until("it is back", || daemon.stderr().contains("it is back"));
         until("a ping after it was gone", || ping(&net.client, 1, SERVER, "-W 1"));
         let ended = daemon.stop(Signal::TERM);
+        let announced = |table| counter(table, "announcements_sent");
+        assert!(announced(&ended.stdout[at_start.len()..]) > announced(&at_start), "{}", ended.stdout);
         assert!(counter(&ended.stdout, "tx_down") + optional_counter(&ended.stdout, "neighbour_failed") > 0);
     });
 }

@@ -255,9 +255,9 @@ fn inner_ports(l4: L4) -> Result<(usize, u16, u16)> {
         L4::Udp { src, dst, .. } => Ok((UDP, src, dst)),
         L4::Echo { id, .. } => Ok((ICMP, id, id)),
         L4::Error { .. } => Err(DropReason::IcmpDoubleError),
-        // Choice: a later fragment shows no ports, and RFC 6146 3.4 finds an error's session by them. What is
-        // no query has no session either.
-        L4::Later => Err(DropReason::IcmpErrorNoState),
-        L4::OtherIcmp { .. } | L4::Other => Err(DropReason::IcmpInnerUntranslatable),
+        // Choice: a later fragment shows no ports, and RFC 6146 3.4 finds an error's session by them. What has
+        // none has no session either.
+        L4::Later | L4::Other => Err(DropReason::IcmpErrorNoState),
+        L4::OtherIcmp { .. } => Err(DropReason::IcmpInnerUntranslatable),
     }
 }

@@ -8,35 +8,13 @@
 
 use gatun_io::{RxError, Stats, TxError, Waker};
 use gatun_io_xdp::{Entry, Event, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig, XdpError};
-use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 fn in_lab(test: &str, body: fn()) {
-    let refusal = || {
-        gatun_lab::refusal().or_else(|| match rustix_is_root() {
-            true => None,
-            false => Some("AF_XDP needs root outside any user namespace".to_owned()),
-        })
-    };
-    if std::env::var_os("GATUN_LAB").is_none()
-        && let Some(why) = refusal()
-    {
-        assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no lab: {why}");
-        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
-        return;
-    }
-    let args: Vec<OsString> = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into).into();
-    match gatun_lab::enter(test, &args).expect("a sandbox") {
-        Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
-        None => body(),
-    }
-}
-
-fn rustix_is_root() -> bool {
-    gatun_lab::run(Command::new("id").arg("-u")).is_ok_and(|uid| uid.trim() == "0")
+    gatun_lab::run_test(test, || gatun_lab::refusal_but_to_root("AF_XDP"), body);
 }
 
 fn ip(line: &str) {

@@ -23,7 +23,7 @@ pub mod topology;
 
 pub use namespace::Namespace;
 pub use process::{Process, run, run_for};
-pub use sandbox::{enter, refusal};
+pub use sandbox::{enter, refusal, refusal_but_to_root, run_test, skip};
 pub use topology::Topology;
 
 /// What went wrong, in a sentence.

@@ -27,6 +27,39 @@ pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error>
     Ok(Some(status))
 }
 
+/// Runs the body of a test in a sandbox: the test, whose full name is `test`, runs itself again inside. Where
+/// `refusal` says why that cannot be, nothing is run: see [`skip`].
+///
+/// # Panics
+/// Where the test fails inside, or the sandbox cannot be furnished.
+pub fn run_test(test: &str, refusal: impl FnOnce() -> Option<String>, body: fn()) {
+    if std::env::var_os(INSIDE).is_none()
+        && let Some(why) = refusal()
+    {
+        return skip(test, &why);
+    }
+    let args = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into);
+    match enter(test, &args).expect("a sandbox") {
+        Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
+        None => body(),
+    }
+}
+
+/// Says loudly that a test proves nothing on this machine, and why.
+///
+/// # Panics
+/// With `GATUN_REQUIRE_LAB` in the environment.
+pub fn skip(test: &str, why: &str) {
+    assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no lab: {why}");
+    eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
+}
+
+/// As [`refusal`], of a test that needs the rights of root outside any user namespace for `what`.
+pub fn refusal_but_to_root(what: &str) -> Option<String> {
+    let needs_root = || format!("{what} needs root outside any user namespace");
+    refusal().or_else(|| (!rustix::process::geteuid().is_root()).then(needs_root))
+}
+
 /// Why there can be no sandbox here, or `None` where there can.
 pub fn refusal() -> Option<String> {
     for program in ["unshare", "setpriv", "ip", "nsenter", "mount"] {

@@ -15,7 +15,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     AddressFamily, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
 };
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::{Command, Stdio};
@@ -28,18 +27,7 @@ pub(crate) const KERNEL_MAC: Mac = PEER_MAC;
 
 /// Runs `body` in a sandbox of its own. `test` is the test's full name.
 pub(crate) fn in_lab(test: &str, body: fn()) {
-    if std::env::var_os("GATUN_LAB").is_none()
-        && let Some(why) = gatun_lab::refusal()
-    {
-        assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no lab: {why}");
-        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
-        return;
-    }
-    let args: Vec<OsString> = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into).into();
-    match gatun_lab::enter(test, &args).expect("a sandbox") {
-        Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
-        None => body(),
-    }
+    gatun_lab::run_test(test, gatun_lab::refusal, body);
 }
 
 /// The host at our end.

@@ -2,7 +2,6 @@
 
 use gatun_lab::{Process, Topology, topology};
 use rustix::process::Signal;
-use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,18 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Runs `body` in a sandbox of its own. `test` is the test's full name.
 pub(crate) fn in_lab(test: &str, body: fn()) {
-    if std::env::var_os("GATUN_LAB").is_none()
-        && let Some(why) = gatun_lab::refusal()
-    {
-        assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no lab: {why}");
-        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
-        return;
-    }
-    let args: Vec<OsString> = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into).into();
-    match gatun_lab::enter(test, &args).expect("a sandbox") {
-        Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
-        None => body(),
-    }
+    gatun_lab::run_test(test, gatun_lab::refusal, body);
 }
 
 pub(crate) const SIIT: &str = r#"

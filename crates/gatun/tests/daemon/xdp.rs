@@ -6,7 +6,7 @@
 //! ```
 //! The translator's kernel has addresses on the same interfaces (.1), and Gatun has others (.64).
 
-use crate::harness::{Daemon, counter, in_lab, network, ping, tcp_copy};
+use crate::harness::{Daemon, counter, network, ping, tcp_copy};
 use gatun_lab::topology::{FAR, SERVER, SMALL_MTU};
 use gatun_lab::{Namespace, Process, Topology};
 use rustix::process::Signal;
@@ -44,12 +44,7 @@ exempt = [{ prefixes = ["198.51.100.9"] }]
 
 /// As `in_lab`, where there can be AF_XDP: it needs a root that is no user namespace's.
 fn in_xdp_lab(test: &str, body: fn()) {
-    if !rustix::process::geteuid().is_root() {
-        assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no AF_XDP without root");
-        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: AF_XDP needs root\n");
-        return;
-    }
-    in_lab(test, body);
+    gatun_lab::run_test(test, || gatun_lab::refusal_but_to_root("AF_XDP"), body);
 }
 
 fn xdp_network() -> Topology {

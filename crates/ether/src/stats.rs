@@ -2,27 +2,7 @@
 
 macro_rules! counted {
     ($(#[$doc:meta])* $kind:ident { $($variant:ident, $name:literal, $help:literal;)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum $kind { $(#[doc = $help] $variant,)* }
-
-        impl $kind {
-            /// All of them, in the order of their numbers.
-            pub const ALL: &'static [$kind] = &[$($kind::$variant,)*];
-            /// How many there are.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// The name used in metrics and logs.
-            pub const fn name(self) -> &'static str {
-                match self { $($kind::$variant => $name,)* }
-            }
-
-            /// One sentence for an operator.
-            pub const fn help(self) -> &'static str {
-                match self { $($kind::$variant => $help,)* }
-            }
-        }
+        gatun_wire::counted_kinds! { $(#[$doc])* $kind { $($variant, $name, $help;)* } }
 
         impl Count<$kind> for [u64; $kind::COUNT] {
             fn count(&mut self, what: $kind) {

@@ -1,34 +1,9 @@
 //! What a backend counts.
 
+use gatun_wire::counted_kinds;
 use std::ops::AddAssign;
 
-macro_rules! reasons {
-    ($(#[$doc:meta])* $kind:ident { $($variant:ident, $name:literal, $help:literal;)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum $kind { $(#[doc = $help] $variant,)* }
-
-        impl $kind {
-            /// All of them, in the order of their numbers.
-            pub const ALL: &'static [$kind] = &[$($kind::$variant,)*];
-            /// How many there are.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// The name used in metrics and logs.
-            pub const fn name(self) -> &'static str {
-                match self { $($kind::$variant => $name,)* }
-            }
-
-            /// One sentence for an operator.
-            pub const fn help(self) -> &'static str {
-                match self { $($kind::$variant => $help,)* }
-            }
-        }
-    };
-}
-
-reasons! {
+counted_kinds! {
     /// Why a device did not take a packet.
     TxError {
         Full, "tx_full", "The device's queue was full (EAGAIN, ENOBUFS).";
@@ -42,7 +17,7 @@ reasons! {
     }
 }
 
-reasons! {
+counted_kinds! {
     /// Why something that a device gave could not be handed on.
     RxError {
         ShortHeader, "rx_short_header", "Shorter than the device's own header.";

@@ -33,8 +33,8 @@ pub(crate) struct Desc {
 }
 impl Entry for Desc {}
 
-/// A mapped ring of either direction.
-struct Ring<T> {
+/// A mapped ring of either direction, of which nothing was written or read yet.
+pub(crate) struct Ring<T> {
     mapping: NonNull<u8>,
     mapped: usize,
     offsets: XdpRingOffset,
@@ -47,7 +47,12 @@ unsafe impl<T: Entry> Send for Ring<T> {}
 
 impl<T: Entry> Ring<T> {
     /// Maps the ring of `size` entries at `page_offset` of a socket.
-    fn map(socket: BorrowedFd<'_>, page_offset: u64, offsets: XdpRingOffset, size: u32) -> io::Result<Self> {
+    pub(crate) fn map(
+        socket: BorrowedFd<'_>,
+        page_offset: u64,
+        offsets: XdpRingOffset,
+        size: u32,
+    ) -> io::Result<Self> {
         debug_assert!(size.is_power_of_two());
         let mapped = offsets.desc as usize + size as usize * size_of::<T>();
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -107,13 +112,8 @@ pub(crate) struct Producer<T: Entry> {
 }
 
 impl<T: Entry> Producer<T> {
-    pub(crate) fn map(
-        socket: BorrowedFd<'_>,
-        page_offset: u64,
-        offsets: XdpRingOffset,
-        size: u32,
-    ) -> io::Result<Self> {
-        Ok(Producer { ring: Ring::map(socket, page_offset, offsets, size)?, written: 0, seen: 0 })
+    pub(crate) fn new(ring: Ring<T>) -> Self {
+        Producer { ring, written: 0, seen: 0 }
     }
 
     /// Entries that can be written.
@@ -176,13 +176,8 @@ pub(crate) struct Consumer<T: Entry> {
 }
 
 impl<T: Entry> Consumer<T> {
-    pub(crate) fn map(
-        socket: BorrowedFd<'_>,
-        page_offset: u64,
-        offsets: XdpRingOffset,
-        size: u32,
-    ) -> io::Result<Self> {
-        Ok(Consumer { ring: Ring::map(socket, page_offset, offsets, size)?, read: 0, seen: 0 })
+    pub(crate) fn new(ring: Ring<T>) -> Self {
+        Consumer { ring, read: 0, seen: 0 }
     }
 
     /// The next entry, after a look at how far the kernel is where all that was seen is read.

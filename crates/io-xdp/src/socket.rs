@@ -8,7 +8,7 @@
 //! ```
 
 use crate::interface::set_option;
-use crate::ring::{Consumer, Desc, Producer};
+use crate::ring::{Consumer, Desc, Producer, Ring};
 use crate::umem::Umem;
 use crate::{RING_LEN, XdpError};
 use rustix::io::Errno;
@@ -108,10 +108,10 @@ impl Socket {
             sockopt::set_xdp_tx_ring_size(&fd, RING_LEN)?;
             let at = sockopt::xdp_mmap_offsets(&fd)?;
             Ok((
-                Producer::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, at.fr, RING_LEN)?,
-                Consumer::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, RING_LEN)?,
-                Consumer::map(fd.as_fd(), XDP_PGOFF_RX_RING, at.rx, RING_LEN)?,
-                Producer::map(fd.as_fd(), XDP_PGOFF_TX_RING, at.tx, RING_LEN)?,
+                Producer::new(Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_FILL_RING, at.fr, RING_LEN)?),
+                Consumer::new(Ring::map(fd.as_fd(), XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, RING_LEN)?),
+                Consumer::new(Ring::map(fd.as_fd(), XDP_PGOFF_RX_RING, at.rx, RING_LEN)?),
+                Producer::new(Ring::map(fd.as_fd(), XDP_PGOFF_TX_RING, at.tx, RING_LEN)?),
             ))
         };
         let (fill, completion, rx, tx) =

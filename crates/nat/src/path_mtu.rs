@@ -20,8 +20,9 @@ use crate::time::Instant;
 use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_wire::hdr::tcp;
 use gatun_wire::rfc7915::mtu;
-use gatun_wire::{Ipv4View, L4, Packet, Whole, mss};
+use gatun_wire::{Ipv4View, L4, Packet, Whole, mss, proto};
 
 /// What is said of a path counts for so long (RFC 1191 6.3).
 const LIFETIME_MS: u64 = 10 * 60 * 1000;
@@ -143,17 +144,20 @@ impl Before {
     }
 
     fn of4(packet: &[u8], paths: &Paths) -> Option<Before> {
+        // Most packets end here, unread.
+        match *packet.get(9)? {
+            proto::ICMP => {}
+            proto::TCP if !paths.is_empty() => {}
+            _ => return None,
+        }
         let view = Ipv4View::parse(packet).ok()?;
         match view.l4(packet).ok()? {
-            L4::Tcp { flags, .. } if flags & SYN != 0 && !paths.is_empty() => Some(Before::SynFrom(view.src)),
+            L4::Tcp { flags, .. } if flags & tcp::SYN != 0 => Some(Before::SynFrom(view.src)),
             L4::IcmpError { kind: 3, code: 4 } => told(packet.get(view.l4_offset.into()..)?),
             _ => None,
         }
     }
 }
-
-/// The TCP flag.
-const SYN: u8 = gatun_wire::hdr::tcp::SYN;
 
 /// What a Fragmentation Needed (RFC 792, RFC 1191 4) says, where that is less than an IPv6 host can heed.
 fn told(message: &[u8]) -> Option<Before> {

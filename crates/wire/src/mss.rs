@@ -29,7 +29,7 @@ pub(crate) fn clamp(packet: &mut Packet<'_>, l4_at: usize, l4: L4, max: u16, par
     }
 }
 
-/// As `tcp_mss_max` does, for a packet that was translated already, where it is a SYN.
+/// Lowers what a packet announces to `max` bytes, where it is a SYN, whatever translation has made of it.
 pub fn lower(packet: &mut Packet<'_>, max: u16) {
     let Some((l4_at, l4)) = transport(packet.bytes()) else { return };
     let partial = partial_field(&packet.offload, l4_at).is_ok_and(|field| field.is_some());

@@ -117,7 +117,7 @@ impl Plain {
     /// Whether the packet that this was read from, `packet`, announces no larger segments than `mss_max` bytes.
     #[inline(always)]
     pub fn keeps_mss(&self, packet: &Packet<'_>, mss_max: u16) -> bool {
-        self.flags & tcp::SYN == 0 || mss::is_within(packet, mss_max)
+        !self.is_syn() || mss::is_within(packet, mss_max)
     }
 
     /// The transport header as the general code has it.
@@ -175,7 +175,7 @@ impl Plain {
     /// Whether it can leave whole as the IPv4 packet that it is.
     #[inline(always)]
     pub fn fits44(&self, mtu: u32) -> bool {
-        u32::from(self.l4_len) + ipv4::LEN as u32 <= mtu
+        self.len4() <= mtu
     }
 
     /// Whether its identification says something (RFC 6864 4): it may yet be cut.

@@ -142,24 +142,16 @@ impl Exchange {
     /// it.
     pub(crate) fn hand_over(&mut self, packet: &Packet<'_>) -> bool {
         let given = self.give(self.steering.owner(packet.bytes()), packet);
-        match given {
-            Some(true) => self.handed.before += 1,
-            Some(false) => self.handed.before_lost += 1,
-            None => {}
-        }
-        given.is_some()
+        let Handed { before, before_lost, .. } = &mut self.handed;
+        count(given, before, before_lost)
     }
 
     /// Gives a translated packet to the worker of the public address that it goes to; `false` where it goes to
     /// none of another worker's.
     pub(crate) fn hand_on(&mut self, packet: &Packet<'_>) -> bool {
         let given = self.give(self.steering.owner_after(packet.bytes()), packet);
-        match given {
-            Some(true) => self.handed.after += 1,
-            Some(false) => self.handed.after_lost += 1,
-            None => {}
-        }
-        given.is_some()
+        let Handed { after, after_lost, .. } = &mut self.handed;
+        count(given, after, after_lost)
     }
 
     /// Puts a packet into another worker's ring; `None` where it is not another's, `Some(false)` where the ring is
@@ -226,6 +218,14 @@ impl Exchange {
         self.buffers = buffers;
         count
     }
+}
+
+/// Counts a packet that was given away, or lost on its way; whether it was either.
+fn count(given: Option<bool>, put: &mut u64, lost: &mut u64) -> bool {
+    if let Some(has_room) = given {
+        *(if has_room { put } else { lost }) += 1;
+    }
+    given.is_some()
 }
 
 impl Outbox {

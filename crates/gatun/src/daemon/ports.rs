@@ -38,9 +38,7 @@ impl PortSettings {
             PortSettings::Xdp(_) => &[],
         }
     }
-}
 
-impl PortSettings {
     /// What differs, beside what TUN devices are like, and needs a restart.
     pub(super) fn differ(old: &PortSettings, new: &PortSettings) -> Vec<String> {
         match (old, new) {

@@ -4,30 +4,8 @@ use super::table::{Full, Key, Outside, Record, Table, touched};
 use super::tree::{self, NONE, Place};
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory};
-use zerocopy::FromZeros;
 
-/// Half a cache line.
-#[derive(Clone, Copy, FromZeros)]
-#[repr(C, align(32))]
-struct Node {
-    record: Record,
-    /// Smaller keys, larger keys.
-    child: [u32; 2],
-}
-
-impl tree::Node for Node {
-    fn record(&mut self) -> &mut Record {
-        &mut self.record
-    }
-
-    fn key(&self) -> Key {
-        self.record.key()
-    }
-
-    fn child(&self) -> [u32; 2] {
-        self.child
-    }
-}
+type Node = tree::Node<()>;
 
 pub(super) struct BinaryTree {
     nodes: HugeVec<Node>,
@@ -50,7 +28,7 @@ impl Table for BinaryTree {
         };
         let new = self.used + 1;
         let node = self.nodes.get_mut(new as usize).ok_or(Full)?;
-        *node = Node { record: Record::new(key, to, now), child: [NONE; 2] };
+        *node = Node { record: Record::new(key, to, now), child: [NONE; 2], up: () };
         self.used = new;
         match parent {
             NONE => self.root = new,

@@ -7,36 +7,11 @@ use super::table::{Full, Key, Outside, Record, Table, touched};
 use super::tree::{self, NONE, Place};
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory};
-use zerocopy::FromZeros;
 
 /// Flag of a record whose node is red.
 const RED: u16 = 1;
 
-/// Half a cache line.
-#[derive(Clone, Copy, FromZeros)]
-#[repr(C, align(32))]
-struct Node {
-    record: Record,
-    /// Smaller keys, larger keys.
-    child: [u32; 2],
-    parent: u32,
-}
-
-const _: () = assert!(size_of::<Node>() == 32);
-
-impl tree::Node for Node {
-    fn record(&mut self) -> &mut Record {
-        &mut self.record
-    }
-
-    fn key(&self) -> Key {
-        self.record.key()
-    }
-
-    fn child(&self) -> [u32; 2] {
-        self.child
-    }
-}
+type Node = tree::Node<u32>;
 
 pub(super) struct RedBlackTree {
     nodes: HugeVec<Node>,
@@ -59,13 +34,13 @@ impl RedBlackTree {
 
     /// Which child of its parent a node is.
     fn side(&self, at: u32) -> usize {
-        let parent = self.nodes[at as usize].parent;
+        let parent = self.nodes[at as usize].up;
         usize::from(self.nodes[parent as usize].child[1] == at)
     }
 
     /// Lets the other side's child of `top` take its place, and `top` become that one's child on `side`.
     fn rotate(&mut self, top: u32, side: usize) {
-        let Node { child, parent, .. } = *self.node(top);
+        let Node { child, up: parent, .. } = *self.node(top);
         let riser = child[1 - side];
         let between = self.node(riser).child[side];
         match parent {
@@ -77,22 +52,22 @@ impl RedBlackTree {
         }
         self.node(top).child[1 - side] = between;
         if between != NONE {
-            self.node(between).parent = top;
+            self.node(between).up = top;
         }
         self.node(riser).child[side] = top;
-        self.node(riser).parent = parent;
-        self.node(top).parent = riser;
+        self.node(riser).up = parent;
+        self.node(top).up = riser;
     }
 
     /// Restores the rules above a new red node.
     fn balance(&mut self, mut at: u32) {
         loop {
-            let parent = self.node(at).parent;
+            let parent = self.node(at).up;
             if parent == NONE || !self.is_red(parent) {
                 break;
             }
             // A red node is not the root: there is a grandparent.
-            let grandparent = self.node(parent).parent;
+            let grandparent = self.node(parent).up;
             let side = self.side(parent);
             let uncle = self.node(grandparent).child[1 - side];
             if self.is_red(uncle) {
@@ -133,7 +108,7 @@ impl Table for RedBlackTree {
         };
         let new = self.used + 1;
         let node = self.nodes.get_mut(new as usize).ok_or(Full)?;
-        *node = Node { record: Record::new(key, to, now), child: [NONE; 2], parent };
+        *node = Node { record: Record::new(key, to, now), child: [NONE; 2], up: parent };
         self.used = new;
         match parent {
             NONE => self.root = new,
@@ -162,7 +137,7 @@ mod tests {
             let node = &self.nodes[at as usize];
             for (side, &child) in node.child.iter().enumerate().filter(|&(_, &child)| child != NONE) {
                 assert!(!(self.is_red(at) && self.is_red(child)), "a red node has a red child");
-                assert_eq!(self.nodes[child as usize].parent, at);
+                assert_eq!(self.nodes[child as usize].up, at);
                 assert_eq!(usize::from(self.nodes[child as usize].record.key() > node.record.key()), side);
             }
             let [left, right] = node.child.map(|child| self.black_height(child));

@@ -1,19 +1,23 @@
-//! What binary trees have in common: the way down.
+//! What binary trees have in common: their nodes, and the way down.
 
 use super::table::{Key, Outside, Record};
+use zerocopy::FromZeros;
 
 /// No node. Nodes count from 1.
 pub(super) const NONE: u32 = 0;
 
-/// A node of a tree.
-pub(super) trait Node {
-    fn record(&mut self) -> &mut Record;
-
-    fn key(&self) -> Key;
-
-    /// The nodes of smaller and of larger keys.
-    fn child(&self) -> [u32; 2];
+/// Half a cache line.
+#[derive(Clone, Copy, FromZeros)]
+#[repr(C, align(32))]
+pub(super) struct Node<Up> {
+    pub(super) record: Record,
+    /// Smaller keys, larger keys.
+    pub(super) child: [u32; 2],
+    /// The parent, where a tree has to know it.
+    pub(super) up: Up,
 }
+
+const _: () = assert!(size_of::<Node<()>>() == 32 && size_of::<Node<u32>>() == 32);
 
 /// Where a key is, or would be.
 pub(super) enum Place {
@@ -25,31 +29,31 @@ pub(super) enum Place {
 
 /// The place of a key.
 #[inline]
-pub(super) fn place_of<N: Node>(nodes: &[N], root: u32, key: Key) -> Place {
+pub(super) fn place_of<Up>(nodes: &[Node<Up>], root: u32, key: Key) -> Place {
     let (mut parent, mut side, mut at) = (NONE, 0, root);
     while at != NONE {
         let node = &nodes[at as usize];
-        let here = node.key();
+        let here = node.record.key();
         if here == key {
             return Place::Here;
         }
         side = usize::from(key > here);
-        (parent, at) = (at, node.child()[side]);
+        (parent, at) = (at, node.child[side]);
     }
     Place::Below(parent, side)
 }
 
 /// What a key is translated to; notes the time.
 #[inline]
-pub(super) fn look_up<N: Node>(nodes: &mut [N], root: u32, key: Key, now: u32) -> Option<Outside> {
+pub(super) fn look_up<Up>(nodes: &mut [Node<Up>], root: u32, key: Key, now: u32) -> Option<Outside> {
     let mut at = root;
     while at != NONE {
         let node = &mut nodes[at as usize];
-        let here = node.key();
+        let here = node.record.key();
         if here == key {
-            return Some(node.record().seen(now));
+            return Some(node.record.seen(now));
         }
-        at = node.child()[usize::from(key > here)];
+        at = node.child[usize::from(key > here)];
     }
     None
 }

@@ -3,13 +3,63 @@
 //! Such an end is like any other: the binding goes with its last session, the port with the binding (held down or
 //! lingering as the pool has it), and events tell of it. The next packet from inside opens a new session.
 
+use crate::bib::{Place, Tables};
+use crate::inspect::{LOOK, Selection};
 use crate::plan::Transport;
-use crate::session::{Inside, NONE};
+use crate::session::{Inside, NONE, RecordId};
 use crate::{Instant, Nat};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Sessions whose memory is asked for at a time.
 const GROUP: usize = 32;
+
+/// What the end of a session costs of a budget, beside the look at it.
+const END: usize = 8;
+
+/// What a walk that ends sessions or bindings has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Sessions.
+    pub sessions: u64,
+    /// Bindings that went with them.
+    pub bindings: u64,
+}
+
+/// What is ended where a session is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The session.
+    Session,
+    /// All sessions of its binding, and with them the binding; one of the configuration stays. Ports that flows
+    /// share have none.
+    Binding,
+}
+
+/// How far a walk that ends sessions has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClearCursor {
+    /// Number of the record that was looked at last.
+    next: RecordId,
+    /// Whether there is no further one.
+    all_met: bool,
+    /// A binding of which only some sessions have ended.
+    rest: Option<Rest>,
+}
+
+/// Where that binding is: its records change hands, its public address and port do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rest {
+    place: Place,
+    transport: Transport,
+    port: u16,
+}
+
+impl ClearCursor {
+    /// Whether the walk is at its end.
+    pub fn is_done(&self) -> bool {
+        self.all_met && self.rest.is_none()
+    }
+}
 
 /// Names a session: who talks to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,5 +118,85 @@ impl Nat {
         }
         shared.counters.sessions_cleared += ended as u64;
         ended
+    }
+
+    /// Ends the sessions that are meant, or their whole bindings, some at a time: about as many records are looked at
+    /// as `budget` says, and an eighth as many end. A walk that has come to its end has met all that were there
+    /// when it began.
+    pub fn clear(
+        &mut self,
+        now: Instant,
+        at: &mut ClearCursor,
+        which: &Selection,
+        extent: Extent,
+        mut budget: usize,
+    ) -> Cleared {
+        let now = self.clock.at(now);
+        let tables = &mut self.core.shared.tables;
+        tables.now = now;
+        let before = (tables.session_count(), tables.binding_count());
+        while budget > 0 && !at.is_done() {
+            match at.rest.take() {
+                Some(rest) => tables.end_rest(at, rest, &mut budget),
+                None => tables.clear_group(at, which, extent, &mut budget),
+            }
+        }
+        let ended = |before: usize, now: usize| before.saturating_sub(now) as u64;
+        let cleared = Cleared {
+            sessions: ended(before.0, tables.session_count()),
+            bindings: ended(before.1, tables.binding_count()),
+        };
+        self.core.shared.counters.sessions_cleared += cleared.sessions;
+        cleared
+    }
+}
+
+impl Tables {
+    /// Looks at some records: first asks for the memory that ends will touch, so that the misses overlap.
+    fn clear_group(&mut self, at: &mut ClearCursor, which: &Selection, extent: Extent, budget: &mut usize) {
+        let is_meant = |tables: &Tables, id: RecordId| {
+            let record = tables.get(id);
+            record.is_session()
+                && (extent == Extent::Session || !record.is_overloaded())
+                && which.has(record, tables.pool_of(record.instance))
+        };
+        let first = at.next.saturating_add(1);
+        let last = first.saturating_add(GROUP as u32).min(self.high());
+        for id in first..last {
+            if is_meant(self, id) {
+                self.prefetch_end(id);
+            }
+        }
+        for id in first..last {
+            *budget = budget.saturating_sub(LOOK);
+            at.next = id;
+            if !is_meant(self, id) {
+                continue;
+            }
+            if extent == Extent::Session {
+                self.close(id);
+                *budget = budget.saturating_sub(END);
+            } else {
+                let record = self.get(id);
+                let place = Place { pool: self.pool_of(record.instance), address_ix: record.address_ix };
+                let (transport, port) = (record.transport(), record.outside_port);
+                self.end_rest(at, Rest { place, transport, port }, budget);
+            }
+            if *budget == 0 || at.rest.is_some() {
+                return;
+            }
+        }
+        at.all_met = last >= self.high();
+    }
+
+    /// Ends the sessions of the binding at a public address and port, as far as the budget goes; what is left is
+    /// found there again, whichever records it has by then.
+    fn end_rest(&mut self, at: &mut ClearCursor, rest: Rest, budget: &mut usize) {
+        let Some(member) = self.binding_at(rest.place, rest.transport, rest.port) else { return };
+        let mut ends = (*budget / END).max(1);
+        let had = ends;
+        let ended = self.end_ring(member, &mut ends);
+        *budget = budget.saturating_sub((had - ends).max(1) * END);
+        at.rest = (!ended).then_some(rest);
     }
 }

@@ -17,6 +17,7 @@ pub mod event;
 pub mod fragment;
 pub mod icmp_limit;
 pub mod index;
+pub mod inspect;
 pub mod memory;
 pub mod plan;
 pub mod pool4;
@@ -57,7 +58,7 @@ mod sweep;
 mod tally;
 
 pub use build_error::BuildError;
-pub use clear::SessionKey;
+pub use clear::{ClearCursor, Cleared, Extent, SessionKey};
 pub use counters::Counters;
 pub use emit::Emitted;
 pub use engine::{BURST, Nat, Occupancy};

@@ -1,12 +1,14 @@
 //! One core's loop: receive a burst, translate it, send it, expire what is due, and sleep when idle.
 //!
 //! A [`Worker`] owns one engine and one backend and shares nothing. Others speak to it through its
-//! [`Handle`]: a mailbox that is read between bursts, so that no question stops packets. Where several workers
+//! [`Handle`]: a mailbox that is read between bursts, so that no question stops packets; what may be long is one of
+//! [`jobs`]. Where several workers
 //! share a stateful translator, an [`exchange`] takes each packet to the one that has its session.
 #![forbid(unsafe_code)]
 
 mod burst;
 pub mod exchange;
+pub mod jobs;
 pub mod mailbox;
 pub mod stats;
 
@@ -129,7 +131,8 @@ impl Worker {
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
         }
-        if received == 0 && leave_alone_ms > 0 {
+        let is_at_work = self.mailbox.desk.work(&mut self.nat, now, received == 0);
+        if received == 0 && leave_alone_ms > 0 && !is_at_work {
             self.sleep(leave_alone_ms)?;
         }
         Ok(true)
@@ -154,6 +157,7 @@ impl Worker {
             Request::Snapshot(answer) => {
                 let _ = answer.send(self.snapshot());
             }
+            Request::SnapshotFor(done) => done(self.snapshot()),
             Request::Outline(answer) => {
                 let _ = answer.send(self.nat.outline());
             }

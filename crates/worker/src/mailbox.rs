@@ -1,6 +1,7 @@
 //! Questions and orders for a worker, read between bursts.
 
 use crate::Snapshot;
+use crate::jobs::{self, Counter, Desk, Job, Refused, Ticket};
 use gatun_io::Waker;
 use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -9,6 +10,7 @@ use std::time::Duration;
 pub(crate) enum Request {
     Stop,
     Snapshot(SyncSender<Snapshot>),
+    SnapshotFor(Box<dyn FnOnce(Snapshot) + Send>),
     Outline(SyncSender<Outline>),
     Apply(Box<Change>, SyncSender<Applied>),
     Settling(SyncSender<Settling>),
@@ -35,16 +37,19 @@ pub struct Settling {
 #[derive(Clone)]
 pub struct Handle {
     requests: Sender<Request>,
+    jobs: Counter,
     waker: Waker,
 }
 
 pub(crate) struct Mailbox {
     requests: Receiver<Request>,
+    pub(crate) desk: Desk,
 }
 
 pub(crate) fn pair(waker: Waker) -> (Handle, Mailbox) {
     let (sender, receiver) = channel();
-    (Handle { requests: sender, waker }, Mailbox { requests: receiver })
+    let (jobs, desk) = jobs::pair();
+    (Handle { requests: sender, jobs, waker }, Mailbox { requests: receiver, desk })
 }
 
 impl Handle {
@@ -71,6 +76,33 @@ impl Handle {
     /// How far the last change has come; `None` as for a snapshot.
     pub fn settling(&self, timeout: Duration) -> Option<Settling> {
         self.answer(timeout, Request::Settling)
+    }
+
+    /// Lets the worker do a job, a slice after each burst, and give it to `done` then: in the worker's thread, so
+    /// `done` must not wait for anything. Nothing of it is done any more once the ticket is dropped.
+    ///
+    /// # Errors
+    /// Where too many jobs wait, or the worker has ended.
+    pub fn submit<J: Job + 'static>(
+        &self,
+        job: J,
+        done: impl FnOnce(J) + Send + 'static,
+    ) -> Result<Ticket, Refused> {
+        let ticket = self.jobs.hand_in(job, done)?;
+        self.waker.wake();
+        Ok(ticket)
+    }
+
+    /// The same, waited for; `None` also where the worker does not get it done in time.
+    pub fn work<J: Job + 'static>(&self, job: J, timeout: Duration) -> Option<J> {
+        let (sender, receiver) = sync_channel(1);
+        let _ticket = self.submit(job, move |job| drop(sender.send(job))).ok()?;
+        receiver.recv_timeout(timeout).ok()
+    }
+
+    /// Asks for the worker's counters without waiting for them: they are given to `done` as a job is.
+    pub fn request_snapshot(&self, done: impl FnOnce(Snapshot) + Send + 'static) {
+        self.ask(Request::SnapshotFor(Box::new(done)));
     }
 
     fn answer<T>(&self, timeout: Duration, request: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {

@@ -329,7 +329,7 @@ impl Tables {
     }
 
     /// Ends the sessions of a binding, as far as the budget goes; `false` where some are left. An anchor stays.
-    fn end_ring(&mut self, member: RecordId, budget: &mut usize) -> bool {
+    pub(crate) fn end_ring(&mut self, member: RecordId, budget: &mut usize) -> bool {
         let mut id = member;
         loop {
             let record = *self.get(id);

@@ -12,6 +12,7 @@ mod events;
 mod hairpin;
 mod histories;
 mod icmp_errors;
+mod inspect;
 mod mapping;
 mod pools;
 mod syns;

@@ -320,7 +320,7 @@ impl Nat {
             budget = budget.saturating_sub(LOOK);
             if let Some(stats) = self.subscriber_stats(next..next + 1).next() {
                 budget = budget.saturating_sub(TOLD);
-                let network = Net6 { addr: stats.inside, len: self.subscriber_len(stats.instance) };
+                let network = Net6 { addr: stats.inside, len: stats.inside_len };
                 if which.has_subscriber(stats.instance, network)
                     && which.pool.is_none_or(|number| number == tables.pool_of(stats.instance))
                 {

@@ -131,6 +131,8 @@ pub struct SubscriberStats {
     pub instance: u8,
     /// Its first inside address; an IPv4 one as ::ffff:a.b.c.d.
     pub inside: Ipv6Addr,
+    /// Length of the inside network that is one subscriber; of an IPv4 one behind ::ffff:0:0/96.
+    pub inside_len: u8,
     /// The public address that it is paired with (RFC 4787 REQ-2), if it is already.
     pub outside: Option<Ipv4Addr>,
     /// Sessions.
@@ -228,6 +230,7 @@ impl Nat {
                 number,
                 instance,
                 inside: Ipv6Addr::from(prefix),
+                inside_len: self.subscriber_len(instance),
                 outside: s.holdings.paired().and_then(|ix| pool.map(|p| p.address(ix))),
                 sessions: s.sessions,
                 ports: s.ports,

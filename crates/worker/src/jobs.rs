@@ -261,14 +261,16 @@ pub struct EndSessions {
     pub keys: Vec<SessionKey>,
     /// How many of them have been looked for.
     pub next: usize,
-    /// How many there were.
-    pub ended: u64,
+    /// What has ended.
+    pub cleared: Cleared,
 }
 
 impl Job for EndSessions {
     fn step(&mut self, nat: &mut Nat, now: Instant, budget: usize) -> bool {
         let end = self.keys.len().min(self.next + budget.div_ceil(END));
-        self.ended += nat.end_sessions(now, &self.keys[self.next..end]) as u64;
+        let before = nat.occupancy().bindings;
+        self.cleared.sessions += nat.end_sessions(now, &self.keys[self.next..end]) as u64;
+        self.cleared.bindings += before.saturating_sub(nat.occupancy().bindings) as u64;
         self.next = end;
         end == self.keys.len()
     }

@@ -110,8 +110,8 @@ fn sessions_are_read_and_ended_while_packets_go_on() {
     };
     // Twice the same, and some that are not there.
     let keys = (500..2000).chain(1000..1100).map(key).collect();
-    let ended = bed.handle.work(EndSessions { keys, next: 0, ended: 0 }, LONG).unwrap();
-    assert_eq!(ended.ended, 1000);
+    let ended = bed.handle.work(EndSessions { keys, next: 0, cleared: Cleared::default() }, LONG).unwrap();
+    assert_eq!(ended.cleared, Cleared { sessions: 1000, bindings: 1000 });
     let which = Selection { inside_port: Some(2500), ..Selection::default() };
     let clear =
         |which| Clear { which, extent: Extent::Session, at: Default::default(), cleared: Cleared::default() };

@@ -1,0 +1,215 @@
+//! The OpenAPI 3.1 document, from the list of paths and the types.
+
+use crate::paths::{ENDPOINTS, Endpoint, Parameter, What};
+use crate::schema::Schema as _;
+use crate::types::Problem;
+use serde_json::{Map, Value, json};
+
+/// The document.
+pub fn document() -> Value {
+    let mut schemas = Map::new();
+    Problem::define(&mut schemas);
+    let mut paths = Map::new();
+    for endpoint in ENDPOINTS {
+        for described in endpoint.body.iter().chain(&endpoint.answer) {
+            (described.define)(&mut schemas);
+        }
+        let methods = paths.entry(endpoint.path).or_insert_with(|| json!({}));
+        if let Some(methods) = methods.as_object_mut() {
+            methods.insert(endpoint.method.name().to_lowercase(), operation(endpoint));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Gatun",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "A running Gatun: what it has, what it has done, and how to end some of it. HTTP on a Unix socket.",
+            "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
+        },
+        "servers": [{ "url": "http://localhost", "description": "the daemon's Unix socket" }],
+        "paths": paths,
+        "components": { "schemas": schemas },
+    })
+}
+
+fn operation(endpoint: &Endpoint) -> Value {
+    let problem = |what: &str| json!({ "description": what, "content": { "application/json": { "schema": Problem::reference() } } });
+    let mut operation = json!({
+        "summary": endpoint.help,
+        "operationId": format!("{:?}", endpoint.what),
+        "responses": {
+            "200": answer(endpoint),
+            "400": problem("The request is wrong."),
+            "503": problem("A worker does not answer in time, or has too much to do."),
+        },
+    });
+    let Some(fields) = operation.as_object_mut() else { return operation };
+    let parameters: Vec<Value> = endpoint.all_parameters().map(parameter).collect();
+    if !parameters.is_empty() {
+        fields.insert("parameters".into(), parameters.into());
+    }
+    if let Some(body) = endpoint.body {
+        let schema = (body.reference)();
+        let content = json!({ "application/json": { "schema": schema } });
+        fields.insert("requestBody".into(), json!({ "required": true, "content": content }));
+    }
+    operation
+}
+
+fn answer(endpoint: &Endpoint) -> Value {
+    let mut content = Map::new();
+    match (endpoint.answer, endpoint.what) {
+        (Some(answer), _) => {
+            let schema = (answer.reference)();
+            if let Some(items) = schema.pointer("/properties/items/items") {
+                content.insert("application/x-ndjson".into(), json!({ "schema": items }));
+            }
+            content.insert("application/json".into(), json!({ "schema": schema }));
+        }
+        (None, What::OpenApi) => drop(content.insert("application/json".into(), json!({}))),
+        (None, _) => drop(content.insert("text/plain".into(), json!({ "schema": { "type": "string" } }))),
+    }
+    json!({ "description": endpoint.help, "content": content })
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    json!({
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.help,
+        "required": parameter.required,
+        "schema": parameter.schema(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::*;
+
+    fn check(value: &Value, schema: &Value, document: &Value) -> Result<(), String> {
+        let wrong = |what: &str| Err(format!("{what}: {value} by {schema}"));
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            let found = document.pointer(reference.trim_start_matches('#'));
+            return found.map_or_else(|| wrong("undefined"), |found| check(value, found, document));
+        }
+        if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
+            return match any.iter().any(|one| check(value, one, document).is_ok()) {
+                true => Ok(()),
+                false => wrong("none of these"),
+            };
+        }
+        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            return if words.contains(value) { Ok(()) } else { wrong("not one of the words") };
+        }
+        match (schema.get("type").and_then(Value::as_str), value) {
+            (Some("array"), Value::Array(items)) => {
+                items.iter().try_for_each(|item| check(item, &schema["items"], document))
+            }
+            (Some("object"), Value::Object(fields)) => {
+                let properties = schema["properties"].as_object().unwrap();
+                let names: std::collections::BTreeSet<&String> = properties.keys().collect();
+                if fields.keys().collect::<std::collections::BTreeSet<_>>() != names {
+                    return wrong("other fields");
+                }
+                fields.iter().try_for_each(|(name, field)| check(field, &properties[name], document))
+            }
+            (Some("string"), Value::String(_))
+            | (Some("boolean"), Value::Bool(_))
+            | (Some("null"), Value::Null)
+            | (Some("integer"), Value::Number(_)) => Ok(()),
+            _ if schema["type"].is_array() && (value.is_string() || value.is_null()) => Ok(()),
+            _ => wrong("another type"),
+        }
+    }
+
+    fn session() -> Session {
+        Session {
+            instance: Name("home".into()),
+            protocol: Protocol::Tcp,
+            inside: "2001:db8::1".parse().unwrap(),
+            inside_port: 5000,
+            outside: "192.0.2.1".parse().unwrap(),
+            outside_port: 40000,
+            remote: "198.51.100.7".parse().unwrap(),
+            remote_port: 443,
+            state: State::Established,
+            expires_ms: 7_200_000,
+            configured: false,
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_document_says() {
+        let document = document();
+        let page = Page { items: vec![session()], next: Some("0-7".into()) };
+        let lived = || Lived { now: 1, begun: 2 };
+        let lives = || Lives { sessions: lived(), bindings: lived() };
+        let count = || Count { packets: 1, bytes: 2 };
+        let instance = Instance {
+            kind: Kind::Nat44,
+            name: Name("cgn".into()),
+            outbound: count(),
+            inbound: count(),
+            hairpinned: count(),
+            dropped: count(),
+            tcp: lives(),
+            udp: lives(),
+            icmp: lives(),
+            subscribers: 3,
+            drops: vec![Counter { name: "no_bib".into(), value: 4, help: "x".into() }],
+        };
+        for (path, method, value) in [
+            ("/v1/sessions", "get", serde_json::to_value(&page).unwrap()),
+            ("/v1/sessions", "delete", serde_json::to_value(Cleared { sessions: 1, bindings: 0 }).unwrap()),
+            ("/v1/instances", "get", serde_json::to_value(vec![instance]).unwrap()),
+            (
+                "/v1/ports",
+                "get",
+                json!([{ "name": "a", "backend": "tun", "device": "gatun0", "queues": 1, "mtu": null, "addresses": ["192.0.2.1/24"] }]),
+            ),
+        ] {
+            let schema =
+                &document["paths"][path][method]["responses"]["200"]["content"]["application/json"]["schema"];
+            check(&value, schema, &document).unwrap();
+        }
+        let mut wrong = serde_json::to_value(session()).unwrap();
+        wrong["state"] = "gone".into();
+        check(&wrong, &json!({ "$ref": "#/components/schemas/Session" }), &document).unwrap_err();
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_everything_is_described() {
+        fn walk(value: &Value, document: &Value) {
+            match value {
+                Value::Object(fields) => {
+                    if let Some(Value::String(reference)) = fields.get("$ref") {
+                        assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+                    }
+                    fields.values().for_each(|field| walk(field, document));
+                }
+                Value::Array(items) => items.iter().for_each(|item| walk(item, document)),
+                _ => {}
+            }
+        }
+        let document = document();
+        walk(&document, &document);
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            assert!(!schema["description"].as_str().unwrap().is_empty(), "{name}");
+            for (field, schema) in schema["properties"].as_object().into_iter().flatten() {
+                assert!(!schema["description"].as_str().unwrap().is_empty(), "{name}.{field}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_comes_back_as_it_was_written() {
+        let text = serde_json::to_string(&session()).unwrap();
+        assert_eq!(serde_json::from_str::<Session>(&text).unwrap(), session());
+        assert!(text.contains(r#""protocol":"tcp""#) && text.contains(r#""state":"established""#), "{text}");
+        assert_eq!("ICMP".parse(), Ok(Protocol::Icmp));
+        assert!("sctp".parse::<Protocol>().unwrap_err().contains("tcp, udp, icmp"));
+    }
+}

@@ -1,0 +1,330 @@
+//! What can be asked: every method and path once. The daemon finds its work here, and [`crate::openapi`] its document.
+
+use crate::schema::Schema;
+use crate::types::*;
+use serde_json::{Map, Value};
+
+/// An HTTP method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Ends what a list names.
+    Post,
+    /// Ends what a filter means.
+    Delete,
+}
+
+impl Method {
+    /// As in a request.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum What {
+    Status,
+    Ports,
+    Workers,
+    Instances,
+    Pools,
+    Addresses,
+    Blocks,
+    Subscribers,
+    Bindings,
+    Sessions,
+    Counters,
+    Drops,
+    Config,
+    Who,
+    Where,
+    ClearSessions,
+    ClearBindings,
+    EndSessions,
+    Metrics,
+    OpenApi,
+}
+
+/// A parameter of a query.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means.
+    pub help: &'static str,
+    /// Whether it has to be there.
+    pub required: bool,
+    schema: fn() -> Value,
+}
+
+/// A request that there is.
+pub struct Endpoint {
+    /// Its method.
+    pub method: Method,
+    /// Its path.
+    pub path: &'static str,
+    /// What it asks for.
+    pub what: What,
+    /// The same in words.
+    pub help: &'static str,
+    /// What its query may say.
+    pub parameters: &'static [&'static [Parameter]],
+    /// What its body has to be.
+    pub(crate) body: Option<Described>,
+    /// What is answered; none where that is text.
+    pub(crate) answer: Option<Described>,
+}
+
+/// A type by its schema.
+#[derive(Clone, Copy)]
+pub(crate) struct Described {
+    pub(crate) reference: fn() -> Value,
+    pub(crate) define: fn(&mut Map<String, Value>),
+}
+
+impl Described {
+    const fn of<T: Schema>() -> Described {
+        Described { reference: T::reference, define: T::define }
+    }
+}
+
+const fn optional(name: &'static str, schema: fn() -> Value, help: &'static str) -> Parameter {
+    Parameter { name, help, required: false, schema }
+}
+
+/// Which sessions, bindings, blocks or subscribers are meant: those for which all holds that is said.
+pub const FILTER: &[Parameter] = &[
+    optional("instance", String::reference, "Name of the instance."),
+    optional("pool", String::reference, "Name of the pool."),
+    optional("protocol", Protocol::reference, "Protocol."),
+    optional("inside", String::reference, "Inside address, or a prefix that it lies in."),
+    optional("inside_port", u16::reference, "Inside port or identifier."),
+    optional("outside", String::reference, "Public address, or a prefix that it lies in."),
+    optional("outside_port", u16::reference, "Public port or identifier."),
+];
+
+/// As [`FILTER`], where there are remote hosts.
+pub const REMOTE: &[Parameter] = &[
+    optional("remote", String::reference, "Remote address, or a prefix that it lies in."),
+    optional("remote_port", u16::reference, "Remote port."),
+];
+
+/// How a long list is read.
+pub const PAGE: &[Parameter] = &[
+    optional("cursor", String::reference, "Where to begin: `next` of the page before."),
+    optional("limit", u16::reference, "Entries of a page at most: 1 to 10000, 1000 where nothing is said."),
+    optional(
+        "format",
+        String::reference,
+        "`ndjson`: the whole list from `cursor` on, one object a line, without an end to wait for in memory.",
+    ),
+];
+
+/// That all are meant.
+pub const ALL: &[Parameter] = &[optional("all", bool::reference, "`true`: without a filter, all are meant.")];
+
+const PUBLIC_END: &[Parameter] = &[
+    Parameter { required: true, ..optional("address", String::reference, "Public address.") },
+    Parameter { required: true, ..optional("port", u16::reference, "Public port or identifier.") },
+    optional("protocol", Protocol::reference, "Protocol; all where nothing is said."),
+];
+
+const INSIDE_HOST: &[Parameter] =
+    &[Parameter { required: true, ..optional("address", String::reference, "Address of the inside host.") }];
+
+const fn get(path: &'static str, what: What, answer: Described, help: &'static str) -> Endpoint {
+    Endpoint { method: Method::Get, path, what, help, parameters: &[], body: None, answer: Some(answer) }
+}
+
+impl Endpoint {
+    const fn with(mut self, parameters: &'static [&'static [Parameter]]) -> Endpoint {
+        self.parameters = parameters;
+        self
+    }
+
+    const fn by(mut self, method: Method) -> Endpoint {
+        self.method = method;
+        self
+    }
+
+    const fn of_text(mut self) -> Endpoint {
+        self.answer = None;
+        self
+    }
+
+    const fn of_list<T: Schema>(mut self) -> Endpoint {
+        self.body = Some(Described::of::<T>());
+        self
+    }
+
+    /// All of its parameters.
+    pub fn all_parameters(&self) -> impl Iterator<Item = &'static Parameter> {
+        self.parameters.iter().flat_map(|some| some.iter())
+    }
+}
+
+impl Parameter {
+    pub(crate) fn schema(&self) -> Value {
+        (self.schema)()
+    }
+}
+
+/// All there are.
+pub const ENDPOINTS: &[Endpoint] = &[
+    get("/v1/status", What::Status, Described::of::<Status>(), "The daemon at a glance."),
+    get("/v1/ports", What::Ports, Described::of::<Vec<Port>>(), "The ports of the configuration."),
+    get("/v1/workers", What::Workers, Described::of::<Vec<Worker>>(), "The workers, and what each has done."),
+    get("/v1/instances", What::Instances, Described::of::<Vec<Instance>>(), "The instances: packets, state, drops."),
+    get("/v1/pools", What::Pools, Described::of::<Vec<Pool>>(), "The pools: how full they are, and what they have done."),
+    get("/v1/addresses", What::Addresses, Described::of::<Page<Address>>(), "Public addresses and how full each is.")
+        .with(&[POOL_ONLY, PAGE]),
+    get("/v1/blocks", What::Blocks, Described::of::<Page<Block>>(), "Port blocks that subscribers have.")
+        .with(&[FILTER, PAGE]),
+    get("/v1/subscribers", What::Subscribers, Described::of::<Page<Subscriber>>(), "Subscribers with state. Of a filter, instance, pool and inside address count.")
+        .with(&[FILTER, PAGE]),
+    get("/v1/bindings", What::Bindings, Described::of::<Page<Binding>>(), "Bindings (BIB entries), by public end.")
+        .with(&[FILTER, PAGE]),
+    get("/v1/sessions", What::Sessions, Described::of::<Page<Session>>(), "Sessions. One that is there while a list is read is in it once; one that comes or goes meanwhile at most once.")
+        .with(&[FILTER, REMOTE, PAGE]),
+    get("/v1/counters", What::Counters, Described::of::<Vec<Counter>>(), "All counters of the engine, summed over the workers."),
+    get("/v1/drops", What::Drops, Described::of::<Vec<Drop>>(), "Why packets were not forwarded: every reason, with what it means."),
+    get("/v1/config", What::Config, Described::of::<Config>(), "The configuration that runs."),
+    get("/v1/who", What::Who, Described::of::<Who>(), "Who is behind a public address and port now.")
+        .with(&[PUBLIC_END]),
+    get("/v1/where", What::Where, Described::of::<Where>(), "Where an inside host is seen from outside now.")
+        .with(&[INSIDE_HOST]),
+    get("/v1/sessions", What::ClearSessions, Described::of::<Cleared>(), "Ends sessions before their time. The next packet from inside opens another.")
+        .by(Method::Delete)
+        .with(&[FILTER, REMOTE, ALL]),
+    get("/v1/bindings", What::ClearBindings, Described::of::<Cleared>(), "Ends bindings with all of their sessions; those of the configuration stay.")
+        .by(Method::Delete)
+        .with(&[FILTER, ALL]),
+    get("/v1/sessions/end", What::EndSessions, Described::of::<Cleared>(), "Ends the sessions of a list; those that are not there are left out of the count.")
+        .by(Method::Post)
+        .of_list::<SessionKeys>(),
+    get("/metrics", What::Metrics, Described::of::<String>(), "Metrics for Prometheus.").of_text(),
+    get("/openapi.json", What::OpenApi, Described::of::<String>(), "This document.").of_text(),
+];
+
+const POOL_ONLY: &[Parameter] =
+    &[optional("pool", String::reference, "Name of the pool; all where nothing is said.")];
+
+/// Why there is nothing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// No such path.
+    Path,
+    /// The path has these methods only.
+    Method(Vec<&'static str>),
+}
+
+/// Finds what a request asks for.
+///
+/// # Errors
+/// Where there is no such path, or it has not this method.
+pub fn find(method: &str, path: &str) -> Result<&'static Endpoint, Unknown> {
+    let of_path = || ENDPOINTS.iter().filter(|endpoint| endpoint.path == path);
+    let methods: Vec<&str> = of_path().map(|endpoint| endpoint.method.name()).collect();
+    match of_path().find(|endpoint| endpoint.method.name() == method) {
+        Some(endpoint) => Ok(endpoint),
+        None if methods.is_empty() => Err(Unknown::Path),
+        None => Err(Unknown::Method(methods)),
+    }
+}
+
+/// Writes a path with its query.
+pub fn with_query(path: &str, query: &[(&str, String)]) -> String {
+    let mut target = path.to_owned();
+    for (n, (name, value)) in query.iter().enumerate() {
+        target.push(if n == 0 { '?' } else { '&' });
+        target.push_str(name);
+        target.push('=');
+        for byte in value.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' | b'/' => {
+                    target.push(char::from(byte));
+                }
+                _ => target.push_str(&format!("%{byte:02X}")),
+            }
+        }
+    }
+    target
+}
+
+/// Reads a query: names and values.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_query(query: &str) -> Result<Vec<(String, String)>, String> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is not name=value"))?;
+            Ok((decode(name)?, decode(value)?))
+        })
+        .collect()
+}
+
+fn decode(text: &str) -> Result<String, String> {
+    let wrong = || format!("'{text}' is not percent-encoded UTF-8");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next().ok_or_else(wrong)?, rest.next().ok_or_else(wrong)?];
+                let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+                let digits = std::str::from_utf8(&digits).ok().filter(|_| is_hex);
+                digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(wrong)?
+            }
+            b'+' => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_comes_back_as_it_was_written() {
+        let query = [("inside", "2001:db8::/64".to_owned()), ("instance", "a b&c=d%é".to_owned())];
+        let target = with_query("/v1/sessions", &query);
+        let (path, text) = target.split_once('?').unwrap();
+        assert_eq!(path, "/v1/sessions");
+        let read = parse_query(text).unwrap();
+        assert_eq!(read, query.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(parse_query("").unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_query_is_refused() {
+        for wrong in ["inside", "a=%", "a=%f", "a=%zz", "a=%ff", "a=%+1"] {
+            assert!(parse_query(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_method_and_path_is_there_once_and_a_wrong_method_names_the_right_ones() {
+        for (n, one) in ENDPOINTS.iter().enumerate() {
+            assert_eq!(find(one.method.name(), one.path).unwrap().what, one.what);
+            let same = |other: &&Endpoint| (other.method, other.path) == (one.method, one.path);
+            assert_eq!(ENDPOINTS.iter().filter(same).count(), 1, "{n}");
+            let mut names: Vec<_> = one.all_parameters().map(|parameter| parameter.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), one.all_parameters().count(), "{}", one.path);
+        }
+        assert_eq!(find("PUT", "/v1/sessions").err(), Some(Unknown::Method(vec!["GET", "DELETE"])));
+        assert_eq!(find("GET", "/v2/sessions").err(), Some(Unknown::Path));
+    }
+}

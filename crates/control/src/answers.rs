@@ -1,0 +1,369 @@
+//! What requests ask for, and what they get.
+
+use crate::Control;
+use crate::ask::Unanswered;
+use crate::filter::{LIMIT_MAX, Query, Wrong, address4, transport};
+use crate::http::{Body, Busy};
+use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
+use crate::metrics::{self, Scrape};
+use crate::tell::{self, Names};
+use bytes::Bytes;
+use gatun_api::paths::{self, Endpoint, Unknown, What};
+use gatun_api::types as api;
+use gatun_nat::inspect::Selection;
+use gatun_nat::plan::{Net4, Net6};
+use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
+use gatun_worker::Snapshot;
+use gatun_worker::jobs::{Clear, EndSessions, Job};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Parts of a stream that wait for the reader.
+const STREAM_WAITING: usize = 2;
+/// Sessions and bindings that `who` and `where` tell of.
+const TOLD_MAX: usize = 100;
+
+/// What was asked.
+pub(crate) struct Asked<'r> {
+    pub(crate) method: &'r str,
+    pub(crate) path: &'r str,
+    pub(crate) query: &'r str,
+    /// Whether the client wants OpenMetrics.
+    pub(crate) openmetrics: bool,
+    /// Who asks, for the log.
+    pub(crate) who: &'r str,
+}
+
+/// Why there is another answer than the one asked for.
+pub(crate) enum Refusal {
+    Wrong(Wrong),
+    Unknown(Unknown),
+    Unanswered(Unanswered),
+}
+
+impl From<Wrong> for Refusal {
+    fn from(wrong: Wrong) -> Self {
+        Refusal::Wrong(wrong)
+    }
+}
+
+impl From<Unanswered> for Refusal {
+    fn from(unanswered: Unanswered) -> Self {
+        Refusal::Unanswered(unanswered)
+    }
+}
+
+/// An answer before it is one of HTTP.
+pub(crate) enum Answer {
+    Json(Vec<u8>),
+    Text(&'static str, String),
+    Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
+}
+
+fn json<T: Serialize>(value: &T) -> Answer {
+    // These types have nothing that cannot be written.
+    Answer::Json(serde_json::to_vec(value).unwrap_or_default())
+}
+
+impl Answer {
+    pub(crate) fn response(self, busy: Busy) -> Response<Body> {
+        let (kind, body) = match self {
+            Answer::Json(text) => ("application/json", Body::whole(text, busy)),
+            Answer::Text(kind, text) => (kind, Body::whole(text.into_bytes(), busy)),
+            Answer::Lines(lines) => ("application/x-ndjson", Body::lines(lines, busy)),
+        };
+        let mut response = Response::new(body);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    }
+}
+
+impl Refusal {
+    pub(crate) fn response(self, busy: Busy) -> Response<Body> {
+        let mut allow = None;
+        let (status, error, hint) = match self {
+            Refusal::Wrong(wrong) => (StatusCode::BAD_REQUEST, wrong.what, wrong.hint),
+            Refusal::Unknown(Unknown::Path) => (
+                StatusCode::NOT_FOUND,
+                "there is nothing at this path".to_owned(),
+                "GET /openapi.json lists what there is".to_owned(),
+            ),
+            Refusal::Unknown(Unknown::Method(methods)) => {
+                let methods = methods.join(", ");
+                allow = HeaderValue::from_str(&methods).ok();
+                let error = "this path has not this method".to_owned();
+                (StatusCode::METHOD_NOT_ALLOWED, error, format!("there are {methods}"))
+            }
+            Refusal::Unanswered(Unanswered::Busy) => {
+                let error = "the workers have too much to answer".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, error, "try again in a moment".to_owned())
+            }
+            Refusal::Unanswered(Unanswered::Silent) => {
+                let error = "a worker does not answer".to_owned();
+                (StatusCode::SERVICE_UNAVAILABLE, error, "see the daemon's log".to_owned())
+            }
+        };
+        let mut response = problem(status, error, hint, busy);
+        if let Some(methods) = allow {
+            response.headers_mut().insert(ALLOW, methods);
+        }
+        response
+    }
+}
+
+/// An answer that says what is wrong.
+pub(crate) fn problem(status: StatusCode, error: String, hint: String, busy: Busy) -> Response<Body> {
+    let mut response = json(&api::Problem { error, hint }).response(busy);
+    *response.status_mut() = status;
+    response
+}
+
+/// Finds the pool of a public address.
+struct PoolOf {
+    address: Ipv4Addr,
+    pool: Option<usize>,
+}
+
+impl Job for PoolOf {
+    fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
+        self.pool = nat.pools().iter().position(|pool| pool.address_ix(self.address).is_some());
+        true
+    }
+}
+
+impl Control {
+    /// Whether a request has a body that is to be read.
+    pub(crate) fn wants_body(asked: &Asked<'_>) -> bool {
+        paths::find(asked.method, asked.path).is_ok_and(|endpoint| endpoint.what == What::EndSessions)
+    }
+
+    /// Does what is asked.
+    pub(crate) async fn answer(self: &Arc<Self>, asked: &Asked<'_>, body: &[u8]) -> Result<Answer, Refusal> {
+        let endpoint = paths::find(asked.method, asked.path).map_err(Refusal::Unknown)?;
+        let query = Query::read(endpoint, asked.query)?;
+        let facts = self.setup.facts.get();
+        Ok(match endpoint.what {
+            What::Status => json(&self.status().await),
+            What::Ports => json(&facts.ports),
+            What::Workers => {
+                let all = self.snapshots().await;
+                let told = all.iter().enumerate().map(|(n, snapshot)| tell::worker(n, snapshot.as_ref()));
+                json(&told.collect::<Vec<_>>())
+            }
+            What::Instances => {
+                json(&self.total().await?.instances.iter().map(tell::instance).collect::<Vec<_>>())
+            }
+            What::Pools => json(&self.total().await?.pools.iter().map(tell::pool).collect::<Vec<_>>()),
+            What::Counters => json(&tell::counters(&self.total().await?)),
+            What::Drops => json(&tell::drops(&self.total().await?)),
+            What::Config => json(&facts.config),
+            What::Addresses => self.list(&query, Addresses).await?,
+            What::Blocks => self.list(&query, Blocks).await?,
+            What::Subscribers => self.list(&query, Subscribers).await?,
+            What::Bindings => self.list(&query, Bindings).await?,
+            What::Sessions => self.list(&query, Sessions).await?,
+            What::Who => json(&self.who(&query).await?),
+            What::Where => json(&self.whereabouts(&query).await?),
+            What::ClearSessions => json(&self.clear(endpoint, &query, Extent::Session, asked).await?),
+            What::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
+            What::EndSessions => json(&self.end(body, asked).await?),
+            What::Metrics => self.metrics(asked.openmetrics).await,
+            What::OpenApi => json(&gatun_api::openapi::document()),
+        })
+    }
+
+    /// The metrics of all workers that answer.
+    pub(crate) async fn metrics(&self, openmetrics: bool) -> Answer {
+        let scrape = Scrape {
+            version: self.setup.version,
+            uptime_seconds: self.began.elapsed().as_secs(),
+            facts: self.setup.facts.get(),
+            workers: self.snapshots().await,
+        };
+        let kind = match openmetrics {
+            true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            false => "text/plain; version=0.0.4; charset=utf-8",
+        };
+        Answer::Text(kind, metrics::render(&scrape, openmetrics))
+    }
+
+    async fn status(&self) -> api::Status {
+        let all = self.snapshots().await;
+        let silent = all.iter().filter(|snapshot| snapshot.is_none()).count();
+        let total = sum(all.iter().flatten());
+        let [sessions, bindings, subscribers] = tell::state_of(&total);
+        let engine = &total.engine;
+        api::Status {
+            version: self.setup.version.to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: self.began.elapsed().as_secs(),
+            config_file: self.setup.facts.get().config.file.clone(),
+            workers: u32::try_from(all.len()).unwrap_or(u32::MAX),
+            workers_silent: u32::try_from(silent).unwrap_or(u32::MAX),
+            sessions,
+            bindings,
+            subscribers,
+            received: tell::count(engine.rx),
+            forwarded: tell::count(engine.forwarded),
+            answered: tell::count(engine.replied),
+            passed: tell::count(engine.passed),
+            dropped: tell::count(engine.dropped),
+            held: engine.held,
+            adds_up: all.iter().flatten().all(Snapshot::conserved),
+        }
+    }
+
+    /// The counters of all workers, or nothing where one does not answer.
+    async fn total(&self) -> Result<Snapshot, Unanswered> {
+        let all = self.snapshots().await;
+        match all.iter().all(Option::is_some) {
+            true => Ok(sum(all.iter().flatten())),
+            false => Err(Unanswered::Silent),
+        }
+    }
+
+    /// What instances and pools are called.
+    async fn names(&self) -> Result<Names, Unanswered> {
+        let all = self.snapshots().await;
+        all.iter().flatten().next().map(Names::of).ok_or(Unanswered::Silent)
+    }
+
+    async fn list<L: List>(
+        self: &Arc<Self>,
+        query: &Query,
+        make: impl Fn(Of) -> L,
+    ) -> Result<Answer, Refusal> {
+        let names = self.names().await?;
+        let which = query.selection(&names)?;
+        let list = make(Of { which, names });
+        let wrong = || Wrong::new("cursor: this is none of this list", "give `next` of the page before");
+        let cursor = query.get("cursor").map(|text| text.parse::<Cursor>().map_err(|()| wrong()));
+        let cursor = cursor.transpose()?.unwrap_or_default();
+        let limit = query.limit()?;
+        if query.is_stream()? {
+            let (out, lines) = mpsc::channel(STREAM_WAITING);
+            tokio::spawn(Arc::clone(self).stream(list, cursor, out));
+            return Ok(Answer::Lines(lines));
+        }
+        Ok(json(&self.page(&list, cursor, limit).await?))
+    }
+
+    async fn who(&self, query: &Query) -> Result<api::Who, Refusal> {
+        let names = self.names().await?;
+        let address = address4(query.get("address").unwrap_or_default())?;
+        let port = query.parse("port", "a port")?.unwrap_or_default();
+        let which = Selection {
+            outside: Net4::new(address, 32),
+            outside_port: Some(port),
+            transport: query.protocol()?,
+            ..Selection::default()
+        };
+        let pools = self.all(|| PoolOf { address, pool: None }).await?;
+        let of = || Of { which, names: names.clone() };
+        let sessions = self.page(&Sessions(of()), Cursor::default(), TOLD_MAX).await?;
+        Ok(api::Who {
+            address,
+            port,
+            pool: pools.iter().find_map(|job| job.pool).map(|pool| names.pool(pool)),
+            blocks: self.page(&Blocks(of()), Cursor::default(), TOLD_MAX).await?.items,
+            bindings: self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?.items,
+            more_sessions: sessions.next.is_some(),
+            sessions: sessions.items,
+        })
+    }
+
+    async fn whereabouts(&self, query: &Query) -> Result<api::Where, Refusal> {
+        let names = self.names().await?;
+        let address: IpAddr = query.parse("address", "an address")?.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        let inside = match address {
+            IpAddr::V6(address) => address,
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+        };
+        let which = Selection { inside: Net6::new(inside, 128), ..Selection::default() };
+        let of = || Of { which, names: names.clone() };
+        let bindings = self.page(&Bindings(of()), Cursor::default(), TOLD_MAX).await?;
+        Ok(api::Where {
+            address,
+            subscribers: self.page(&Subscribers(of()), Cursor::default(), TOLD_MAX).await?.items,
+            blocks: self.page(&Blocks(of()), Cursor::default(), LIMIT_MAX).await?.items,
+            more_bindings: bindings.next.is_some(),
+            bindings: bindings.items,
+        })
+    }
+
+    async fn clear(
+        &self,
+        endpoint: &Endpoint,
+        query: &Query,
+        extent: Extent,
+        asked: &Asked<'_>,
+    ) -> Result<api::Cleared, Refusal> {
+        let which = query.selection(&self.names().await?)?;
+        let all = query.parse("all", "true or false")?.unwrap_or(false);
+        if which == Selection::default() && !all {
+            let names: Vec<_> = endpoint.all_parameters().map(|parameter| parameter.name).collect();
+            let hint = format!("name some by {}; or say all=true", names.join(", "));
+            return Err(Wrong::new("nothing says which are to end", hint).into());
+        }
+        let clear = || Clear { which, extent, at: ClearCursor::default(), cleared: Cleared::default() };
+        let cleared = sum_cleared(self.all(clear).await?.iter().map(|job| job.cleared));
+        let what = if extent == Extent::Session { "sessions" } else { "bindings" };
+        self.log_cleared(asked, &format!("{what} of '{}'", asked.query), &cleared);
+        Ok(cleared)
+    }
+
+    async fn end(&self, body: &[u8], asked: &Asked<'_>) -> Result<api::Cleared, Refusal> {
+        let named: api::SessionKeys = serde_json::from_slice(body)
+            .map_err(|error| Wrong::new(format!("the body is not a list of sessions: {error}"), ""))?;
+        let names = self.names().await?;
+        let mut keys = Vec::with_capacity(named.sessions.len());
+        for session in &named.sessions {
+            let instance = names.stateful().position(|name| *name == session.instance);
+            let Some(instance) = instance.and_then(|number| u8::try_from(number).ok()) else {
+                return Err(
+                    Wrong::new(format!("there is no stateful instance '{}'", session.instance), "").into()
+                );
+            };
+            let inside = match session.inside {
+                IpAddr::V6(address) => address,
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+            };
+            keys.push(SessionKey {
+                instance,
+                transport: transport(session.protocol),
+                inside: (inside, session.inside_port),
+                remote: (session.remote, session.remote_port),
+            });
+        }
+        let done =
+            self.all(|| EndSessions { keys: keys.clone(), next: 0, cleared: Cleared::default() }).await?;
+        let cleared = sum_cleared(done.iter().map(|job| job.cleared));
+        self.log_cleared(asked, &format!("{} sessions by a list", keys.len()), &cleared);
+        Ok(cleared)
+    }
+
+    fn log_cleared(&self, asked: &Asked<'_>, what: &str, cleared: &api::Cleared) {
+        let api::Cleared { sessions, bindings } = cleared;
+        (self.setup.log)(&format!(
+            "api: {} cleared {what}: {sessions} sessions, {bindings} bindings",
+            asked.who
+        ));
+    }
+}
+
+fn sum<'s>(all: impl Iterator<Item = &'s Snapshot>) -> Snapshot {
+    let mut total = Snapshot::default();
+    all.for_each(|snapshot| total += snapshot);
+    total
+}
+
+fn sum_cleared(all: impl Iterator<Item = Cleared>) -> api::Cleared {
+    all.fold(api::Cleared { sessions: 0, bindings: 0 }, |sum, some| api::Cleared {
+        sessions: sum.sessions + some.sessions,
+        bindings: sum.bindings + some.bindings,
+    })
+}

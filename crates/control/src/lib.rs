@@ -1,0 +1,129 @@
+//! What a running Gatun tells of itself, and lets itself be told: HTTP/JSON on a Unix socket, metrics for Prometheus.
+//!
+//! ```text
+//!   listen     sockets, made while the daemon still may
+//!   http       connections, one thread for all of them: bounded in number, time and size
+//!   answers    what a request asks for (gatun_api::paths), from workers to JSON
+//!   ask        questions to workers; nobody waits for packets, and no packet for a question
+//!   tell       the engine's words in the API's types
+//!   metrics    the same counters by stable names
+//! ```
+#![forbid(unsafe_code)]
+
+mod answers;
+mod ask;
+mod filter;
+mod http;
+pub mod listen;
+mod lists;
+pub mod metrics;
+mod tell;
+
+use gatun_api::types;
+use gatun_worker::Handle;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// What changes with the configuration.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The configuration that runs.
+    pub config: types::Config,
+    /// Its ports.
+    pub ports: Vec<types::Port>,
+    /// Sessions there may be.
+    pub sessions_max: u64,
+    /// Subscribers there may be.
+    pub subscribers_max: u64,
+}
+
+/// The same, for whoever changes it and whoever tells of it.
+#[derive(Clone)]
+pub struct SharedFacts(Arc<RwLock<Arc<Facts>>>);
+
+impl SharedFacts {
+    /// These, until others are set.
+    pub fn new(facts: Facts) -> SharedFacts {
+        SharedFacts(Arc::new(RwLock::new(Arc::new(facts))))
+    }
+
+    /// Others from now on.
+    pub fn set(&self, facts: Facts) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(facts);
+    }
+
+    fn get(&self) -> Arc<Facts> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What is served.
+pub struct Setup {
+    /// The daemon's version.
+    pub version: &'static str,
+    /// What it was told to do.
+    pub facts: SharedFacts,
+    /// Who does it.
+    pub workers: Vec<Handle>,
+    /// How long clients may take.
+    pub patience: Patience,
+    /// Where a line about what was ended goes.
+    pub log: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// How long clients may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For the head of a request, and for its body.
+    pub request: Duration,
+    /// Between requests, and to take some of an answer.
+    pub idle: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Patience { request: Duration::from_secs(10), idle: Duration::from_secs(30) }
+    }
+}
+
+/// Where it is served.
+#[derive(Default)]
+pub struct Listeners {
+    /// Everything.
+    pub api: Option<UnixListener>,
+    /// Metrics alone.
+    pub metrics: Option<TcpListener>,
+}
+
+/// What all requests share.
+pub(crate) struct Control {
+    setup: Setup,
+    began: Instant,
+}
+
+/// Serves from now on, in a thread of its own, until the process ends.
+///
+/// # Errors
+/// Where there can be no thread, or a socket is unusable.
+pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let control = Arc::new(Control { setup, began: Instant::now() });
+    let (api, metrics) = {
+        let _entered = runtime.enter();
+        let api = listeners.api.map(|listener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::UnixListener::from_std(listener)
+        });
+        let metrics = listeners.metrics.map(|listener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::TcpListener::from_std(listener)
+        });
+        (api.transpose()?, metrics.transpose()?)
+    };
+    let body = move || runtime.block_on(http::serve(api, metrics, control));
+    std::thread::Builder::new().name("api".into()).spawn(body)?;
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Sockets to listen on, made while the daemon still has its rights.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Who may connect: the owner and the group.
+const MODE: u32 = 0o660;
+
+/// Why there is no socket.
+#[derive(Debug)]
+pub enum Error {
+    /// Somebody answers there already.
+    Taken(PathBuf),
+    /// Something else has that name.
+    NoSocket(PathBuf),
+    /// The system says no: to do what.
+    System(String, io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Taken(path) => write!(
+                f,
+                "another gatun answers at {} already: give each an [api] listen = \"unix:PATH\" of its own",
+                path.display()
+            ),
+            Error::NoSocket(path) => write!(f, "{} is there and is no socket", path.display()),
+            Error::System(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The socket's file: it is taken away with this, where that is still allowed.
+#[derive(Debug)]
+pub struct SocketFile(PathBuf);
+
+impl SocketFile {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Who lost the right to leaves it; the next one that starts takes its place.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Listens at a path, whose directory is made where it does not exist. A socket that nobody listens on any more is
+/// replaced. `give` sets owner and group before anybody can connect.
+///
+/// # Errors
+/// Why that cannot be.
+pub fn unix(
+    path: &Path,
+    give: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(UnixListener, SocketFile), Error> {
+    let system = |what: &str| {
+        let what = format!("{what} {}", path.display());
+        move |error| Error::System(what, error)
+    };
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    if let Some(directory) = directory.filter(|directory| !directory.exists()) {
+        fs::create_dir_all(directory).map_err(system("cannot make the directory of"))?;
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(Error::NoSocket(path.to_owned())),
+        Ok(_) if UnixStream::connect(path).is_ok() => return Err(Error::Taken(path.to_owned())),
+        _ => {}
+    }
+    // Under another name first: nobody can connect before its rights are set, and the old one is replaced at once.
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = path.with_file_name(name);
+    let _ = fs::remove_file(&new);
+    let listener = UnixListener::bind(&new).map_err(system("cannot listen at"))?;
+    let made = fs::set_permissions(&new, fs::Permissions::from_mode(MODE))
+        .and_then(|()| give(&new))
+        .and_then(|()| fs::rename(&new, path));
+    if let Err(error) = made {
+        let _ = fs::remove_file(&new);
+        return Err(system("cannot set up")(error));
+    }
+    Ok((listener, SocketFile(path.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_nobody_listens_on_is_replaced_and_no_other_one() {
+        let directory = std::env::temp_dir().join(format!("gatun-listen-{}", std::process::id()));
+        let path = directory.join("deeper/api.sock");
+        let (listener, file) = unix(&path, |_| Ok(())).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+        assert!(matches!(unix(&path, |_| Ok(())), Err(Error::Taken(_))));
+        drop(listener);
+        std::mem::forget(file);
+        let (_listener, file) = unix(&path, |_| Ok(())).unwrap();
+        UnixStream::connect(&path).unwrap();
+        drop(file);
+        assert!(!path.exists());
+        let refused = unix(&path, |_| Err(io::ErrorKind::PermissionDenied.into())).unwrap_err();
+        assert!(refused.to_string().contains("cannot set up"), "{refused}");
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 0, "nothing is left behind");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(unix(&path, |_| Ok(())), Err(Error::NoSocket(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,216 @@
+//! The API with real workers behind it: what it answers, and what it does to clients that misbehave.
+
+mod bed;
+
+use bed::{Bed, CLIENT};
+use gatun_api::client::Error;
+use gatun_api::paths::{ENDPOINTS, Method, with_query};
+use gatun_api::types::*;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _};
+
+fn sessions(bed: &Bed, query: &[(&str, String)]) -> Vec<Session> {
+    let mut all = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut query = query.to_vec();
+        query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+        let page: Page<Session> = bed.client.get(&with_query("/v1/sessions", &query)).unwrap();
+        all.extend(page.items);
+        cursor = page.next;
+        if cursor.is_none() {
+            return all;
+        }
+    }
+}
+
+fn stream(bed: &Bed, query: &str) -> Vec<Session> {
+    let body = bed.client.open("GET", &format!("/v1/sessions?format=ndjson{query}"), &[]).unwrap();
+    BufReader::new(body).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+fn clear(bed: &Bed, target: &str) -> Cleared {
+    bed.client.ask("DELETE", target, &[]).unwrap()
+}
+
+fn refused(bed: &Bed, method: &str, target: &str) -> (u16, Problem) {
+    match bed.client.ask::<Value>(method, target, &[]) {
+        Err(Error::Refused(status, problem)) => (status, problem),
+        other => panic!("{method} {target}: {other:?}"),
+    }
+}
+
+#[test]
+fn everything_that_can_be_read_is_there() {
+    let bed = Bed::start(2);
+    bed.open(1000..1020);
+    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.method == Method::Get) {
+        let query: Vec<(&str, String)> = endpoint
+            .all_parameters()
+            .filter(|parameter| parameter.required)
+            .map(|parameter| {
+                (parameter.name, if parameter.name == "port" { "1" } else { "192.0.2.1" }.to_owned())
+            })
+            .collect();
+        let mut body = bed.client.open("GET", &with_query(endpoint.path, &query), &[]).unwrap();
+        let mut text = String::new();
+        body.read_to_string(&mut text).unwrap();
+        match endpoint.path {
+            "/metrics" => assert!(text.starts_with("# HELP "), "{text}"),
+            _ => drop(serde_json::from_str::<Value>(&text).unwrap()),
+        }
+    }
+    let status: Status = bed.client.get("/v1/status").unwrap();
+    assert_eq!((status.workers, status.workers_silent, status.adds_up), (2, 0, true));
+    assert_eq!((status.sessions, status.received.packets, status.forwarded.packets), (20, 20, 20));
+    assert_eq!(status.config_file, "/etc/gatun.toml");
+    let workers: Vec<Worker> = bed.client.get("/v1/workers").unwrap();
+    assert_eq!(workers.iter().map(|worker| worker.received.packets).sum::<u64>(), 20);
+    let pools: Vec<Pool> = bed.client.get("/v1/pools").unwrap();
+    assert_eq!((pools[0].addresses, pools[0].udp.used, pools[0].subscribers), (2, 20, 1));
+    let instances: Vec<Instance> = bed.client.get("/v1/instances").unwrap();
+    assert_eq!((instances[0].kind, instances[0].udp.sessions.now), (Kind::Nat64, 20));
+    let drops: Vec<Drop> = bed.client.get("/v1/drops").unwrap();
+    assert!(drops.iter().all(|drop| !drop.help.is_empty()) && drops.len() > 20);
+    let addresses: Page<Address> = bed.client.get("/v1/addresses").unwrap();
+    assert_eq!(addresses.items.iter().map(|address| address.udp.used).sum::<u64>(), 20);
+    let subscribers: Page<Subscriber> = bed.client.get("/v1/subscribers").unwrap();
+    assert_eq!((subscribers.items.len(), subscribers.items[0].sessions), (1, 20));
+    assert_eq!(subscribers.items[0].subscriber, format!("{CLIENT}/128"));
+}
+
+#[test]
+fn a_list_is_the_same_in_pages_and_as_a_stream_and_has_each_session_once() {
+    for workers in [1, 3] {
+        let bed = Bed::start(workers);
+        bed.open_for(30, 1000..1020);
+        let pages = sessions(&bed, &[("limit", "7".into())]);
+        assert_eq!(pages.len(), 600);
+        // Time passes; all else is the same.
+        let keys = |all: &[Session]| all.iter().map(SessionKey::of).collect::<Vec<_>>();
+        assert!(keys(&pages) == keys(&stream(&bed, "")) && keys(&pages) == keys(&sessions(&bed, &[])));
+        let ends: BTreeSet<_> = pages.iter().map(|session| (session.inside, session.inside_port)).collect();
+        assert_eq!(ends.len(), 600);
+        let outside: BTreeSet<_> =
+            pages.iter().map(|session| (session.outside, session.outside_port)).collect();
+        assert_eq!(outside.len(), 600);
+        let some = sessions(&bed, &[("inside", pages[0].inside.to_string()), ("limit", "3".into())]);
+        assert_eq!(some.len(), 20);
+        assert!(some.iter().all(|session| session.inside == pages[0].inside));
+        assert_eq!(stream(&bed, "&inside_port=1005").len(), 30);
+        let none = sessions(&bed, &[("protocol", "tcp".into())]);
+        assert!(none.is_empty() && stream(&bed, "&remote=192.0.2.0/24").is_empty());
+        bed.stop();
+    }
+}
+
+#[test]
+fn who_and_where_find_each_other() {
+    let bed = Bed::start(2);
+    bed.open_for(5, 1000..1010);
+    for session in stream(&bed, "&inside_port=1003") {
+        let target = format!("/v1/who?address={}&port={}", session.outside, session.outside_port);
+        let who: Who = bed.client.get(&target).unwrap();
+        assert_eq!((who.sessions.len(), who.bindings.len(), who.more_sessions), (1, 1, false));
+        assert_eq!(SessionKey::of(&who.sessions[0]), SessionKey::of(&session));
+        assert_eq!(who.pool, Some(Name("p".into())));
+        let whereabouts: Where = bed.client.get(&format!("/v1/where?address={}", session.inside)).unwrap();
+        assert_eq!((whereabouts.bindings.len(), whereabouts.subscribers.len()), (10, 1));
+        assert!(whereabouts.bindings.contains(&who.bindings[0]));
+        assert_eq!(whereabouts.subscribers[0].address, Some(session.outside));
+    }
+    let nobody: Who = bed.client.get("/v1/who?address=192.0.2.77&port=1").unwrap();
+    assert_eq!((nobody.pool, nobody.sessions.len()), (None, 0));
+}
+
+#[test]
+fn sessions_are_ended_by_filter_and_by_list_and_it_is_logged_who_did_so() {
+    let bed = Bed::start(2);
+    bed.open_for(10, 1000..1010);
+    let (status, problem) = refused(&bed, "DELETE", "/v1/sessions");
+    assert_eq!((status, problem.error.as_str()), (400, "nothing says which are to end"));
+    assert!(problem.hint.contains("all=true"), "{problem:?}");
+    assert_eq!(clear(&bed, "/v1/sessions?inside_port=1004"), Cleared { sessions: 10, bindings: 10 });
+    assert_eq!(clear(&bed, "/v1/bindings?inside_port=1005"), Cleared { sessions: 10, bindings: 10 });
+    let keys: Vec<SessionKey> = stream(&bed, "&inside_port=1006").iter().map(SessionKey::of).collect();
+    let mut twice = keys.clone();
+    twice.extend(keys.iter().cloned());
+    let body = serde_json::to_vec(&SessionKeys { sessions: twice }).unwrap();
+    let ended: Cleared = bed.client.ask("POST", "/v1/sessions/end", &body).unwrap();
+    assert_eq!(ended, Cleared { sessions: 10, bindings: 10 });
+    assert_eq!(stream(&bed, "").len(), 70);
+    assert_eq!(clear(&bed, "/v1/sessions?all=true"), Cleared { sessions: 70, bindings: 70 });
+    assert_eq!(bed.client.get::<Status>("/v1/status").unwrap().sessions, 0);
+    let log = bed.log();
+    assert_eq!(log.len(), 4, "{log:?}");
+    assert!(log[0].contains("uid ") && log[0].contains("'inside_port=1004'"), "{log:?}");
+    assert!(log[0].ends_with("10 sessions, 10 bindings"), "{log:?}");
+    bed.stop();
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_said_with_what_to_do() {
+    let bed = Bed::start(1);
+    for (method, target, wanted, error, hint) in [
+        ("GET", "/", 404, "nothing at this path", "/openapi.json"),
+        ("GET", "/v1/sessions/", 404, "nothing at this path", ""),
+        ("PUT", "/v1/sessions", 405, "not this method", "GET, DELETE"),
+        ("POST", "/v1/status", 405, "not this method", "GET"),
+        ("GET", "/v1/sessions?insid=::1", 400, "no parameter 'insid'", "inside_port"),
+        ("GET", "/v1/status?x=1", 400, "no parameter 'x'", "none"),
+        ("GET", "/v1/sessions?limit=0", 400, "limit: 0 is not from 1", ""),
+        ("GET", "/v1/sessions?limit=1&limit=2", 400, "'limit' is there twice", "once"),
+        ("GET", "/v1/sessions?inside=2001:db8::1/64", 400, "bits set behind its length", "clear"),
+        ("GET", "/v1/sessions?inside=nonsense", 400, "'nonsense' is not an address", ""),
+        ("GET", "/v1/sessions?outside=::1", 400, "'::1' is not an IPv4 address", ""),
+        ("GET", "/v1/sessions?outside_port=65536", 400, "'65536' is not a port", ""),
+        ("GET", "/v1/sessions?protocol=sctp", 400, "'sctp' is none of tcp, udp, icmp", ""),
+        ("GET", "/v1/sessions?instance=x", 400, "no instance 'x'", "there are n"),
+        ("GET", "/v1/sessions?pool=x", 400, "no pool 'x'", "there are p"),
+        ("GET", "/v1/sessions?cursor=1-2", 400, "cursor", "next"),
+        ("GET", "/v1/sessions?cursor=%zz", 400, "percent-encoded", ""),
+        ("GET", "/v1/sessions?format=xml", 400, "'xml' is not known", "ndjson"),
+        ("GET", "/v1/bindings?remote=192.0.2.1", 400, "no parameter 'remote'", ""),
+        ("GET", "/v1/who?port=1", 400, "'address' is missing", "Public address"),
+        ("GET", "/v1/who?address=1.2.3.4&port=x", 400, "'x' is not a port", ""),
+        ("DELETE", "/v1/sessions?all=perhaps", 400, "'perhaps' is not true or false", ""),
+    ] {
+        let (status, problem) = refused(&bed, method, target);
+        assert_eq!(status, wanted, "{target}: {problem:?}");
+        assert!(problem.error.contains(error) && problem.hint.contains(hint), "{target}: {problem:?}");
+    }
+    for body in [&b"not json"[..], b"{}", b"{\"sessions\":[{}]}", b"{\"sessions\":1}", b"\xff\xff"] {
+        let error = bed.client.ask::<Cleared>("POST", "/v1/sessions/end", body).unwrap_err();
+        assert!(
+            matches!(&error, Error::Refused(400, problem) if problem.error.contains("the body")),
+            "{error}"
+        );
+    }
+    // A cursor that leads nowhere is the end, whatever it says.
+    let page: Page<Session> = bed.client.get("/v1/sessions?cursor=9-18446744073709551615-0-0-0").unwrap();
+    assert_eq!((page.items.len(), page.next), (0, None));
+    for list in ["bindings", "blocks", "addresses", "subscribers", "sessions"] {
+        let max = u64::MAX;
+        let target = format!("/v1/{list}?cursor=0-{max}-{max}-{max}-{max}");
+        let page: Page<Value> = bed.client.get(&target).unwrap();
+        assert_eq!((page.items.len(), page.next), (0, None), "{list}");
+    }
+}
+
+#[test]
+fn a_worker_that_has_ended_is_told_of() {
+    let bed = Bed::start(2);
+    bed.open(1000..1010);
+    bed.handles[1].stop();
+    let deadline = std::time::Instant::now() + bed::LONG;
+    while bed.client.get::<Status>("/v1/status").unwrap().workers_silent != 1 {
+        assert!(std::time::Instant::now() < deadline);
+    }
+    assert_eq!(refused(&bed, "GET", "/v1/pools").0, 503);
+    let error =
+        bed.client.open("GET", "/v1/sessions?format=ndjson", &[]).unwrap().read_to_end(&mut Vec::new());
+    assert!(error.is_err(), "a list that is not whole does not look as if it were");
+    let workers: Vec<Worker> = bed.client.get("/v1/workers").unwrap();
+    assert_eq!(workers.iter().map(|worker| worker.answers).collect::<Vec<_>>(), [true, false]);
+}

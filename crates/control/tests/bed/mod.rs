@@ -1,0 +1,155 @@
+//! Workers over the in-memory backend, with the API in front of them.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use gatun_api::client::Client;
+use gatun_api::types::{Config, Port, Status};
+use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
+use gatun_io::{Memory, memory::MemoryPeer};
+use gatun_nat::Nat;
+use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
+use gatun_nat::workers::Shares;
+use gatun_wire::Prefix64;
+use gatun_worker::exchange::exchange;
+use gatun_worker::{Clock, Handle, Snapshot, Worker};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub const LONG: Duration = Duration::from_secs(10);
+/// What clients may take, here.
+pub const IDLE: Duration = Duration::from_millis(400);
+pub const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+pub const CLIENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 5);
+
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+pub struct Bed {
+    pub socket: PathBuf,
+    pub client: Client,
+    pub metrics: SocketAddr,
+    pub handles: Vec<Handle>,
+    peers: Vec<MemoryPeer>,
+    threads: Vec<JoinHandle<(Snapshot, Option<std::io::Error>)>>,
+    log: Arc<Mutex<Vec<String>>>,
+    _file: listen::SocketFile,
+}
+
+fn plan(addresses: u8) -> Plan {
+    let (first, last) = (Ipv4Addr::new(198, 51, 100, 1), Ipv4Addr::new(198, 51, 100, addresses));
+    let range = PoolRange { first, last, ports: (1024, 65_535), transports: [true; 3] };
+    Plan {
+        pools: vec![Pool4 { name: "p".into(), ranges: vec![range], ..Pool4::default() }],
+        nat64: vec![Nat64 {
+            name: "n".into(),
+            pool6: vec![Prefix64::WELL_KNOWN],
+            wkp_non_global: true,
+            subscriber_len: 128,
+            ..Nat64::default()
+        }],
+        ..Plan::default()
+    }
+}
+
+impl Bed {
+    pub fn start(workers: usize) -> Bed {
+        let plan = plan(workers as u8);
+        let (mut peers, mut handles, mut threads) = (vec![], vec![], vec![]);
+        let mut add = |nat: Nat, exchange| {
+            let (memory, peer) = Memory::new("m").unwrap();
+            let (worker, handle) = match exchange {
+                Some(exchange) => Worker::sharing(nat, Box::new(memory), Clock::new(), exchange),
+                None => Worker::new(nat, Box::new(memory), Clock::new()).unwrap(),
+            };
+            threads.push(std::thread::spawn(move || worker.run()));
+            peers.push(peer);
+            handles.push(handle);
+        };
+        if workers == 1 {
+            add(Nat::new(&plan, [1, 2, 3, 4]).unwrap(), None);
+        } else {
+            let shares = Shares::new(&plan, workers, [9; 4]).unwrap();
+            let exchanges = exchange(workers, &Arc::new(shares.steering)).unwrap();
+            for (plan, exchange) in shares.plans.iter().zip(exchanges) {
+                add(Nat::new(plan, [1, 2, 3, 4]).unwrap(), Some(exchange));
+            }
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let socket = std::env::temp_dir().join(format!("gatun-api-{}-{number}.sock", std::process::id()));
+        let (api, file) = listen::unix(&socket, |_| Ok(())).unwrap();
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = metrics.local_addr().unwrap();
+        let facts = Facts {
+            config: Config { file: "/etc/gatun.toml".into(), text: "[[pool]]\n".into() },
+            ports: vec![Port {
+                name: "wan".into(),
+                backend: "tun".into(),
+                device: "gatun0".into(),
+                queues: 1,
+                mtu: Some(1500),
+                addresses: vec![],
+            }],
+            sessions_max: 1000,
+            subscribers_max: 10,
+        };
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&log);
+        let setup = Setup {
+            version: "1.2.3",
+            facts: SharedFacts::new(facts),
+            workers: handles.clone(),
+            patience: Patience { request: IDLE, idle: IDLE },
+            log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),
+        };
+        gatun_control::start(Listeners { api: Some(api), metrics: Some(metrics) }, setup).unwrap();
+        let client = Client::new(&socket);
+        Bed { socket, client, metrics: address, handles, peers, threads, log, _file: file }
+    }
+
+    /// A session for each of these ports.
+    pub fn open(&self, ports: Range<u16>) {
+        self.open_for(1, ports);
+    }
+
+    /// The same for several hosts; waits until they are all there.
+    pub fn open_for(&self, hosts: u8, ports: Range<u16>) {
+        let count = u64::from(hosts) * ports.len() as u64;
+        let before = self.client.get::<Status>("/v1/status").unwrap().sessions;
+        for host in 0..hosts {
+            let mut source = CLIENT.octets();
+            source[7] = host;
+            for port in ports.clone() {
+                let destination = Prefix64::WELL_KNOWN.embed(REMOTE).octets();
+                let builder = etherparse::PacketBuilder::ipv6(source, destination, 64).udp(port, 53);
+                let mut bytes = Vec::new();
+                builder.write(&mut bytes, b"over there").unwrap();
+                self.peers[usize::from(host) % self.peers.len()].push(bytes);
+            }
+        }
+        let deadline = Instant::now() + LONG;
+        loop {
+            let sessions = self.client.get::<Status>("/v1/status").unwrap().sessions;
+            if sessions == before + count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{sessions} sessions, {before} before, {count} more wanted");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Ends the workers, and checks that no packet is lost without a count.
+    pub fn stop(self) {
+        self.handles.iter().for_each(Handle::stop);
+        for thread in self.threads {
+            let (snapshot, error) = thread.join().unwrap();
+            assert!(error.is_none() && snapshot.conserved(), "{snapshot:?}");
+        }
+    }
+}

@@ -1,7 +1,6 @@
 //! What holds for every packet.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::checksum::{Delta, sum};
 use gatun_wire::icmp_error::{self, echo_reply4, echo_reply6};
 use gatun_wire::rfc7915::{To4, To6, fragment, segment};

@@ -5,8 +5,8 @@
 //!   eth0, 198.51.100.9  ---veth--- us0 (no addresses) --- packet socket --- tags on and off --- Ether --- UDP echo
 //! ```
 
-use crate::PATIENCE;
 use crate::common::*;
+use crate::kernel::PATIENCE;
 use gatun_ether::{Ether, Limits, Mac, Received, Sent, Settings, Tag};
 use gatun_lab::{Namespace, Process};
 use gatun_wire::{HEADROOM, Packet};

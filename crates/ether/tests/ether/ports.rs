@@ -1,7 +1,6 @@
 //! VLAN tags, several ports, one alone, MTUs, headroom.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_ether::{
     Answer, Count as _, Ether, Foreign, HEADER_MAX, Limits, Received, Sent, Settings, Tag, Unsent,
 };

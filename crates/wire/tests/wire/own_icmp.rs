@@ -1,7 +1,6 @@
 //! ICMP messages that the translator makes itself.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::icmp_error::{Message, echo_reply4, echo_reply6, error4, error6, may_answer4, may_answer6};
 use gatun_wire::{Checksum, DropReason, Ipv4View, Ipv6View, L4, Offload, Packet, Segmentation};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -54,7 +53,7 @@ fn an_error_about_a_super_packet_quotes_its_first_segment_as_it_would_have_been_
     let partial = |start| Checksum::Partial { start, offset: 16 };
     let segmentation = Segmentation::Tcp { size: 1000, ecn: false };
     // PSH belongs to the last segment.
-    let first = common::Message::Tcp {
+    let first = crate::common::Message::Tcp {
         src: 40_001,
         dst: 443,
         flags: 0x10,

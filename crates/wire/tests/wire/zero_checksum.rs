@@ -1,7 +1,6 @@
 //! UDP without checksum (RFC 7915 4.5), and checksums of zero.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{DropReason, Offload, Ports, Settings, Whole};
 

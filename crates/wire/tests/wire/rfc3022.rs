@@ -1,7 +1,6 @@
 //! IPv4 to IPv4: every byte of what comes out against the same packet built anew.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::rfc3022::{self, Rewrite, icmp_error};
 use gatun_wire::rfc7915::fragment;
 use gatun_wire::{Checksum, DropReason, Ipv4View, Offload, Ports, Segmentation, Whole};

@@ -1,7 +1,6 @@
 //! What is wrong, forged or not for us: each message has its one fate, and changes nothing that it must not.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_ether::{Answer, Count as _, Dropped, Foreign, Mac, Note, Received, Sent, State, Taken};
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,7 +1,6 @@
 //! Settings that cannot be are refused, all at once, with what to write instead.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_ether::{Ether, Limits, Mac, Port, Settings, Tag};
 
 /// The problems of the usual settings after a change, as an operator reads them.

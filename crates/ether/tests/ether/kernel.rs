@@ -4,19 +4,15 @@
 //! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none it says so, loudly, and proves
 //! nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
 
-#[path = "kernel/cable.rs"]
-mod cable;
-mod common;
-
-use cable::{Cable, in_lab};
-use common::*;
+use crate::cable::{self, Cable, in_lab};
+use crate::common::*;
 use gatun_ether::{Answer, Count as _, Mac, Note, State, Tag};
 use std::time::Duration;
 
 // proves: HM-1, HM-10, HM-15
 #[test]
 fn the_kernel_pings_us_by_both_families() {
-    in_lab("the_kernel_pings_us_by_both_families", || {
+    in_lab("kernel::the_kernel_pings_us_by_both_families", || {
         let cable = Cable::new(&settings());
         cable.peer.run("ping -c 3 -i 0.05 -W 2 198.51.100.1").unwrap();
         cable.peer.run("ping -c 3 -i 0.05 -W 2 -s 1400 198.51.100.1").unwrap();
@@ -34,7 +30,7 @@ fn the_kernel_pings_us_by_both_families() {
 // proves: HM-1, HM-12, HM-19
 #[test]
 fn udp_goes_through_to_pool_addresses_and_back() {
-    in_lab("udp_goes_through_to_pool_addresses_and_back", || {
+    in_lab("kernel::udp_goes_through_to_pool_addresses_and_back", || {
         let cable = Cable::new(&settings());
         // On the link of the kernel: it asks for the pool's addresses themselves.
         cable.peer.ip("route add 203.0.113.0/28 dev eth0").unwrap();
@@ -56,7 +52,7 @@ fn udp_goes_through_to_pool_addresses_and_back() {
 // proves: HM-6, HM-7
 #[test]
 fn we_find_the_kernel_and_packets_that_waited_arrive() {
-    in_lab("we_find_the_kernel_and_packets_that_waited_arrive", || {
+    in_lab("kernel::we_find_the_kernel_and_packets_that_waited_arrive", || {
         let mut cable = Cable::unplugged(&settings());
         for (to, packet) in [
             ("UDP4-RECVFROM:2000", udp4(FAR4, PEER4, b"first\n")),
@@ -82,7 +78,7 @@ fn we_find_the_kernel_and_packets_that_waited_arrive() {
 // proves: HM-5
 #[test]
 fn the_kernel_follows_a_take_over() {
-    in_lab("the_kernel_follows_a_take_over", || {
+    in_lab("kernel::the_kernel_follows_a_take_over", || {
         let cable = Cable::new(&settings());
         cable.peer.run("ping -c 1 -W 2 198.51.100.1").unwrap();
         cable.peer.run("ping -c 1 -W 2 2001:db8:1::1").unwrap();
@@ -104,7 +100,7 @@ fn the_kernel_follows_a_take_over() {
 // proves: HM-4, HM-14
 #[test]
 fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
-    in_lab("the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it", || {
+    in_lab("kernel::the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it", || {
         let cable = Cable::new(&settings());
         cable.peer.sysctl("net.ipv6.conf.eth0.accept_dad", "1").unwrap();
         cable.peer.ip("address add 2001:db8:1::1/64 dev eth0").unwrap();
@@ -117,7 +113,7 @@ fn the_kernel_gives_up_an_address_that_is_ours_and_we_say_who_wanted_it() {
 // proves: HM-16
 #[test]
 fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
-    in_lab("a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through", || {
+    in_lab("kernel::a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through", || {
         let mut cable = Cable::unplugged(&settings());
         let peer = &cable.peer;
         // The cable ends in a bridge; behind it is another host.
@@ -147,7 +143,7 @@ fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
 // proves: HM-17
 #[test]
 fn the_same_through_one_tag_and_two() {
-    in_lab("the_same_through_one_tag_and_two", || {
+    in_lab("kernel::the_same_through_one_tag_and_two", || {
         // The kernel of a test machine may have no VLAN devices: the cable itself is the switch that tags what comes from its untagged end.
         let tags = [vec![Tag::customer(100)], vec![Tag::service(7), Tag::customer(4094)]];
         let mut cable = Cable::unplugged(&settings());
@@ -165,4 +161,4 @@ fn the_same_through_one_tag_and_two() {
 }
 
 /// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,7 +1,6 @@
 //! RFC 7915 4.2, 4.3, 5.2, 5.3: ICMP errors with the packets inside them, every byte.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::{DropReason, Offload, Ports, Settings};
 
 fn settings() -> Settings {

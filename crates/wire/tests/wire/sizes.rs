@@ -1,7 +1,6 @@
 //! MTUs and fragments: what is refused, what is cut, and what the pieces look like.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::rfc7915::{fragment, mtu};
 use gatun_wire::{
     Checksum, DropReason, Ipv4View, Ipv6View, Offload, Packet, Ports, Segmentation, Settings, Whole,

@@ -1,7 +1,6 @@
 //! What is said without being asked: at start, on take-over, and to switches that snoop.
 
-mod common;
-use common::*;
+use crate::common::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use gatun_ether::{Count as _, Dropped, Note, Received, Sent, Settings, Taken};
 use std::collections::BTreeSet;

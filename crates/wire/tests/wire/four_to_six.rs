@@ -1,7 +1,6 @@
 //! RFC 7915 4.1: IPv4 to IPv6, every byte.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::{DropReason, Offload, Ports, Settings, Whole};
 
 /// The IPv6 packet that the IPv4 packets here become.

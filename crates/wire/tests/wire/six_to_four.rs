@@ -1,7 +1,6 @@
 //! RFC 7915 5.1: IPv6 to IPv4, every byte.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::{DropReason, Ipv6View, Offload, Ports, Settings, Whole};
 
 /// The IPv4 packet that the IPv6 packets here become.

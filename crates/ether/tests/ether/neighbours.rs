@@ -1,7 +1,6 @@
 //! The table of neighbours: RFC 4861 7.2.5 and 7.3, RFC 826, and its bounds.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_ether::{Answer, Count as _, Foreign, Limits, Mac, Note, Received, Sent, State, Taken, Unsent};
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,7 +1,6 @@
 //! Two hosts on a link: they find each other, and packets go.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_ether::{Answer, Foreign, Mac, Received, Sent, State, Taken, Unsent};
 use std::net::Ipv6Addr;
 
@@ -185,7 +184,7 @@ fn packets_without_a_way_are_dropped_by_their_reason() {
     for (packet, reason) in cases {
         assert_eq!(host.send(&packet).0, Sent::Drop(reason));
     }
-    let mut with_default = Host::new(&common::settings());
+    let mut with_default = Host::new(&crate::common::settings());
     for packet in [
         udp4(POOL4, "224.0.0.5".parse().unwrap(), b"x"),
         udp4(POOL4, "255.255.255.255".parse().unwrap(), b"x"),

@@ -1,10 +1,9 @@
 //! Whatever bytes come: nothing panics, every frame has one fate, and what goes out holds together.
 
-mod common;
-#[path = "support/hostile.rs"]
-mod hostile;
+#[path = "../support/hostile.rs"]
+mod support;
 
-use common::*;
+use crate::common::*;
 use gatun_ether::{Answer, Count as _, Received, Tag, Taken};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
@@ -99,7 +98,7 @@ fn all_kinds() -> Vec<u8> {
 // proves: HM-21
 #[test]
 fn the_harness_gets_everywhere() {
-    let stats = hostile::run(&all_kinds());
+    let stats = support::run(&all_kinds());
     assert!(Answer::ALL.iter().all(|a| stats.answers.of(*a) > 0), "{stats:?}");
     assert!(Taken::ALL.iter().all(|t| stats.taken.of(*t) > 0), "{stats:?}");
     assert!(stats.packets > 0 && stats.sent > 0 && stats.released > 0, "{stats:?}");
@@ -121,7 +120,7 @@ fn what_fuzzing_found_stays_mended() {
     for entry in std::fs::read_dir(regressions()).expect("the folder is part of the repository") {
         let file = entry.expect("the folder can be read").path();
         println!("{}", file.display());
-        hostile::run(&std::fs::read(&file).expect("the file can be read"));
+        support::run(&std::fs::read(&file).expect("the file can be read"));
         replayed += 1;
     }
     assert!(replayed > 0);
@@ -137,7 +136,7 @@ proptest! {
             input.extend([what, step, (bytes.len() >> 8) as u8, bytes.len() as u8]);
             input.extend(bytes);
         }
-        hostile::run(&input);
+        support::run(&input);
     }
 
     #[test]
@@ -156,7 +155,7 @@ proptest! {
             input.extend([what, step, (bytes.len() >> 8) as u8, bytes.len() as u8]);
             input.extend(bytes);
         }
-        hostile::run(&input);
+        support::run(&input);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Packets with something left for the device: partial checksums, TCP and UDP super-packets.
 
-mod common;
-use common::*;
+use crate::common::*;
 use etherparse::TcpHeader;
 use gatun_wire::checksum::pseudo;
 use gatun_wire::rfc7915::segment;

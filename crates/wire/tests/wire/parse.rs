@@ -1,7 +1,6 @@
 //! What is refused before anything is translated.
 
-mod common;
-use common::*;
+use crate::common::*;
 use gatun_wire::view::EXTENSION_HEADERS_MAX;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Prefix64, rfc6052::Prefix64Error};
 

@@ -9,7 +9,7 @@ use crate::harness::{CREATE, Daemon, counter, in_lab, network, succeeds, tcp_cop
 use gatun_lab::topology::{PUBLIC, SMALL_MTU};
 use gatun_lab::{Namespace, Process, Topology};
 use rustix::process::Signal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NAT44: &str = r#"
 [translator]
@@ -63,7 +63,11 @@ fn udp_exchange(from: &Namespace, to: &Namespace, listen: u16, target: &str) -> 
         "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',{listen}))\ns.settimeout(9)\nd,a=s.recvfrom(9000)\ns.sendto(d+b' from '+a[0].encode(),a)"
     );
     let mut server = Process::start(to.command("python3").args(["-c", &serve])).unwrap();
-    std::thread::sleep(Duration::from_millis(400));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !to.run("ss -Hlun").unwrap().contains(&format!(":{listen} ")) {
+        assert!(Instant::now() < deadline, "nobody listens on {listen}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let ask = format!(
         "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.settimeout(3)\ns.sendto(b'x'*3000,('{target}',{listen}))\nd,a=s.recvfrom(9000)\nprint(len(d),d[3000:].decode(),'by',a[0],a[1])"
     );

@@ -1,0 +1,103 @@
+//! Where the translator stands: between two cables, whose other ends are the generator and the reflector.
+//!
+//! ```text
+//!   this process, in the sandbox's own namespace                        namespace "middle"
+//!   generator and judge  g0, 2001:db8:1::2, 10.1.0.2      ---veth---    a0, 2001:db8:1::1, 10.1.0.1
+//!   reflector            g1, 198.51.100.2, 2001:db8:2::2  ---veth---    b0, 198.51.100.1, 2001:db8:2::1
+//! ```
+//! The kernel's addresses are there so that next hops can be asked for, and for the kernel's own forwarding.
+
+use gatun_lab::{Error, Namespace, run};
+use std::process::Command;
+
+/// The inside end and the outside end of this process.
+pub(crate) const ENDS: [&str; 2] = ["g0", "g1"];
+/// The translator's two ends.
+pub(crate) const MIDDLE: [&str; 2] = ["a0", "b0"];
+
+/// Two cables.
+pub(crate) struct Bed {
+    pub(crate) middle: Namespace,
+    /// MAC addresses of the translator's ends.
+    pub(crate) middle_macs: [[u8; 6]; 2],
+}
+
+/// Packets that a cable's device did not hand on, by device.
+pub(crate) type CableDrops = Vec<(String, u64)>;
+
+impl Bed {
+    /// Lays the cables; links carry packets of `mtu` bytes.
+    pub(crate) fn new(mtu: usize) -> Result<Bed, Error> {
+        let middle = Namespace::new("middle")?;
+        for key in ["net.ipv6.conf.all.accept_dad", "net.ipv6.conf.default.accept_dad"] {
+            run(Command::new("sysctl").args(["-qw", &format!("{key}=0")]))?;
+        }
+        let mut middle_macs = [[0; 6]; 2];
+        for (i, (end, device)) in ENDS.into_iter().zip(MIDDLE).enumerate() {
+            ip(&format!("link add {end} type veth peer name {device} netns middle"))?;
+            ip(&format!("link set {end} mtu {mtu} up"))?;
+            middle.ip(&format!("link set {device} mtu {mtu} up"))?;
+            middle_macs[i] = mac_of(&middle, device)?;
+        }
+        for address in ["2001:db8:1::2/64 dev g0 nodad", "10.1.0.2/24 dev g0"] {
+            ip(&format!("address add {address}"))?;
+        }
+        for address in ["2001:db8:2::2/64 dev g1 nodad", "198.51.100.2/24 dev g1"] {
+            ip(&format!("address add {address}"))?;
+        }
+        for (device, address) in [
+            ("a0", "2001:db8:1::1/64"),
+            ("a0", "10.1.0.1/24"),
+            ("b0", "2001:db8:2::1/64"),
+            ("b0", "198.51.100.1/24"),
+        ] {
+            middle.address(device, address)?;
+        }
+        Ok(Bed { middle, middle_macs })
+    }
+
+    /// Lets the kernel of the middle forward what the generator sends, untranslated.
+    pub(crate) fn route_by_kernel(&self) -> Result<(), Error> {
+        self.middle.forward()?;
+        for route in [
+            "-6 route add 2001:db8:8000::/33 via 2001:db8:1::2",
+            "-6 route add 2001:db8:64::/96 via 2001:db8:2::2",
+            "route add 100.64.0.0/10 via 10.1.0.2",
+            "route add 198.19.0.0/16 via 198.51.100.2",
+        ] {
+            self.middle.run(&format!("ip {route}"))?;
+        }
+        Ok(())
+    }
+
+    /// Packets that the cables' devices dropped so far: those that a full queue of the other end did not take.
+    pub(crate) fn drops(&self) -> Result<CableDrops, Error> {
+        let ends = ENDS.map(|device| (device, link_statistics(Command::new("ip"), device)));
+        let middle = MIDDLE.map(|device| (device, link_statistics(self.middle.command("ip"), device)));
+        let all = ends.into_iter().chain(middle);
+        all.map(|(device, text)| Ok((device.to_owned(), tx_dropped(&text?)?))).collect()
+    }
+}
+
+fn ip(line: &str) -> Result<(), Error> {
+    run(Command::new("ip").args(line.split_whitespace())).map(drop)
+}
+
+fn link_statistics(mut ip: Command, device: &str) -> Result<String, Error> {
+    run(ip.args(["-j", "-s", "link", "show", "dev", device]))
+}
+
+fn tx_dropped(json: &str) -> Result<u64, Error> {
+    let value: serde_json::Value =
+        serde_json::from_str(json).map_err(|e| Error(format!("what ip says of a link: {e}")))?;
+    let dropped = value[0]["stats64"]["tx"]["dropped"].as_u64();
+    dropped.ok_or_else(|| Error(format!("no tx.dropped in what ip says of a link: {json}")))
+}
+
+fn mac_of(host: &Namespace, device: &str) -> Result<[u8; 6], Error> {
+    let json = run(host.command("ip").args(["-j", "link", "show", "dev", device]))?;
+    let value: serde_json::Value = serde_json::from_str(&json).map_err(|e| Error(e.to_string()))?;
+    let text = value[0]["address"].as_str().unwrap_or_default();
+    let bytes: Vec<u8> = text.split(':').filter_map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    bytes.try_into().map_err(|_| Error(format!("{device} has no MAC address: {text}")))
+}

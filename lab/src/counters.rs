@@ -1,0 +1,119 @@
+//! Gatun's counters, as it tells them on request and at its end.
+
+use gatun_ether::{Dropped, Unsent};
+use std::collections::BTreeMap;
+
+/// What one report says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Packets that the engine received and forwarded.
+    pub(crate) received: u64,
+    /// Packets that were not forwarded, or not sent, by reason.
+    pub(crate) drops: BTreeMap<String, u64>,
+    /// Sessions at that time, of all instances.
+    pub(crate) sessions: u64,
+}
+
+/// A report's last line.
+const END: &str = "every packet received is accounted for";
+
+impl Counters {
+    /// Reads a report; `None` where the text does not have its end.
+    pub(crate) fn read(text: &str) -> Option<Counters> {
+        let end = text.rfind(END)?;
+        let mut counters = Counters::default();
+        let mut title = "";
+        for line in text.get(..end)?.lines() {
+            let cells: Vec<&str> = line.split(['│', '┆']).map(str::trim).collect();
+            if cells.len() < 3 {
+                if line.chars().any(|c| c.is_alphanumeric()) {
+                    title = line.trim();
+                }
+                continue;
+            }
+            counters.row(title, &cells[1..cells.len() - 1]);
+        }
+        Some(counters)
+    }
+
+    fn row(&mut self, title: &str, cells: &[&str]) {
+        let Some((&name, rest)) = cells.split_first() else { return };
+        let number = |cell: &str| cell.replace(' ', "").parse::<u64>().ok();
+        let first = || rest.first().and_then(|cell| number(cell));
+        match title {
+            "why packets were not forwarded" if !name.is_empty() && !name.contains("the last") => {
+                // Three directions, the last column explains.
+                let sum: u64 = rest.iter().take(3).filter_map(|cell| number(cell)).sum();
+                self.add(name, sum);
+            }
+            "what the ports counted" if is_drop(name) => self.add(name, first().unwrap_or(0)),
+            "state by instance" => self.sessions += first().unwrap_or(0),
+            _ if name == "received" => self.received = first().unwrap_or(0),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, name: &str, count: u64) {
+        if count > 0 {
+            *self.drops.entry(name.to_owned()).or_default() += count;
+        }
+    }
+}
+
+/// Whether a port's counter is of packets that ended there.
+fn is_drop(name: &str) -> bool {
+    Dropped::ALL.iter().any(|kind| kind.name() == name) || Unsent::ALL.iter().any(|kind| kind.name() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "
+counters, device a0 b0
+┌───────────────┬───────────┬───────────┐
+│               ┆   packets ┆     bytes │
+╞═══════════════╪═══════════╪═══════════╡
+│ received      ┆ 4 194 304 ┆ 1 000 000 │
+│ dropped       ┆        12 ┆           │
+└───────────────┴───────────┴───────────┘
+
+why packets were not forwarded
+┌──────────────┬──────┬──────┬──────┬──────────────────┐
+│ reason       ┆ 6to4 ┆ 4to6 ┆ 4to4 ┆ what it means    │
+╞══════════════╪══════╪══════╪══════╪══════════════════╡
+│ no_mapping   ┆    3 ┆ 1 00 ┆    0 ┆ Nothing like     │
+│              ┆      ┆      ┆      ┆ 7 sessions.      │
+│ rx_ring_full ┆    9 ┆      ┆      ┆ The ring was 4.  │
+│ tx_other, the last ┆ 1 ┆   ┆      ┆ A name.          │
+└──────────────┴──────┴──────┴──────┴──────────────────┘
+
+what the ports counted
+┌──────────────────┬───────┬───────────────┐
+│ waiting_overflow ┆     5 ┆ Was kept.     │
+│ arp_reply        ┆     6 ┆ Was answered. │
+└──────────────────┴───────┴───────────────┘
+
+state by instance
+┌───────────────┬──────────┬───────────────────┐
+│ instance      ┆ sessions ┆ of all there were │
+│ nat64 nat64-1 ┆  131 072 ┆           131 073 │
+│ nat44 nat44-1 ┆        1 ┆                 1 │
+└───────────────┴──────────┴───────────────────┘
+
+every packet received is accounted for
+";
+
+    #[test]
+    fn a_report_is_read_row_by_row_and_notes_are_no_drops() {
+        let counters = Counters::read(TEXT).unwrap();
+        let drops: Vec<_> = counters.drops.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+        assert_eq!(drops, [("no_mapping", 103), ("rx_ring_full", 9), ("waiting_overflow", 5)]);
+        assert_eq!((counters.received, counters.sessions), (4_194_304, 131_073));
+    }
+
+    #[test]
+    fn half_a_report_is_none() {
+        assert_eq!(Counters::read(&TEXT[..TEXT.len() - 10]), None);
+    }
+}

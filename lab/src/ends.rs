@@ -1,0 +1,378 @@
+//! The generator, the reflector and the judge: one thread that sends from the inside end, sends everything back at the
+//! outside end, and judges what returns.
+
+use crate::bed::{Bed, ENDS};
+use gatun_io::Stats;
+use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig};
+use gatun_traffic::{
+    Family, Histogram, Judge, POOL6, Pace, SERVERS, SERVERS_LEN, Tally, Traffic, View, reflect,
+};
+use serde::Serialize;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+const ETHERNET: usize = 14;
+/// Packets at a time.
+const BURST: usize = 32;
+/// A packet that has not come by then will not come.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
+/// How long nothing may come before a stage is at its end, where packets are missing: whatever is in the middle may not have been
+/// given a processor for so long.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// How much is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Load {
+    /// Packets a second.
+    Rate(f64),
+    /// As many as come back, with so many on their way at a time at most: the most that goes without loss.
+    InFlight(u64),
+}
+
+/// When a stage is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    Packets(u64),
+    Elapsed(Duration),
+}
+
+/// An interval of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Sample {
+    /// End of the interval, seconds since the run's begin.
+    pub(crate) at_s: f64,
+    pub(crate) stage: &'static str,
+    /// Packets a second.
+    pub(crate) tx_pps: f64,
+    pub(crate) rx_pps: f64,
+    /// Packets that were given up in it, a second.
+    pub(crate) lost_pps: f64,
+    pub(crate) latency_us: Option<Latency>,
+    /// In the translator at that time, where it could be asked.
+    pub(crate) sessions: Option<u64>,
+    /// Ended on request, a second.
+    pub(crate) kills_per_s: f64,
+}
+
+/// Percentiles of the time from the generator through the translator, the reflector and the translator back, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+    pub(crate) max: f64,
+}
+
+impl Latency {
+    pub(crate) fn of(histogram: &Histogram) -> Option<Latency> {
+        let us = |share| histogram.quantile_ns(share).map(|ns| ns as f64 / 1e3);
+        let max = histogram.max_ns() as f64 / 1e3;
+        Some(Latency { p50: us(0.5)?, p99: us(0.99)?, p999: us(0.999)?, max })
+    }
+}
+
+/// What came out of a stage.
+#[derive(Clone, Debug)]
+pub(crate) struct StageResult {
+    pub(crate) seconds: f64,
+    /// Packets sent in it, and returned.
+    pub(crate) tx: u64,
+    pub(crate) rx: u64,
+    pub(crate) latency: Histogram,
+}
+
+impl StageResult {
+    /// Packets that the middle carried a second, both directions together.
+    pub(crate) fn pps(&self) -> f64 {
+        2.0 * self.rx as f64 / self.seconds
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.tx.saturating_sub(self.rx)
+    }
+}
+
+/// Both ends of the bed.
+pub(crate) struct Ends {
+    inside: Ports,
+    outside: Ports,
+    _watches: [Watch; 2],
+    traffic: Traffic,
+    judge: Judge,
+    clock: Instant,
+    /// Room for a frame, with its Ethernet header.
+    frame: Vec<u8>,
+    /// Number of the next packet.
+    next: u64,
+    reflected: u64,
+    /// Packets that are not counted as on their way any more.
+    given_up: u64,
+    samples: Vec<Sample>,
+}
+
+fn entries(family: Family) -> [Vec<Entry>; 2] {
+    match family {
+        // As IPv6 hosts' packets come back, and as they arrive: translated or not.
+        Family::V6 => [
+            vec![Entry::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33)],
+            vec![Entry::To4(SERVERS, SERVERS_LEN), Entry::To6(POOL6, 96)],
+        ],
+        Family::V4 => {
+            [vec![Entry::To4(Ipv4Addr::new(100, 64, 0, 0), 10)], vec![Entry::To4(SERVERS, SERVERS_LEN)]]
+        }
+    }
+}
+
+fn open(interface: &str, entries: &[Entry]) -> anyhow::Result<(Ports, Watch, [u8; 6])> {
+    let config = XdpConfig {
+        ports: vec![PortConfig { interface: interface.into(), mode: Mode::Auto }],
+        queues: 1,
+        entries: entries.iter().map(|entry| (*entry, Whose::Ours)).collect(),
+    };
+    let mut xdp = Xdp::open(&config)?;
+    let ports = xdp.workers.pop().ok_or_else(|| anyhow::anyhow!("{interface} has no worker"))?;
+    Ok((ports, xdp.watch, xdp.opened[0].interface.mac))
+}
+
+impl Ends {
+    /// Opens them on a bed.
+    pub(crate) fn new(bed: &Bed, traffic: Traffic) -> anyhow::Result<Ends> {
+        let [inside_entries, outside_entries] = entries(traffic.spec().family);
+        let (inside, inside_watch, mac) = open(ENDS[0], &inside_entries)?;
+        let (outside, outside_watch, _) = open(ENDS[1], &outside_entries)?;
+        let mut frame = vec![0; ETHERNET + traffic.packet_len_max()];
+        frame[..6].copy_from_slice(&bed.middle_macs[0]);
+        frame[6..12].copy_from_slice(&mac);
+        let ethertype: u16 = if traffic.spec().family == Family::V6 { 0x86dd } else { 0x0800 };
+        frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        Ok(Ends {
+            inside,
+            outside,
+            _watches: [inside_watch, outside_watch],
+            judge: Judge::new(&traffic, View::Returned),
+            traffic,
+            clock: Instant::now(),
+            frame,
+            next: 0,
+            reflected: 0,
+            given_up: 0,
+            samples: Vec::new(),
+        })
+    }
+
+    /// Packets that were sent: what the generator's own device did not take never was.
+    pub(crate) fn tx(&self) -> u64 {
+        self.next - self.inside.stats().tx_errors.iter().sum::<u64>()
+    }
+
+    pub(crate) fn tally(&self) -> &Tally {
+        self.judge.tally()
+    }
+
+    /// Counters of the generator's and of the reflector's device.
+    pub(crate) fn device_stats(&self) -> [Stats; 2] {
+        [self.inside.stats(), self.outside.stats()]
+    }
+
+    pub(crate) fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// Sends until the stage is over, then waits until nothing comes any more. `tell` is called about every tenth of a second with
+    /// the share that is done, and says how many sessions there are and how many were ended on request, where it knows.
+    pub(crate) fn stage(
+        &mut self,
+        name: &'static str,
+        load: Load,
+        until: Until,
+        mut tell: impl FnMut(f64) -> (Option<u64>, u64),
+    ) -> StageResult {
+        let begin = Instant::now();
+        let (tx_before, rx_before) = (self.tx(), self.tally().received);
+        let first = self.next;
+        let rate = match load {
+            Load::Rate(rate) => Some(rate),
+            Load::InFlight(_) => None,
+        };
+        let mut pace = Pace::new(rate, self.now_ns());
+        let mut sampler = Sampler::new(self, name);
+        let mut last_arrival = Instant::now();
+        loop {
+            let (share, left) = match until {
+                Until::Packets(count) => {
+                    let sent = self.next - first;
+                    (sent as f64 / count as f64, count - sent)
+                }
+                Until::Elapsed(length) => (begin.elapsed().as_secs_f64() / length.as_secs_f64(), u64::MAX),
+            };
+            if share >= 1.0 {
+                break;
+            }
+            let now_ns = self.now_ns();
+            let room = match load {
+                Load::Rate(_) => pace.due(now_ns, BURST) as u64,
+                Load::InFlight(max) => max.saturating_sub(self.in_flight()).min(BURST as u64),
+            };
+            let count = room.min(left) as usize;
+            self.send(count, now_ns);
+            pace.sent(count);
+            if self.receive() > 0 {
+                last_arrival = Instant::now();
+                self.given_up = self.given_up.min(self.missing());
+            } else if count == 0 {
+                if last_arrival.elapsed() > GIVEN_UP_AFTER {
+                    self.given_up += self.in_flight();
+                    last_arrival = Instant::now();
+                }
+                std::thread::yield_now();
+            }
+            sampler.sample(self, share, false, &mut tell);
+        }
+        let sending = begin.elapsed();
+        self.drain();
+        let histogram = sampler.sample(self, 1.0, true, &mut tell);
+        StageResult {
+            seconds: sending.as_secs_f64(),
+            tx: self.tx() - tx_before,
+            rx: self.tally().received - rx_before,
+            latency: histogram,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    /// Packets that are on their way, or lost and not yet given up.
+    fn in_flight(&self) -> u64 {
+        self.missing().saturating_sub(self.given_up)
+    }
+
+    /// Packets that have not come back.
+    fn missing(&self) -> u64 {
+        self.tally().lost(self.next)
+    }
+
+    fn send(&mut self, count: usize, now_ns: u64) {
+        for _ in 0..count {
+            let len = self.traffic.write(self.next, now_ns, &mut self.frame[ETHERNET..]);
+            self.inside.outbox().send(0, &self.frame[..ETHERNET + len]);
+            self.next += 1;
+        }
+    }
+
+    /// Takes what waits at both ends, and returns how many packets came back.
+    fn receive(&mut self) -> usize {
+        let reflected = &mut self.reflected;
+        self.outside.receive(
+            |_, frame, out| {
+                let bytes = frame.bytes_mut();
+                if let Some((macs, packet)) = bytes.split_at_mut_checked(ETHERNET)
+                    && reflect(packet)
+                {
+                    let (to, from) = macs.split_at_mut(6);
+                    to.swap_with_slice(&mut from[..6]);
+                    out.answer(0, frame);
+                    *reflected += 1;
+                }
+                false
+            },
+            |_, _| (),
+        );
+        let now_ns = self.clock.elapsed().as_nanos() as u64;
+        let judge = &mut self.judge;
+        self.inside.receive(
+            |_, frame, _| {
+                judge.packet(now_ns, frame.bytes().get(ETHERNET..).unwrap_or_default());
+                false
+            },
+            |_, _| (),
+        )
+    }
+
+    /// Takes what comes until everything has come, or nothing has for a while.
+    fn drain(&mut self) {
+        let mut last = (self.reflected, self.missing());
+        let mut since = Instant::now();
+        while self.in_flight() > 0 && since.elapsed() < SILENCE {
+            self.settle();
+            let now = (self.reflected, self.missing());
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        self.given_up += self.in_flight();
+    }
+
+    /// Takes what has come, without a hurry.
+    pub(crate) fn settle(&mut self) {
+        if self.receive() == 0 {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        self.given_up = self.given_up.min(self.missing());
+    }
+}
+
+/// Makes an interval's sample of what was counted since the last one.
+struct Sampler {
+    stage: &'static str,
+    last: Instant,
+    told: Instant,
+    tx: u64,
+    rx: u64,
+    given_up: u64,
+    kills: u64,
+    /// Of the whole stage.
+    latency: Histogram,
+}
+
+const INTERVAL: Duration = Duration::from_millis(500);
+const TELL_EVERY: Duration = Duration::from_millis(100);
+
+impl Sampler {
+    fn new(ends: &mut Ends, stage: &'static str) -> Sampler {
+        let (tx, rx) = (ends.next, ends.tally().received);
+        let latency = Histogram::default();
+        let now = Instant::now();
+        Sampler { stage, last: now, told: now, tx, rx, given_up: ends.given_up, kills: 0, latency }
+    }
+
+    /// Looks whether an interval is over; at the stage's `end` it is. Returns the stage's delays so far at its end.
+    fn sample(
+        &mut self,
+        ends: &mut Ends,
+        share: f64,
+        end: bool,
+        tell: &mut impl FnMut(f64) -> (Option<u64>, u64),
+    ) -> Histogram {
+        let since_told = self.told.elapsed();
+        if !end && since_told < TELL_EVERY {
+            return Histogram::default();
+        }
+        self.told = Instant::now();
+        let (sessions, kills) = tell(share);
+        let seconds = self.last.elapsed().as_secs_f64();
+        if !end && seconds < INTERVAL.as_secs_f64() {
+            return Histogram::default();
+        }
+        let latency = ends.judge.take_latency();
+        self.latency.merge(&latency);
+        let (tx, rx) = (ends.next, ends.tally().received);
+        // What is left of a stage's end, waiting for stragglers included, is no interval of its own.
+        if !end || seconds > INTERVAL.as_secs_f64() / 2.0 && tx > self.tx {
+            ends.samples.push(Sample {
+                at_s: ends.clock.elapsed().as_secs_f64(),
+                stage: self.stage,
+                tx_pps: (tx - self.tx) as f64 / seconds,
+                rx_pps: (rx - self.rx) as f64 / seconds,
+                lost_pps: ends.given_up.saturating_sub(self.given_up) as f64 / seconds,
+                latency_us: Latency::of(&latency),
+                sessions,
+                kills_per_s: kills.saturating_sub(self.kills) as f64 / seconds,
+            });
+        }
+        (self.last, self.tx, self.rx) = (Instant::now(), tx, rx);
+        (self.given_up, self.kills) = (ends.given_up, kills);
+        if end { std::mem::take(&mut self.latency) } else { Histogram::default() }
+    }
+}

@@ -1,0 +1,204 @@
+//! What stands between the two cables: Gatun, or in its place what only forwards.
+
+use crate::bed::{Bed, MIDDLE};
+use crate::counters::Counters;
+use crate::forwarder;
+use gatun_lab::{Error, Namespace, Process};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long a program may take to be ready; tables of millions of sessions are made at start.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+/// Programs of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    pub(crate) gatun: PathBuf,
+    /// Where logs and configurations go.
+    pub(crate) output: PathBuf,
+}
+
+/// A running Gatun.
+pub(crate) struct Gatun {
+    process: Process,
+    stdout: PathBuf,
+}
+
+/// Where a program may run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Where the generator does not, where there is more than one processor.
+    LastProcessor,
+    /// Where the kernel likes.
+    Anywhere,
+}
+
+/// Gatun's configuration on the bed, of which the scenario gives the instances.
+pub(crate) fn on_the_bed(instances: &str) -> String {
+    format!(
+        r#"[[port]]
+name = "inside"
+backend = "xdp"
+device = "a0"
+addresses = ["2001:db8:1::64/64", "10.1.0.64/24"]
+routes = ["2001:db8:8000::/33 via 2001:db8:1::2", "100.64.0.0/10 via 10.1.0.2"]
+
+[[port]]
+name = "outside"
+backend = "xdp"
+device = "b0"
+addresses = ["198.51.100.64/24", "2001:db8:2::64/64"]
+routes = ["198.19.0.0/16 via 198.51.100.2"]
+
+{instances}"#
+    )
+}
+
+impl Gatun {
+    /// Starts it in a namespace and waits until it translates.
+    pub(crate) fn start(
+        host: &Namespace,
+        place: Place,
+        programs: &Programs,
+        config: &str,
+    ) -> Result<Gatun, Error> {
+        let file = |name: &str| programs.output.join(name);
+        let wrote = |e: std::io::Error| Error(format!("{}: {e}", programs.output.display()));
+        fs::write(file("gatun.toml"), config).map_err(wrote)?;
+        let (stdout, stderr) = (file("gatun.out"), file("gatun.log"));
+        let mut command = match place {
+            Place::LastProcessor => on_last_processor(host),
+            Place::Anywhere => host.command("env"),
+        };
+        command.arg(&programs.gatun).arg("run").arg(file("gatun.toml"));
+        command.stdout(File::create(&stdout).map_err(wrote)?).stderr(File::create(&stderr).map_err(wrote)?);
+        let mut process = Process::start(&mut command)?;
+        wait_for(&mut process, &stderr, "translating with")?;
+        Ok(Gatun { process, stdout })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks for its counters, and waits for them.
+    pub(crate) fn counters(&self) -> Result<Counters, Error> {
+        let read = || fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()));
+        let before = read()?.len();
+        self.process.signal(Signal::USR1)?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let text = read()?;
+            let new = text.get(before..).unwrap_or_default();
+            if let Some(counters) = Counters::read(new) {
+                return Ok(counters);
+            }
+            if Instant::now() > deadline {
+                return Err(Error("Gatun does not tell its counters".into()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends it, and returns its last counters.
+    pub(crate) fn stop(self) -> Result<Counters, Error> {
+        let before = fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()))?.len();
+        let mut process = self.process;
+        process.signal(Signal::TERM)?;
+        let status = process.wait(READY_MAX)?;
+        let text = fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()))?;
+        if !status.success() {
+            return Err(Error(format!("Gatun ended with {status}")));
+        }
+        let new = text.get(before..).unwrap_or_default();
+        Counters::read(new).ok_or_else(|| Error(format!("no counters at Gatun's end:\n{new}")))
+    }
+}
+
+/// A program that forwards in Gatun's place.
+pub(crate) struct Forwarder {
+    process: Process,
+    log: PathBuf,
+}
+
+impl Forwarder {
+    /// Starts this program's own plain forwarder: it copies frames across by AF_XDP, and knows no packet.
+    pub(crate) fn start(bed: &Bed, programs: &Programs) -> Result<Forwarder, Error> {
+        let this = std::env::current_exe().map_err(|e| Error(e.to_string()))?;
+        let log = programs.output.join("forwarder.log");
+        let file = File::create(&log).map_err(|e| Error(format!("{}: {e}", log.display())))?;
+        let mut command = on_last_processor(&bed.middle);
+        command.arg(this).args(["forward", MIDDLE[0], MIDDLE[1]]).stdout(Stdio::null()).stderr(file);
+        let mut process = Process::start(&mut command)?;
+        wait_for(&mut process, &log, forwarder::READY)?;
+        Ok(Forwarder { process, log })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Ends it, and returns what it could not forward, by reason.
+    pub(crate) fn stop(self) -> Result<BTreeMap<String, u64>, Error> {
+        self.process.stop()?;
+        let said = fs::read_to_string(&self.log).map_err(|e| Error(e.to_string()))?;
+        Ok(forwarder::read(&said))
+    }
+}
+
+/// A command that runs on a host, on a processor that the generator does not use where there is another.
+fn on_last_processor(host: &Namespace) -> Command {
+    let mut command = host.command("taskset");
+    command.args(["--cpu-list", &last_processor().to_string()]);
+    command
+}
+
+fn wait_for(process: &mut Process, log: &Path, text: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + READY_MAX;
+    loop {
+        let said = fs::read_to_string(log).unwrap_or_default();
+        if said.contains(text) {
+            return Ok(());
+        }
+        if process.ended().is_some() || Instant::now() > deadline {
+            return Err(Error(format!("no '{text}':\n{said}")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The processors that this process might use at its begin, lowest first.
+fn processors() -> &'static [usize] {
+    static PROCESSORS: OnceLock<Vec<usize>> = OnceLock::new();
+    PROCESSORS.get_or_init(allowed_processors)
+}
+
+fn allowed_processors() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    set.map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+        .unwrap_or_default()
+}
+
+fn last_processor() -> usize {
+    processors().last().copied().unwrap_or(0)
+}
+
+/// How many processors this process may use.
+pub(crate) fn processors_count() -> usize {
+    processors().len()
+}
+
+/// Keeps this thread to the first processor.
+pub(crate) fn stay_on_first_processor() {
+    if let Some(first) = processors().first() {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(*first);
+        // Without it the figures are worse, and still true.
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}

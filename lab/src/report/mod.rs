@@ -1,0 +1,246 @@
+//! What a run found: the same as JSON for programs, Markdown for a terminal or a ticket, and a page with plots.
+
+mod html;
+mod markdown;
+mod plot;
+
+use crate::ends::{Latency, Sample};
+use crate::run::Accounts;
+use crate::scenario::desk::Throughput;
+use anyhow::Context as _;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A table of a scenario's own.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) header: Vec<String>,
+    /// The first cell of a row is its name.
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// Something that has to hold for the run to be good.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Check {
+    pub(crate) what: String,
+    pub(crate) ok: bool,
+}
+
+/// The whole report. What a scenario does not measure is null, never zero.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) scenario: String,
+    /// What it is, in a sentence or two.
+    pub(crate) about: String,
+    pub(crate) machine: Vec<(String, String)>,
+    /// Packets that the generator sent, and those of them that came back.
+    pub(crate) tx: Option<u64>,
+    pub(crate) rx: Option<u64>,
+    pub(crate) lost: Option<u64>,
+    /// The sum of `explained_by`.
+    pub(crate) explained: Option<u64>,
+    /// Every counter on the way that says that a packet ended there.
+    pub(crate) explained_by: BTreeMap<String, u64>,
+    pub(crate) reordered: Option<u64>,
+    pub(crate) duplicates: Option<u64>,
+    pub(crate) corrupted: Option<u64>,
+    /// Packets a second through the translator, both directions together; and through the plain forwarder in its place.
+    pub(crate) pps: Option<f64>,
+    pub(crate) reference_pps: Option<f64>,
+    pub(crate) sessions: Option<u64>,
+    pub(crate) kills_per_s: Option<f64>,
+    /// There and back, through the translator twice.
+    pub(crate) latency_us: Option<Latency>,
+    pub(crate) reference_latency_us: Option<Latency>,
+    /// Of iperf3.
+    pub(crate) throughput: Vec<Throughput>,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) checks: Vec<Check>,
+    /// What could not be measured here, and why.
+    pub(crate) not_run: Vec<String>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) samples: Vec<Sample>,
+}
+
+impl Report {
+    pub(crate) fn new(scenario: &str, about: &str) -> Report {
+        Report { scenario: scenario.into(), about: about.into(), machine: machine(), ..Report::default() }
+    }
+
+    /// Adds a run's packets, and checks that all of them are accounted for and none was harmed.
+    pub(crate) fn account(&mut self, accounts: &Accounts) {
+        let add = |sum: &mut Option<u64>, n: u64| *sum = Some(sum.unwrap_or(0) + n);
+        add(&mut self.tx, accounts.tx);
+        add(&mut self.rx, accounts.tally.received);
+        add(&mut self.lost, accounts.lost());
+        add(&mut self.explained, accounts.explained());
+        add(&mut self.reordered, accounts.tally.reordered);
+        add(&mut self.duplicates, accounts.tally.duplicates);
+        add(&mut self.corrupted, accounts.tally.corrupted);
+        for (name, count) in &accounts.explained_by {
+            *self.explained_by.entry(name.clone()).or_default() += count;
+        }
+        self.check_once(
+            accounts.balance(),
+            "lost packets are the packets that were counted where they ended",
+        );
+        self.check_once(accounts.tally.damaged() == 0, "nothing was corrupted, repeated or reordered");
+    }
+
+    /// A check that several runs of a scenario share: all of them have to pass.
+    pub(crate) fn check_once(&mut self, ok: bool, what: &str) {
+        match self.checks.iter_mut().find(|check| check.what == what) {
+            Some(check) => check.ok &= ok,
+            None => self.check(ok, what.into()),
+        }
+    }
+
+    pub(crate) fn check(&mut self, ok: bool, what: String) {
+        self.checks.push(Check { what, ok });
+    }
+
+    /// Whether all that has to hold does.
+    pub(crate) fn is_good(&self) -> bool {
+        self.checks.iter().all(|check| check.ok)
+    }
+
+    pub(crate) fn markdown(&self) -> String {
+        markdown::page(self)
+    }
+
+    /// Writes `NAME.md`, `NAME.html` and `NAME.json` into a folder, and the JSON where else it is wanted.
+    pub(crate) fn write(&self, folder: &Path, json: Option<&Path>) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)? + "\n";
+        let file = |ending: &str| folder.join(format!("{}.{ending}", self.scenario));
+        let html = html::page(self);
+        let files = [(file("md"), &self.markdown()), (file("html"), &html), (file("json"), &text)];
+        for (file, text) in
+            files.iter().map(|(file, text)| (file.as_path(), *text)).chain(json.map(|file| (file, &text)))
+        {
+            std::fs::write(file, text).with_context(|| file.display().to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// What the figures depend on.
+fn machine() -> Vec<(String, String)> {
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
+    let meminfo = read("/proc/meminfo");
+    let memory = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    let gib = memory
+        .and_then(|kib| kib.trim().parse::<f64>().ok())
+        .map(|kib| format!("{:.0} GiB", kib / 1048576.0));
+    let load = read("/proc/loadavg");
+    let others = load.split(' ').next().unwrap_or("?");
+    let row = |name: &str, value: &str| (name.to_owned(), value.trim().to_owned());
+    vec![
+        row("processor", model.unwrap_or("unknown")),
+        row("processors that may be used", &crate::middle::processors_count().to_string()),
+        row("memory", gib.as_deref().unwrap_or("unknown")),
+        row("kernel", &read("/proc/sys/kernel/osrelease")),
+        row("load average at the report's begin", others),
+    ]
+}
+
+/// A count as people write it: groups of three digits.
+pub(crate) fn group(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// The figures that every report has, with their names.
+fn figures(report: &Report) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    let mut row = |name, value: Option<String>| rows.extend(value.map(|value| (name, value)));
+    let rate = |pps: f64| format!("{} a second", group(pps.round() as u64));
+    row("packets sent", report.tx.map(group));
+    row("came back", report.rx.map(group));
+    row("lost", report.lost.map(group));
+    row("of these explained by counters", report.explained.map(group));
+    row("reordered within a flow", report.reordered.map(group));
+    row("duplicates", report.duplicates.map(group));
+    row("corrupted", report.corrupted.map(group));
+    row("packets through Gatun, both directions", report.pps.map(rate));
+    row("through the plain forwarder in its place", report.reference_pps.map(rate));
+    let ratio = report.pps.zip(report.reference_pps).map(|(a, b)| format!("{:.2}", a / b));
+    row("Gatun / plain forwarder", ratio);
+    row("sessions", report.sessions.map(group));
+    row("sessions ended on request", report.kills_per_s.map(rate));
+    let latency = |l: Latency| format!("{:.0} / {:.0} / {:.0} µs", l.p50, l.p99, l.p999);
+    row("there and back, p50 / p99 / p99.9", report.latency_us.map(latency));
+    row("the same through the plain forwarder", report.reference_latency_us.map(latency));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let sample = |at_s| Sample {
+            at_s,
+            stage: "steady",
+            tx_pps: 1000.0,
+            rx_pps: 990.0,
+            lost_pps: 10.0,
+            latency_us: Some(Latency { p50: 10.0, p99: 20.0, p999: 30.0, max: 40.0 }),
+            sessions: Some(1 << 21),
+            kills_per_s: 0.0,
+        };
+        let mut report = Report::new("carrier", "A test <of> reports.");
+        report.tx = Some(2_097_152);
+        report.samples = vec![sample(0.5), sample(1.0)];
+        report.tables.push(Table {
+            title: "A table".into(),
+            header: vec!["what".into(), "n".into()],
+            rows: vec![vec!["a & b".into(), "1".into()]],
+        });
+        report.not_run.push("Nothing over memif".into());
+        report.check(true, "holds".into());
+        report
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1000, 2_097_152].map(group), ["0", "999", "1,000", "2,097,152"]);
+    }
+
+    #[test]
+    fn every_form_has_the_figures_and_says_what_was_not_run() {
+        let mut report = report();
+        for text in [report.markdown(), html::page(&report)] {
+            assert!(
+                text.contains("2,097,152") && text.contains("Nothing over memif") && text.contains("A table")
+            );
+            assert!(!text.contains("NaN") && !text.contains("inf"));
+        }
+        assert!(html::page(&report).contains("A test &lt;of&gt; reports."));
+        let json: serde_json::Value = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
+        assert_eq!((&json["tx"], &json["rx"]), (&serde_json::json!(2_097_152), &serde_json::Value::Null));
+        assert_eq!(json["samples"][0]["latency_us"]["p99"], 20.0);
+        assert!(report.is_good());
+        report.check(false, "does not".into());
+        assert!(!report.is_good() && report.markdown().contains("does not"));
+    }
+
+    #[test]
+    fn a_page_needs_nothing_from_elsewhere() {
+        let page = html::page(&report());
+        let foreign = page.match_indices("://").filter(|(at, _)| !page[..*at].ends_with("http")).count();
+        assert_eq!(foreign, 0, "only the name of SVG's namespace has the form of a link");
+        assert!(page.matches("http://").count() == page.matches("http://www.w3.org/2000/svg").count());
+        assert!(!page.contains("<script") && page.contains("prefers-color-scheme: dark"));
+    }
+}

@@ -1,0 +1,127 @@
+//! `carrier`: a provider's evening in one box. Every flow is opened once, then all go on in random order; at the end
+//! the packets that were sent and did not return are the packets that somebody counted, to the packet.
+
+use super::{Wishes, mtu_for};
+use crate::bed::Bed;
+use crate::ends::{Latency, Load, StageResult, Until};
+use crate::middle::on_the_bed;
+use crate::report::{Report, Table, group};
+use crate::run::{Middle, Run};
+use gatun_traffic::{Family, Sizes, Traffic};
+
+const ABOUT: &str = "Many subscribers with many flows each through Gatun's stateful translation, on AF_XDP between two \
+veth cables: all sessions are opened, then go on in random order. A reflector sends every packet back, so that each passes \
+Gatun twice. The same traffic goes through a forwarder that only copies frames, in Gatun's place.";
+
+/// Packets on their way at a time, where no rate is given: more than any of the queues that wait for the processor, and less than a
+/// queue holds.
+pub(super) const IN_FLIGHT: u64 = 384;
+
+/// Packets that ask for the way: fewer than may wait for a next hop.
+const WARM_UP: u64 = 2;
+
+/// As large as the flows need: 64,512 ports an address and protocol, half of them free.
+pub(super) fn config(traffic: &Traffic) -> String {
+    let spec = traffic.spec();
+    let flows = u64::from(traffic.flows());
+    let addresses = (flows.div_ceil(2) * 2).div_ceil(64_512).next_power_of_two();
+    let instance = match spec.family {
+        Family::V6 => "[[nat64]]\npool6 = \"2001:db8:64::/96\"",
+        Family::V4 => "[[nat44]]\ninside = \"100.64.0.0/10\"",
+    };
+    let mtu = traffic.packet_len_max().max(1500) + 20;
+    on_the_bed(&format!(
+        "[[pool]]\nprefixes = \"198.18.0.0/{}\"\n{instance}\n[limits]\nsessions_max = {}\nsubscribers_max = {}\n\
+         [translator]\nmtu4 = {mtu}\n{}",
+        32 - addresses.ilog2(),
+        flows.max(1024),
+        spec.subscribers.max(1024),
+        if spec.family == Family::V6 { format!("mtu6 = {mtu}\n") } else { String::new() },
+    ))
+}
+
+pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+    let traffic = wishes.traffic(131_072, 16, Sizes::Fixed(128));
+    let flows = u64::from(traffic.flows());
+    let length = wishes.length(600.0);
+    let load = wishes.rate.map_or(Load::InFlight(IN_FLIGHT), Load::Rate);
+    let mut report = Report::new("carrier", ABOUT);
+    let bed = Bed::new(mtu_for(&traffic)?)?;
+
+    let config = config(&traffic);
+    let mut run = Run::new(&bed, &wishes.programs, Middle::Gatun(&config), traffic.clone())?;
+    let build_up = build_up(&mut run, load, flows);
+    let sessions_built = run.counters()?.map(|counters| counters.sessions);
+    let steady = run.stage("steady", load, Until::Elapsed(length));
+    let calm_rate = 0.8 * steady.tx as f64 / steady.seconds;
+    let calm = run.stage("at 80 %", Load::Rate(calm_rate), Until::Elapsed(length / 4));
+    report.sessions = run.counters()?.map(|counters| counters.sessions);
+    let (accounts, ends) = run.finish()?;
+    report.samples = ends.samples().to_vec();
+    drop(ends);
+
+    let mut run = Run::new(&bed, &wishes.programs, Middle::Forwarder, traffic.clone())?;
+    warm_up(&mut run);
+    let plain = run.stage("plain forwarder", load, Until::Elapsed(length / 4));
+    let plain_calm = run.stage("plain at 80 %", Load::Rate(calm_rate), Until::Elapsed(length / 8));
+    let (plain_accounts, plain_ends) = run.finish()?;
+    drop(plain_ends);
+
+    report.account(&accounts);
+    report.pps = Some(steady.pps());
+    report.reference_pps = Some(plain.pps());
+    report.latency_us = Latency::of(&calm.latency);
+    report.reference_latency_us = Latency::of(&plain_calm.latency);
+    report.tables.push(stages(&[
+        ("build-up", &build_up),
+        ("steady", &steady),
+        ("at 80 %", &calm),
+        ("plain forwarder", &plain),
+        ("plain forwarder, the same rate", &plain_calm),
+    ]));
+    let built = sessions_built.map_or("unknown".into(), group);
+    // A flow whose first packet was lost has its session with the next round.
+    let open = sessions_built.is_some_and(|n| n <= flows && n + build_up.lost() >= flows);
+    report.check(open, format!("the build-up of {} flows made as many sessions: {built}", group(flows)));
+    report.check(plain_accounts.balance(), "the same is true of the plain forwarder".into());
+    report.not_run.push("session kills: the daemon has no control path yet; sessions stay".into());
+    report
+        .not_run
+        .push("over memif: this is AF_XDP on veth, in copy mode, whose cost is the kernel's".into());
+    report.notes.push("Times are there and back: generator, translator, reflector, translator, judge; at 80 % of the steady rate, so that queues are short.".into());
+    Ok(report)
+}
+
+/// Lets the next hops be asked for by their first packets, of which few can wait.
+pub(super) fn warm_up(run: &mut Run<'_>) {
+    run.stage("warm-up", Load::InFlight(WARM_UP), Until::Packets(WARM_UP));
+}
+
+/// Sends the first packet of every flow.
+pub(super) fn build_up(run: &mut Run<'_>, load: Load, flows: u64) -> StageResult {
+    warm_up(run);
+    run.stage("build-up", load, Until::Packets(flows.saturating_sub(WARM_UP).max(1)))
+}
+
+fn stages(rows: &[(&str, &StageResult)]) -> Table {
+    let cells = |(name, stage): &(&str, &StageResult)| {
+        let latency = Latency::of(&stage.latency);
+        let us = |of: fn(&Latency) -> f64| latency.as_ref().map_or("-".into(), |l| format!("{:.0}", of(l)));
+        vec![
+            (*name).to_owned(),
+            format!("{:.1}", stage.seconds),
+            group(stage.tx),
+            group(stage.lost()),
+            group(stage.pps().round() as u64),
+            us(|l| l.p50),
+            us(|l| l.p99),
+            us(|l| l.p999),
+        ]
+    };
+    let header = ["stage", "s", "sent", "lost", "packets a second", "p50 µs", "p99 µs", "p99.9 µs"];
+    Table {
+        title: "Stages".into(),
+        header: header.map(String::from).into(),
+        rows: rows.iter().map(cells).collect(),
+    }
+}

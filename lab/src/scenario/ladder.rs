@@ -1,0 +1,131 @@
+//! `ladder`: what a packet costs, step by step: nothing but forwarding at the bottom, two million sessions at the top.
+
+use super::{Wishes, carrier, mtu_for};
+use crate::bed::Bed;
+use crate::ends::{Latency, Load, Until};
+use crate::middle::on_the_bed;
+use crate::report::{Report, Table, group};
+use crate::run::{Middle, Run};
+use gatun_traffic::{Family, Sizes, Traffic};
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+
+const ABOUT: &str = "The same traffic, as much as goes without loss, through one thing after another between two veth \
+cables: what only copies frames, what forwards, what translates without state, with state, with much state. Processor \
+time is what the program in the middle had, the kernel's work on its behalf included.";
+
+/// A step: its name, and what it is to run.
+struct Rung {
+    name: String,
+    family: Family,
+    flows: u32,
+    /// Gatun's configuration; the plain forwarder or the kernel where there is none.
+    what: What,
+}
+
+enum What {
+    Forwarder,
+    Kernel,
+    Siit,
+    Stateful,
+}
+
+/// Subscribers of the small steps.
+const SUBSCRIBERS: u32 = 256;
+/// Of the large one.
+const SUBSCRIBERS_MANY: u32 = 131_072;
+
+fn rungs(wishes: &Wishes) -> Vec<Rung> {
+    let rung = |name: &str, family, what| Rung { name: name.into(), family, flows: SUBSCRIBERS, what };
+    let mut rungs = vec![
+        rung("plain forwarder, IPv6", Family::V6, What::Forwarder),
+        rung("plain forwarder, IPv4", Family::V4, What::Forwarder),
+        rung("SIIT, 256 mappings", Family::V6, What::Siit),
+        rung("NAT64, 4,096 sessions", Family::V6, What::Stateful),
+        rung("NAT44, 4,096 sessions", Family::V4, What::Stateful),
+    ];
+    if !wishes.brief {
+        rungs.push(Rung {
+            name: format!("NAT64, {} sessions", group(u64::from(SUBSCRIBERS_MANY) * 16)),
+            family: Family::V6,
+            flows: SUBSCRIBERS_MANY,
+            what: What::Stateful,
+        });
+    }
+    // Last, as it leaves routes behind.
+    rungs.push(rung("kernel, IPv6 untranslated", Family::V6, What::Kernel));
+    rungs
+}
+
+/// A mapping for each subscriber.
+fn siit(traffic: &Traffic) -> String {
+    let mut eam = String::new();
+    for subscriber in 0..traffic.spec().subscribers {
+        if let IpAddr::V6(v6) = traffic.flow(subscriber).inside.0 {
+            let v4 = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + subscriber);
+            let _ = writeln!(eam, "  {{ v4 = \"{v4}\", v6 = \"{v6}\" }},");
+        }
+    }
+    on_the_bed(&format!(
+        "[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n\
+         [[siit]]\npool6 = \"2001:db8:64::/96\"\neam = [\n{eam}]\n"
+    ))
+}
+
+pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+    let mut report = Report::new("ladder", ABOUT);
+    let length = wishes.length(5.0);
+    let bed = Bed::new(mtu_for(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(128)))?)?;
+    let mut rows = Vec::new();
+    for rung in rungs(wishes) {
+        let of_family = Wishes { family: rung.family, ..wishes.clone() };
+        let traffic = of_family.traffic(rung.flows, 16, Sizes::Fixed(128));
+        let config = match rung.what {
+            What::Siit => siit(&traffic),
+            What::Stateful => carrier::config(&traffic),
+            What::Forwarder | What::Kernel => String::new(),
+        };
+        let middle = match rung.what {
+            What::Forwarder => Middle::Forwarder,
+            What::Kernel => Middle::Kernel,
+            What::Siit | What::Stateful => Middle::Gatun(&config),
+        };
+        let flows = u64::from(traffic.flows());
+        let mut run = Run::new(&bed, &wishes.programs, middle, traffic)?;
+        let load = Load::InFlight(carrier::IN_FLIGHT);
+        carrier::build_up(&mut run, load, flows);
+        let before = run.processor_ns();
+        let steady = run.stage("steady", load, Until::Elapsed(length));
+        let spent = run.processor_ns().zip(before).map(|(after, before)| after.saturating_sub(before));
+        let (accounts, _) = run.finish()?;
+        // The kernel's own forwarding has no counters that could be asked for here.
+        if !matches!(rung.what, What::Kernel) {
+            report.account(&accounts);
+        }
+        if rung.name.starts_with("NAT64, 4,096") {
+            (report.pps, report.latency_us) = (Some(steady.pps()), Latency::of(&steady.latency));
+        }
+        if rung.name.starts_with("plain forwarder, IPv6") {
+            (report.reference_pps, report.reference_latency_us) =
+                (Some(steady.pps()), Latency::of(&steady.latency));
+        }
+        let each = spent.map_or("-".into(), |ns| format!("{:.0}", ns as f64 / (2 * steady.rx.max(1)) as f64));
+        rows.push(vec![rung.name, group(steady.pps().round() as u64), each, group(accounts.lost())]);
+    }
+    report.tables.push(Table {
+        title: "What a packet costs".into(),
+        header: ["step", "packets a second", "ns of processor time", "lost"].map(String::from).into(),
+        rows,
+    });
+    for why in [
+        "Gatun forwarding without translation: it has no such mode",
+        "hand-over between workers: both workers, the generator and the reflector want a processor each",
+        "over memif with testpmd as the floor: this is AF_XDP on veth, in copy mode, whose cost is the kernel's",
+    ] {
+        report.not_run.push(why.into());
+    }
+    if wishes.brief {
+        report.not_run.push("two million sessions: this is a brief run".into());
+    }
+    Ok(report)
+}

@@ -1,0 +1,173 @@
+//! Each scenario in a brief form, as a user runs it. No time is judged.
+//!
+//! Where there can be no lab, or nobody has built `gatun` (a run of the whole workspace's tests does), a test says so,
+//! loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The daemon that was built beside this test.
+fn gatun() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_gatun-lab")).with_file_name("gatun")
+}
+
+fn refusal() -> Option<String> {
+    gatun_lab::refusal_but_to_root("AF_XDP").or_else(|| {
+        (!gatun().is_file())
+            .then(|| format!("there is no {}: cargo build --package gatun", gatun().display()))
+    })
+}
+
+/// Held by each test that sends: side by side they would only take each other's processors.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A folder that goes with the test.
+struct Output(PathBuf);
+
+impl Output {
+    fn new(name: &str) -> Output {
+        Output(std::env::temp_dir().join(format!("gatun-lab-test-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lab(output: &Output, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun-lab"));
+    command.args(words.split_whitespace()).arg("--gatun").arg(gatun()).arg("--output").arg(&output.0);
+    command
+}
+
+/// Runs a scenario and returns its report, which has to be good.
+fn report(name: &str, words: &str) -> Option<Value> {
+    if let Some(why) = refusal() {
+        gatun_lab::skip(name, &why);
+        return None;
+    }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Output::new(name);
+    let scenario = words.split(' ').next().unwrap();
+    let run = lab(&output, words).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    for ending in ["md", "html"] {
+        let text = fs::read_to_string(output.0.join(format!("{scenario}.{ending}"))).unwrap();
+        assert!(text.contains("Machine"), "{text}");
+    }
+    let json = fs::read(output.0.join(format!("{scenario}.json"))).unwrap();
+    let report: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(report["scenario"], scenario);
+    Some(report)
+}
+
+fn number(report: &Value, key: &str) -> u64 {
+    report[key].as_u64().unwrap_or_else(|| panic!("no {key} in {report}"))
+}
+
+/// What holds for every report that has packets.
+fn is_accounted_for(report: &Value) {
+    let [tx, rx, lost, explained] = ["tx", "rx", "lost", "explained"].map(|key| number(report, key));
+    assert_eq!((tx - rx, lost), (lost, explained), "{report}");
+    let by: u64 = report["explained_by"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!(by, explained);
+    let damage = ["reordered", "duplicates", "corrupted"].map(|key| number(report, key));
+    assert_eq!(damage, [0, 0, 0]);
+    for key in ["pps", "reference_pps"] {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{report}");
+    }
+    let quantiles = ["p50", "p99", "p999"].map(|key| report["latency_us"][key].as_f64().unwrap());
+    assert!(quantiles.is_sorted() && quantiles[0] > 0.0, "{quantiles:?}");
+}
+
+#[test]
+fn a_small_carrier_accounts_for_every_packet() {
+    let Some(report) = report("carrier", "carrier --brief") else { return };
+    is_accounted_for(&report);
+    assert_eq!(number(&report, "sessions"), 128 * 16);
+    assert!(report["samples"].as_array().unwrap().len() > 1);
+}
+
+#[test]
+fn too_much_of_everything_is_lost_where_it_is_counted() {
+    let words = "carrier --brief --nat44 --frame imix --rate 5000000 --seconds 0.5";
+    let Some(report) = report("flood", words) else { return };
+    is_accounted_for(&report);
+    assert!(number(&report, "lost") > 0, "{report}");
+}
+
+#[test]
+fn every_step_of_the_ladder_carries_packets() {
+    let Some(report) = report("ladder", "ladder --brief --seconds 0.3") else { return };
+    is_accounted_for(&report);
+    assert_eq!(report["tables"][0]["rows"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn a_rate_without_loss_is_found() {
+    let Some(report) = report("rfc8219", "rfc8219 --brief") else { return };
+    is_accounted_for(&report);
+}
+
+
+#[test]
+fn a_desk_gets_something_through_every_way() {
+    if !gatun_lab::has_program("iperf3") {
+        return gatun_lab::skip("a_desk_gets_something_through_every_way", "there is no iperf3");
+    }
+    let Some(report) = report("desk", "desk --brief") else { return };
+    let results = report["throughput"].as_array().unwrap();
+    assert_eq!(results.len(), 8);
+    assert!(results.iter().all(|result| result["gbit_s"].as_f64().unwrap() > 0.0), "{report}");
+}
+
+/// Processes that speak of `needle` on their command line, this one left out.
+fn processes_about(needle: &str) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|pid| *pid != own);
+    pids.filter_map(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok())
+        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
+        .filter(|line| line.contains(needle))
+        .collect()
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_lab_that_is_killed_leaves_nothing_running() {
+    if let Some(why) = refusal() {
+        return gatun_lab::skip("a_lab_that_is_killed_leaves_nothing_running", &why);
+    }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Output::new("killed");
+    let needle = output.0.to_string_lossy().into_owned();
+    let mut lab = lab(&output, "carrier --brief --seconds 60").stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the lab does not begin", || {
+        processes_about(&needle).iter().any(|line| line.contains(" run ") && line.contains("gatun.toml"))
+    });
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    wait_until("something is left", || processes_about(&needle).is_empty());
+}
+
+#[test]
+fn wrong_words_are_told() {
+    let output = Output::new("wrong");
+    let run = lab(&output, "nosuch").output().unwrap();
+    assert!(!run.status.success());
+    assert!(String::from_utf8_lossy(&run.stderr).contains("carrier"), "{run:?}");
+}

@@ -116,7 +116,6 @@ fn a_rate_without_loss_is_found() {
     is_accounted_for(&report);
 }
 
-
 #[test]
 fn a_desk_gets_something_through_every_way() {
     if !gatun_lab::has_program("iperf3") {

@@ -68,7 +68,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         icmp: read.icmp,
         events: read.events.as_ref().map(|events| events.plan).unwrap_or_default(),
     };
-    let config = Config { plan, ports, events: read.events.map(|events| events.sink) };
+    let events = read.events.map(|events| events.sink);
+    let config = Config { plan, ports, events, api: read.api, metrics: read.metrics, text: String::new() };
     ethernet::check(&config, &port_spans, problems);
     check_workers(&config, &port_spans, problems);
     config

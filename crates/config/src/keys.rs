@@ -67,12 +67,8 @@ pub(crate) fn find<'k>(keys: &'k [Key], name: &str) -> Option<&'k Key> {
 }
 
 /// Keys of the design that this version does not read yet, and what to do meanwhile.
-pub(crate) const LATER: &[(&str, &str)] = &[
-    ("api", "take the section out; `kill -USR1` makes the daemon print its counters"),
-    ("metrics", "take the section out; `kill -USR1` makes the daemon print its counters"),
-    ("pcp", "take the section out; `static` bindings open ports"),
-    ("log", "take the section out"),
-];
+pub(crate) const LATER: &[(&str, &str)] =
+    &[("pcp", "take the section out; `static` bindings open ports"), ("log", "take the section out")];
 
 // The words of the keys that have words, beside what they mean.
 pub(crate) const BACKEND: &[(&str, Backend)] =
@@ -183,6 +179,10 @@ const NET: Kind = Kind::Text { form: "IPv6 or IPv4 prefix", pattern: "^[0-9A-Fa-
 const RANGE4: Kind = Kind::Text { form: "IPv4 prefix or range", pattern: "^[0-9.]+(/[0-9]+| *- *[0-9.]+)?$" };
 const POOL6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$" };
 const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+( *- *[0-9]+)?$" };
+const LISTEN: Kind = Kind::Text { form: "unix:PATH, or \"off\"", pattern: "^(unix:/.*[^/]|off)$" };
+const GROUP: Kind = Kind::Text { form: "group", pattern: "^[A-Za-z0-9_.$-]{1,32}$" };
+const ENDPOINT: Kind =
+    Kind::Text { form: "address:port", pattern: "^([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+$" };
 const ENDPOINT6: Kind =
     Kind::Text { form: "[IPv6 address]:port", pattern: "^\\[[0-9A-Fa-f:.]+\\]:[0-9]+( *- *[0-9]+)?$" };
 const EVENT_KIND: Kind = Kind::Words(|| EventKind::ALL.iter().map(|kind| kind.name()).collect());
@@ -245,6 +245,18 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(EVENTS),
         "{ file = \"stdout\" }",
         "What happens to sessions, port blocks and limits, one JSON object a line. Without this section nothing is told.",
+    ),
+    key(
+        "api",
+        Kind::Table(API),
+        "{ listen = \"unix:/run/gatun/api.sock\" }",
+        "Where the daemon is asked: by `gatun show` and other commands, and by programs, in HTTP (see api.md). Nothing listens on TCP.",
+    ),
+    key(
+        "metrics",
+        Kind::Table(METRICS),
+        "{ listen = \"[::1]:9464\" }",
+        "Metrics for Prometheus on TCP, for all who reach it; without this section at the API's socket alone (see metrics.md).",
     ),
 ];
 
@@ -569,3 +581,13 @@ pub(crate) const EVENTS: &[Key] = &[
     key("ring", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Events that wait to be written, for each worker; packets never wait for them. More are lost, and how many is told.").default("65_536"),
     key("threshold", Kind::Integer { min: 11, max: 100 }, "90", "How full a pool's ports, the sessions or the subscribers are, of a hundred, when it is told; and again when they are ten below.").default("90"),
 ];
+
+/// `[api]`
+pub(crate) const API: &[Key] = &[
+    key("listen", LISTEN, "\"unix:/run/gatun/api.sock\"", "The Unix socket, `unix:` and its path; its directory is made where there is none. `\"off\"`: none. What is not written here is no error where it cannot be made: the log says so.").default("\"unix:/run/gatun/api.sock\", where it can be made"),
+    key("group", GROUP, "\"netops\"", "The group whose members may use the socket: a name or a number. Its mode is 0660.").default("the socket's owner alone, and root"),
+];
+
+/// `[metrics]`
+pub(crate) const METRICS: &[Key] =
+    &[key("listen", ENDPOINT, "\"[::1]:9464\"", "Address and port for `GET /metrics`.").required()];

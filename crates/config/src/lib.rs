@@ -28,6 +28,7 @@ pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
+pub use sections::api::{Api, ApiSocket};
 pub use sections::ethernet::{Answers, Device, Ethernet, XdpMode, host};
 pub use sections::events::EventSink;
 pub use sections::port::{DeviceMode, Network, Port, Routes};
@@ -38,6 +39,7 @@ use problem::Problems;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -47,6 +49,9 @@ const FILE_LEN_MAX: u64 = 512 << 20;
 /// Longest text whose syntax errors are all sought, bytes. Behind the first error of a longer one there may be
 /// millions, where it is no configuration at all, and each takes some hundred bytes.
 const ALL_ERRORS_TEXT_LEN_MAX: usize = 1 << 20;
+
+/// Longest text that is kept, bytes.
+const KEPT_LEN_MAX: usize = 1 << 20;
 
 /// Longest text that the TOML parser is given, bytes, plain lists of mappings not counted: it takes up to a
 /// hundred times as much memory. Some 100,000 static bindings.
@@ -61,6 +66,12 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// Where events go, if they go anywhere.
     pub events: Option<EventSink>,
+    /// Where the daemon is asked.
+    pub api: Api,
+    /// Where metrics are served on TCP, if they are.
+    pub metrics: Option<SocketAddr>,
+    /// What was read; nothing where that is longer than a mebibyte.
+    pub text: String,
 }
 
 impl Config {
@@ -136,7 +147,10 @@ pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Repor
     }
     let directory = Path::new(file_name).parent().unwrap_or(Path::new(""));
     let read = sections::read(root.get_ref(), &blanked.lists, directory, &mut problems);
-    let config = cross::assemble(read, &mut problems);
+    let mut config = cross::assemble(read, &mut problems);
+    if text.len() <= KEPT_LEN_MAX {
+        config.text = text.to_owned();
+    }
     problems.finish().map(|warnings| (config, warnings))
 }
 

@@ -32,7 +32,7 @@ tcp_established = "2 hours"
 sessions_max = 0
 [icmp]
 suppress = ["no_bibb"]
-[metrics]
+[log]
 listen = "[::1]:9464"
 "#;
     insta::assert_snapshot!(report(text));
@@ -187,7 +187,7 @@ backend = "dpdk"
 prefixes = "192.0.2.0/28"
 [[nat44]]
 inside = ["100.64.0.0/10"]
-[api]
+[pcp]
 listen = "unix:/run/gatun/api.sock"
 "#;
     insta::assert_snapshot!(report(text));
@@ -467,4 +467,21 @@ fn overload_takes_ports_of_tcp_and_udp_once_each() {
     assert!(report(&pool(&format!("{many:?}"))).contains("write at most 64"));
     assert!(warnings(&pool("[\"udp/53\"]")).contains("RFC 5452"));
     assert_eq!(warnings(&pool("[\"tcp/53\", 443, \"udp/123\"]")), "");
+}
+
+#[test]
+fn where_the_daemon_is_asked_is_a_path_or_nowhere() {
+    let with = |lines: &str| report(&format!("[[siit]]\npool6 = \"2001:db8:46::/96\"\n{lines}"));
+    let long = "x".repeat(100);
+    let wrong = [
+        "[api]\nlisten = \"/run/gatun/api.sock\"",
+        "[api]\nlisten = \"unix:api.sock\"",
+        &format!("[api]\nlisten = \"unix:/{long}\""),
+        "[api]\nlisten = false",
+        "[api]\ngroup = \"net ops\"",
+        "[metrics]",
+        "[metrics]\nlisten = \"localhost:9464\"",
+        "[metrics]\nlisten = \"[::1]:0\"",
+    ];
+    insta::assert_snapshot!(wrong.map(with).join("\n"));
 }

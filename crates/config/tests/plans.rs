@@ -1,6 +1,6 @@
 //! Good files, and the exact plans that come of them.
 
-use gatun_config::{Config, DeviceMode, EventSink, Network, Routes, load_str};
+use gatun_config::{Api, ApiSocket, Config, DeviceMode, EventSink, Network, Routes, load_str};
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, EventKinds};
 use gatun_wire::{DropReason, Prefix64, rfc7915::ZeroChecksum};
@@ -176,6 +176,13 @@ kinds = ["session_created", "quota_hit"]
 destinations = true
 ring = 4096
 threshold = 80
+
+[api]
+listen = "unix:/tmp/api.sock"
+group = "netops"
+
+[metrics]
+listen = "[::1]:9464"
 "#;
 
 // proves: A79-16, R68-3, R78-9
@@ -242,6 +249,10 @@ fn every_key_reaches_the_plan() {
     let kinds = EventKinds::NONE.with(EventKind::SessionCreated).with(EventKind::QuotaHit);
     assert_eq!(plan.events, EventPlan { kinds, ring_len: 4096, destinations: true, threshold: 80 });
     assert_eq!(config.events, Some(EventSink::File("/tmp/events.json".into())));
+    let socket = ApiSocket::Path("/tmp/api.sock".into());
+    assert_eq!(config.api, Api { socket, group: Some("netops".into()) });
+    assert_eq!(config.metrics, Some("[::1]:9464".parse().unwrap()));
+    assert_eq!(config.text, EVERY_KEY);
     assert_eq!(plan.icmp.suppressed, [DropReason::NoBib, DropReason::TtlExceeded]);
 }
 

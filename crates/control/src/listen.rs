@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 /// Who may connect: the owner and the group.
 const MODE: u32 = 0o660;
 
+/// Of a directory that is made: whoever may connect finds the way.
+const DIRECTORY_MODE: u32 = 0o755;
+
 /// Why there is no socket.
 #[derive(Debug)]
 pub enum Error {
@@ -70,7 +73,9 @@ pub fn unix(
     };
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     if let Some(directory) = directory.filter(|directory| !directory.exists()) {
-        fs::create_dir_all(directory).map_err(system("cannot make the directory of"))?;
+        fs::create_dir_all(directory)
+            .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(DIRECTORY_MODE)))
+            .map_err(system("cannot make the directory of"))?;
     }
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => return Err(Error::NoSocket(path.to_owned())),

@@ -1,18 +1,15 @@
 //! Metrics for Prometheus: every name once, with what it means; the text that is scraped and the reference page
 //! (docs/metrics.md) come from the same list. Names are stable.
 
+mod list;
+
 use crate::Facts;
-use crate::tell;
-use gatun_io::{RxError, TxError};
-use gatun_nat::Counters;
-use gatun_nat::counters::{Count, Direction};
-use gatun_nat::plan::Transport;
-use gatun_nat::pool4::BlockUsage;
-use gatun_nat::report::{InstanceStats, PoolStats};
-use gatun_wire::DropReason;
 use gatun_worker::Snapshot;
+use list::METRICS;
 use std::fmt::Write as _;
 use std::sync::Arc;
+
+pub(crate) use list::engine_counters;
 
 /// What a scrape is made of.
 pub(crate) struct Scrape {
@@ -124,496 +121,29 @@ pub fn reference() -> String {
     page
 }
 
-/// What the engine counts beside packets: name, value, meaning.
-pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 9] {
-    [
-        ("echo_replies", c.echo_replies, "Echo requests to the translator itself, answered."),
-        ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors made and sent."),
-        ("icmp_errors_limited", c.icmp_errors_limited, "ICMP errors not made, because of the rate limit."),
-        (
-            "icmp_errors_suppressed",
-            c.icmp_errors_suppressed,
-            "ICMP errors not made, because they are switched off or may not answer such a packet.",
-        ),
-        ("fragments_made", c.fragments_made, "Further packets made: fragments of a packet that was cut."),
-        ("probes_sent", c.probes_sent, "Probes sent to established TCP connections whose time was up."),
-        ("sessions_cleared", c.sessions_cleared, "Sessions ended on request, before their time."),
-        (
-            "path_mtus_learnt",
-            c.path_mtus_learnt,
-            "Messages that told of a path to an IPv4 host that carries less than 1260 bytes.",
-        ),
-        ("path_mtus_evicted", c.path_mtus_evicted, "Hosts behind such paths that were forgotten for others."),
-    ]
-}
-
-const PROTOCOLS: [&str; 3] = ["tcp", "udp", "icmp"];
-const DIRECTIONS: [(Direction, &str); 3] =
-    [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6"), (Direction::FourToFour, "4to4")];
-
-const fn counter(
-    name: &'static str,
-    labels: &'static [&'static str],
-    read: fn(&View<'_>, &mut Samples<'_>),
-    help: &'static str,
-) -> Metric {
-    Metric { name, kind: Kind::Counter, labels, help, read }
-}
-
-const fn gauge(
-    name: &'static str,
-    labels: &'static [&'static str],
-    read: fn(&View<'_>, &mut Samples<'_>),
-    help: &'static str,
-) -> Metric {
-    Metric { name, kind: Kind::Gauge, labels, help, read }
-}
-
-fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 5] {
-    let e = &snapshot.engine;
-    [
-        ("received", e.rx),
-        ("forwarded", e.forwarded),
-        ("answered", e.replied),
-        ("passed", e.passed),
-        ("dropped", e.dropped),
-    ]
-}
-
-fn by_worker(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&Snapshot) -> u64) {
-    v.workers().for_each(|(worker, snapshot)| s.add(&[&worker], of(snapshot)));
-}
-
-fn by_instance(v: &View<'_>, mut each: impl FnMut([&str; 2], &InstanceStats)) {
-    v.total.instances.iter().for_each(|stats| each([stats.kind.name(), &stats.name], stats));
-}
-
-fn by_pool(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats) -> u64) {
-    v.total.pools.iter().for_each(|stats| s.add(&[&stats.name], of(stats)));
-}
-
-fn by_pool_protocol(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats, usize) -> u64) {
-    for stats in &v.total.pools {
-        PROTOCOLS
-            .iter()
-            .enumerate()
-            .for_each(|(at, protocol)| s.add(&[&stats.name, protocol], of(stats, at)));
-    }
-}
-
-fn by_pool_blocks(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&BlockUsage) -> u64) {
-    for stats in &v.total.pools {
-        stats.blocks.iter().for_each(|blocks| s.add(&[&stats.name], of(blocks)));
-    }
-}
-
-fn by_life(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&InstanceStats, usize) -> u64) {
-    by_instance(v, |[kind, name], stats| {
-        for (at, protocol) in PROTOCOLS.iter().enumerate().filter(|_| kind != "siit") {
-            s.add(&[kind, name, protocol], of(stats, at));
-        }
-    });
-}
-
-/// The instance's packets in both directions.
-fn by_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
-    by_instance(v, |[kind, name], stats| {
-        s.add(&[kind, name, "outbound"], of(stats.counters.outbound));
-        s.add(&[kind, name, "inbound"], of(stats.counters.inbound));
-    });
-}
-
-fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
-    let name = s.name.trim_start_matches("gatun_").trim_end_matches("_total").to_owned();
-    let found = engine_counters(&v.total.engine).into_iter().find(|(known, ..)| *known == name);
-    found.into_iter().for_each(|(_, value, _)| s.add(&[], value));
-}
-
-const WORKER: &[&str] = &["worker"];
-const INSTANCE: &[&str] = &["kind", "instance"];
-const INSTANCE_PROTOCOL: &[&str] = &["kind", "instance", "protocol"];
-const POOL: &[&str] = &["pool"];
-const POOL_PROTOCOL: &[&str] = &["pool", "protocol"];
-
-/// All there are. Transports are in the order of [`Transport`].
-const METRICS: &[Metric] = &[
-    gauge(
-        "build_info",
-        &["version"],
-        |v, s| s.add(&[v.scrape.version], 1),
-        "Always 1; the version is in the label.",
-    ),
-    gauge(
-        "uptime_seconds",
-        &[],
-        |v, s| s.add(&[], v.scrape.uptime_seconds),
-        "Seconds since it began to translate.",
-    ),
-    gauge(
-        "worker_up",
-        WORKER,
-        |v, s| {
-            for (number, snapshot) in v.scrape.workers.iter().enumerate() {
-                s.add(&[&number.to_string()], u64::from(snapshot.is_some()));
-            }
-        },
-        "Whether a worker answers.",
-    ),
-    gauge(
-        "worker_adds_up",
-        WORKER,
-        |v, s| by_worker(v, s, |w| u64::from(w.conserved())),
-        "Whether every packet that a worker received is accounted for; 0 is a defect to be reported.",
-    ),
-    counter(
-        "worker_packets",
-        &["worker", "fate"],
-        |v, s| {
-            v.workers()
-                .for_each(|(n, w)| fates(w).iter().for_each(|(fate, c)| s.add(&[&n, fate], c.packets)));
-        },
-        "Packets by worker and fate. Received ones are forwarded, answered, passed, dropped or held.",
-    ),
-    counter(
-        "worker_bytes",
-        &["worker", "fate"],
-        |v, s| {
-            v.workers().for_each(|(n, w)| fates(w).iter().for_each(|(fate, c)| s.add(&[&n, fate], c.bytes)));
-        },
-        "Their bytes.",
-    ),
-    gauge(
-        "worker_held_packets",
-        WORKER,
-        |v, s| by_worker(v, s, |w| w.engine.held),
-        "Packets held at this moment: fragments that wait for their first one, SYNs that wait for an inside host.",
-    ),
-    counter("worker_bursts", WORKER, |v, s| by_worker(v, s, |w| w.worker.bursts), "Bursts received."),
-    counter(
-        "worker_idle_waits",
-        WORKER,
-        |v, s| by_worker(v, s, |w| w.worker.idle_waits),
-        "Times that a worker went to sleep for want of packets.",
-    ),
-    counter(
-        "worker_handed_packets",
-        &["worker", "when"],
-        |v, s| {
-            v.workers().for_each(|(n, w)| {
-                s.add(&[&n, "before"], w.worker.handed.before);
-                s.add(&[&n, "after"], w.worker.handed.after);
-            })
-        },
-        "Packets given to the worker that has their session, before or after translation.",
-    ),
-    counter(
-        "worker_handed_lost_packets",
-        WORKER,
-        |v, s| by_worker(v, s, |w| w.worker.handed.before_lost + w.worker.handed.after_lost),
-        "Packets lost on that way, as the other worker did not keep up.",
-    ),
-    gauge(
-        "worker_sessions",
-        WORKER,
-        |v, s| by_worker(v, s, |w| tell::state_of(w)[0]),
-        "Sessions of a worker.",
-    ),
-    counter(
-        "device_packets",
-        &["worker", "device", "way"],
-        |v, s| {
-            v.workers().for_each(|(n, w)| {
-                s.add(&[&n, &w.backend_name, "received"], w.backend.rx_packets);
-                s.add(&[&n, &w.backend_name, "sent"], w.backend.tx_packets);
-            })
-        },
-        "Packets that a worker's device has received and sent.",
-    ),
-    counter(
-        "device_bytes",
-        &["worker", "device", "way"],
-        |v, s| {
-            v.workers().for_each(|(n, w)| {
-                s.add(&[&n, &w.backend_name, "received"], w.backend.rx_bytes);
-                s.add(&[&n, &w.backend_name, "sent"], w.backend.tx_bytes);
-            })
-        },
-        "Their bytes.",
-    ),
-    counter(
-        "device_super_packets",
-        &["worker", "device", "way"],
-        |v, s| {
-            v.workers().for_each(|(n, w)| {
-                s.add(&[&n, &w.backend_name, "received"], w.backend.rx_super_packets);
-                s.add(&[&n, &w.backend_name, "sent"], w.backend.tx_super_packets);
-            })
-        },
-        "Of the packets, those that stand for several (TSO, USO).",
-    ),
-    counter(
-        "device_errors",
-        &["worker", "device", "error"],
-        |v, s| {
-            v.workers().for_each(|(n, w)| {
-                RxError::ALL
-                    .iter()
-                    .for_each(|&e| s.add(&[&n, &w.backend_name, e.name()], w.backend.rx_errors[e as usize]));
-                TxError::ALL
-                    .iter()
-                    .for_each(|&e| s.add(&[&n, &w.backend_name, e.name()], w.backend.tx_errors[e as usize]));
-            })
-        },
-        "Packets that a device did not receive whole or did not take.",
-    ),
-    counter(
-        "device_events",
-        &["worker", "device", "event"],
-        |v, s| {
-            v.workers().for_each(|(n, w)| {
-                w.backend
-                    .named
-                    .iter()
-                    .for_each(|named| s.add(&[&n, &w.backend_name, named.name], named.count));
-            })
-        },
-        "What a kind of device counts beside.",
-    ),
-    counter(
-        "drops",
-        &["direction", "reason"],
-        |v, s| {
-            for (direction, word) in DIRECTIONS {
-                for &reason in DropReason::ALL {
-                    s.add(
-                        &[word, reason.name()],
-                        v.total.engine.drops[direction as usize][reason as usize].packets,
-                    );
-                }
-            }
-        },
-        "Packets not forwarded, answered with an error or not. `gatun show drops` says what the reasons mean.",
-    ),
-    counter(
-        "translated_packets",
-        &["direction"],
-        |v, s| {
-            DIRECTIONS
-                .iter()
-                .for_each(|(d, word)| s.add(&[word], v.total.engine.translated[*d as usize].packets));
-        },
-        "Packets forwarded, by direction.",
-    ),
-    counter("echo_replies", &[], engine_counter, "Echo requests to the translator itself, answered."),
-    counter("icmp_errors_sent", &[], engine_counter, "ICMP errors made and sent."),
-    counter("icmp_errors_limited", &[], engine_counter, "ICMP errors not made, because of the rate limit."),
-    counter(
-        "icmp_errors_suppressed",
-        &[],
-        engine_counter,
-        "ICMP errors not made, because they are switched off or may not answer such a packet.",
-    ),
-    counter(
-        "fragments_made",
-        &[],
-        engine_counter,
-        "Further packets made: fragments of a packet that was cut.",
-    ),
-    counter(
-        "probes_sent",
-        &[],
-        engine_counter,
-        "Probes sent to established TCP connections whose time was up.",
-    ),
-    counter("sessions_cleared", &[], engine_counter, "Sessions ended on request, before their time."),
-    counter(
-        "path_mtus_learnt",
-        &[],
-        engine_counter,
-        "Messages that told of a path to an IPv4 host that carries less than 1260 bytes.",
-    ),
-    counter(
-        "path_mtus_evicted",
-        &[],
-        engine_counter,
-        "Hosts behind such paths that were forgotten for others.",
-    ),
-    gauge(
-        "sessions_max",
-        &[],
-        |v, s| s.add(&[], v.scrape.facts.sessions_max),
-        "Sessions there may be (`limits.sessions_max`); 0 without stateful instances.",
-    ),
-    gauge(
-        "subscribers_max",
-        &[],
-        |v, s| s.add(&[], v.scrape.facts.subscribers_max),
-        "Subscribers there may be (`limits.subscribers_max`); 0 without stateful instances.",
-    ),
-    counter(
-        "instance_packets",
-        &["kind", "instance", "way"],
-        |v, s| by_way(v, s, |c| c.packets),
-        "Packets forwarded by an instance, from inside and to it.",
-    ),
-    counter("instance_bytes", &["kind", "instance", "way"], |v, s| by_way(v, s, |c| c.bytes), "Their bytes."),
-    counter(
-        "instance_hairpinned_packets",
-        INSTANCE,
-        |v, s| by_instance(v, |who, i| s.add(&who, i.counters.hairpinned.packets)),
-        "Of the outbound ones: turned round, to an inside host.",
-    ),
-    counter(
-        "instance_drops",
-        &["kind", "instance", "reason"],
-        |v, s| {
-            by_instance(v, |[kind, name], i| {
-                let drops =
-                    DropReason::ALL.iter().zip(&i.counters.drops).filter(|(_, count)| count.packets > 0);
-                drops.for_each(|(reason, count)| s.add(&[kind, name, reason.name()], count.packets));
-            })
-        },
-        "Packets not forwarded, by instance; reasons that there were.",
-    ),
-    gauge(
-        "instance_sessions",
-        INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.sessions[at].now()),
-        "Sessions there are.",
-    ),
-    counter(
-        "instance_sessions_begun",
-        INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.sessions[at].begun),
-        "Sessions there have been.",
-    ),
-    gauge(
-        "instance_bindings",
-        INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.bindings[at].now()),
-        "Bindings there are, those of the configuration too.",
-    ),
-    counter(
-        "instance_bindings_begun",
-        INSTANCE_PROTOCOL,
-        |v, s| by_life(v, s, |i, at| i.lives.bindings[at].begun),
-        "Bindings there have been.",
-    ),
-    gauge(
-        "instance_subscribers",
-        INSTANCE,
-        |v, s| by_instance(v, |who, i| s.add(&who, i.subscribers.into())),
-        "Subscribers with state.",
-    ),
-    gauge("pool_addresses", POOL, |v, s| by_pool(v, s, |p| p.addresses.into()), "Public addresses."),
-    gauge(
-        "pool_ports",
-        POOL_PROTOCOL,
-        |v, s| by_pool_protocol(v, s, |p, at| p.ports[at].total),
-        "Ports there are.",
-    ),
-    gauge(
-        "pool_ports_used",
-        POOL_PROTOCOL,
-        |v, s| by_pool_protocol(v, s, |p, at| p.ports[at].used),
-        "Ports in use.",
-    ),
-    gauge(
-        "pool_ports_held",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.ports_held),
-        "Single ports that were given back and are held down.",
-    ),
-    counter(
-        "pool_ports_given",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.counters.ports_given),
-        "Ports given to bindings.",
-    ),
-    counter(
-        "pool_ports_returned",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.counters.ports_returned),
-        "Ports that came back.",
-    ),
-    counter(
-        "pool_refused",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.counters.refused),
-        "Ports that could not be given, whatever the reason.",
-    ),
-    counter(
-        "pool_pairing_broken",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.counters.pairing_broken),
-        "Ports of another address than the subscriber's own.",
-    ),
-    gauge(
-        "pool_blocks",
-        POOL,
-        |v, s| by_pool_blocks(v, s, |b| b.total),
-        "Port blocks there are, where a pool has any.",
-    ),
-    gauge(
-        "pool_blocks_owned",
-        POOL,
-        |v, s| by_pool_blocks(v, s, |b| b.owned),
-        "Port blocks that subscribers have.",
-    ),
-    gauge(
-        "pool_blocks_lingering",
-        POOL,
-        |v, s| by_pool_blocks(v, s, |b| b.lingering),
-        "Of those, without a port in use.",
-    ),
-    gauge(
-        "pool_blocks_held",
-        POOL,
-        |v, s| by_pool_blocks(v, s, |b| b.held),
-        "Port blocks given back, and not to be given to another subscriber yet.",
-    ),
-    counter(
-        "pool_blocks_given",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.counters.blocks_given),
-        "Port blocks given to subscribers.",
-    ),
-    counter(
-        "pool_blocks_returned",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.counters.blocks_returned),
-        "Port blocks that came back.",
-    ),
-    gauge(
-        "pool_subscribers",
-        POOL,
-        |v, s| by_pool(v, s, |p| p.subscribers.into()),
-        "Subscribers with state, of all instances that use a pool.",
-    ),
-];
-
-const _: () =
-    assert!(Transport::Tcp as usize == 0 && Transport::Udp as usize == 1 && Transport::Icmp as usize == 2);
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use gatun_api::types::Config;
 
-    #[test]
-    fn every_metric_is_written_once_with_its_help_and_type() {
+    fn scrape() -> Scrape {
         let facts = Facts {
             config: Config { file: String::new(), text: String::new() },
             ports: Vec::new(),
             sessions_max: 7,
             subscribers_max: 8,
         };
+        let workers = vec![Some(Snapshot { backend_name: "a\"b\\".into(), ..Snapshot::default() }), None];
+        Scrape { version: "1.2.3", uptime_seconds: 5, facts: Arc::new(facts), workers }
+    }
+
+    #[test]
+    fn every_metric_is_written_once_with_its_help_and_type() {
         let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), METRICS.len());
-        let workers = vec![Some(Snapshot { backend_name: "a\"b\\".into(), ..Snapshot::default() }), None];
-        let scrape = Scrape { version: "1.2.3", uptime_seconds: 5, facts: Arc::new(facts), workers };
+        let scrape = scrape();
         let text = render(&scrape, false);
         for metric in METRICS {
             let end = if metric.kind == Kind::Counter { "_total" } else { "" };
@@ -642,5 +172,37 @@ mod tests {
         }
         let published = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(published, reference(), "GATUN_BLESS=1 writes it anew");
+    }
+
+    /// Runs promtool, where there is one.
+    fn promtool(args: &[&str], input: &str) {
+        use std::io::Write as _;
+        use std::process::{Command, Stdio};
+        let run = Command::new("promtool").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut run) = run else {
+            eprintln!("\n!!! SKIPPED, NOTHING PROVED: promtool is missing (Debian: prometheus)\n");
+            return;
+        };
+        run.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = run.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    #[test]
+    fn prometheus_own_tool_finds_no_fault_with_form_and_names() {
+        promtool(&["check", "metrics"], &render(&scrape(), false));
+    }
+
+    #[test]
+    fn alerts_fire_when_they_should_and_name_metrics_that_there_are() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/prometheus/");
+        promtool(&["test", "rules", &format!("{directory}alerts_test.yml")], "");
+        let alerts = std::fs::read_to_string(format!("{directory}alerts.yml")).unwrap();
+        let text = render(&scrape(), false);
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let used = alerts.split(|c| !is_name(c)).filter(|word| word.starts_with("gatun_"));
+        for name in used {
+            assert!(text.contains(&format!("# TYPE {name} ")), "there is no {name}");
+        }
     }
 }

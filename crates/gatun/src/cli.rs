@@ -1,6 +1,6 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
-use crate::commands::{bench, check, completions, demo, init, man, run, translate};
+use crate::commands::{bench, check, clear, completions, demo, init, man, run, show, translate, who};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -9,6 +9,8 @@ Examples:
   gatun init --output gatun.toml       write a configuration by answering questions
   gatun check gatun.toml               say what is wrong with it, and how to fix it
   gatun run gatun.toml                 translate, until SIGTERM or Ctrl-C
+  gatun show status                    what a running daemon has and does
+  gatun who 192.0.2.7:41822            whose a public port is
   gatun translate in.pcap out.pcap --config gatun.toml
                                        translate a capture, offline
 ";
@@ -27,6 +29,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Translate packets, until told to stop
     Run(run::Args),
+    /// Show what a running daemon has and has done
+    Show(show::Args),
+    /// End sessions or bindings of a running daemon
+    Clear(clear::Args),
+    /// Say whose a public address and port is now
+    Who(who::Args),
+    /// Say where an inside host is seen from outside now
+    Where(who::WhereArgs),
     /// Check a configuration file, and say what it asks for
     Check(check::Args),
     /// Write a small configuration file
@@ -52,6 +62,10 @@ impl Command {
     pub(crate) fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(args) => run::execute(args),
+            Command::Show(args) => show::execute(args),
+            Command::Clear(args) => clear::execute(args),
+            Command::Who(args) => who::execute(args),
+            Command::Where(args) => who::execute_where(args),
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),

@@ -6,6 +6,8 @@ mod commands;
 mod daemon;
 mod demo;
 mod offline;
+mod show;
+mod tables;
 
 use clap::Parser as _;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! One file a section: from its tables to typed settings, without regard to other sections.
 
 pub(crate) mod allocation;
+pub(crate) mod api;
 pub(crate) mod eam;
 pub(crate) mod ethernet;
 pub(crate) mod events;
@@ -18,6 +19,7 @@ use crate::reader::Table;
 use crate::value;
 use gatun_nat::plan::{IcmpPolicy, Limits, Timeouts};
 use gatun_wire::DropReason;
+use std::net::SocketAddr;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
@@ -32,6 +34,8 @@ pub(crate) struct Sections {
     pub(crate) limits: Limits,
     pub(crate) icmp: IcmpPolicy,
     pub(crate) events: Option<events::Events>,
+    pub(crate) api: api::Api,
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 /// Reads all sections.
@@ -63,7 +67,9 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));
     let events = file.table("events", problems).and_then(|t| events::read(&t, problems));
-    Sections { ports, pools, nat64, nat44, siit, translator, limits, icmp, events }
+    let api = file.table("api", problems).map_or_else(api::Api::default, |t| api::read(&t, problems));
+    let metrics = file.table("metrics", problems).and_then(|t| api::read_metrics(&t, problems));
+    Sections { ports, pools, nat64, nat44, siit, translator, limits, icmp, events, api, metrics }
 }
 
 fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {

@@ -1,13 +1,17 @@
 //! One file, one command: its arguments as `Args`, its work as `execute`.
 
+pub(crate) mod ask;
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod clear;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod init;
 pub(crate) mod man;
 pub(crate) mod run;
+pub(crate) mod show;
 pub(crate) mod translate;
+pub(crate) mod who;
 
 use std::io::{ErrorKind, Write as _};
 

@@ -1,8 +1,10 @@
 //! `gatun run`: translates packets until told to stop.
 
-use crate::daemon::{self, PortSettings, Settings, Setup, User};
+use crate::daemon::{self, ControlSettings, PortSettings, Settings, Setup, User};
 use anyhow::anyhow;
+use gatun_api::types;
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
+use gatun_control::Facts;
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -62,19 +64,50 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let file = args.file.or(args.config).ok_or_else(|| anyhow!("which configuration file?"))?;
     let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
+    let name = file.display().to_string();
+    let settings_of = move |config| settings(config, &name);
+    let first = settings_of(config)?;
     let reread = move || {
         let (config, warnings) = gatun_config::load_file(&file).map_err(|report| report.to_string())?;
         // An operator who asked for another configuration reads these where the answer is.
         eprint!("{warnings}");
-        settings(config).map_err(|error| error.to_string())
+        settings_of(config).map_err(|error| error.to_string())
     };
-    daemon::run(Setup { settings: settings(config)?, reread: Box::new(reread), user: args.user, started })
+    daemon::run(Setup { settings: first, reread: Box::new(reread), user: args.user, started })
 }
 
 /// What the daemon uses of a configuration.
-fn settings(config: Config) -> anyhow::Result<Settings> {
+fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
-    Ok(Settings { plan: config.plan, events: config.events, ports })
+    let facts = facts(&config, file, &ports);
+    let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
+    Ok(Settings { plan: config.plan, events: config.events, ports, control })
+}
+
+/// What the API tells of a configuration.
+fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
+    let port = |(number, port): (usize, &Port)| {
+        let queues = match opened {
+            PortSettings::Tun(devices) => devices.get(number).map_or(1, |device| device.queues),
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(_) => port.queues.map_or(1, usize::from),
+        };
+        types::Port {
+            name: port.name.clone(),
+            backend: if port.ethernet.is_some() { "xdp" } else { "tun" }.to_owned(),
+            device: port.device.clone(),
+            queues: u32::try_from(queues).unwrap_or(u32::MAX),
+            mtu: port.ethernet.is_none().then_some(port.mtu),
+            addresses: port.addresses.iter().map(|(address, len)| format!("{address}/{len}")).collect(),
+        }
+    };
+    let max = |limit: u32| if config.plan.is_stateful() { limit.into() } else { 0 };
+    Facts {
+        config: types::Config { file: file.to_owned(), text: config.text.clone() },
+        ports: config.ports.iter().enumerate().map(port).collect(),
+        sessions_max: max(config.plan.limits.sessions_max),
+        subscribers_max: max(config.plan.limits.subscribers_max),
+    }
 }
 
 fn ports(config: &Config) -> anyhow::Result<PortSettings> {

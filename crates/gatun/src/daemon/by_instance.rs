@@ -1,6 +1,6 @@
 //! What each instance and each pool has done and has, as tables for people.
 
-use super::counters::{group, table};
+use crate::tables::{group, table};
 use comfy_table::Table;
 use gatun_nat::report::{InstanceCounters, InstanceKind, InstanceStats, Lived, PoolStats};
 use gatun_wire::DropReason;

@@ -1,15 +1,12 @@
 //! All counters as a table for people: on SIGUSR1, and at the end.
 
 use super::by_instance;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use crate::tables::{group, table};
+use comfy_table::Table;
 use gatun_io::{RxError, TxError};
 use gatun_nat::counters::{Count, Direction};
 use gatun_wire::DropReason;
 use gatun_worker::{Handed, Snapshot};
-
-/// Columns where the terminal does not say how many it has.
-const WIDTH: u16 = 110;
 
 /// The most important of them in a line.
 pub(super) fn short(snapshot: &Snapshot) -> String {
@@ -133,47 +130,9 @@ fn named(snapshot: &Snapshot) -> Table {
     table
 }
 
-/// An empty table; numbers stand on the right.
-pub(super) fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(WIDTH);
-    }
-    table.set_header(header);
-    for (index, name) in header.iter().enumerate() {
-        let is_text = matches!(*name, "" | "reason" | "what it means" | "instance" | "pool");
-        if let Some(column) = table.column_mut(index).filter(|_| !is_text) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
-}
-
-/// A number with its thousands set apart.
-pub(super) fn group(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn thousands_are_set_apart() {
-        let cases = [(0, "0"), (999, "999"), (1000, "1 000"), (1234567, "1 234 567")];
-        for (n, expected) in cases {
-            assert_eq!(group(n), expected);
-        }
-    }
 
     #[test]
     fn a_drop_is_shown_with_its_help_and_a_sum_that_is_wrong_is_said_loudly() {

@@ -1,11 +1,12 @@
 //! The daemon: devices, workers, signals. What it does to packets is the engine's matter.
 //!
 //! ```text
-//!   memory, engines -> privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
+//!   memory, engines -> the API's socket -> privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
 //!     -> one thread a worker -> signals and links, until the end
 //! ```
 
 mod by_instance;
+mod control;
 mod counters;
 mod event_file;
 mod event_log;
@@ -20,6 +21,7 @@ mod signals;
 mod xdp;
 
 use anyhow::{Context as _, bail};
+use control::Sockets;
 use event_log::EventLog;
 use gatun_config::EventSink;
 use gatun_io::Backend;
@@ -40,6 +42,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+pub(crate) use control::ControlSettings;
 pub(crate) use ports::PortSettings;
 pub(crate) use privileges::User;
 #[cfg(feature = "xdp")]
@@ -57,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) events: Option<EventSink>,
     /// Where packets come from and go to.
     pub(crate) ports: PortSettings,
+    /// Where the daemon is asked.
+    pub(crate) control: ControlSettings,
 }
 
 /// Reads the configuration again: what it asks for, or all that is wrong with it, a line each.
@@ -98,6 +103,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
     let settings = setup.settings;
     let (mut engines, exchange) = build(&settings.plan, settings.ports.workers())?;
+    let sockets = Sockets::open(&settings.control)?;
     privileges::keep_for_start(setup.user.is_some(), settings.ports.devices().is_empty())?;
     let (sender, events) = channel();
     let mut ports = Ports::open(&settings.ports, setup.user, &sender)?;
@@ -118,6 +124,8 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     };
     let workers = start_workers(engines, backends, exchange, clock, &sender)?;
     let count = workers.len();
+    let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
+    let (facts, _socket) = sockets.serve(&settings, handles.clone(), &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!(
         "translating with {count} worker{}, {ms:.1} ms after start",
@@ -126,7 +134,8 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let reload = Reload {
         settings,
         reread: setup.reread,
-        workers: workers.iter().map(|worker| worker.handle.clone()).collect(),
+        workers: handles,
+        facts,
         devices: ports.names.clone(),
         orders: ports.orders.clone(),
         names: event_log.as_ref().map(EventLog::names),

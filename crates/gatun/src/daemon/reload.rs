@@ -8,6 +8,7 @@ use super::event_log::Shared;
 use super::outlet::Output;
 use super::{ANSWER_MAX, PortSettings, Reread, Settings, memory};
 use anyhow::Context as _;
+use gatun_control::SharedFacts;
 use gatun_io_tun::{Orders, Prefix, TunConfig};
 use gatun_nat::reconfigure::{Change, Difference, NotNow, Refused, Settled};
 use gatun_worker::Handle;
@@ -25,6 +26,8 @@ pub(super) struct Reload {
     pub(super) settings: Settings,
     pub(super) reread: Reread,
     pub(super) workers: Vec<Handle>,
+    /// What the API tells of the configuration.
+    pub(super) facts: SharedFacts,
     /// Names of the devices as the kernel has them.
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
@@ -83,6 +86,7 @@ impl Reload {
         }
         let rerouted = self.rerouted(&new);
         if difference.is_empty() && rerouted.is_empty() {
+            self.facts.set(new.control.facts);
             self.output.log("reload: the configuration is as it was");
             return Ok(());
         }
@@ -102,6 +106,7 @@ impl Reload {
                 orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
             }
         }
+        self.facts.set(new.control.facts.clone());
         self.settings = new;
         let ended = self.wait_until_settled();
         self.output.log(&format!(
@@ -209,6 +214,7 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     if old.events != new.events {
         restarts.push("[events]: where they are written to".to_owned());
     }
+    restarts.extend(super::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
     for (a, b) in old.iter().zip(new) {
@@ -229,10 +235,16 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::ControlSettings;
+    use gatun_config::Api;
+    use gatun_control::Facts;
     use gatun_nat::Plan;
 
     fn settings(devices: Vec<TunConfig>) -> Settings {
-        Settings { plan: Plan::default(), events: None, ports: PortSettings::Tun(devices) }
+        let config = gatun_api::types::Config { file: String::new(), text: String::new() };
+        let facts = Facts { config, ports: Vec::new(), sessions_max: 0, subscribers_max: 0 };
+        let control = ControlSettings { api: Api::default(), metrics: None, facts };
+        Settings { plan: Plan::default(), events: None, ports: PortSettings::Tun(devices), control }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none (no /dev/net/tun, a
 //! container without rights) it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
 
+mod api;
 mod events;
 mod harness;
 mod lifecycle;

@@ -1,0 +1,332 @@
+//! How quickly the API dumps and ends sessions while packets flow, and what that does to them.
+//!
+//! One worker, a device made up of memory that delivers packets of random sessions at a fixed rate, and loses what
+//! does not fit into its queue; the API on a Unix socket in front. `scripts/bench-api` runs it.
+
+use etherparse::PacketBuilder;
+use gatun_api::client::Client;
+use gatun_api::types::{Cleared, Config, Session, SessionKey, SessionKeys};
+use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
+use gatun_io::{Backend, Handler, Stats, Transmit, Waker};
+use gatun_nat::plan::{Limits, Nat64, Plan, Pool4, PoolRange};
+use gatun_nat::{BURST, Instant as EngineTime, Nat, Verdict};
+use gatun_wire::{HEADROOM, Packet, Prefix64};
+use gatun_worker::{Clock, Worker};
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const SESSIONS: u32 = 2_097_152;
+const SUBSCRIBERS: u32 = 131_072;
+/// Packets that the device holds for the worker.
+const QUEUE: u64 = 4096;
+/// Bytes of a packet, from the IP header on.
+const PACKET: usize = 114;
+const STRIDE: usize = HEADROOM + PACKET + 64;
+/// Sessions of one request to end some.
+const KEYS: usize = 4096;
+
+fn plan() -> Plan {
+    let (first, last) = (Ipv4Addr::new(198, 18, 0, 0), Ipv4Addr::new(198, 18, 0, 63));
+    let range = PoolRange { first, last, ports: (1024, 65_535), transports: [true; 3] };
+    Plan {
+        pools: vec![Pool4 { name: "pool".into(), ranges: vec![range], ..Pool4::default() }],
+        nat64: vec![Nat64 {
+            name: "nat64".into(),
+            pool6: vec![Prefix64::WELL_KNOWN],
+            wkp_non_global: true,
+            subscriber_len: 64,
+            ..Nat64::default()
+        }],
+        limits: Limits { sessions_max: SESSIONS + 1000, subscribers_max: SUBSCRIBERS, ..Limits::default() },
+        ..Plan::default()
+    }
+}
+
+/// The first packet of session `n`.
+fn packet(n: u32) -> Vec<u8> {
+    let (subscriber, flow) = (n % SUBSCRIBERS, n / SUBSCRIBERS);
+    let source = 0x2001_0db8_u128 << 96 | u128::from(subscriber) << 64 | 5;
+    let remote = Ipv4Addr::new(203, 0, 113, 1 + (flow % 200) as u8);
+    let destination = Prefix64::WELL_KNOWN.embed(remote).octets();
+    let builder = PacketBuilder::ipv6(Ipv6Addr::from(source).octets(), destination, 64);
+    let mut bytes = Vec::new();
+    let payload = [7; PACKET - 48];
+    builder.udp(1024 + flow as u16, 53).write(&mut bytes, &payload).expect("it fits");
+    bytes
+}
+
+/// What the main thread sets and reads.
+#[derive(Default)]
+struct Gauge {
+    /// Packets a second; zero is as many as can be.
+    rate: AtomicU64,
+    received: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// Packets of random sessions at a rate.
+struct Device {
+    gauge: Arc<Gauge>,
+    /// Source address and port, for each session: what tells their packets apart, and their checksums.
+    templates: Vec<u8>,
+    buffers: Vec<u8>,
+    random: u64,
+    since: (u64, Instant),
+    /// Packets that came since, and of those taken or lost.
+    taken: u64,
+    stats: Stats,
+}
+
+/// Bytes of a packet that differ between sessions.
+const HEAD: usize = 48;
+
+impl Device {
+    /// How many packets wait, and at most a burst.
+    fn waiting(&mut self) -> usize {
+        let rate = self.gauge.rate.load(Ordering::Relaxed);
+        if rate == 0 {
+            self.since = (0, Instant::now());
+            return BURST;
+        }
+        if rate != self.since.0 {
+            (self.since, self.taken) = ((rate, Instant::now()), 0);
+        }
+        let came = (self.since.1.elapsed().as_nanos() * u128::from(rate) / 1_000_000_000) as u64;
+        let waiting = came - self.taken;
+        if waiting > QUEUE {
+            self.gauge.lost.fetch_add(waiting - QUEUE, Ordering::Relaxed);
+            self.taken = came - QUEUE;
+        }
+        (came - self.taken).min(BURST as u64) as usize
+    }
+}
+
+impl Backend for Device {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn receive(&mut self, handle: &mut Handler<'_>) -> io::Result<usize> {
+        let n = self.waiting();
+        if n == 0 {
+            return Ok(0);
+        }
+        self.taken += n as u64;
+        for buffer in self.buffers.chunks_exact_mut(STRIDE).take(n) {
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let session = ((self.random >> 32) as usize) % SESSIONS as usize;
+            let head = &self.templates[session * HEAD..][..HEAD];
+            buffer[HEADROOM..HEADROOM + HEAD].copy_from_slice(head);
+        }
+        let mut packets: Vec<Packet<'_>> = self
+            .buffers
+            .chunks_exact_mut(STRIDE)
+            .take(n)
+            .filter_map(|buffer| Packet::new(buffer, HEADROOM, PACKET))
+            .collect();
+        let mut nowhere = Nowhere(0);
+        handle(&mut packets, &mut nowhere);
+        self.stats.rx_packets += n as u64;
+        self.stats.tx_packets += nowhere.0;
+        self.gauge.received.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+
+    fn transmit(&mut self) -> &mut dyn Transmit {
+        self
+    }
+
+    fn wait(&mut self, _: &Waker, _: Option<Duration>) -> io::Result<()> {
+        // A polled device: the next packet is some hundred nanoseconds away.
+        std::hint::spin_loop();
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+}
+
+/// Counts what is sent.
+struct Nowhere(u64);
+
+impl Transmit for Nowhere {
+    fn forward(&mut self, _: usize, _: &mut Packet<'_>) {
+        self.0 += 1;
+    }
+
+    fn send(&mut self, _: &mut Packet<'_>) {
+        self.0 += 1;
+    }
+}
+
+impl Transmit for Device {
+    fn forward(&mut self, _: usize, _: &mut Packet<'_>) {
+        self.stats.tx_packets += 1;
+    }
+
+    fn send(&mut self, _: &mut Packet<'_>) {
+        self.stats.tx_packets += 1;
+    }
+}
+
+/// An engine with all sessions, and the beginnings of their packets.
+fn filled() -> Result<(Nat, Vec<u8>), Box<dyn Error>> {
+    let mut nat = Nat::new(&plan(), [1, 2, 3, 4]).map_err(|e| e.0)?;
+    let mut templates = Vec::with_capacity(SESSIONS as usize * HEAD);
+    for n in 0..SESSIONS {
+        let bytes = packet(n);
+        templates.extend_from_slice(&bytes[..HEAD]);
+        let mut buffer = vec![0; STRIDE];
+        buffer[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(&bytes);
+        let packet = Packet::new(&mut buffer, HEADROOM, bytes.len()).ok_or("no packet")?;
+        let mut verdicts = [Verdict::Pass];
+        nat.process(EngineTime(1000), &mut [packet], &mut verdicts);
+        assert_eq!(verdicts, [Verdict::Forward], "session {n}");
+    }
+    assert_eq!(nat.occupancy().sessions, SESSIONS as usize);
+    Ok((nat, templates))
+}
+
+/// Packets a second, received and lost, while something is done.
+struct Flow {
+    mpps: f64,
+    lost: u64,
+}
+
+fn watch<T>(gauge: &Gauge, what: impl FnOnce() -> T) -> (T, Duration, Flow) {
+    let (received, lost) = (gauge.received.load(Ordering::Relaxed), gauge.lost.load(Ordering::Relaxed));
+    let start = Instant::now();
+    let result = what();
+    let took = start.elapsed();
+    let received = gauge.received.load(Ordering::Relaxed) - received;
+    let lost = gauge.lost.load(Ordering::Relaxed) - lost;
+    (result, took, Flow { mpps: received as f64 / took.as_secs_f64() / 1e6, lost })
+}
+
+fn dump(client: &Client, path: &std::path::Path) -> Result<u64, Box<dyn Error>> {
+    let mut body = client.open("GET", "/v1/sessions?format=ndjson", &[])?;
+    let mut file = File::create(path)?;
+    let (mut some, mut lines) = (vec![0; 1 << 18], 0);
+    loop {
+        match body.read(&mut some)? {
+            0 => return Ok(lines),
+            n => {
+                lines += some[..n].iter().filter(|&&byte| byte == b'\n').count() as u64;
+                file.write_all(&some[..n])?;
+            }
+        }
+    }
+}
+
+fn kill(client: &Client, bodies: &[Vec<u8>]) -> Result<u64, Box<dyn Error>> {
+    let mut ended = 0;
+    for body in bodies {
+        ended += client.ask::<Cleared>("POST", "/v1/sessions/end", body)?.sessions;
+    }
+    Ok(ended)
+}
+
+/// Some sessions of a dump, spread over all of it, as requests that end them.
+fn requests(path: &std::path::Path) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
+    let mut keys: Vec<SessionKey> = Vec::new();
+    for line in BufReader::new(File::open(path)?).lines().step_by(8) {
+        keys.push(SessionKey::of(&serde_json::from_str::<Session>(&line?)?));
+    }
+    // In no order: a step that has no factor in common with their number.
+    let n = keys.len();
+    let mixed: Vec<SessionKey> = (0..n).map(|at| keys[at * 7919 % n].clone()).collect();
+    let bodies = mixed.chunks(KEYS).map(|some| serde_json::to_vec(&SessionKeys { sessions: some.to_vec() }));
+    Ok(bodies.collect::<Result<_, _>>()?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let directory = std::env::temp_dir().join(format!("gatun-measure-{}", std::process::id()));
+    std::fs::create_dir_all(&directory)?;
+    let (socket, file) = (directory.join("api.sock"), directory.join("sessions.ndjson"));
+    let (nat, templates) = filled()?;
+    let gauge = Arc::new(Gauge::default());
+    let device = Device {
+        gauge: Arc::clone(&gauge),
+        templates,
+        buffers: vec![7; STRIDE * BURST],
+        random: 1,
+        since: (0, Instant::now()),
+        taken: 0,
+        stats: Stats::default(),
+    };
+    let (worker, handle) = Worker::new(nat, Box::new(device), Clock::new())?;
+    let worker = std::thread::spawn(move || worker.run());
+    let (api, _file) = listen::unix(&socket, |_| Ok(()))?;
+    let facts = Facts {
+        config: Config { file: String::new(), text: String::new() },
+        ports: Vec::new(),
+        sessions_max: SESSIONS.into(),
+        subscribers_max: SUBSCRIBERS.into(),
+    };
+    let setup = Setup {
+        version: "measured",
+        facts: SharedFacts::new(facts),
+        workers: vec![handle.clone()],
+        patience: Patience::default(),
+        log: Box::new(|_| ()),
+    };
+    gatun_control::start(Listeners { api: Some(api), metrics: None }, setup)?;
+    let client = Client::new(&socket);
+
+    let (_, _, full) = watch(&gauge, || std::thread::sleep(Duration::from_secs(3)));
+    println!("{SESSIONS} sessions, one worker, packets of random ones: {:.2} Mpps at most", full.mpps);
+    gauge.rate.store((full.mpps * 0.5e6) as u64, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(200));
+    let (_, _, quiet) = watch(&gauge, || std::thread::sleep(Duration::from_secs(2)));
+    println!("at half of that, nothing asked: {:.2} Mpps, {} lost", quiet.mpps, quiet.lost);
+    let (lines, took, flow) = watch(&gauge, || dump(&client, &file));
+    let bytes = std::fs::metadata(&file)?.len();
+    println!(
+        "dump to a file: {} sessions, {} MB in {:.2} s; meanwhile {:.2} Mpps, {} lost",
+        lines?,
+        bytes >> 20,
+        took.as_secs_f64(),
+        flow.mpps,
+        flow.lost
+    );
+    let (text, took, flow) = watch(&gauge, || -> Result<usize, Box<dyn Error>> {
+        let mut text = String::new();
+        client.open("GET", "/metrics", &[])?.read_to_string(&mut text)?;
+        Ok(text.len())
+    });
+    println!("metrics: {} bytes in {:.2} ms, {} lost", text?, took.as_secs_f64() * 1e3, flow.lost);
+    let bodies = requests(&file)?;
+    let (ended, took, flow) = watch(&gauge, || kill(&client, &bodies));
+    let ended = ended?;
+    println!(
+        "random sessions ended by list: {ended} in {:.2} s, {:.0} a second (many opened again by their next packet); meanwhile {:.2} Mpps, {} lost",
+        took.as_secs_f64(),
+        ended as f64 / took.as_secs_f64(),
+        flow.mpps,
+        flow.lost
+    );
+    let (cleared, took, flow) =
+        watch(&gauge, || client.ask::<Cleared>("DELETE", "/v1/sessions?inside=2001:db8:0:0::/49", &[]));
+    let cleared = cleared?.sessions;
+    println!(
+        "ended by filter: {cleared} in {:.2} s, {:.0} a second; meanwhile {:.2} Mpps, {} lost",
+        took.as_secs_f64(),
+        cleared as f64 / took.as_secs_f64(),
+        flow.mpps,
+        flow.lost
+    );
+    handle.stop();
+    let (last, error) = worker.join().map_err(|_| "the worker panicked")?;
+    std::fs::remove_dir_all(&directory)?;
+    match error {
+        Some(error) => Err(error.into()),
+        None if !last.engine.conserved() => Err("the counters do not add up".into()),
+        None => Ok(()),
+    }
+}

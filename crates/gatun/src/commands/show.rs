@@ -1,0 +1,152 @@
+//! `gatun show`: what a running daemon has and has done.
+
+use super::ask::{Daemon, Filter};
+use crate::show::{self, Output, Shown};
+use gatun_api::paths::with_query;
+use gatun_api::types::*;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatun show status
+  gatun show sessions --inside 2001:db8:1::/64 --protocol tcp
+  gatun show bindings --outside 192.0.2.7 -o json
+  gatun show sessions --limit 0 -o ndjson > sessions.ndjson
+  gatun show drops --watch
+
+`json` is what the API answers (docs/api.md), a list as one array. `ndjson` and `csv` are written as
+they are read, so that millions of sessions need no memory. They hold up no packets.
+";
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// The daemon at a glance
+    Status,
+    /// The ports of the configuration
+    Ports,
+    /// The workers, and what each has done
+    Workers,
+    /// The instances: packets and state
+    Instances,
+    /// The pools, and how full they are
+    Pools,
+    /// Public addresses, and how full each is
+    Addresses,
+    /// Port blocks that subscribers have
+    Blocks,
+    /// Subscribers with state
+    Subscribers,
+    /// Bindings
+    Bindings,
+    /// Sessions
+    Sessions,
+    /// All counters
+    Counters,
+    /// Why packets were not forwarded
+    Drops,
+    /// The configuration that runs
+    Config,
+}
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What
+    what: What,
+    #[command(flatten)]
+    filter: Filter,
+    /// How
+    #[arg(long, short, value_enum, default_value = "table")]
+    output: Output,
+    /// Entries of a long list at most; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    limit: usize,
+    /// Drops and counters that are zero as well
+    #[arg(long)]
+    zeros: bool,
+    /// Show it again every so many seconds, until Ctrl-C
+    #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    watch: Option<u32>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// # Errors
+/// Why the daemon does not answer, or what is wrong with the question.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    let Some(seconds) = args.watch else {
+        return show_once(&args);
+    };
+    loop {
+        if std::io::stdout().is_terminal() {
+            // Home, and all below it away: what was there does not flicker.
+            print!("\x1b[H\x1b[2J");
+            std::io::stdout().flush()?;
+        }
+        show_once(&args)?;
+        std::thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
+fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Status => one::<Status>(args, "/v1/status"),
+        What::Config => config(args),
+        What::Ports => all::<Port>(args, "/v1/ports", |_| true),
+        What::Workers => all::<Worker>(args, "/v1/workers", |_| true),
+        What::Instances => all::<Instance>(args, "/v1/instances", |_| true),
+        What::Pools => all::<Pool>(args, "/v1/pools", |_| true),
+        What::Counters => all::<Counter>(args, "/v1/counters", |counter| counter.value > 0),
+        What::Drops => all::<Drop>(args, "/v1/drops", |drop| {
+            drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets > 0
+        }),
+        What::Addresses => list::<Address>(args, "/v1/addresses"),
+        What::Blocks => list::<Block>(args, "/v1/blocks"),
+        What::Subscribers => list::<Subscriber>(args, "/v1/subscribers"),
+        What::Bindings => list::<Binding>(args, "/v1/bindings"),
+        What::Sessions => list::<Session>(args, "/v1/sessions"),
+    }
+}
+
+fn one<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
+    let thing: T = args.daemon.client().get(&with_query(path, &args.filter.query()))?;
+    super::print_bytes(&show::one(&thing, args.output)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config(args: &Args) -> anyhow::Result<ExitCode> {
+    let config: Config = args.daemon.client().get(&with_query("/v1/config", &args.filter.query()))?;
+    match args.output {
+        Output::Table => super::print_bytes(format!("# {}\n{}", config.file, config.text).as_bytes())?,
+        output => super::print_bytes(&show::one(&config, output)?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A list that is short.
+fn all<T: Shown>(args: &Args, path: &str, is_of_interest: fn(&T) -> bool) -> anyhow::Result<ExitCode> {
+    let mut items: Vec<T> = args.daemon.client().get(&with_query(path, &args.filter.query()))?;
+    if args.output == Output::Table && !args.zeros {
+        items.retain(is_of_interest);
+    }
+    super::print_bytes(&show::all(&items, args.output)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A list that may be long.
+fn list<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
+    let mut query = args.filter.query();
+    query.push(("format", "ndjson".to_owned()));
+    let lines = args.daemon.client().open("GET", &with_query(path, &query), &[])?;
+    let limit = if args.limit == 0 { usize::MAX } else { args.limit };
+    let is_whole = show::list::<T>(lines, args.output, limit)?;
+    if !is_whole {
+        eprintln!("gatun: there are more than {limit}: say which (gatun show --help), or --limit 0 for all");
+    }
+    Ok(ExitCode::SUCCESS)
+}

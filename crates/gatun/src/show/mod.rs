@@ -1,0 +1,327 @@
+//! What the API answers, as tables, CSV or JSON.
+
+mod rows;
+
+use crate::tables::{group, table, table_of};
+use anyhow::Context as _;
+use gatun_api::schema::Fields;
+use gatun_api::types::{Where, Who};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::io::{self, BufRead as _, BufReader, BufWriter, ErrorKind, Read, Write};
+
+/// In which form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// A table for people
+    Table,
+    /// JSON, as the API has it
+    Json,
+    /// JSON, one object a line
+    Ndjson,
+    /// Comma-separated values with a header (RFC 4180)
+    Csv,
+}
+
+/// A type of the API that can be a row of a table.
+pub(crate) trait Shown: Serialize + DeserializeOwned + Fields {
+    /// Names of the columns.
+    const COLUMNS: &'static [&'static str];
+
+    /// Their cells.
+    fn cells(&self) -> Vec<String>;
+}
+
+/// A single thing: as a table, a row for each of its columns.
+pub(crate) fn one<T: Shown>(thing: &T, output: Output) -> anyhow::Result<Vec<u8>> {
+    match output {
+        Output::Table => {
+            let mut table = table(["", " "]);
+            for (name, cell) in T::COLUMNS.iter().zip(thing.cells()) {
+                table.add_row([(*name).to_owned(), cell]);
+            }
+            Ok(format!("{table}\n").into_bytes())
+        }
+        Output::Csv => all(std::slice::from_ref(thing), output),
+        _ => as_json(thing, output),
+    }
+}
+
+/// JSON, for eyes or on a line.
+pub(crate) fn as_json<T: Serialize>(thing: &T, output: Output) -> anyhow::Result<Vec<u8>> {
+    let mut text = match output {
+        Output::Json => serde_json::to_vec_pretty(thing)?,
+        _ => serde_json::to_vec(thing)?,
+    };
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// A short list.
+pub(crate) fn all<T: Shown>(items: &[T], output: Output) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    match output {
+        Output::Table => writeln!(text, "{}", rows(items))?,
+        Output::Json => return as_json(&items, output),
+        Output::Ndjson => {
+            items.iter().try_for_each(|item| as_json(item, output).map(|line| text.extend(line)))?
+        }
+        Output::Csv => {
+            let mut csv = Csv::new::<T>();
+            for item in items {
+                csv.write(&mut text, &serde_json::to_value(item)?)?;
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn rows<T: Shown>(items: &[T]) -> comfy_table::Table {
+    let mut table = table_of(T::COLUMNS);
+    for item in items {
+        table.add_row(item.cells());
+    }
+    table
+}
+
+/// A list that comes line by line, as far as a limit. Says whether that was all.
+pub(crate) fn list<T: Shown>(lines: impl Read, output: Output, limit: usize) -> anyhow::Result<bool> {
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let done = write_list::<T>(lines, output, limit, &mut out).and_then(|is_whole| {
+        out.flush()?;
+        Ok(is_whole)
+    });
+    match done {
+        // Who reads no further (`| head`) has what they want.
+        Err(error)
+            if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) =>
+        {
+            // Nothing is written once more on the way out.
+            drop(out.into_parts());
+            Ok(true)
+        }
+        other => other,
+    }
+}
+
+fn write_list<T: Shown>(
+    mut lines: impl Read,
+    output: Output,
+    limit: usize,
+    out: &mut impl Write,
+) -> anyhow::Result<bool> {
+    const BROKEN: &str = "the daemon's answer broke off";
+    if output == Output::Ndjson && limit == usize::MAX {
+        // As it comes.
+        let mut some = vec![0; 1 << 18];
+        loop {
+            match lines.read(&mut some).context(BROKEN)? {
+                0 => return Ok(true),
+                n => out.write_all(&some[..n])?,
+            }
+        }
+    }
+    let mut reader = BufReader::with_capacity(1 << 18, lines);
+    let (mut line, mut count, mut items) = (Vec::new(), 0usize, Vec::new());
+    let mut csv = Csv::new::<T>();
+    if output == Output::Csv {
+        csv.header(out)?;
+    }
+    let is_whole = loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).context(BROKEN)? == 0 {
+            break true;
+        }
+        if count == limit {
+            break false;
+        }
+        match output {
+            Output::Table => items.push(serde_json::from_slice::<T>(&line)?),
+            Output::Ndjson => out.write_all(&line)?,
+            Output::Json => {
+                out.write_all(if count == 0 { b"[\n" } else { b",\n" })?;
+                out.write_all(line.trim_ascii_end())?;
+            }
+            Output::Csv => csv.write(out, &serde_json::from_slice(&line)?)?,
+        }
+        count += 1;
+    };
+    match output {
+        Output::Table => writeln!(out, "{}", rows(&items))?,
+        Output::Json if count == 0 => out.write_all(b"[]\n")?,
+        Output::Json => out.write_all(b"\n]\n")?,
+        _ => {}
+    }
+    Ok(is_whole)
+}
+
+/// Comma-separated values: a field of a field is `field.field`; a list is one value, its words apart by blanks.
+struct Csv {
+    names: Vec<&'static str>,
+    has_header: bool,
+    line: String,
+}
+
+impl Csv {
+    fn new<T: Fields>() -> Csv {
+        Csv { names: gatun_api::types::field_names::<T>().collect(), has_header: false, line: String::new() }
+    }
+
+    /// The header of a list that may be empty: of plain fields.
+    fn header(&mut self, out: &mut impl Write) -> io::Result<()> {
+        self.has_header = true;
+        writeln!(out, "{}", self.names.join(","))
+    }
+
+    fn write(&mut self, out: &mut impl Write, item: &Value) -> io::Result<()> {
+        if !self.has_header {
+            self.has_header = true;
+            let mut names = Vec::new();
+            for name in &self.names {
+                flatten(name, item.get(name).unwrap_or(&Value::Null), &mut |name, _| {
+                    names.push(name.to_owned())
+                });
+            }
+            writeln!(out, "{}", names.join(","))?;
+        }
+        self.line.clear();
+        let line = &mut self.line;
+        for name in &self.names {
+            flatten(name, item.get(name).unwrap_or(&Value::Null), &mut |_, value| {
+                line.push_str(&escaped(value));
+                line.push(',');
+            });
+        }
+        line.pop();
+        writeln!(out, "{line}")
+    }
+}
+
+fn flatten(name: &str, value: &Value, each: &mut dyn FnMut(&str, &Value)) {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(field, value)| flatten(&format!("{name}.{field}"), value, each));
+        }
+        value => each(name, value),
+    }
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(word).collect::<Vec<_>>().join(" "),
+        Value::Object(fields) => fields.values().next().map(word).unwrap_or_default(),
+        value => value.to_string(),
+    }
+}
+
+fn escaped(value: &Value) -> String {
+    let text = word(value);
+    match text.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text,
+    }
+}
+
+/// Who is behind a public port, in words and tables.
+pub(crate) fn who(who: &Who) -> anyhow::Result<String> {
+    let (address, port) = (who.address, who.port);
+    let Some(pool) = &who.pool else {
+        return Ok(format!("{address} is in no pool\n"));
+    };
+    let mut text = format!("{address} is of pool {pool}\n");
+    for block in &who.blocks {
+        text += &format!(
+            "ports {}-{} are subscriber {}'s ({})\n",
+            block.first_port, block.last_port, block.subscriber, block.instance
+        );
+    }
+    for binding in &who.bindings {
+        let whose = if binding.shared { "is shared by flows, one of them of" } else { "is" };
+        let kind = if binding.configured { ", by the configuration" } else { "" };
+        text += &format!(
+            "{} {address}:{port} {whose} {} port {} ({}){kind}\n",
+            binding.protocol, binding.inside, binding.inside_port, binding.instance
+        );
+    }
+    if who.blocks.is_empty() && who.bindings.is_empty() {
+        text += &format!("nobody has port {port} now\n");
+    }
+    if !who.sessions.is_empty() {
+        text += &format!("\n{}\n", rows(&who.sessions));
+    }
+    if who.more_sessions {
+        text += &format!("... and more: gatun show sessions --outside {address} --outside-port {port}\n");
+    }
+    Ok(text)
+}
+
+/// Where an inside host is seen from outside, in words and tables.
+pub(crate) fn whereabouts(found: &Where) -> anyhow::Result<String> {
+    let mut text = String::new();
+    if found.subscribers.is_empty() {
+        text += &format!("{} has no state now\n", found.address);
+    }
+    for subscriber in &found.subscribers {
+        let seen = subscriber.address.map_or("no public address yet".to_owned(), |a| format!("seen as {a}"));
+        let sessions = group(subscriber.sessions.into());
+        text += &format!(
+            "{} is subscriber {}'s ({}), {seen}; {sessions} sessions\n",
+            found.address, subscriber.subscriber, subscriber.instance
+        );
+    }
+    for block in &found.blocks {
+        text += &format!("ports {}-{} of {}\n", block.first_port, block.last_port, block.address);
+    }
+    if !found.bindings.is_empty() {
+        text += &format!("\n{}\n", rows(&found.bindings));
+    }
+    if found.more_bindings {
+        text += &format!("... and more: gatun show bindings --inside {}\n", found.address);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatun_api::types::Session;
+
+    const LINE: &str = r#"{"instance":"a,b","protocol":"tcp","inside":"2001:db8::1","inside_port":5000,"outside":"192.0.2.1","outside_port":40000,"remote":"198.51.100.7","remote_port":443,"state":"established","expires_ms":61000,"configured":false,"shared":false}"#;
+
+    fn written(lines: &str, output: Output, limit: usize) -> (String, bool) {
+        let mut out = Vec::new();
+        let is_whole = write_list::<Session>(lines.as_bytes(), output, limit, &mut out).unwrap();
+        (String::from_utf8(out).unwrap(), is_whole)
+    }
+
+    #[test]
+    fn a_list_is_written_in_each_form_as_far_as_the_limit() {
+        let three = format!("{LINE}\n{LINE}\n{LINE}\n");
+        assert_eq!(written(&three, Output::Ndjson, usize::MAX), (three.clone(), true));
+        assert_eq!(written(&three, Output::Ndjson, 2), (format!("{LINE}\n{LINE}\n"), false));
+        let (json, _) = written(&three, Output::Json, 3);
+        assert_eq!(serde_json::from_str::<Vec<Session>>(&json).unwrap().len(), 3);
+        assert_eq!(written("", Output::Json, 3), ("[]\n".into(), true));
+        let (csv, is_whole) = written(&three, Output::Csv, 1);
+        let header = "instance,protocol,inside,inside_port,outside,outside_port,remote,remote_port,state,expires_ms,configured,shared";
+        let row =
+            "\"a,b\",tcp,2001:db8::1,5000,192.0.2.1,40000,198.51.100.7,443,established,61000,false,false";
+        assert_eq!((csv.as_str(), is_whole), (format!("{header}\n{row}\n").as_str(), false));
+        assert_eq!(written("", Output::Csv, 1).0, format!("{header}\n"));
+        let (table, _) = written(&three, Output::Table, 3);
+        assert!(table.contains("2001:db8::1 port 5000") || table.contains("[2001:db8::1]:5000"), "{table}");
+    }
+
+    #[test]
+    fn nested_fields_of_csv_are_named_by_their_way() {
+        let status = r#"{"a":{"packets":1,"bytes":2},"b":["x","y"],"c":null,"d":"say \"x\""}"#;
+        let mut csv = Csv { names: vec!["a", "b", "c", "d"], has_header: false, line: String::new() };
+        let mut out = Vec::new();
+        csv.write(&mut out, &serde_json::from_str(status).unwrap()).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "a.bytes,a.packets,b,c,d\n2,1,x y,,\"say \"\"x\"\"\"\n");
+    }
+}

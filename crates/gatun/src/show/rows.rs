@@ -1,0 +1,321 @@
+//! Which columns of what the API answers a table has.
+
+use super::Shown;
+use crate::tables::group;
+use gatun_api::types::*;
+use std::net::IpAddr;
+
+/// An address and port as they are written.
+fn end(address: impl Into<IpAddr>, port: u16) -> String {
+    match address.into() {
+        IpAddr::V4(address) => format!("{address}:{port}"),
+        IpAddr::V6(address) => format!("[{address}]:{port}"),
+    }
+}
+
+fn packets(count: &Count) -> String {
+    format!("{} packets, {} bytes", group(count.packets), group(count.bytes))
+}
+
+fn of(usage: &Usage) -> String {
+    format!("{} of {}", group(usage.used), group(usage.total))
+}
+
+/// A time as people say it.
+fn time(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} m {s} s"),
+        (0, h, m, _) => format!("{h} h {m} m"),
+        (d, h, ..) => format!("{d} d {h} h"),
+    }
+}
+
+impl Shown for Status {
+    const COLUMNS: &'static [&'static str] = &[
+        "version",
+        "process",
+        "running for",
+        "configuration",
+        "workers",
+        "sessions",
+        "bindings",
+        "subscribers",
+        "received",
+        "forwarded",
+        "answered",
+        "not for the translator",
+        "dropped",
+        "held at this moment",
+        "every packet accounted for",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let workers = match self.workers_silent {
+            0 => self.workers.to_string(),
+            silent => format!("{}, {silent} of which do not answer", self.workers),
+        };
+        let adds_up = if self.adds_up { "yes" } else { "NO: this is a defect, please report it" };
+        vec![
+            self.version.clone(),
+            self.pid.to_string(),
+            time(self.uptime_seconds),
+            self.config_file.clone(),
+            workers,
+            group(self.sessions),
+            group(self.bindings),
+            group(self.subscribers),
+            packets(&self.received),
+            packets(&self.forwarded),
+            packets(&self.answered),
+            packets(&self.passed),
+            packets(&self.dropped),
+            group(self.held),
+            adds_up.to_owned(),
+        ]
+    }
+}
+
+impl Shown for Config {
+    const COLUMNS: &'static [&'static str] = &["file", "text"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.file.clone(), self.text.clone()]
+    }
+}
+
+impl Shown for Port {
+    const COLUMNS: &'static [&'static str] = &["name", "backend", "device", "queues", "MTU", "addresses"];
+
+    fn cells(&self) -> Vec<String> {
+        let mtu = self.mtu.map_or("the device's".to_owned(), |mtu| mtu.to_string());
+        vec![
+            self.name.clone(),
+            self.backend.clone(),
+            self.device.clone(),
+            self.queues.to_string(),
+            mtu,
+            self.addresses.join(" "),
+        ]
+    }
+}
+
+impl Shown for Worker {
+    const COLUMNS: &'static [&'static str] = &[
+        "worker",
+        "device",
+        "received",
+        "forwarded",
+        "dropped",
+        "handed over",
+        "lost so",
+        "sessions",
+        "subscribers",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        if !self.answers {
+            let mut cells = vec![self.number.to_string(), "does not answer".to_owned()];
+            cells.resize(Self::COLUMNS.len(), String::new());
+            return cells;
+        }
+        vec![
+            self.number.to_string(),
+            self.device.clone(),
+            group(self.received.packets),
+            group(self.forwarded.packets),
+            group(self.dropped.packets),
+            group(self.handed_before + self.handed_after),
+            group(self.handed_lost),
+            group(self.sessions),
+            group(self.subscribers),
+        ]
+    }
+}
+
+impl Shown for Instance {
+    const COLUMNS: &'static [&'static str] = &[
+        "instance",
+        "outbound",
+        "inbound",
+        "not forwarded",
+        "TCP sessions",
+        "UDP sessions",
+        "ICMP sessions",
+        "bindings",
+        "subscribers",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let bindings = [&self.tcp, &self.udp, &self.icmp].map(|lives| lives.bindings.now).iter().sum();
+        vec![
+            format!("{} {}", self.kind, self.name),
+            group(self.outbound.packets),
+            group(self.inbound.packets),
+            group(self.dropped.packets),
+            group(self.tcp.sessions.now),
+            group(self.udp.sessions.now),
+            group(self.icmp.sessions.now),
+            group(bindings),
+            group(self.subscribers),
+        ]
+    }
+}
+
+impl Shown for Pool {
+    const COLUMNS: &'static [&'static str] = &[
+        "pool",
+        "public",
+        "TCP ports",
+        "UDP ports",
+        "ICMP",
+        "held down",
+        "blocks",
+        "subscribers",
+        "refused",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let blocks = |blocks: &BlockUsage| format!("{} of {}", group(blocks.owned), group(blocks.total));
+        vec![
+            self.name.to_string(),
+            group(self.addresses.into()),
+            of(&self.tcp),
+            of(&self.udp),
+            of(&self.icmp),
+            group(self.ports_held),
+            self.blocks.as_ref().map_or(String::new(), blocks),
+            group(self.subscribers),
+            group(self.refused),
+        ]
+    }
+}
+
+impl Shown for Address {
+    const COLUMNS: &'static [&'static str] = &["pool", "public address", "TCP ports", "UDP ports", "ICMP"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.pool.to_string(), self.address.to_string(), of(&self.tcp), of(&self.udp), of(&self.icmp)]
+    }
+}
+
+impl Shown for Block {
+    const COLUMNS: &'static [&'static str] =
+        &["pool", "public address", "ports", "protocols", "instance", "subscriber"];
+
+    fn cells(&self) -> Vec<String> {
+        let protocols: Vec<&str> = self.protocols.iter().map(|protocol| protocol.word()).collect();
+        vec![
+            self.pool.to_string(),
+            self.address.to_string(),
+            format!("{}-{}", self.first_port, self.last_port),
+            protocols.join(" "),
+            self.instance.to_string(),
+            self.subscriber.clone(),
+        ]
+    }
+}
+
+impl Shown for Subscriber {
+    const COLUMNS: &'static [&'static str] = &[
+        "instance",
+        "subscriber",
+        "public address",
+        "sessions",
+        "TCP ports",
+        "UDP ports",
+        "ICMP",
+        "blocks",
+        "refused",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let refused = [self.refused_sessions, self.refused_rate, self.refused_ports, self.refused_blocks];
+        vec![
+            self.instance.to_string(),
+            self.subscriber.clone(),
+            self.address.map_or(String::new(), |address| address.to_string()),
+            group(self.sessions.into()),
+            self.tcp_ports.to_string(),
+            self.udp_ports.to_string(),
+            self.icmp_ids.to_string(),
+            self.blocks.to_string(),
+            group(refused.iter().map(|&n| u64::from(n)).sum()),
+        ]
+    }
+}
+
+impl Shown for Binding {
+    const COLUMNS: &'static [&'static str] =
+        &["instance", "protocol", "inside", "outside", "sessions", "remarks"];
+
+    fn cells(&self) -> Vec<String> {
+        let remarks = match (self.configured, self.shared) {
+            (true, _) => "of the configuration",
+            (_, true) => "shared by flows",
+            _ => "",
+        };
+        let more = if self.more_sessions { "+" } else { "" };
+        vec![
+            self.instance.to_string(),
+            self.protocol.to_string(),
+            end(self.inside, self.inside_port),
+            end(self.outside, self.outside_port),
+            format!("{}{more}", self.sessions),
+            remarks.to_owned(),
+        ]
+    }
+}
+
+impl Shown for Session {
+    const COLUMNS: &'static [&'static str] =
+        &["instance", "protocol", "inside", "outside", "remote", "state", "ends in"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.instance.to_string(),
+            self.protocol.to_string(),
+            end(self.inside, self.inside_port),
+            end(self.outside, self.outside_port),
+            end(self.remote, self.remote_port),
+            self.state.to_string(),
+            time(u64::from(self.expires_ms) / 1000),
+        ]
+    }
+}
+
+impl Shown for Counter {
+    const COLUMNS: &'static [&'static str] = &["counter", "value", "what it means"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![self.name.clone(), group(self.value), self.help.clone()]
+    }
+}
+
+impl Shown for Drop {
+    const COLUMNS: &'static [&'static str] = &["reason", "6to4", "4to6", "4to4", "what it means"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.reason.clone(),
+            group(self.six_to_four.packets),
+            group(self.four_to_six.packets),
+            group(self.four_to_four.packets),
+            self.help.clone(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_ends_are_written_as_people_do() {
+        for (seconds, wanted) in [(5, "5 s"), (61, "1 m 1 s"), (7320, "2 h 2 m"), (90_000, "1 d 1 h")] {
+            assert_eq!(time(seconds), wanted);
+        }
+        assert_eq!(end("2001:db8::1".parse::<IpAddr>().unwrap(), 80), "[2001:db8::1]:80");
+        assert_eq!(end("192.0.2.1".parse::<IpAddr>().unwrap(), 80), "192.0.2.1:80");
+    }
+}

@@ -1,0 +1,317 @@
+//! What a running daemon is asked: by `gatun show` and the like, by curl, by Prometheus; and who may.
+
+use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab, network, ping, succeeds, tcp_copy};
+use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
+use gatun_lab::{Namespace, Topology};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const SOCKET: &str = "/run/gatun/api.sock";
+const BIN: &str = env!("CARGO_BIN_EXE_gatun");
+
+fn gatun(args: &str) -> Output {
+    Command::new(BIN).args(args.split_whitespace()).output().unwrap()
+}
+
+/// What it prints, where it succeeds.
+fn said(args: &str) -> String {
+    let output = gatun(args);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "gatun {args}: {out}{err}");
+    out
+}
+
+fn json(args: &str) -> Value {
+    let text = said(&format!("{args} -o json"));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("gatun {args}: {e}: {text}"))
+}
+
+/// What it says went wrong.
+fn refused(args: &str) -> String {
+    let output = gatun(args);
+    assert_eq!(output.status.code(), Some(1), "gatun {args}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn curl(args: &str) -> String {
+    gatun_lab::run(
+        Command::new("curl")
+            .args(["--silent", "--show-error", "--max-time", "10"])
+            .args(args.split_whitespace()),
+    )
+    .unwrap()
+}
+
+fn started(network: &Topology, more: &str) -> Daemon {
+    Daemon::start(network, &format!("{CREATE}{NAT64}{more}"))
+}
+
+/// A datagram to each of these ports of the server, from the client.
+fn datagrams(client: &Namespace, ports: std::ops::Range<u16>) {
+    const SEND: &str = "
+import socket, sys
+for port in range(int(sys.argv[2]), int(sys.argv[3])):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.sendto(b'hello', (sys.argv[1], port))
+";
+    let (first, end) = (ports.start.to_string(), ports.end.to_string());
+    gatun_lab::run(client.command("python3").args(["-c", SEND, SERVER, &first, &end])).unwrap();
+}
+
+#[test]
+fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
+    in_lab("api::without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does", || {
+        assert!(
+            refused("show status")
+                .contains("no daemon answers at /run/gatun/api.sock: is `gatun run` running?")
+        );
+        let net = network();
+        let daemon = started(&net, "");
+        assert!(daemon.stderr().contains("API: /run/gatun/api.sock"), "{}", daemon.stderr());
+        datagrams(&net.client, 7000..7050);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let status = json("show status");
+        assert_eq!((&status["sessions"], &status["adds_up"]), (&51.into(), &true.into()), "{status}");
+        for what in [
+            "ports",
+            "workers",
+            "instances",
+            "pools",
+            "addresses",
+            "subscribers",
+            "bindings",
+            "sessions",
+            "counters",
+            "drops",
+            "blocks",
+        ] {
+            assert!(json(&format!("show {what}")).is_array(), "{what}");
+            said(&format!("show {what}"));
+            said(&format!("show {what} -o csv"));
+            said(&format!("show {what} -o ndjson"));
+        }
+        assert_eq!(json("show ports")[0]["device"], "nat64");
+        let udp = json("show sessions --protocol udp");
+        assert_eq!(udp.as_array().unwrap().len(), 50);
+        assert!(
+            udp.as_array().unwrap().iter().all(|s| s["inside"] == CLIENT && s["remote"] == SERVER4),
+            "{udp}"
+        );
+        assert_eq!(said("show sessions --remote-port 7007 -o csv").lines().count(), 2);
+        assert!(said("show config").contains("pool6 = \"2001:db8:64::/96\""));
+        // Whose it is, and where that is.
+        let port = udp[7]["outside_port"].to_string();
+        let who = said(&format!("who 192.0.2.1:{port}"));
+        assert!(who.contains(&format!("is {CLIENT} port {}", udp[7]["inside_port"])), "{who}");
+        let whereabouts = said(&format!("where {CLIENT}"));
+        assert!(whereabouts.contains("seen as 192.0.2.1; 51 sessions"), "{whereabouts}");
+        assert_eq!(gatun("who 192.0.2.1:1").status.code(), Some(1));
+        assert!(refused("show sessions --instance nope").contains("there are lab"));
+        // Ended, and opened again by the next packet.
+        assert!(refused("clear sessions").contains("which sessions?"));
+        assert!(refused("clear sessions --remote-port 7007").contains("say --yes"));
+        assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 sessions, 1 bindings\n");
+        assert_eq!(said("clear bindings --protocol udp --yes"), "ended: 49 sessions, 49 bindings\n");
+        datagrams(&net.client, 7007..7008);
+        assert_eq!(json("show status")["sessions"], 2);
+        assert_eq!(said("clear sessions --all --yes"), "ended: 2 sessions, 2 bindings\n");
+        assert!(
+            daemon.stderr().contains("api: uid 0 cleared sessions of 'remote_port=7007'"),
+            "{}",
+            daemon.stderr()
+        );
+        let page = curl(&format!("--unix-socket {SOCKET} http://localhost/openapi.json"));
+        assert!(page.contains("\"openapi\":\"3.1.0\""));
+        let ended = daemon.stop(Signal::TERM);
+        assert_eq!(counter(&ended.stdout, "forwarded, IPv6 to IPv4"), 52);
+        assert!(!std::path::Path::new(SOCKET).exists(), "the socket goes with the daemon");
+    });
+}
+
+#[test]
+fn nothing_is_lost_while_all_is_listed_and_cleared_again_and_again() {
+    in_lab("api::nothing_is_lost_while_all_is_listed_and_cleared_again_and_again", || {
+        let net = network();
+        let daemon = started(&net, "");
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let asking = std::thread::spawn(|| {
+            let mut rounds = 0;
+            while !DONE.load(Ordering::Relaxed) {
+                said("show sessions --limit 0 -o ndjson");
+                said("show bindings -o csv");
+                // All but the copy's own session.
+                said("clear sessions --protocol udp --yes");
+                said("show status");
+                rounds += 1;
+            }
+            rounds
+        });
+        for round in 0..3 {
+            datagrams(&net.client, 7000..7400);
+            tcp_copy(
+                &net.client,
+                &net.server,
+                &format!("TCP4-LISTEN:{}", 5010 + round),
+                &format!("TCP6:[{SERVER}]:{}", 5010 + round),
+            );
+        }
+        DONE.store(true, Ordering::Relaxed);
+        assert!(asking.join().unwrap() > 0);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn who_may_ask_is_a_matter_of_the_sockets_group() {
+    in_lab("api::who_may_ask_is_a_matter_of_the_sockets_group", || {
+        let net = network();
+        let place = "/run/elsewhere/gatun.sock";
+        let daemon = started(&net, &format!("[api]\nlisten = \"unix:{place}\"\ngroup = \"0\"\n"));
+        assert_eq!(std::fs::metadata(place).unwrap().permissions().mode() & 0o7777, 0o660);
+        assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
+        assert!(refused("show status").contains("give --socket PATH"));
+        // Somebody else, where there can be somebody else.
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+        if map.split_whitespace().nth(2) != Some("1") {
+            let other = |gid: &str| {
+                let ids = [
+                    "--reuid",
+                    "65534",
+                    "--regid",
+                    gid,
+                    "--clear-groups",
+                    BIN,
+                    "show",
+                    "status",
+                    "--socket",
+                    place,
+                ];
+                Command::new("setpriv").args(ids).output().unwrap()
+            };
+            let nobody = other("65534");
+            let why = String::from_utf8_lossy(&nobody.stderr).into_owned();
+            assert!(!nobody.status.success() && why.contains("permission denied: run as root, or"), "{why}");
+            assert!(other("0").status.success(), "a member of the group");
+        }
+        // A second daemon cannot have the same place.
+        let second = Daemon::spawn(
+            &net,
+            &format!(
+                "[[port]]\ndevice = \"other\"\nroutes = false\n{NAT64}[api]\nlisten = \"unix:{place}\"\n"
+            ),
+            &[],
+        );
+        let ended = second.wait();
+        assert!(!ended.success && ended.stderr.contains("another gatun answers at"), "{}", ended.stderr);
+        assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_second_daemon_does_without_the_usual_socket_and_says_so() {
+    in_lab("api::a_second_daemon_does_without_the_usual_socket_and_says_so", || {
+        let net = network();
+        let first = started(&net, "");
+        let second = Daemon::start(&net, &format!("[[port]]\ndevice = \"other\"\nroutes = false\n{NAT64}"));
+        assert!(
+            second.stderr().contains("no API, so `gatun show` finds nothing here: another gatun answers"),
+            "{}",
+            second.stderr()
+        );
+        let pid = json("show status")["pid"].clone();
+        second.stop(Signal::TERM);
+        assert_eq!(json("show status")["pid"], pid, "the first one's socket stays");
+        // One that was killed leaves its socket; the next one takes its place.
+        first.process.signal(Signal::KILL).unwrap();
+        first.wait();
+        assert!(refused("show status").contains("no daemon answers"));
+        let off = started(&net, "[api]\nlisten = \"off\"\n");
+        assert!(refused("show status").contains("no daemon answers"));
+        off.stop(Signal::TERM);
+        let third = started(&net, "");
+        assert_eq!(json("show status")["workers"], 1);
+        third.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn what_runs_is_told_after_a_reload_too_and_another_socket_needs_a_restart() {
+    in_lab("api::what_runs_is_told_after_a_reload_too_and_another_socket_needs_a_restart", || {
+        let net = network();
+        let daemon = started(&net, "");
+        let config = format!("{CREATE}{NAT64}");
+        daemon.reload(&format!("{config}[timeouts]\nudp = \"7m\"\n"), "reload: done");
+        assert!(said("show config").contains("udp = \"7m\""));
+        datagrams(&net.client, 7000..7001);
+        let left = json("show sessions")[0]["expires_ms"].as_u64().unwrap();
+        assert!((400_000..=420_064).contains(&left), "{left}");
+        let answer = daemon.reload(&format!("{config}[api]\nlisten = \"off\"\n"), "nothing has changed");
+        assert!(answer.contains("needs a restart: [api]"), "{answer}");
+        assert!(said("show config").contains("udp = \"7m\""));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp() {
+    in_lab("api::prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp", || {
+        let net = network();
+        let daemon = started(&net, "[metrics]\nlisten = \"[::1]:9464\"\n");
+        datagrams(&net.client, 7000..7010);
+        let at_socket = curl(&format!("--unix-socket {SOCKET} http://localhost/metrics"));
+        for line in [
+            "gatun_instance_sessions{kind=\"nat64\",instance=\"lab\",protocol=\"udp\"} 10\n",
+            "gatun_translated_packets_total{direction=\"6to4\"} 10\n",
+            "gatun_worker_adds_up{worker=\"0\"} 1\n",
+        ] {
+            assert!(at_socket.contains(line), "{line} in {at_socket}");
+        }
+        net.translator.ip("link set lo up").unwrap();
+        let on_tcp = |path: &str| {
+            net.translator
+                .run(&format!("curl --silent --max-time 10 --globoff http://[::1]:9464{path}"))
+                .unwrap()
+        };
+        assert!(on_tcp("/metrics").contains("gatun_build_info{version="));
+        // The rest is not for everybody.
+        assert!(on_tcp("/v1/sessions").contains("metrics are at /metrics"));
+        if gatun_lab::has_program("promtool") {
+            std::fs::write("/run/metrics", &at_socket).unwrap();
+            let mut check = Command::new("sh");
+            check.args(["-c", "promtool check metrics < /run/metrics"]);
+            gatun_lab::run(&mut check).unwrap();
+        } else {
+            eprintln!(
+                "\n!!! SKIPPED: promtool is missing (Debian: prometheus): the metrics' form is not checked\n"
+            );
+        }
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn the_socket_is_there_for_a_daemon_that_becomes_another_user() {
+    in_lab("api::the_socket_is_there_for_a_daemon_that_becomes_another_user", || {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+        if map.split_whitespace().nth(2) == Some("1") {
+            eprintln!("!!! SKIPPED, NOTHING PROVED: a user namespace with one user cannot switch");
+            return;
+        }
+        let net = network();
+        for _ in 0..2 {
+            // The second one finds the socket that the first could not take away any more.
+            let mut daemon = Daemon::spawn(&net, &format!("{CREATE}{NAT64}"), &["--user", "65534:65533"]);
+            while !daemon.stderr().contains("translating with") {
+                assert!(daemon.process.ended().is_none(), "{}", daemon.stderr());
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            assert_eq!(json("show status")["workers"], 1);
+            assert!(succeeds(Command::new(BIN).args(["clear", "sessions", "--all", "--yes"])));
+            daemon.stop(Signal::TERM);
+        }
+    });
+}

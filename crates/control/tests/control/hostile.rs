@@ -1,8 +1,6 @@
 //! Clients that send garbage, too much, too slowly, or come by the thousand: others are served all the same.
 
-mod bed;
-
-use bed::{Bed, LONG};
+use crate::bed::{Bed, IDLE, LONG};
 use gatun_api::types::Status;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -104,7 +102,7 @@ fn who_takes_nothing_of_a_long_answer_is_let_go_and_packets_go_on() {
     }
     bed.open_for(20, 1200..1300);
     is_served(&bed);
-    std::thread::sleep(4 * bed::IDLE);
+    std::thread::sleep(4 * IDLE);
     for mut stream in streams {
         let mut text = Vec::new();
         stream.set_read_timeout(Some(LONG)).unwrap();

@@ -1,5 +1,5 @@
 //! Workers over the in-memory backend, with the API in front of them.
-#![allow(dead_code, missing_docs, unreachable_pub)]
+#![allow(missing_docs, unreachable_pub)]
 
 use gatun_api::client::Client;
 use gatun_api::types::{Config, Port, Status};

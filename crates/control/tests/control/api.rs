@@ -1,14 +1,13 @@
 //! The API with real workers behind it: what it answers, and what it does to clients that misbehave.
 
-mod bed;
-
-use bed::{Bed, CLIENT};
+use crate::bed::{Bed, CLIENT, LONG};
 use gatun_api::client::Error;
 use gatun_api::paths::{ENDPOINTS, Method, with_query};
 use gatun_api::types::*;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 
 fn sessions(bed: &Bed, query: &[(&str, String)]) -> Vec<Session> {
     let mut all = Vec::new();
@@ -203,7 +202,7 @@ fn a_worker_that_has_ended_is_told_of() {
     let bed = Bed::start(2);
     bed.open(1000..1010);
     bed.handles[1].stop();
-    let deadline = std::time::Instant::now() + bed::LONG;
+    let deadline = std::time::Instant::now() + LONG;
     while bed.client.get::<Status>("/v1/status").unwrap().workers_silent != 1 {
         assert!(std::time::Instant::now() < deadline);
     }
@@ -213,4 +212,26 @@ fn a_worker_that_has_ended_is_told_of() {
     assert!(error.is_err(), "a list that is not whole does not look as if it were");
     let workers: Vec<Worker> = bed.client.get("/v1/workers").unwrap();
     assert_eq!(workers.iter().map(|worker| worker.answers).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn on_tcp_there_are_metrics_and_nothing_else() {
+    let bed = Bed::start(1);
+    bed.open(1000..1005);
+    let ask = |path: &str, accept: &str| {
+        let mut stream = TcpStream::connect(bed.metrics).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let plain = ask("/metrics", "*/*");
+    assert!(plain.starts_with("HTTP/1.1 200") && plain.contains("text/plain; version=0.0.4"), "{plain}");
+    assert!(plain.contains("gatun_worker_sessions{worker=\"0\"} 5\n") && !plain.contains("# EOF"));
+    let open = ask("/metrics", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    assert!(open.contains("application/openmetrics-text") && open.ends_with("# EOF\n"), "{open}");
+    for path in ["/v1/sessions", "/openapi.json", "/"] {
+        assert!(ask(path, "*/*").starts_with("HTTP/1.1 404"), "{path}");
+    }
 }

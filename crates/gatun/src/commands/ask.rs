@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// The daemon.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Daemon {
-    /// The daemon's socket: what its [api] listen says
+    /// The daemon's socket: the path that `listen` in its `api` section says
     #[arg(long, value_name = "PATH", default_value = gatun_api::SOCKET)]
     socket: PathBuf,
 }

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 const ETHERNET: usize = 14;
 /// Packets at a time.
 const BURST: usize = 32;
-/// A packet that has not come by then will not come.
-const GIVEN_UP_AFTER: Duration = Duration::from_secs(1);
-/// How long nothing may come before a stage is at its end, where packets are missing: whatever is in the middle may not have been
-/// given a processor for so long.
+/// Where nothing came for so long, nothing is on its way.
+const GIVEN_UP_AFTER: Duration = Duration::from_millis(200);
+/// How long nothing may come before a stage is at its end, where packets are on their way: whatever is in the middle may not have
+/// been given a processor for so long.
 const SILENCE: Duration = Duration::from_secs(2);
+/// The same, where the last packet has come, and others have not.
+const SHORT_SILENCE: Duration = Duration::from_millis(50);
 
 /// How much is sent.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +47,7 @@ pub(crate) struct Sample {
     /// Packets a second.
     pub(crate) tx_pps: f64,
     pub(crate) rx_pps: f64,
-    /// Packets that were given up in it, a second.
+    /// Packets that were found lost in it, a second.
     pub(crate) lost_pps: f64,
     pub(crate) latency_us: Option<Latency>,
     /// In the translator at that time, where it could be asked.
@@ -105,7 +107,7 @@ pub(crate) struct Ends {
     /// Number of the next packet.
     next: u64,
     reflected: u64,
-    /// Packets that are not counted as on their way any more.
+    /// Packets below this number are not counted as on their way any more.
     given_up: u64,
     samples: Vec<Sample>,
 }
@@ -165,6 +167,10 @@ impl Ends {
         self.next - self.inside.stats().tx_errors.iter().sum::<u64>()
     }
 
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     pub(crate) fn tally(&self) -> &Tally {
         self.judge.tally()
     }
@@ -218,10 +224,9 @@ impl Ends {
             pace.sent(count);
             if self.receive() > 0 {
                 last_arrival = Instant::now();
-                self.given_up = self.given_up.min(self.missing());
             } else if count == 0 {
                 if last_arrival.elapsed() > GIVEN_UP_AFTER {
-                    self.given_up += self.in_flight();
+                    self.given_up = self.next;
                     last_arrival = Instant::now();
                 }
                 std::thread::yield_now();
@@ -243,14 +248,20 @@ impl Ends {
         self.clock.elapsed().as_nanos() as u64
     }
 
-    /// Packets that are on their way, or lost and not yet given up.
+    /// Packets that are on their way: those that were sent after the last one that came back, as there is one way, and
+    /// nothing overtakes on it.
     fn in_flight(&self) -> u64 {
-        self.missing().saturating_sub(self.given_up)
+        self.next.saturating_sub(self.judge.next_number().max(self.given_up))
     }
 
     /// Packets that have not come back.
     fn missing(&self) -> u64 {
         self.tally().lost(self.next)
+    }
+
+    /// Packets that will not come back.
+    fn lost(&self) -> u64 {
+        self.missing().saturating_sub(self.in_flight())
     }
 
     fn send(&mut self, count: usize, now_ns: u64) {
@@ -294,14 +305,18 @@ impl Ends {
     fn drain(&mut self) {
         let mut last = (self.reflected, self.missing());
         let mut since = Instant::now();
-        while self.in_flight() > 0 && since.elapsed() < SILENCE {
+        while self.missing() > 0 {
+            let patience = if self.in_flight() > 0 { SILENCE } else { SHORT_SILENCE };
+            if since.elapsed() > patience {
+                break;
+            }
             self.settle();
             let now = (self.reflected, self.missing());
             if now != last {
                 (last, since) = (now, Instant::now());
             }
         }
-        self.given_up += self.in_flight();
+        self.given_up = self.next;
     }
 
     /// Takes what has come, without a hurry.
@@ -309,7 +324,6 @@ impl Ends {
         if self.receive() == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
-        self.given_up = self.given_up.min(self.missing());
     }
 }
 
@@ -320,7 +334,7 @@ struct Sampler {
     told: Instant,
     tx: u64,
     rx: u64,
-    given_up: u64,
+    lost: u64,
     kills: u64,
     /// Of the whole stage.
     latency: Histogram,
@@ -334,7 +348,7 @@ impl Sampler {
         let (tx, rx) = (ends.next, ends.tally().received);
         let latency = Histogram::default();
         let now = Instant::now();
-        Sampler { stage, last: now, told: now, tx, rx, given_up: ends.given_up, kills: 0, latency }
+        Sampler { stage, last: now, told: now, tx, rx, lost: ends.lost(), kills: 0, latency }
     }
 
     /// Looks whether an interval is over; at the stage's `end` it is. Returns the stage's delays so far at its end.
@@ -365,14 +379,14 @@ impl Sampler {
                 stage: self.stage,
                 tx_pps: (tx - self.tx) as f64 / seconds,
                 rx_pps: (rx - self.rx) as f64 / seconds,
-                lost_pps: ends.given_up.saturating_sub(self.given_up) as f64 / seconds,
+                lost_pps: ends.lost().saturating_sub(self.lost) as f64 / seconds,
                 latency_us: Latency::of(&latency),
                 sessions,
                 kills_per_s: kills.saturating_sub(self.kills) as f64 / seconds,
             });
         }
         (self.last, self.tx, self.rx) = (Instant::now(), tx, rx);
-        (self.given_up, self.kills) = (ends.given_up, kills);
+        (self.lost, self.kills) = (ends.lost(), kills);
         if end { std::mem::take(&mut self.latency) } else { Histogram::default() }
     }
 }

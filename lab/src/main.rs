@@ -6,6 +6,7 @@ mod bed;
 mod counters;
 mod ends;
 mod forwarder;
+mod killer;
 mod middle;
 mod report;
 mod run;
@@ -48,6 +49,9 @@ struct Args {
     /// Packets a second that the generator sends; as many as come back, without it
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
+    /// carrier: random sessions that are ended each second through Gatun's API; 0 for none
+    #[arg(long, value_name = "N")]
+    kills: Option<f64>,
     /// Inside hosts speak IPv4: NAT44 in place of NAT64
     #[arg(long)]
     nat44: bool,
@@ -117,6 +121,7 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
         sizes: args.frame,
         family: if args.nat44 { Family::V4 } else { Family::V6 },
         rate: args.rate,
+        kills: args.kills,
         brief: args.brief,
         streams: args.streams.clone(),
     };

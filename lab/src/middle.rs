@@ -38,10 +38,16 @@ pub(crate) enum Place {
     Anywhere,
 }
 
+/// Where Gatun answers; /run is the sandbox's own.
+pub(crate) const SOCKET: &str = "/run/gatun-lab.sock";
+
 /// Gatun's configuration on the bed, of which the scenario gives the instances.
 pub(crate) fn on_the_bed(instances: &str) -> String {
     format!(
-        r#"[[port]]
+        r#"[api]
+listen = "unix:{SOCKET}"
+
+[[port]]
 name = "inside"
 backend = "xdp"
 device = "a0"

@@ -3,6 +3,7 @@
 use crate::bed::Bed;
 use crate::counters::Counters;
 use crate::ends::{Ends, Load, StageResult, Until};
+use crate::killer;
 use crate::middle::{Forwarder, Gatun, Place, Programs, stay_on_first_processor};
 use gatun_io::{RxError, Stats, TxError};
 use gatun_lab::Error;
@@ -97,6 +98,33 @@ impl<'a> Run<'a> {
 
     /// Sends through it. Gatun, where it is that, is asked every half second how many sessions it has.
     pub(crate) fn stage(&mut self, name: &'static str, load: Load, until: Until) -> StageResult {
+        self.observed(name, load, until, &AtomicU64::new(0))
+    }
+
+    /// As [`stage`](Self::stage), while so many random sessions a second are ended through Gatun's API. Returns how many
+    /// were there to be ended, too.
+    ///
+    /// # Errors
+    /// What the API said.
+    pub(crate) fn stage_with_kills(
+        &mut self,
+        name: &'static str,
+        load: Load,
+        until: Until,
+        kills_per_s: f64,
+    ) -> anyhow::Result<(StageResult, u64)> {
+        let (killed, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let traffic = self.ends.traffic().clone();
+        std::thread::scope(|scope| {
+            let killer = scope.spawn(|| killer::kill(&traffic, kills_per_s, &killed, &over));
+            let result = self.observed(name, load, until, &killed);
+            over.store(true, Ordering::Relaxed);
+            killer.join().map_err(|_| anyhow::anyhow!("the session killer panicked"))??;
+            Ok((result, killed.load(Ordering::Relaxed)))
+        })
+    }
+
+    fn observed(&mut self, name: &'static str, load: Load, until: Until, killed: &AtomicU64) -> StageResult {
         let bar = progress(name);
         let sessions = AtomicU64::new(u64::MAX);
         let over = AtomicBool::new(false);
@@ -109,7 +137,7 @@ impl<'a> Run<'a> {
             let result = ends.stage(name, load, until, |share| {
                 bar.set_position((share * 1000.0) as u64);
                 let sessions = sessions.load(Ordering::Relaxed);
-                ((sessions != u64::MAX).then_some(sessions), 0)
+                ((sessions != u64::MAX).then_some(sessions), killed.load(Ordering::Relaxed))
             });
             over.store(true, Ordering::Relaxed);
             result

@@ -31,7 +31,7 @@ pub enum Family {
 pub enum Protocols {
     /// All are UDP.
     Udp,
-    /// All are like TCP: every sixteenth packet of a flow is a SYN, all others are segments.
+    /// All are like TCP: every fourth packet of a flow is a SYN, all others are segments.
     Tcp,
     /// They take turns.
     Mixed,

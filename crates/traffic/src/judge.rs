@@ -80,6 +80,11 @@ impl Judge {
         &self.tally
     }
 
+    /// One more than the highest number that has arrived: what was sent later is on its way, or lost.
+    pub fn next_number(&self) -> u64 {
+        self.window.end()
+    }
+
     /// Takes the delays of what was received since it was asked last.
     pub fn take_latency(&mut self) -> Histogram {
         std::mem::take(&mut self.latency)

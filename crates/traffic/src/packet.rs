@@ -10,7 +10,7 @@ use std::net::IpAddr;
 /// Hop limit of what is sent.
 const TTL: u8 = 64;
 /// Every so many rounds a TCP-like flow sends a SYN: sessions that were ended open again.
-const SYN_EVERY: u64 = 16;
+const SYN_EVERY: u64 = 4;
 const TCP_SYN: u8 = 0x02;
 const TCP_ACK: u8 = 0x10;
 

@@ -37,6 +37,11 @@ impl Window {
         if known { Arrival::Again } else { Arrival::First }
     }
 
+    /// One more than the highest number that has arrived.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Forgets those that the numbers up to this one take the place of.
     fn advance(&mut self, number: u64) {
         let mut next = self.end.max((number + 1).saturating_sub(BITS));

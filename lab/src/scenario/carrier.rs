@@ -10,7 +10,7 @@ use crate::run::{Middle, Run};
 use gatun_traffic::{Family, Sizes, Traffic};
 
 const ABOUT: &str = "Many subscribers with many flows each through Gatun's stateful translation, on AF_XDP between two \
-veth cables: all sessions are opened, then go on in random order. A reflector sends every packet back, so that each passes \
+veth cables: all sessions are opened, then go on in random order, while others are ended at random through Gatun's API and open again. A reflector sends every packet back, so that each passes \
 Gatun twice. The same traffic goes through a forwarder that only copies frames, in Gatun's place.";
 
 /// Packets on their way at a time, where no rate is given: more than any of the queues that wait for the processor, and less than a
@@ -19,6 +19,9 @@ pub(super) const IN_FLIGHT: u64 = 384;
 
 /// Packets that ask for the way: fewer than may wait for a next hop.
 const WARM_UP: u64 = 2;
+
+/// Sessions that are ended on request each second, where nothing else is wanted.
+const KILLS_PER_S: f64 = 27_000.0;
 
 /// As large as the flows need: 64,512 ports an address and protocol, half of them free.
 pub(super) fn config(traffic: &Traffic) -> String {
@@ -52,7 +55,12 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let mut run = Run::new(&bed, &wishes.programs, Middle::Gatun(&config), traffic.clone())?;
     let build_up = build_up(&mut run, load, flows);
     let sessions_built = run.counters()?.map(|counters| counters.sessions);
-    let steady = run.stage("steady", load, Until::Elapsed(length));
+    let kills = wishes.kills.unwrap_or(if wishes.brief { 200.0 } else { KILLS_PER_S });
+    let (steady, killed) = match kills > 0.0 {
+        true => run.stage_with_kills("steady", load, Until::Elapsed(length), kills)?,
+        false => (run.stage("steady", load, Until::Elapsed(length)), 0),
+    };
+    report.kills_per_s = Some(killed as f64 / steady.seconds);
     let calm_rate = 0.8 * steady.tx as f64 / steady.seconds;
     let calm = run.stage("at 80 %", Load::Rate(calm_rate), Until::Elapsed(length / 4));
     report.sessions = run.counters()?.map(|counters| counters.sessions);
@@ -84,7 +92,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let open = sessions_built.is_some_and(|n| n <= flows && n + build_up.lost() >= flows);
     report.check(open, format!("the build-up of {} flows made as many sessions: {built}", group(flows)));
     report.check(plain_accounts.balance(), "the same is true of the plain forwarder".into());
-    report.not_run.push("session kills: the daemon has no control path yet; sessions stay".into());
+    report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
     report
         .not_run
         .push("over memif: this is AF_XDP on veth, in copy mode, whose cost is the kernel's".into());

@@ -22,6 +22,8 @@ pub(crate) struct Wishes {
     pub(crate) family: Family,
     /// Packets a second; as many as pass without loss where there is none.
     pub(crate) rate: Option<f64>,
+    /// Sessions that are ended a second.
+    pub(crate) kills: Option<f64>,
     /// To see that it works, not what it does.
     pub(crate) brief: bool,
     /// Parallel streams of iperf3.

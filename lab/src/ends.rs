@@ -81,9 +81,16 @@ pub(crate) struct StageResult {
     pub(crate) tx: u64,
     pub(crate) rx: u64,
     pub(crate) latency: Histogram,
+    /// Processor time that the program in the middle had, ns.
+    pub(crate) processor_ns: Option<u64>,
 }
 
 impl StageResult {
+    /// Processor time in the middle for each packet, both directions alike, ns.
+    pub(crate) fn ns_per_packet(&self) -> Option<f64> {
+        self.processor_ns.map(|ns| ns as f64 / (2 * self.rx.max(1)) as f64)
+    }
+
     /// Packets that the middle carried a second, both directions together.
     pub(crate) fn pps(&self) -> f64 {
         2.0 * self.rx as f64 / self.seconds
@@ -241,6 +248,7 @@ impl Ends {
             tx: self.tx() - tx_before,
             rx: self.tally().received - rx_before,
             latency: histogram,
+            processor_ns: None,
         }
     }
 

@@ -126,10 +126,11 @@ impl<'a> Run<'a> {
 
     fn observed(&mut self, name: &'static str, load: Load, until: Until, killed: &AtomicU64) -> StageResult {
         let bar = progress(name);
+        let before = self.processor_ns();
         let sessions = AtomicU64::new(u64::MAX);
         let over = AtomicBool::new(false);
         let Run { middle, ends, .. } = self;
-        let result = std::thread::scope(|scope| {
+        let mut result = std::thread::scope(|scope| {
             if let Running::Gatun(gatun) = middle {
                 let (gatun, sessions, over) = (&*gatun, &sessions, &over);
                 scope.spawn(move || watch(gatun, sessions, over));
@@ -143,11 +144,13 @@ impl<'a> Run<'a> {
             result
         });
         bar.finish_and_clear();
+        let spent = self.processor_ns().zip(before).map(|(after, before)| after.saturating_sub(before));
+        result.processor_ns = spent;
         result
     }
 
     /// Processor time that what is in the middle has had so far, ns; the kernel's own is nobody's.
-    pub(crate) fn processor_ns(&self) -> Option<u64> {
+    fn processor_ns(&self) -> Option<u64> {
         match &self.middle {
             Running::Gatun(gatun) => processor_ns(gatun.id()),
             Running::Forwarder(forwarder) => processor_ns(forwarder.id()),

@@ -96,6 +96,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     report
         .not_run
         .push("over memif: this is AF_XDP on veth, in copy mode, whose cost is the kernel's".into());
+    report.notes.push("ns each: processor time of the program in the middle for a packet, the kernel's work on its behalf included.".into());
     report.notes.push("Times are there and back: generator, translator, reflector, translator, judge; at 80 % of the steady rate, so that queues are short.".into());
     Ok(report)
 }
@@ -121,12 +122,14 @@ fn stages(rows: &[(&str, &StageResult)]) -> Table {
             group(stage.tx),
             group(stage.lost()),
             group(stage.pps().round() as u64),
+            stage.ns_per_packet().map_or("-".into(), |ns| format!("{ns:.0}")),
             us(|l| l.p50),
             us(|l| l.p99),
             us(|l| l.p999),
         ]
     };
-    let header = ["stage", "s", "sent", "lost", "packets a second", "p50 µs", "p99 µs", "p99.9 µs"];
+    let header =
+        ["stage", "s", "sent", "lost", "packets a second", "ns each", "p50 µs", "p99 µs", "p99.9 µs"];
     Table {
         title: "Stages".into(),
         header: header.map(String::from).into(),

@@ -92,7 +92,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let all_streams = if wishes.brief { vec![1] } else { vec![1, 10, 20, 50] };
     let streams = wishes.streams.clone().unwrap_or(all_streams);
     let combinations: Vec<(&'static str, u32, &'static str)> = match wishes.brief {
-        true => vec![("TCP", 1, "upload"), ("UDP", 1, "download")],
+        true => vec![("TCP", 1, "upload")],
         false => combinations(&streams),
     };
     let paths = if wishes.brief { 4 } else { 7 };

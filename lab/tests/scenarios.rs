@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The daemon that was built beside this test.
 fn gatun() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_gatun-lab")).with_file_name("gatun")
+    PathBuf::from(env!("CARGO_BIN_EXE_gatun-scenarios")).with_file_name("gatun")
 }
 
 fn refusal() -> Option<String> {
@@ -41,7 +41,7 @@ impl Drop for Output {
 }
 
 fn lab(output: &Output, words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun-lab"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun-scenarios"));
     command.args(words.split_whitespace()).arg("--gatun").arg(gatun()).arg("--output").arg(&output.0);
     command
 }

@@ -260,12 +260,10 @@ impl Tables {
         self.sessions.prefetch(hash);
     }
 
-    /// The record that a look-up of this hash most likely ends with; its line is asked for.
+    /// The record that a look-up of this hash most likely ends with.
     #[inline(always)]
     pub(crate) fn candidate(&self, hash: u64) -> RecordId {
-        let id = self.sessions.candidate(hash).unwrap_or(NONE);
-        self.prefetch_record(id);
-        id
+        self.sessions.candidate(hash).unwrap_or(NONE)
     }
 
     /// The hashes of a session of `inside` that may be opened; `session` is its own.
@@ -300,7 +298,6 @@ impl Tables {
         self.bindings.prefetch(key::binding(&self.hasher, &inside));
         self.subscribers.prefetch(session.subscriber);
         let place = Place { pool: self.pool_of(session.instance), address_ix: session.address_ix };
-        self.prefetch_binding(place, session.transport(), session.outside_port);
         if let Some(pool) = self.pools.get(place.pool) {
             pool.prefetch_release(session.transport(), place.address_ix, session.outside_port);
         }

@@ -10,8 +10,8 @@ use crate::session::{Inside, NONE, RecordId};
 use crate::{Instant, Nat};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// Sessions whose memory is asked for at a time.
-const GROUP: usize = 32;
+/// Sessions whose memory is asked for at a time: no more lines than can be on their way.
+const GROUP: usize = 4;
 
 /// What the end of a session costs of a budget, beside the look at it.
 const END: usize = 8;
@@ -97,18 +97,20 @@ impl Nat {
         for group in keys.chunks(GROUP) {
             let mut hashes = [0; GROUP];
             let tables = &mut shared.tables;
+            // What is asked for, is asked for one right behind the other: `look_ahead::GROUP` says why.
             for (hash, key) in hashes.iter_mut().zip(group) {
                 *hash = tables.session_hash(&key.inside(), key.remote);
-                tables.prefetch(*hash);
             }
+            let hashes = hashes.get(..group.len()).unwrap_or_default();
+            hashes.iter().for_each(|&hash| tables.prefetch(hash));
             let mut records = [NONE; GROUP];
-            for (record, hash) in records.iter_mut().zip(hashes).take(group.len()) {
+            for (record, &hash) in records.iter_mut().zip(hashes) {
                 *record = tables.candidate(hash);
             }
-            for record in records.into_iter().filter(|&record| record != NONE) {
-                tables.prefetch_end(record);
-            }
-            for (key, hash) in group.iter().zip(hashes) {
+            let found = || records.into_iter().filter(|&record| record != NONE);
+            found().for_each(|record| tables.prefetch_record(record));
+            found().for_each(|record| tables.prefetch_end(record));
+            for (key, &hash) in group.iter().zip(hashes) {
                 // Looked for again: an earlier one of the group may be the same.
                 if let Some(record) = tables.find_session(hash, key.inside(), key.remote) {
                     tables.close(record);

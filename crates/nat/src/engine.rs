@@ -161,9 +161,8 @@ impl Nat {
         let Nat { core, hints, openings, .. } = self;
         let (Some(burst), Some(hints)) = (burst.get_mut(..n), hints.get_mut(..n)) else { return 0 };
         core.shared.tables.now = now;
-        look_ahead::lines(core, burst, hints);
         openings.clear();
-        if look_ahead::records(&core.shared.tables, hints) {
+        if look_ahead::look(core, burst, hints) {
             look_ahead::openings(core, burst, hints, openings);
         }
         core.translate(now, burst, hints, openings, verdicts)
@@ -228,11 +227,10 @@ impl Core {
         now: Instant,
         burst: &mut [Packet<'_>],
         hints: &[Hint],
-        openings: &[OpeningHint],
+        openings: &mut Openings,
         verdicts: &mut [Verdict],
     ) -> usize {
         let mut rx = Count::default();
-        let mut openings = openings.iter().peekable();
         for ((packet, hint), verdict) in burst.iter_mut().zip(hints).zip(verdicts) {
             if !self.shared.emit.has_room() {
                 break;
@@ -262,7 +260,7 @@ impl Core {
                 None => {
                     let number = rx.packets as usize;
                     self.shared.emit.after = number;
-                    let opening = openings.next_if(|opening| opening.packet == number);
+                    let opening = openings.take(number, &self.shared.tables);
                     self.not_at_once(now, packet, hint, opening, bytes)
                 }
             };

@@ -1,5 +1,5 @@
-//! The first pass over a burst: asks for the memory that each packet's look-up will need, so that the
-//! misses of a burst overlap. It looks at fixed places of plain TCP and UDP packets only. What it finds out
+//! The first passes over a burst: ask for the memory that each packet's look-up will need, so that the
+//! misses of a burst overlap. They look at fixed places of plain TCP and UDP packets only. What they find out
 //! about state is a hint; whose an address is does not change within a burst.
 
 use crate::bib::{Hashes, Place, Tables};
@@ -58,13 +58,37 @@ pub(crate) struct StatelessHint {
     pub(crate) looks: Looks,
 }
 
-/// The first pass over a burst: asks for the line that each packet's look-up begins with.
+/// Packets that are looked at together. A prefetch ends only when its page is known, and several pages are looked
+/// for at once only where they are asked for within some hundred instructions: so what a group asks for, it asks for
+/// in one go, without the reading in between. And no more than some twenty lines can be on their way; what is asked
+/// for beyond that is forgotten: so groups are small, and one is read while the lines of the other come (decision
+/// 0033).
+const GROUP: usize = 16;
+
+/// Finds out where the state of each packet of a burst most likely is, and asks for that memory. Says whether a
+/// packet may open a session.
 ///
-/// Each pass is a function of its own: in one, their variables crowd each other out of the registers. Hints
-/// are written where they stay: one that is copied has been written in parts and is read back as a whole,
-/// which the processor waits for.
+/// Each pass over a group is a function of its own: in one, their variables crowd each other out of the registers.
+pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> bool {
+    let tables = &core.shared.tables;
+    let mut opens = false;
+    let mut before: &mut [Hint] = &mut [];
+    for (packets, group) in burst.chunks(GROUP).zip(hints.chunks_mut(GROUP)) {
+        read(core, packets, group);
+        lines(tables, group);
+        opens |= candidates(tables, before);
+        records(tables, before);
+        before = group;
+    }
+    opens |= candidates(tables, before);
+    records(tables, before);
+    opens
+}
+
+/// Reads the packets. Hints are written where they stay: one that is copied has been written in parts and is
+/// read back as a whole, which the processor waits for.
 #[inline(never)]
-pub(crate) fn lines(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
+fn read(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
     for (hint, packet) in hints.iter_mut().zip(burst) {
         let bytes = packet.bytes();
         *hint = Hint::None;
@@ -76,9 +100,21 @@ pub(crate) fn lines(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
     }
 }
 
-/// The second pass: asks for the record behind that line. Says whether a packet may open a session.
+/// Asks for the line that each look-up begins with.
 #[inline(never)]
-pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) -> bool {
+fn lines(tables: &Tables, hints: &[Hint]) {
+    for hint in hints {
+        match hint {
+            Hint::Session(hint) | Hint::Session44(hint) => tables.prefetch(hint.hash),
+            Hint::Binding(hint) => tables.prefetch_binding(hint.place, hint.transport, hint.port),
+            Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
+        }
+    }
+}
+
+/// Finds the record behind that line. Says whether a packet may open a session.
+#[inline(never)]
+fn candidates(tables: &Tables, hints: &mut [Hint]) -> bool {
     let mut opens = false;
     for hint in hints {
         match hint {
@@ -88,12 +124,24 @@ pub(crate) fn records(tables: &Tables, hints: &mut [Hint]) -> bool {
             }
             Hint::Binding(hint) => {
                 hint.record = tables.binding_at(hint.place, hint.transport, hint.port).unwrap_or(NONE);
-                tables.prefetch_record(hint.record);
             }
             Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
         }
     }
     opens
+}
+
+/// Asks for the records.
+#[inline(never)]
+fn records(tables: &Tables, hints: &[Hint]) {
+    for hint in hints {
+        match hint {
+            Hint::Session(SessionHint { record, .. })
+            | Hint::Session44(SessionHint { record, .. })
+            | Hint::Binding(BindingHint { record, .. }) => tables.prefetch_record(*record),
+            Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
+        }
+    }
 }
 
 /// What a packet that may open a session asks the tables for.
@@ -109,11 +157,54 @@ pub(crate) struct OpeningHint {
 }
 
 /// Those of a burst, in their order. A list: one opening among many packets touches one place of it.
-pub(crate) type Openings = ArrayVec<OpeningHint, BURST>;
+///
+/// Each touches some seven lines, more than can be on their way for a few of them: what is behind the index is asked
+/// for while those before are opened.
+#[derive(Default)]
+pub(crate) struct Openings {
+    list: ArrayVec<OpeningHint, BURST>,
+    taken: usize,
+}
 
-/// A pass for bursts in which packets may open sessions: asks for what the tables touch then, as far as it
-/// is known, in steps of which each needs what the one before has asked for. Lists in `openings` the packets
-/// that may.
+/// So many openings ahead its subscriber is asked for.
+const SUBSCRIBER_AHEAD: usize = 6;
+/// So many openings ahead its port is asked for.
+const PORT_AHEAD: usize = 3;
+
+impl Openings {
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.taken = 0;
+    }
+
+    /// The packet's, if it is the next one that may open a session.
+    #[inline]
+    pub(crate) fn take(&mut self, packet: usize, tables: &Tables) -> Option<&OpeningHint> {
+        let at = self.taken;
+        self.list.get(at).filter(|opening| opening.packet == packet)?;
+        self.taken += 1;
+        self.ask_for_subscriber(at + SUBSCRIBER_AHEAD, tables);
+        self.ask_for_port(at + PORT_AHEAD, tables);
+        self.list.get(at)
+    }
+
+    fn ask_for_subscriber(&mut self, at: usize, tables: &Tables) {
+        let Some(opening) = self.list.get_mut(at) else { return };
+        opening.known = tables.subscribers.candidate(opening.hashes.subscriber);
+        if let Some(known) = opening.known {
+            tables.subscribers.prefetch(known);
+        }
+    }
+
+    fn ask_for_port(&self, at: usize, tables: &Tables) {
+        if let Some(opening) = self.list.get(at) {
+            tables.prefetch_port(opening.known, &opening.hashes, &opening.inside);
+        }
+    }
+}
+
+/// A pass for bursts in which packets may open sessions: lists those that may, and asks for what the tables touch
+/// then, as far as it is known, in steps of which each needs what the one before has asked for.
 #[inline(never)]
 pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint], openings: &mut Openings) {
     let tables = &core.shared.tables;
@@ -125,23 +216,19 @@ pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint], openin
         let subscriber = instance.policy().subscriber(inside.addr);
         let hashes = tables.opening_hashes(&inside, subscriber, hint.hash);
         tables.prefetch_opening(&hashes);
+        let opening = OpeningHint { packet: number, inside, subscriber, hashes, known: None };
         // There is room for all packets of a burst.
-        let _ = openings.try_push(OpeningHint { packet: number, inside, subscriber, hashes, known: None });
+        let _ = openings.list.try_push(opening);
     }
-    for opening in openings.iter_mut() {
-        opening.known = tables.subscribers.prefetch_candidate(opening.hashes.subscriber);
-    }
-    for opening in openings.iter() {
-        tables.prefetch_port(opening.known, &opening.hashes, &opening.inside);
-    }
+    (0..SUBSCRIBER_AHEAD).for_each(|at| openings.ask_for_subscriber(at, tables));
+    (0..PORT_AHEAD).for_each(|at| openings.ask_for_port(at, tables));
 }
 
 impl SessionHint {
-    /// Of a packet of `inside` to `remote`; asks for its index line.
+    /// Of a packet of `inside` to `remote`.
     #[inline(always)]
     fn new(tables: &Tables, inside: &Inside, remote: Endpoint4, pool6: u8) -> SessionHint {
         let hash = tables.session_hash(inside, remote);
-        tables.prefetch(hash);
         SessionHint {
             hash,
             flow: Flow::new(inside.port, remote),
@@ -212,7 +299,6 @@ fn four(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
         return None;
     }
     let (transport, port) = (transport(h[9])?, be16(h[22], h[23]));
-    tables.prefetch_binding(place, transport, port);
     *hint = Hint::Binding(BindingHint { place, port, transport, record: NONE });
     Some(())
 }

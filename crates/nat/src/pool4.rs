@@ -522,11 +522,13 @@ impl Pool4State {
         }
     }
 
-    /// Asks for what [`Pool4State::release`] will touch of a block.
+    /// Asks for what [`Pool4State::release`] will touch.
     #[inline]
     pub fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
-        if let Ports::Blocks(blocks) = &self.ports {
-            blocks.prefetch_release(transport, ix, port);
+        self.prefetch_binding(transport, ix, port);
+        match &self.ports {
+            Ports::Blocks(blocks) => blocks.prefetch_release(transport, ix, port),
+            Ports::Single(single) => single.prefetch(transport, ix, port),
         }
     }
 

@@ -288,10 +288,10 @@ impl Subscribers {
         self.index.prefetch(hash);
     }
 
-    /// The number of the subscriber that most likely has this hash; its record is asked for.
+    /// The number of the subscriber that most likely has this hash.
     #[inline]
-    pub(crate) fn prefetch_candidate(&self, hash: u64) -> Option<u32> {
-        self.index.candidate(hash).inspect(|&id| self.prefetch(id))
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
+        self.index.candidate(hash)
     }
 
     /// Asks for the line of a subscriber's record.

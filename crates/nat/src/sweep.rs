@@ -15,8 +15,8 @@ use gatun_wire::{DropReason, HEADROOM, Packet};
 
 /// Every record is looked at once in this time, if the budget allows.
 const ROUND_MS: u64 = 4_000;
-/// Records whose memory is asked for at a time.
-const GROUP: usize = 16;
+/// Records whose memory is asked for at a time: no more lines than can be on their way.
+const GROUP: usize = 4;
 /// How long the caller may wait while there are sessions, or packets that are held.
 const IDLE_SESSIONS_MS: u32 = 1_000;
 const IDLE_HELD_MS: u32 = 100;

@@ -1,6 +1,6 @@
 //! The short way against the general one: two engines that differ in nothing else.
 
-use crate::look_ahead::{self, Hint};
+use crate::look_ahead::{self, Hint, Openings};
 use crate::plain::Opened;
 use crate::plan::{self, Plan, Pool4, PoolRange, Transport};
 use crate::{Instant, Nat, Verdict};
@@ -283,7 +283,8 @@ fn compare(
     let (mut verdict_a, mut verdict_b) = (Verdict::Pass, Verdict::Pass);
     let (mut a, mut b) = ([made.packet(&mut a)], [made.packet(&mut b)]);
     short.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
-    general.core.translate(now, &mut b, &[Hint::None], &[], core::slice::from_mut(&mut verdict_b));
+    let verdict = core::slice::from_mut(&mut verdict_b);
+    general.core.translate(now, &mut b, &[Hint::None], &mut Openings::default(), verdict);
     let ([a], [b]) = (a, b);
     prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
     prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
@@ -363,13 +364,13 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
             };
             let mut buffer = made.buffer(bytes);
             let mut burst = [made.packet(&mut buffer)];
-            look_ahead::lines(&nat.core, &burst, &mut hints);
-            let opens = look_ahead::records(&nat.core.shared.tables, &mut hints);
-            let mut openings = look_ahead::Openings::new();
+            let opens = look_ahead::look(&nat.core, &burst, &mut hints);
+            let mut openings = Openings::default();
             look_ahead::openings(&nat.core, &burst, &hints, &mut openings);
-            assert_eq!(!openings.is_empty(), opens, "{made:?}");
+            let opening = openings.take(0, &nat.core.shared.tables);
+            assert_eq!(opening.is_some(), opens, "{made:?}");
             let packet = &mut burst[0];
-            let done = match (&hints[0], openings.first()) {
+            let done = match (&hints[0], opening) {
                 (Hint::Session(hint), Some(opening)) => {
                     let opened = nat.core.plain_opening(now, packet, hint, opening);
                     assert!(matches!(opened, Opened::Yes), "{made:?}");
@@ -388,7 +389,7 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
             assert_eq!(done, is_plain, "{made:?}");
             assert_eq!(opens, outbound && flags == SYN);
             if !done && !opens {
-                nat.core.translate(now, &mut burst, &[Hint::None], &[], &mut verdicts);
+                nat.core.translate(now, &mut burst, &[Hint::None], &mut Openings::default(), &mut verdicts);
                 assert_eq!(verdicts, [Verdict::Forward]);
             }
             if outbound {
@@ -505,7 +506,7 @@ fn plain_packets_of_mapped_hosts_take_the_short_way() {
             let mut buffer = made.buffer(bytes);
             let mut burst = [made.packet(&mut buffer)];
             let mut hints = [Hint::None];
-            look_ahead::lines(&nat.core, &burst, &mut hints);
+            look_ahead::look(&nat.core, &burst, &mut hints);
             assert!(match &hints[0] {
                 Hint::Stateless6(hint) => nat.core.plain_stateless6(Instant(0), &mut burst[0], hint),
                 Hint::Stateless4(hint) => nat.core.plain_stateless4(&mut burst[0], hint),

@@ -14,6 +14,7 @@ pub(crate) mod single;
 
 use alloc::vec;
 use alloc::vec::Vec;
+use gatun_mem::prefetch_read;
 
 const WORDS: usize = 65_536 / 64;
 const GROUPS: usize = WORDS / WORDS_IN_GROUP;
@@ -284,10 +285,12 @@ impl PortSet {
         layout.has(port) && !self.has(port)
     }
 
-    /// Asks for the word that says whether a port is used.
+    /// Asks for the word that says whether a port is used, and for what is counted of it.
     #[inline]
     pub(crate) fn prefetch(&self, port: u16) {
-        gatun_mem::prefetch_read(&self.words, place(port).0);
+        prefetch_read(&self.words, place(port).0);
+        prefetch_read(&self.in_group, group_of(port));
+        prefetch_read(&self.in_class, class_of(group_of(port)));
     }
 }
 

@@ -314,7 +314,7 @@ impl SinglePorts {
         best.pick(draw)
     }
 
-    /// Asks for the word that says whether a port is used.
+    /// Asks for what taking a port or giving it back will touch.
     #[inline]
     pub(crate) fn prefetch(&self, transport: Transport, ix: u32, port: u16) {
         if let Some(set) = self.sets[transport as usize].get(ix as usize) {

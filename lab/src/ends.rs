@@ -3,6 +3,7 @@
 
 use crate::bed::{Bed, ENDS};
 use gatun_io::Stats;
+use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig};
 use gatun_traffic::{
     Family, Histogram, Judge, POOL6, Pace, SERVERS, SERVERS_LEN, Tally, Traffic, View, reflect,

@@ -2,6 +2,7 @@
 //! address that its cable's other end has.
 
 use gatun_io::{RxError, Stats, TxError, Waker};
+use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Mode, PortConfig, Whose, Xdp, XdpConfig};
 use gatun_traffic::{POOL6, SERVERS, SERVERS_LEN};
 use signal_hook::consts::SIGTERM;

@@ -129,7 +129,7 @@ structs! {
     pub struct Port {
         /// What the operator calls it.
         pub name: String,
-        /// Where its packets come from: tun or xdp.
+        /// Where its packets come from: tun, xdp or dpdk.
         pub backend: String,
         /// The device's name in the system.
         pub device: String,

@@ -69,8 +69,12 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         events: read.events.as_ref().map(|events| events.plan).unwrap_or_default(),
     };
     let events = read.events.map(|events| events.sink);
-    let config = Config { plan, ports, events, api: read.api, metrics: read.metrics, text: String::new() };
+    let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
+    let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
+    let config =
+        Config { plan, ports, dpdk, events, api: read.api, metrics: read.metrics, text: String::new() };
     ethernet::check(&config, &port_spans, problems);
+    ethernet::check_dpdk(&config, dpdk_span, problems);
     check_workers(&config, &port_spans, problems);
     config
 }
@@ -220,6 +224,8 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
 }
 
 fn port_name(port: &RawPort, device: &str) -> Option<Spanned<String>> {
+    // Of DPDK, the arguments are no part of it.
+    let (device, _) = device.split_once(',').unwrap_or((device, ""));
     Some(port.name.clone().unwrap_or_else(|| Spanned::new(port.span.clone(), device.to_owned())))
 }
 

@@ -1,6 +1,7 @@
 //! Every section and key of the configuration file, once: the reader refuses what is not listed here, and
 //! the schema and the reference page are made from it.
 
+use crate::sections::dpdk::HugePages;
 use gatun_nat::EventKind;
 use gatun_nat::plan::{
     BlockProtocols, Blocks, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport,
@@ -80,6 +81,8 @@ pub(crate) const MODE: &[(&str, Mode)] = &[
     ("native", Mode::Native),
     ("skb", Mode::Skb),
 ];
+pub(crate) const HUGE_PAGES: &[(&str, HugePages)] =
+    &[("auto", HugePages::Auto), ("always", HugePages::Always), ("never", HugePages::Never)];
 pub(crate) const PROTOCOL: &[(&str, Transport)] =
     &[("tcp", Transport::Tcp), ("udp", Transport::Udp), ("icmp", Transport::Icmp)];
 pub(crate) const PAIRING: &[(&str, Pairing)] = &[("soft", Pairing::Soft), ("hard", Pairing::Hard)];
@@ -164,7 +167,11 @@ impl Key {
 }
 
 const NAME: Kind = Kind::Text { form: "name", pattern: "^[A-Za-z0-9._-]{1,63}$" };
-const DEVICE: Kind = Kind::Text { form: "device name", pattern: "^[A-Za-z0-9._@-]{1,15}$" };
+const DEVICE: Kind = Kind::Text {
+    form: "device name",
+    pattern: "^([A-Za-z0-9._@-]{1,15}|[0-9A-Fa-f:.]{7,12}|(net|eth)_[!-~]{1,251})$",
+};
+const ARGUMENT: Kind = Kind::Text { form: "argument", pattern: "^-[!-~]+$" };
 const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
 const ADDRESS4: Kind = Kind::Text { form: "IPv4 address", pattern: "^[0-9.]+$" };
 const ADDRESS6: Kind = Kind::Text { form: "IPv6 address", pattern: "^[0-9A-Fa-f:.]+$" };
@@ -196,6 +203,12 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Tables(PORT),
         "[{ backend = \"tun\" }]",
         "Where packets come from and go to. Without any, one TUN device `gatun0` with the defaults below is made.",
+    ),
+    key(
+        "dpdk",
+        Kind::Table(DPDK),
+        "{ huge_pages = \"always\" }",
+        "DPDK's environment, where ports have `backend = \"dpdk\"`. What is not written here follows from the machine.",
     ),
     key(
         "pool",
@@ -263,16 +276,23 @@ pub(crate) const FILE_KEYS: &[Key] = &[
 /// `[[port]]`
 pub(crate) const PORT: &[Key] = &[
     key("name", NAME, "\"wan\"", "For operators.").default("the device's name"),
-    key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel, `xdp` a network interface through AF_XDP (see xdp.md); the others are not yet in this version. All ports have the same.").default("\"tun\""),
-    key("device", DEVICE, "\"gatun0\"", "The device's name in the system, at most 15 bytes. `xdp`: the interface; several ports on one differ in `vlan`.").default("\"gatun0\", \"gatun1\", ...; none for `xdp`"),
+    key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel, `xdp` a network interface through AF_XDP (see xdp.md), `dpdk` a device of DPDK (see dpdk.md). All ports have the same.").default("\"tun\""),
+    key("device", DEVICE, "\"gatun0\"", "The device's name in the system, at most 15 bytes. `xdp`: the interface; `dpdk`: a card's address on its bus, or a driver's name with a number and its arguments, as in `net_memif0,role=client,socket=/run/memif.sock`. Several ports on one device differ in `vlan`.").default("\"gatun0\", \"gatun1\", ...; none for `xdp` and `dpdk`"),
     key("mode", Kind::Words(|| words(MODE)), "\"create\"", "`tun`: `create` makes the device and takes it away again at the end; `attach` uses a persistent one that exists (`ip tuntap add mode tun ...`), which then needs no privilege where it belongs to the user. `xdp`: `native` runs the XDP program in the driver, `skb` before the kernel's stack, `auto` in the driver where that can.").default("\"create\"; \"auto\" for `xdp`"),
-    key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker. With `[[nat64]]` or `[[nat44]]` each worker has public addresses of its own, at least one of each pool; packets go to the worker that has their session. `xdp`: as many as the interface has.").default("one a processor; one where there is state, and for `xdp`"),
-    key("addresses", Kind::List(&ADDRESS), "[\"192.0.2.1/24\", \"2001:db8::1/64\"]", "`tun`: addresses that the kernel gets on the device. They are the kernel's, not the translator's: see `own4` and `own6`. `xdp`: the translator's addresses on the link, which answer ARP, neighbour discovery and pings; the kernel keeps its own.").default("[]"),
-    key("routes", Kind::AutoOr(&ROUTE), "\"auto\"", "`tun`: routes to the device. `\"auto\"` adds those to each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, neighbours joined; a list adds those in the list; `false` adds none. `xdp`: where the translator sends what is not on the link, for example `\"0.0.0.0/0 via 198.51.100.1\"`; without `via` the prefix is on the link.").default("\"auto\"; none for `xdp`"),
-    key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "`tun`: MTU of the device in bytes. `xdp`: the largest IP packet that is sent.").default("the larger of `mtu4` and `mtu6`; the interface's for `xdp`"),
+    key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker. With `[[nat64]]` or `[[nat44]]` each worker has public addresses of its own, at least one of each pool; packets go to the worker that has their session. `xdp`: as many as the interface has. `dpdk`: as many as wanted, up to what the device has.").default("one a processor; one where there is state, and for `xdp` and `dpdk`"),
+    key("addresses", Kind::List(&ADDRESS), "[\"192.0.2.1/24\", \"2001:db8::1/64\"]", "`tun`: addresses that the kernel gets on the device. They are the kernel's, not the translator's: see `own4` and `own6`. `xdp`, `dpdk`: the translator's addresses on the link, which answer ARP, neighbour discovery and pings; the kernel keeps its own.").default("[]"),
+    key("routes", Kind::AutoOr(&ROUTE), "\"auto\"", "`tun`: routes to the device. `\"auto\"` adds those to each `pool6`, each prefix of a `pool`, the IPv4 side of each mapping and the own addresses, neighbours joined; a list adds those in the list; `false` adds none. `xdp`, `dpdk`: where the translator sends what is not on the link, for example `\"0.0.0.0/0 via 198.51.100.1\"`; without `via` the prefix is on the link.").default("\"auto\"; none for `xdp` and `dpdk`"),
+    key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "`tun`: MTU of the device in bytes. `xdp`: the largest IP packet that is sent. `dpdk`: also what the device is set to, where it can be.").default("the larger of `mtu4` and `mtu6`; the device's for `xdp` and `dpdk`"),
     key("offload", Kind::Flag, "true", "`tun`: whether segments of up to 64 KB pass as one packet (TSO, USO). Off is many times slower, and for finding faults only.").default("true"),
-    key("vlan", Kind::List(&Kind::Integer { min: 1, max: 4094 }), "7", "`xdp`: the VLAN of the port's frames (802.1Q), or two of them, the outer one (802.1ad) first.").default("none"),
-    key("answers", Kind::AutoOr(&ADDRESS), "\"auto\"", "`xdp`: what else ARP and neighbour discovery answer for. `\"auto\"`: what of pools, prefixes, mappings and own addresses lies in a network of `addresses`, as nobody routes there.").default("\"auto\""),
+    key("vlan", Kind::List(&Kind::Integer { min: 1, max: 4094 }), "7", "`xdp`, `dpdk`: the VLAN of the port's frames (802.1Q), or two of them, the outer one (802.1ad) first.").default("none"),
+    key("answers", Kind::AutoOr(&ADDRESS), "\"auto\"", "`xdp`, `dpdk`: what else ARP and neighbour discovery answer for. `\"auto\"`: what of pools, prefixes, mappings and own addresses lies in a network of `addresses`, as nobody routes there.").default("\"auto\""),
+];
+
+/// `[dpdk]`
+pub(crate) const DPDK: &[Key] = &[
+    key("huge_pages", Kind::Words(|| words(HUGE_PAGES)), "\"always\"", "What packet buffers lie on: `auto`, huge pages where enough are free; `always`, or it does not start; `never`. Without them packets cost more, and network cards may not work.").default("\"auto\""),
+    key("cores", Kind::List(&Kind::Integer { min: 0, max: 1023 }), "[2]", "Processors of the workers, one for each; a worker is always on its own one, and always busy while there are packets.").default("the last ones that the process may use"),
+    key("eal", Kind::List(&ARGUMENT), "[\"--log-level=pmd:debug\"]", "Further arguments of DPDK's environment, passed on as they are, behind Gatun's own.").default("[]"),
 ];
 
 /// `[[pool]]`

@@ -29,7 +29,8 @@ pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
 pub use sections::api::{Api, ApiSocket};
-pub use sections::ethernet::{Answers, Device, Ethernet, XdpMode, host};
+pub use sections::dpdk::{Dpdk, HugePages};
+pub use sections::ethernet::{Answers, Device, Driver, Ethernet, XdpMode, host};
 pub use sections::events::EventSink;
 pub use sections::port::{DeviceMode, Network, Port, Routes};
 
@@ -64,6 +65,8 @@ pub struct Config {
     pub plan: Plan,
     /// Where packets come from and go to; at least one.
     pub ports: Vec<Port>,
+    /// DPDK's environment, for ports that are its devices.
+    pub dpdk: Dpdk,
     /// Where events go, if they go anywhere.
     pub events: Option<EventSink>,
     /// Where the daemon is asked.

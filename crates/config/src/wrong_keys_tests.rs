@@ -13,6 +13,8 @@ struct Place {
 
 const POOL_AND_NAT64: &str = "[[pool]]\nprefixes = [\"192.0.2.0/28\"]\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n";
 
+const DPDK: &str = "[[siit]]\npool6 = \"2001:db8:77::/96\"\n[[port]]\nbackend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n";
+
 /// Every table of the file, those inside others too.
 fn places() -> Vec<Place> {
     let mut places = Vec::new();
@@ -28,6 +30,7 @@ fn places() -> Vec<Place> {
             "nat64" | "nat44" => "[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/28\"]\n",
             "pool" => "[[nat64]]\npool6 = \"64:ff9b::/96\"\n",
             "siit" => "",
+            "dpdk" => DPDK,
             _ => POOL_AND_NAT64,
         };
         let needed = match section.name {

@@ -226,6 +226,39 @@ inside = ["100.64.0.0/10"]
     insta::assert_snapshot!([text, tun, mixed, &same].map(report).join("\n"));
 }
 
+#[test]
+fn devices_of_dpdk_that_cannot_be_are_refused() {
+    let text = r#"
+[dpdk]
+huge_pages = true
+cores = [1, 1024]
+eal = [""]
+[[port]]
+backend = "dpdk"
+mode = "auto"
+offload = true
+[[port]]
+backend = "dpdk"
+device = "eth0"
+[[port]]
+backend = "dpdk"
+device = "net_memif,role=client"
+[[port]]
+backend = "dpdk"
+device = "0000:01:00.8"
+[[siit]]
+pool6 = "2001:db8::/96"
+"#;
+    let siit = "[[siit]]\npool6 = \"2001:db8::/96\"\n";
+    let port = |backend: &str, device: &str| {
+        format!("[[port]]\nbackend = \"{backend}\"\ndevice = \"{device}\"\naddresses = [\"192.0.2.1/24\"]\n")
+    };
+    let mixed = port("dpdk", "01:00.0") + &port("xdp", "eth0") + siit;
+    let nobody = "[dpdk]\nhuge_pages = \"never\"\n".to_owned() + &port("xdp", "eth0") + siit;
+    let cores = "[dpdk]\ncores = [1, 2]\n".to_owned() + &port("dpdk", "net_null0") + siit;
+    insta::assert_snapshot!([text, &mixed, &nobody, &cores].map(report).join("\n"));
+}
+
 // proves: R74-2
 #[test]
 fn allocations_that_cannot_be_are_refused_and_waste_is_pointed_at() {

@@ -5,6 +5,7 @@
 //!   xdp-traffic sink IFACE SECONDS                   counts what comes for 203.0.113.0/24, and over IPv6, and drops it
 
 use gatun_io::Waker;
+use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Whose, Xdp, XdpConfig};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};

@@ -10,12 +10,10 @@
 #![cfg(target_os = "linux")]
 
 mod asm;
-pub mod backend;
 mod bpf;
 pub mod error;
 pub mod interface;
 pub mod open;
-mod partial;
 pub mod ports;
 pub mod program;
 mod ring;
@@ -23,7 +21,6 @@ mod socket;
 mod umem;
 pub mod watch;
 
-pub use backend::{XdpQueues, backends};
 pub use error::XdpError;
 pub use interface::Interface;
 pub use open::{Mode, Opened, PortConfig, Xdp, XdpConfig};

@@ -57,6 +57,13 @@ pub struct Opened {
     pub zero_copy: bool,
 }
 
+impl Opened {
+    /// Its name, and whether what comes from it is as some kernel's software left it: checksums may be unfinished.
+    pub fn device(&self) -> (&str, bool) {
+        (&self.interface.name, self.interface.software || !self.native)
+    }
+}
+
 /// Open interfaces.
 pub struct Xdp {
     /// One for each worker.

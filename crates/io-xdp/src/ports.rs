@@ -15,6 +15,7 @@ use crate::socket::Socket;
 use crate::umem::{Frame, ROOM_IN_FRONT, Umem};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, RxError, Stats, TxError, Waker};
+use gatun_io_ether::{Frames, Outbox as FrameOutbox};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -166,53 +167,6 @@ impl Ports {
         self.out.ports.iter().map(|port| &port.name[..])
     }
 
-    /// Takes up to a burst of frames that wait. `admit` is given each, beginning with its Ethernet header and with the
-    /// number of its port, and says whether it is for the burst that `handle` is given; what it does not admit it may
-    /// have sent by [`Outbox::answer`]. Returns how many frames there were.
-    pub fn receive(
-        &mut self,
-        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut Outbox) -> bool,
-        handle: impl FnOnce(&mut [Packet<'_>], &mut Outbox),
-    ) -> usize {
-        if self.letterbox.letters.any.load(Ordering::Acquire) {
-            self.read_letters();
-        }
-        let mut arrivals = self.collect();
-        if arrivals.is_empty() {
-            self.out.flush();
-            return 0;
-        }
-        let umem = Arc::clone(&self.out.umem);
-        let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
-        for (number, arrival) in arrivals.iter_mut().enumerate() {
-            let Some(mut packet) = Packet::new(umem.bytes(&mut arrival.frame), arrival.start, arrival.len)
-            else {
-                continue;
-            };
-            self.out.arrivals.push(number as u8);
-            let at = self.out.arrivals.len() - 1;
-            if admit(arrival.port, &mut packet, &mut self.out) {
-                burst.push(packet);
-            } else {
-                self.out.arrivals.truncate(at);
-            }
-        }
-        if !burst.is_empty() {
-            handle(&mut burst, &mut self.out);
-        }
-        drop(burst);
-        let count = arrivals.len();
-        self.out.settle(arrivals);
-        self.out.flush();
-        count
-    }
-
-    /// The sending half, for what no burst caused. It is sent with the next [`receive`](Self::receive) or
-    /// [`wait`](Self::wait).
-    pub fn outbox(&mut self) -> &mut Outbox {
-        &mut self.out
-    }
-
     /// Frees what was sent, lets ports receive again, and takes what they received.
     fn collect(&mut self) -> ArrayVec<Arrival, BURST_MAX> {
         let out = &mut self.out;
@@ -253,12 +207,54 @@ impl Ports {
             }
         }
     }
+}
 
-    /// Blocks until a frame waits, `waker` is woken, something happens to a port, or `timeout` is over.
-    ///
-    /// # Errors
-    /// Where the kernel refuses to wait.
-    pub fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
+impl Frames for Ports {
+    type Out = Outbox;
+
+    fn receive(
+        &mut self,
+        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut Outbox) -> bool,
+        handle: impl FnOnce(&mut [Packet<'_>], &mut Outbox),
+    ) -> usize {
+        if self.letterbox.letters.any.load(Ordering::Acquire) {
+            self.read_letters();
+        }
+        let mut arrivals = self.collect();
+        if arrivals.is_empty() {
+            self.out.flush();
+            return 0;
+        }
+        let umem = Arc::clone(&self.out.umem);
+        let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
+        for (number, arrival) in arrivals.iter_mut().enumerate() {
+            let Some(mut packet) = Packet::new(umem.bytes(&mut arrival.frame), arrival.start, arrival.len)
+            else {
+                continue;
+            };
+            self.out.arrivals.push(number as u8);
+            let at = self.out.arrivals.len() - 1;
+            if admit(arrival.port, &mut packet, &mut self.out) {
+                burst.push(packet);
+            } else {
+                self.out.arrivals.truncate(at);
+            }
+        }
+        if !burst.is_empty() {
+            handle(&mut burst, &mut self.out);
+        }
+        drop(burst);
+        let count = arrivals.len();
+        self.out.settle(arrivals);
+        self.out.flush();
+        count
+    }
+
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.out
+    }
+
+    fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
         self.out.flush();
         let timeout = match self.out.has_unsent() {
             true => Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY))),
@@ -280,8 +276,7 @@ impl Ports {
         Ok(())
     }
 
-    /// What was received, sent and refused so far, of all ports.
-    pub fn stats(&self) -> Stats {
+    fn stats(&self) -> Stats {
         let mut total = Stats::default();
         for port in &self.out.ports {
             total += &port.stats;
@@ -305,20 +300,13 @@ fn add_kernel_counts(stats: &mut Stats, socket: &Socket) {
     stats.tx_packets -= kernel.tx_invalid_descs.min(stats.tx_packets);
 }
 
-impl Outbox {
-    /// Ports.
-    pub fn ports(&self) -> usize {
-        self.ports.len()
-    }
-
-    /// Whether a port has come back, or its link, since this was asked last.
-    pub(crate) fn take_returned(&mut self) -> bool {
+impl FrameOutbox for Outbox {
+    fn take_returned(&mut self) -> bool {
         std::mem::take(&mut self.returned)
     }
 
-    /// Sends packet `index` of the burst out of a port, as it now is. It begins with its Ethernet header.
     #[inline]
-    pub fn forward(&mut self, index: usize, port: usize, packet: &Packet<'_>) {
+    fn forward(&mut self, index: usize, port: usize, packet: &Packet<'_>) {
         let arrival = self.arrivals.get(index).map(|arrival| usize::from(*arrival));
         let number = arrival.and_then(|arrival| Some((arrival, *self.numbers.get(arrival)?)));
         let Some((arrival, number)) = number else { return };
@@ -332,13 +320,11 @@ impl Outbox {
         }
     }
 
-    /// Sends the frame that is being admitted out of a port, as it now is.
-    pub fn answer(&mut self, port: usize, packet: &Packet<'_>) {
+    fn answer(&mut self, port: usize, packet: &Packet<'_>) {
         self.forward(self.arrivals.len().wrapping_sub(1), port, packet);
     }
 
-    /// Sends a frame that is in no burst out of a port: it is copied.
-    pub fn send(&mut self, port: usize, bytes: &[u8]) {
+    fn send(&mut self, port: usize, bytes: &[u8]) {
         let Some(mut frame) = self.free.pop() else {
             self.refuse(port, TxError::Full);
             return;
@@ -357,6 +343,13 @@ impl Outbox {
         } else {
             self.free.push(frame);
         }
+    }
+}
+
+impl Outbox {
+    /// Ports.
+    pub fn ports(&self) -> usize {
+        self.ports.len()
     }
 
     /// Counts a packet that a port does not send.

@@ -7,6 +7,7 @@
 //! loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
 
 use gatun_io::{RxError, Stats, TxError, Waker};
+use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Event, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig, XdpError};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -318,7 +319,8 @@ fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
         };
         let ether = gatun_ether::Ether::new(&settings, &Default::default(), [1; 4]).unwrap();
         let workers = std::mem::take(&mut xdp.workers);
-        let mut backend = gatun_io_xdp::backends(workers, &xdp.opened, vec![ether]).unwrap().remove(0);
+        let devices = [xdp.opened[0].device()];
+        let mut backend = gatun_io_ether::backends(workers, &devices, vec![ether]).unwrap().remove(0);
         let (mut far, _watch) = open(&["far0"], Mode::Auto);
 
         let frame = |inner: u8, rest: &[u8]| {

@@ -1,7 +1,7 @@
 //! Ports on an Ethernet: whether they fit together, and to a host.
 
 use crate::problem::Problems;
-use crate::{Config, Device, Port};
+use crate::{Config, Device, Driver, Port};
 use gatun_ether::{Ether, Limits, Mac};
 use std::ops::Range;
 
@@ -17,7 +17,14 @@ pub(super) fn check(config: &Config, spans: &[Range<usize>], problems: &mut Prob
     if let Some(other) = config.ports.iter().position(|port| port.ethernet.is_none()) {
         let what =
             "a TUN device beside ports on an Ethernet: what comes in by one could not leave by the other";
-        problems.error(span(other), what, "write `backend = \"xdp\"` for all ports, or run two daemons");
+        let instead = "write `backend = \"xdp\"` or \"dpdk\" for all ports, or run two daemons";
+        problems.error(span(other), what, instead);
+        return;
+    }
+    let dpdk = config.ports.first().is_some_and(is_dpdk);
+    if let Some(other) = config.ports.iter().position(|port| is_dpdk(port) != dpdk) {
+        let what = "AF_XDP and DPDK beside each other: what comes in by one could not leave by the other";
+        problems.error(span(other), what, "write the same `backend` for all ports, or run two daemons");
         return;
     }
     let queues = config.ports.first().map_or(1, |port| port.queues.unwrap_or(1));
@@ -31,6 +38,26 @@ pub(super) fn check(config: &Config, spans: &[Range<usize>], problems: &mut Prob
     for problem in found {
         let port = config.ports.iter().position(|port| port.name == problem.port);
         problems.error(port.map_or(0..0, span), problem.what, problem.fix);
+    }
+}
+
+fn is_dpdk(port: &Port) -> bool {
+    port.ethernet.as_ref().is_some_and(|ethernet| ethernet.driver == Driver::Dpdk)
+}
+
+/// `span` is that of `[dpdk]`, where there is one.
+pub(super) fn check_dpdk(config: &Config, span: Option<Range<usize>>, problems: &mut Problems) {
+    let Some(span) = span else { return };
+    if !config.ports.iter().any(is_dpdk) {
+        let what = "[dpdk] is for ports with `backend = \"dpdk\"`, and there is none";
+        problems.error(span, what, "take the section out, or write `backend = \"dpdk\"` in [[port]]");
+        return;
+    }
+    let (cores, workers) = (&config.dpdk.cores, config.workers());
+    if !cores.is_empty() && cores.len() != workers {
+        let what = format!("`cores` names {}, and there are {workers} workers", cores.len());
+        let instead = format!("write one processor for each, or `queues = {}` in [[port]]", cores.len());
+        problems.error(span, what, instead);
     }
 }
 

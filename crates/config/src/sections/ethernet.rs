@@ -1,7 +1,7 @@
-//! What a port on an Ethernet has that a TUN device has not: `[[port]]` with `backend = "xdp"`.
+//! What a port on an Ethernet has that a TUN device has not: `[[port]]` with `backend = "xdp"` or `"dpdk"`.
 
 use crate::Port;
-use crate::keys::{self, Mode};
+use crate::keys::{self, Backend, Mode};
 use crate::problem::Problems;
 use crate::reader::{Read, Table, Wrong, type_name};
 use crate::sections::port::{self, Network};
@@ -14,8 +14,8 @@ use toml::de::DeValue;
 /// A port on an Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ethernet {
-    /// How its XDP program runs.
-    pub mode: XdpMode,
+    /// What is between it and its device.
+    pub driver: Driver,
     /// Tags of its frames, outermost first; at most two.
     pub vlan: Vec<u16>,
     /// Where to send what is not on the link.
@@ -24,6 +24,15 @@ pub struct Ethernet {
     pub answers: Answers,
     /// The largest IP packet, bytes; `None`: the interface's MTU.
     pub mtu: Option<u32>,
+}
+
+/// What is between a port and its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// AF_XDP, and where its program runs.
+    Xdp(XdpMode),
+    /// DPDK.
+    Dpdk,
 }
 
 /// Where the XDP program of an interface runs.
@@ -59,8 +68,46 @@ pub struct Device {
     pub mtu: u32,
 }
 
-/// Reads what a port on an Ethernet has; what only a TUN device has is an error.
-pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Ethernet {
+/// Reads what a port on an Ethernet has; what only a TUN device has is an error. `None` where it is on none.
+pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems) -> Option<Ethernet> {
+    let driver = match backend {
+        Backend::Xdp => Driver::Xdp(read_mode(table, problems)),
+        Backend::Dpdk => Driver::Dpdk,
+        Backend::Tun | Backend::Pcap => return None,
+    };
+    if table.node("device").is_none() {
+        let (word, instead) = match driver {
+            Driver::Xdp(_) => ("xdp", "write the interface's name, for example `device = \"eth0\"`"),
+            Driver::Dpdk => (
+                "dpdk",
+                "write the card's address or a driver with its arguments, for example `device = \"0000:01:00.0\"`",
+            ),
+        };
+        problems.error(table.span.clone(), format!("`backend = \"{word}\"` needs a `device`"), instead);
+    }
+    if driver == Driver::Dpdk && table.node("mode").is_some() {
+        let what = "`mode` is for TUN devices and AF_XDP";
+        problems.error(table.span_of("mode"), what, "take it out");
+    }
+    if table.node("offload").is_some() {
+        let what = "`offload` is for TUN devices: others have no segments of 64 KB";
+        problems.error(table.span_of("offload"), what, "take it out");
+    }
+    let vlan: Vec<u16> = table
+        .list("vlan", problems, |v| value::integer(v, 1, 4094))
+        .into_iter()
+        .map(|v| v.into_inner() as u16)
+        .collect();
+    Some(Ethernet {
+        driver,
+        vlan,
+        routes: read_routes(table, problems),
+        answers: read_answers(table, problems),
+        mtu: table.integer("mtu", problems),
+    })
+}
+
+fn read_mode(table: &Table<'_>, problems: &mut Problems) -> XdpMode {
     let mode = table.get("mode", problems, |v| match value::choice(v, keys::MODE)? {
         Mode::Auto => Ok(XdpMode::Auto),
         Mode::Native => Ok(XdpMode::Native),
@@ -70,26 +117,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Ethernet {
             "write `mode = \"auto\"`, \"native\" or \"skb\", or leave it out",
         )),
     });
-    if table.node("device").is_none() {
-        let instead = "write the interface's name, for example `device = \"eth0\"`";
-        problems.error(table.span.clone(), "`backend = \"xdp\"` needs a `device`", instead);
-    }
-    if table.node("offload").is_some() {
-        let what = "`offload` is for TUN devices: AF_XDP has no segments of 64 KB";
-        problems.error(table.span_of("offload"), what, "take it out");
-    }
-    let vlan: Vec<u16> = table
-        .list("vlan", problems, |v| value::integer(v, 1, 4094))
-        .into_iter()
-        .map(|v| v.into_inner() as u16)
-        .collect();
-    Ethernet {
-        mode: mode.unwrap_or_default(),
-        vlan,
-        routes: read_routes(table, problems),
-        answers: read_answers(table, problems),
-        mtu: table.integer("mtu", problems),
-    }
+    mode.unwrap_or_default()
 }
 
 fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Vec<Route> {

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod api;
+pub(crate) mod dpdk;
 pub(crate) mod eam;
 pub(crate) mod ethernet;
 pub(crate) mod events;
@@ -26,6 +27,7 @@ use toml::de::{DeTable, DeValue};
 /// Everything that was read, each section by itself.
 pub(crate) struct Sections {
     pub(crate) ports: Vec<port::RawPort>,
+    pub(crate) dpdk: Option<dpdk::RawDpdk>,
     pub(crate) pools: Vec<pool::RawPool>,
     pub(crate) nat64: Vec<nat64::RawNat64>,
     pub(crate) nat44: Vec<nat44::RawNat44>,
@@ -69,7 +71,8 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let events = file.table("events", problems).and_then(|t| events::read(&t, problems));
     let api = file.table("api", problems).map_or_else(api::Api::default, |t| api::read(&t, problems));
     let metrics = file.table("metrics", problems).and_then(|t| api::read_metrics(&t, problems));
-    Sections { ports, pools, nat64, nat44, siit, translator, limits, icmp, events, api, metrics }
+    let dpdk = file.table("dpdk", problems).map(|t| dpdk::read(&t, problems));
+    Sections { ports, dpdk, pools, nat64, nat44, siit, translator, limits, icmp, events, api, metrics }
 }
 
 fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {

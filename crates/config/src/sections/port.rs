@@ -3,7 +3,8 @@
 use crate::keys::{self, Backend, Mode};
 use crate::problem::Problems;
 use crate::reader::{Read, Table, Wrong, type_name};
-use crate::sections::ethernet::{self, Ethernet};
+use crate::sections::dpdk;
+use crate::sections::ethernet::{self, Driver, Ethernet};
 use crate::value;
 use gatun_nat::Plan;
 use gatun_nat::plan::{Net4, Net6};
@@ -17,7 +18,7 @@ use toml::de::DeValue;
 pub struct Port {
     /// For operators.
     pub name: String,
-    /// The device's name in the system, at most 15 bytes.
+    /// The device's name in the system, at most 15 bytes; of DPDK, with its arguments.
     pub device: String,
     /// Whether it is made or exists.
     pub mode: DeviceMode,
@@ -107,39 +108,40 @@ impl RawPort {
 
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     let backend = table.get("backend", problems, |v| match value::choice(v, keys::BACKEND)? {
-        backend @ (Backend::Tun | Backend::Xdp) => Ok(backend),
-        Backend::Dpdk => Err(Wrong::with(
-            "this backend is not yet in this version",
-            "write `backend = \"tun\"` or `backend = \"xdp\"`",
-        )),
+        backend @ (Backend::Tun | Backend::Xdp | Backend::Dpdk) => Ok(backend),
         Backend::Pcap => Err(Wrong::with(
             "capture files are not read by the daemon",
             "write `backend = \"tun\"`; `gatun translate` reads capture files",
         )),
     });
-    let ethernet = (backend == Some(Backend::Xdp)).then(|| ethernet::read(table, problems));
-    if ethernet.is_some() {
-        return RawPort { ethernet, ..read_common(table, problems) };
+    let backend = backend.unwrap_or(Backend::Tun);
+    if let Some(ethernet) = ethernet::read(backend, table, problems) {
+        let name = if ethernet.driver == Driver::Dpdk { dpdk::device } else { device_name };
+        return RawPort { ethernet: Some(ethernet), ..read_common(table, name, problems) };
     }
     for key in ["vlan", "answers"].into_iter().filter(|key| table.node(key).is_some()) {
         let what = format!("`{key}` is for ports on an Ethernet");
-        problems.error(table.span_of(key), what, "take it out, or write `backend = \"xdp\"`");
+        problems.error(table.span_of(key), what, "take it out, or write `backend = \"xdp\"` or \"dpdk\"");
     }
     RawPort {
         mode: table.get("mode", problems, device_mode).unwrap_or_default(),
         routes: read_routes(table, problems),
         mtu: table.integer("mtu", problems),
         offload: table.flag("offload", problems).unwrap_or(true),
-        ..read_common(table, problems)
+        ..read_common(table, device_name, problems)
     }
 }
 
 /// What a port of any backend has.
-fn read_common(table: &Table<'_>, problems: &mut Problems) -> RawPort {
+fn read_common(
+    table: &Table<'_>,
+    device: fn(&DeValue<'_>) -> Read<String>,
+    problems: &mut Problems,
+) -> RawPort {
     let spanned = |name: &str, text: String| Spanned::new(table.span_of(name), text);
     RawPort {
         name: table.get("name", problems, value::name).map(|s| spanned("name", s)),
-        device: table.get("device", problems, device_name).map(|s| spanned("device", s)),
+        device: table.get("device", problems, device).map(|s| spanned("device", s)),
         queues: table.integer("queues", problems).map(|n| n as u16),
         addresses: table.list("addresses", problems, address).into_iter().map(Spanned::into_inner).collect(),
         span: table.span.clone(),

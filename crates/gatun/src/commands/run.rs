@@ -3,7 +3,7 @@
 use crate::daemon::{self, ControlSettings, PortSettings, Settings, Setup, User};
 use anyhow::anyhow;
 use gatun_api::types;
-use gatun_config::{Config, DeviceMode, Network, Port, Routes};
+use gatun_config::{Config, DeviceMode, Driver, Network, Port, Routes};
 use gatun_control::Facts;
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use std::net::IpAddr;
@@ -91,10 +91,17 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
             PortSettings::Tun(devices) => devices.get(number).map_or(1, |device| device.queues),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(_) => port.queues.map_or(1, usize::from),
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(_) => port.queues.map_or(1, usize::from),
+        };
+        let backend = match port.ethernet.as_ref().map(|ethernet| ethernet.driver) {
+            None => "tun",
+            Some(Driver::Xdp(_)) => "xdp",
+            Some(Driver::Dpdk) => "dpdk",
         };
         types::Port {
             name: port.name.clone(),
-            backend: if port.ethernet.is_some() { "xdp" } else { "tun" }.to_owned(),
+            backend: backend.to_owned(),
             device: port.device.clone(),
             queues: u32::try_from(queues).unwrap_or(u32::MAX),
             mtu: port.ethernet.is_none().then_some(port.mtu),
@@ -111,13 +118,22 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
 }
 
 fn ports(config: &Config) -> anyhow::Result<PortSettings> {
-    if config.ports.iter().all(|port| port.ethernet.is_none()) {
-        return Ok(PortSettings::Tun(devices(config)));
+    let driver = config.ports.iter().find_map(|port| port.ethernet.as_ref()).map(|ethernet| ethernet.driver);
+    match driver {
+        None => Ok(PortSettings::Tun(devices(config))),
+        #[cfg(feature = "xdp")]
+        Some(Driver::Xdp(_)) => Ok(PortSettings::Xdp(crate::daemon::XdpPorts::of(config))),
+        #[cfg(feature = "dpdk")]
+        Some(Driver::Dpdk) => Ok(PortSettings::Dpdk(crate::daemon::DpdkPorts::of(config))),
+        #[cfg(not(feature = "xdp"))]
+        Some(Driver::Xdp(_)) => {
+            Err(anyhow!("this gatun was built without the xdp backend: build it with --features xdp"))
+        }
+        #[cfg(not(feature = "dpdk"))]
+        Some(Driver::Dpdk) => Err(anyhow!(
+            "this gatun was built without the dpdk backend: install libdpdk-dev, and build it with --features dpdk"
+        )),
     }
-    #[cfg(feature = "xdp")]
-    return Ok(PortSettings::Xdp(crate::daemon::XdpPorts::of(config)));
-    #[cfg(not(feature = "xdp"))]
-    Err(anyhow!("this gatun was built without the xdp backend: build it with --features xdp"))
 }
 
 /// The devices of a configuration, each with as many queues as it gets workers.

@@ -8,6 +8,10 @@
 mod by_instance;
 mod control;
 mod counters;
+#[cfg(feature = "dpdk")]
+mod dpdk;
+#[cfg(any(feature = "xdp", feature = "dpdk"))]
+mod ethernet;
 mod event_file;
 mod event_log;
 mod links;
@@ -43,6 +47,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) use control::ControlSettings;
+#[cfg(feature = "dpdk")]
+pub(crate) use dpdk::DpdkPorts;
 pub(crate) use ports::PortSettings;
 pub(crate) use privileges::User;
 #[cfg(feature = "xdp")]
@@ -84,7 +90,7 @@ enum Event {
     Signal(Signal),
     Link(LinkEvent),
     /// Something about a network interface, to be logged.
-    #[cfg(feature = "xdp")]
+    #[cfg(any(feature = "xdp", feature = "dpdk"))]
     Interface(String),
     /// Nothing is heard of links any more.
     LinksUnwatched(io::Error),
@@ -104,7 +110,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let settings = setup.settings;
     let (mut engines, exchange) = build(&settings.plan, settings.ports.workers())?;
     let sockets = Sockets::open(&settings.control)?;
-    privileges::keep_for_start(setup.user.is_some(), settings.ports.devices().is_empty())?;
+    privileges::keep_for_start(setup.user.is_some(), settings.ports.rights())?;
     let (sender, events) = channel();
     let mut ports = Ports::open(&settings.ports, setup.user, &sender)?;
     privileges::drop_all(setup.user.as_ref())?;
@@ -228,7 +234,7 @@ fn supervise(
             // The thread lives as long as this.
             Ok(Event::Signal(Signal::Reload)) => drop(reload.send(())),
             Ok(Event::Link(event)) => output.log(&links::describe(&event)),
-            #[cfg(feature = "xdp")]
+            #[cfg(any(feature = "xdp", feature = "dpdk"))]
             Ok(Event::Interface(what)) => output.log(&what),
             Ok(Event::LinksUnwatched(error)) => output.log(&format!(
                 "links are not watched any more ({error}): after one was down, restart gatun to set its routes"

@@ -5,8 +5,11 @@ use super::{Event, links, privileges};
 use anyhow::Context as _;
 use gatun_io::Backend;
 use gatun_io_tun::{Guard, LinkWatch, Orders, Tun, TunConfig};
+use std::any::Any;
 use std::sync::mpsc::Sender;
 
+#[cfg(feature = "dpdk")]
+use super::dpdk::{self, DpdkPorts};
 #[cfg(feature = "xdp")]
 use super::xdp::{self, XdpPorts};
 
@@ -18,6 +21,22 @@ pub(crate) enum PortSettings {
     /// Network interfaces through AF_XDP.
     #[cfg(feature = "xdp")]
     Xdp(XdpPorts),
+    /// Devices of DPDK.
+    #[cfg(feature = "dpdk")]
+    Dpdk(DpdkPorts),
+}
+
+/// Rights that opening ports needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// CAP_NET_ADMIN.
+    Tun,
+    /// Those of AF_XDP.
+    #[cfg(feature = "xdp")]
+    Xdp,
+    /// All that there are, as a card's driver may need any.
+    #[cfg(feature = "dpdk")]
+    All,
 }
 
 impl PortSettings {
@@ -27,6 +46,19 @@ impl PortSettings {
             PortSettings::Tun(devices) => devices.iter().map(|device| device.queues).sum(),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => ports.config.queues as usize,
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(ports) => ports.config.queues.into(),
+        }
+    }
+
+    /// What opening them needs.
+    pub(super) fn rights(&self) -> Rights {
+        match self {
+            PortSettings::Tun(_) => Rights::Tun,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(_) => Rights::Xdp,
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(_) => Rights::All,
         }
     }
 
@@ -36,6 +68,8 @@ impl PortSettings {
             PortSettings::Tun(devices) => devices,
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(_) => &[],
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(_) => &[],
         }
     }
 
@@ -46,7 +80,9 @@ impl PortSettings {
             (PortSettings::Tun(_), PortSettings::Tun(_)) => vec!["the number of ports".to_owned()],
             #[cfg(feature = "xdp")]
             (PortSettings::Xdp(old), PortSettings::Xdp(new)) => xdp::differ(old, new),
-            #[cfg(feature = "xdp")]
+            #[cfg(feature = "dpdk")]
+            (PortSettings::Dpdk(old), PortSettings::Dpdk(new)) => dpdk::differ(old, new),
+            #[cfg(any(feature = "xdp", feature = "dpdk"))]
             _ => vec!["ports of another backend".to_owned()],
         }
     }
@@ -62,8 +98,8 @@ pub(super) struct Ports {
     pub(super) orders: Option<Orders>,
     /// How each was opened, for the log.
     said: Vec<String>,
-    /// Keep the devices' names taken.
-    _guards: Vec<Guard>,
+    /// Keep the devices' names taken, or DPDK's environment, until the last worker has ended.
+    _guards: Vec<Box<dyn Any>>,
 }
 
 impl Ports {
@@ -82,6 +118,11 @@ impl Ports {
             PortSettings::Xdp(ports) => {
                 let (backends, said) = xdp::open(ports, user, events)?;
                 Ok(Ports { backends, names: Vec::new(), orders: None, said, _guards: Vec::new() })
+            }
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(ports) => {
+                let (backends, said, guard) = dpdk::open(ports, user, events)?;
+                Ok(Ports { backends, names: Vec::new(), orders: None, said, _guards: vec![Box::new(guard)] })
             }
         }
     }
@@ -109,5 +150,6 @@ fn open_tun(
     let said = said.collect();
     let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
     let backends = queues.into_iter().flatten().map(|queue| Box::new(queue) as Box<dyn Backend>);
-    Ok(Ports { backends: backends.collect(), names, orders, said, _guards: guards })
+    let guards = guards.into_iter().map(|guard: Guard| Box::new(guard) as Box<dyn Any>);
+    Ok(Ports { backends: backends.collect(), names, orders, said, _guards: guards.collect() })
 }

@@ -4,6 +4,7 @@
 //!
 //! Capabilities belong to threads: that thread is the only one to exist before the others' are given up.
 
+use super::ports::Rights;
 use anyhow::{Context as _, anyhow};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -46,15 +47,22 @@ fn find_user(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
-/// What AF_XDP needs: to attach a program, for sockets, to load it, to lock the packets' memory.
+/// What AF_XDP, and any driver of software, needs: to attach a program, for sockets, to load it, to lock the packets' memory.
+#[cfg(any(feature = "xdp", feature = "dpdk"))]
 const XDP: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::IPC_LOCK);
 
 /// Gives up everything but what opening devices needs, and becoming another user where `switch` is set.
-pub(crate) fn keep_for_start(switch: bool, xdp: bool) -> anyhow::Result<()> {
-    let mut wanted = if xdp { XDP } else { CapabilitySet::NET_ADMIN };
+pub(super) fn keep_for_start(switch: bool, rights: Rights) -> anyhow::Result<()> {
+    let mut wanted = match rights {
+        Rights::Tun => CapabilitySet::NET_ADMIN,
+        #[cfg(feature = "xdp")]
+        Rights::Xdp => XDP,
+        #[cfg(feature = "dpdk")]
+        Rights::All => return Ok(()),
+    };
     if switch {
         wanted |= CapabilitySet::SETUID | CapabilitySet::SETGID;
     }
@@ -75,6 +83,12 @@ pub(crate) fn keep_net_admin(user: Option<&User>) -> anyhow::Result<()> {
 /// The same, but for the rights to use an interface through AF_XDP.
 #[cfg(feature = "xdp")]
 pub(crate) fn keep_for_xdp(user: Option<&User>) -> anyhow::Result<()> {
+    keep(user, XDP)
+}
+
+/// The same, but for the rights to open packet sockets and interfaces, and to have memory that stays.
+#[cfg(feature = "dpdk")]
+pub(crate) fn keep_for_packets(user: Option<&User>) -> anyhow::Result<()> {
     keep(user, XDP)
 }
 

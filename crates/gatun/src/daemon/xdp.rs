@@ -1,11 +1,11 @@
 //! Ports on network interfaces through AF_XDP.
 
-use super::{Event, privileges, seed};
-use anyhow::{Context as _, anyhow};
-use gatun_config::{Config, Device, Network, Port, XdpMode, host};
-use gatun_ether::{Ether, Limits, Mac};
-use gatun_io::Backend;
-use gatun_io_xdp::{Entry, Mode, Opened, PortConfig, Watch, Whose, Xdp, XdpConfig, backends};
+use super::ethernet::{Backends, Hosts};
+use super::{Event, privileges};
+use anyhow::Context as _;
+use gatun_config::{Config, Device, Driver, Network, Port, XdpMode};
+use gatun_ether::Mac;
+use gatun_io_xdp::{Entry, Mode, Opened, PortConfig, Watch, Whose, Xdp, XdpConfig};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{Sender, channel};
 
@@ -14,11 +14,7 @@ use std::sync::mpsc::{Sender, channel};
 pub(crate) struct XdpPorts {
     /// The interfaces, and what their program takes, but for addresses that are made from MACs.
     pub(super) config: XdpConfig,
-    ports: Vec<Port>,
-    /// What is the engine's.
-    networks: Vec<Network>,
-    /// The smallest MTU that the engine counts on, bytes.
-    mtu: u32,
+    hosts: Hosts,
 }
 
 impl XdpPorts {
@@ -26,40 +22,27 @@ impl XdpPorts {
     pub(crate) fn of(config: &Config) -> XdpPorts {
         let mode = |device: &str| {
             let port = config.ports.iter().find(|port| port.device == device);
-            match port.and_then(|port| port.ethernet.as_ref()).map(|ethernet| ethernet.mode) {
-                Some(XdpMode::Native) => Mode::Native,
-                Some(XdpMode::Skb) => Mode::Skb,
-                Some(XdpMode::Auto) | None => Mode::Auto,
+            match port.and_then(|port| port.ethernet.as_ref()).map(|ethernet| ethernet.driver) {
+                Some(Driver::Xdp(XdpMode::Native)) => Mode::Native,
+                Some(Driver::Xdp(XdpMode::Skb)) => Mode::Skb,
+                Some(Driver::Xdp(XdpMode::Auto) | Driver::Dpdk) | None => Mode::Auto,
             }
         };
         let devices = config.devices();
         let ports =
             devices.iter().map(|device| PortConfig { interface: (*device).into(), mode: mode(device) });
-        let networks = config.routes();
+        let hosts = Hosts::of(config);
         let queues = config.ports.first().and_then(|port| port.queues).unwrap_or(1);
-        let entries = entries(config, &networks);
-        XdpPorts {
-            config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries },
-            ports: config.ports.clone(),
-            networks,
-            mtu: engine_mtu(config),
-        }
-    }
-
-    fn device(&self, opened: &[Opened], port: &Port) -> Device {
-        let number = opened.iter().position(|opened| opened.interface.name == port.device).unwrap_or(0);
-        let found = opened.get(number).map(|opened| &opened.interface);
-        let (mac, mtu) = found.map_or(([0; 6], 1500), |interface| (interface.mac, interface.mtu));
-        Device { number: number as u8, mac: Mac(mac), mtu }
+        let entries = entries(config, &hosts.networks);
+        XdpPorts { config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries }, hosts }
     }
 }
 
-/// The smallest of the links' MTUs that the configuration names.
-fn engine_mtu(config: &Config) -> u32 {
-    let plan = &config.plan;
-    let settings = plan.nat64.iter().map(|i| &i.settings).chain(plan.siit.iter().map(|i| &i.settings));
-    let mtus = settings.map(|settings| settings.mtu4.min(settings.mtu6));
-    mtus.chain(plan.nat44.iter().map(|i| i.mtu)).min().unwrap_or(0)
+fn device(opened: &[Opened], port: &Port) -> Device {
+    let number = opened.iter().position(|opened| opened.interface.name == port.device).unwrap_or(0);
+    let found = opened.get(number).map(|opened| &opened.interface);
+    let (mac, mtu) = found.map_or(([0; 6], 1500), |interface| (interface.mac, interface.mtu));
+    Device { number: number as u8, mac: Mac(mac), mtu }
 }
 
 /// What the program takes, and what it leaves to the kernel.
@@ -97,8 +80,6 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
     entries
 }
 
-type Backends = Vec<Box<dyn Backend>>;
-
 /// Opens the interfaces, begins to watch them, and makes a backend for each worker; with a line for each interface.
 pub(super) fn open(
     ports: &XdpPorts,
@@ -106,29 +87,20 @@ pub(super) fn open(
     events: &Sender<Event>,
 ) -> anyhow::Result<(Backends, Vec<String>)> {
     let xdp = Xdp::open(&ports.config).context("no interface to work on")?;
-    let workers = xdp.workers.len();
-    let mut ethers = Vec::new();
-    for worker in 0..workers {
-        let device = |port: &Port| ports.device(&xdp.opened, port);
-        let settings = host(&ports.ports, &ports.networks, device, workers, worker);
-        // Their own addresses that are made from MACs.
-        for own in settings.ports.iter().flat_map(|port| &port.addresses) {
-            if let IpAddr::V6(addr) = own.addr {
-                xdp.watch.take_more(Entry::To6(addr, 128))?;
-            }
-        }
-        let problems = |problems: Vec<gatun_ether::Problem>| {
-            anyhow!("{}", problems.iter().map(|p| p.to_string()).collect::<Vec<_>>().join("; "))
-        };
-        ethers.push(Ether::new(&settings, &Limits::default(), seed()?).map_err(problems)?);
-    }
+    // The program has to know addresses that are made from MACs as well.
+    let own = |addr: IpAddr| match addr {
+        IpAddr::V6(addr) => xdp.watch.take_more(Entry::To6(addr, 128)),
+        IpAddr::V4(_) => Ok(()),
+    };
+    let ethers = ports.hosts.ethers(xdp.workers.len(), |port| device(&xdp.opened, port), own)?;
     let said = xdp.opened.iter();
-    let said =
-        said.flat_map(|opened| [Some(describe(opened)), small_mtu(opened, ports.mtu), super_packets(opened)]);
+    let said = said
+        .flat_map(|opened| [Some(describe(opened)), small_mtu(opened, &ports.hosts), super_packets(opened)]);
     let said = said.flatten().collect();
-    let backends = backends(xdp.workers, &xdp.opened, ethers)?;
+    let devices: Vec<_> = xdp.opened.iter().map(Opened::device).collect();
+    let backends = super::ethernet::backends(xdp.workers, &devices, ethers)?;
     watch(xdp.watch, user, events.clone())?;
-    Ok((backends.into_iter().map(|backend| Box::new(backend) as Box<dyn Backend>).collect(), said))
+    Ok((backends, said))
 }
 
 fn describe(opened: &Opened) -> String {
@@ -139,15 +111,9 @@ fn describe(opened: &Opened) -> String {
     format!("interface {}: XDP program {mode}, {copy}, MTU {}{up}", interface.name, interface.mtu)
 }
 
-/// Larger packets would be dropped at the port, and nobody told.
-fn small_mtu(opened: &Opened, engine_mtu: u32) -> Option<String> {
+fn small_mtu(opened: &Opened, hosts: &Hosts) -> Option<String> {
     let Opened { interface, .. } = opened;
-    (interface.mtu < engine_mtu).then(|| {
-        format!(
-            "warning: interface {} has an MTU of {}, and the configuration counts on {engine_mtu}: write `mtu4 = {}` in [translator]",
-            interface.name, interface.mtu, interface.mtu
-        )
-    })
+    hosts.small_mtu(&format!("interface {}", interface.name), interface.mtu)
 }
 
 /// In native mode the kernel sends none to an interface with an XDP program.
@@ -210,10 +176,10 @@ fn say(event: &gatun_io_xdp::Event) -> String {
 /// What differs, and needs a restart.
 pub(super) fn differ(old: &XdpPorts, new: &XdpPorts) -> Vec<String> {
     let mut restarts = Vec::new();
-    if old.ports != new.ports {
+    if old.hosts.ports != new.hosts.ports {
         restarts.push("ports with backend \"xdp\"".to_owned());
     }
-    if old.config != new.config && old.ports == new.ports {
+    if old.config != new.config && old.hosts.ports == new.hosts.ports {
         restarts.push(
             "which packets the XDP program takes: pools, prefixes, mappings, inside networks".to_owned(),
         );

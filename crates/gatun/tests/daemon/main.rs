@@ -4,6 +4,8 @@
 //! container without rights) it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
 
 mod api;
+#[cfg(feature = "dpdk")]
+mod dpdk;
 mod events;
 mod harness;
 mod lifecycle;

@@ -1,7 +1,6 @@
-//! The backend of one worker: its queue of every interface, and a host's manners on each.
+//! The backend of one worker: its queue of every device, and a host's manners on each.
 
-use crate::ports::{Outbox, Ports};
-use crate::{Opened, partial};
+use crate::{Frames, Outbox, partial};
 use gatun_ether::{Ether, Heard, Received, Sent};
 use gatun_io::{Backend, Handler, Named, Stats, Transmit, Waker};
 use gatun_wire::{Checksum, Packet};
@@ -37,11 +36,11 @@ impl Post {
 const NEWS_MAX: usize = 256;
 
 /// The backend of one worker.
-pub struct XdpQueues {
+pub struct EtherQueues<F> {
     name: String,
-    ports: Ports,
+    frames: F,
     host: Host,
-    /// By port: whether checksums may be unfinished.
+    /// By device.
     software: Vec<bool>,
     rx_packets: u64,
     rx_bytes: u64,
@@ -60,22 +59,27 @@ struct Host {
     emitted: u64,
 }
 
-/// The backends of all workers.
+/// The backends of all workers. `devices` are the devices' names, and whether each is software, from which unfinished
+/// checksums may come (see [`partial`]).
 ///
 /// # Errors
-/// Where the numbers of ports, or of workers, are not the same.
-pub fn backends(workers: Vec<Ports>, opened: &[Opened], ethers: Vec<Ether>) -> io::Result<Vec<XdpQueues>> {
+/// Where the number of workers is not the same.
+pub fn backends<F: Frames>(
+    workers: Vec<F>,
+    devices: &[(&str, bool)],
+    ethers: Vec<Ether>,
+) -> io::Result<Vec<EtherQueues<F>>> {
     if workers.len() != ethers.len() {
         return Err(io::Error::other("every worker needs its own manners"));
     }
-    let names: Vec<&str> = opened.iter().map(|opened| &opened.interface.name[..]).collect();
+    let names: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
     let posts: Arc<[Post]> = workers.iter().map(|_| Post::default()).collect();
     let clock = Clock(Instant::now());
-    let backend = |(worker, (ports, ether)): (usize, (Ports, Ether))| XdpQueues {
+    let backend = |(worker, (frames, ether)): (usize, (F, Ether))| EtherQueues {
         name: names.join(", "),
-        ports,
+        frames,
         host: Host { ether, clock, now_ms: 0, emitted: 0 },
-        software: opened.iter().map(|opened| opened.interface.software || !opened.native).collect(),
+        software: devices.iter().map(|(_, software)| *software).collect(),
         rx_packets: 0,
         rx_bytes: 0,
         checksums_finished: 0,
@@ -100,7 +104,7 @@ impl Host {
 
     /// Does what is due.
     #[inline]
-    fn poll(&mut self, out: &mut Outbox) {
+    fn poll(&mut self, out: &mut impl Outbox) {
         self.now_ms = self.clock.now_ms();
         if out.take_returned() {
             // The switch or the hosts behind that link may be others than before.
@@ -116,7 +120,7 @@ impl Host {
     }
 }
 
-impl XdpQueues {
+impl<F: Frames> EtherQueues<F> {
     /// Tells other workers what was heard of neighbours here, and takes what they heard.
     fn exchange_news(&mut self) {
         if self.posts.len() < 2 {
@@ -142,12 +146,12 @@ impl XdpQueues {
 }
 
 /// The way out for a burst.
-struct Way<'a> {
-    out: &'a mut Outbox,
+struct Way<'a, O> {
+    out: &'a mut O,
     host: &'a mut Host,
 }
 
-impl Transmit for Way<'_> {
+impl<O: Outbox> Transmit for Way<'_, O> {
     #[inline]
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
         self.host.send(packet, |device, frame| self.out.forward(index, device, frame));
@@ -158,28 +162,28 @@ impl Transmit for Way<'_> {
     }
 }
 
-impl Transmit for XdpQueues {
+impl<F: Frames> Transmit for EtherQueues<F> {
     fn forward(&mut self, _index: usize, packet: &mut Packet<'_>) {
         self.send(packet);
     }
 
     fn send(&mut self, packet: &mut Packet<'_>) {
-        let out = self.ports.outbox();
+        let out = self.frames.outbox();
         self.host.send(packet, |device, frame| out.send(device, frame.bytes()));
     }
 }
 
-impl Backend for XdpQueues {
+impl<F: Frames> Backend for EtherQueues<F> {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn receive(&mut self, handle: &mut Handler<'_>) -> io::Result<usize> {
-        self.host.poll(self.ports.outbox());
+        self.host.poll(self.frames.outbox());
         self.exchange_news();
-        let XdpQueues { ports, host, software, rx_packets, rx_bytes, checksums_finished, .. } = self;
+        let EtherQueues { frames, host, software, rx_packets, rx_bytes, checksums_finished, .. } = self;
         let host = std::cell::RefCell::new(host);
-        let admit = |device: usize, frame: &mut Packet<'_>, out: &mut Outbox| {
+        let admit = |device: usize, frame: &mut Packet<'_>, out: &mut F::Out| {
             let host: &mut Host = &mut host.borrow_mut();
             match host.ether.receive(host.now_ms, device as u8, frame) {
                 Received::Packet => {
@@ -198,7 +202,7 @@ impl Backend for XdpQueues {
                 Received::Taken(_) | Received::Foreign(_) | Received::Drop(_) => false,
             }
         };
-        Ok(ports.receive(admit, |burst, out| {
+        Ok(frames.receive(admit, |burst, out| {
             handle(burst, &mut Way { out, host: &mut host.borrow_mut() });
         }))
     }
@@ -208,7 +212,7 @@ impl Backend for XdpQueues {
     }
 
     fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
-        self.host.poll(self.ports.outbox());
+        self.host.poll(self.frames.outbox());
         let due = match self.host.ether.due_ms() {
             u64::MAX => None,
             due_ms => Some(Duration::from_millis(due_ms.saturating_sub(self.host.now_ms).max(1))),
@@ -217,11 +221,11 @@ impl Backend for XdpQueues {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        self.ports.wait(waker, timeout)
+        self.frames.wait(waker, timeout)
     }
 
     fn stats(&self) -> Stats {
-        let mut stats = self.ports.stats();
+        let mut stats = self.frames.stats();
         stats.rx_packets = self.rx_packets;
         stats.rx_bytes = self.rx_bytes;
         let host = self.host.ether.stats();

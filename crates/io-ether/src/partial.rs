@@ -1,7 +1,8 @@
 //! Checksums that the sender's kernel left to a device that there is not.
 //!
 //! What comes over a veth has often never been on a wire: the sender's kernel writes the sum of the pseudo-header into
-//! the checksum field of TCP and UDP, leaves the rest to the device, and AF_XDP hands over the bytes without saying so.
+//! the checksum field of TCP and UDP, leaves the rest to the device, and AF_XDP (or a packet socket) hands over the bytes without
+//! saying so.
 //! Between containers that is nearly every packet, unless somebody thought of `ethtool -K eth0 tx off`.
 //!
 //! Such a field holds the folded sum of the pseudo-header, not complemented. A complete checksum is the same number
@@ -25,7 +26,7 @@ struct Place {
 /// Finishes the checksum of a packet that begins with its IP header, where it was left to the device. Returns whether
 /// it was.
 #[inline]
-pub(crate) fn finish(packet: &mut Packet<'_>) -> bool {
+pub fn finish(packet: &mut Packet<'_>) -> bool {
     let bytes = packet.bytes();
     let place = match bytes.first().map(|first| first >> 4) {
         Some(4) => place4(bytes),

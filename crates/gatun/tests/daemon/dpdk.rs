@@ -1,0 +1,203 @@
+//! The daemon on devices of DPDK: packet sockets between the kernel's own stacks, and a memif whose other end is in this
+//! process. No huge pages.
+
+use crate::harness::{Daemon, counter, network, ping, tcp_copy};
+use gatun_ends::{Flows, Generator, Order, Report, Settings};
+use gatun_ether::Mac;
+use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages, Ports};
+use gatun_lab::topology::SERVER;
+use gatun_lab::{Namespace, Topology};
+use rustix::process::Signal;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+const PACKET_SOCKETS: &str = r#"
+[dpdk]
+huge_pages = "never"
+[[port]]
+name = "inside"
+backend = "dpdk"
+device = "net_af_packet0,iface=inside"
+addresses = ["2001:db8:1::64/64", "100.64.0.64/24"]
+[[port]]
+name = "outside"
+backend = "dpdk"
+device = "net_af_packet1,iface=outside"
+addresses = ["198.51.100.64/24"]
+[[pool]]
+prefixes = ["192.0.2.1"]
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+[[nat44]]
+inside = ["100.64.0.0/10"]
+"#;
+
+/// As `in_lab`, where there can be DPDK; one after the other, as workers of DPDK leave no processor to anybody.
+fn in_dpdk_lab(test: &str, body: fn()) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    gatun_lab::run_test(test, || gatun_lab::refusal_but_to_root("DPDK"), body);
+}
+
+/// The usual network, with a translator whose kernel is silent: a packet socket shows it everything, too.
+fn silent_network() -> Topology {
+    let net = network();
+    for device in ["inside", "outside"] {
+        net.translator.ip(&format!("address flush dev {device}")).unwrap();
+        net.translator.sysctl(&format!("net.ipv6.conf.{device}.disable_ipv6"), "1").unwrap();
+    }
+    net.translator.sysctl("net.ipv4.ip_forward", "0").unwrap();
+    // Segments of 64 KB do not fit into a packet socket's frames.
+    for (host, device) in [
+        (&net.client, "eth0"),
+        (&net.server, "eth0"),
+        (&net.translator, "inside"),
+        (&net.translator, "outside"),
+    ] {
+        host.run(&format!("ethtool -K {device} tso off gso off gro off")).unwrap();
+    }
+    net.client.address("eth0", "100.64.0.2/24").unwrap();
+    net.client.ip("route add 2001:db8:64::/96 via 2001:db8:1::64").unwrap();
+    net.client.ip("route add default via 100.64.0.64").unwrap();
+    net.server.ip("route add 192.0.2.0/24 via 198.51.100.64").unwrap();
+    net
+}
+
+fn copy(from: &Namespace, to: &Namespace, port: u16, server: &str) {
+    tcp_copy(from, to, &format!("TCP4-LISTEN:{port},reuseaddr"), &format!("{server}:{port}"));
+}
+
+#[test]
+fn both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets() {
+    in_dpdk_lab("dpdk::both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets", || {
+        let net = silent_network();
+        let daemon = Daemon::start(&net, PACKET_SOCKETS);
+        assert!(daemon.stderr().contains("driver net_af_packet, one queue"), "{}", daemon.stderr());
+        assert!(ping(&net.client, 3, SERVER, ""), "NAT64: {}", daemon.stderr());
+        assert!(ping(&net.client, 3, "198.51.100.2", ""), "NAT44");
+        assert!(ping(&net.client, 2, "100.64.0.64", "") && ping(&net.client, 2, "2001:db8:1::64", ""));
+        copy(&net.client, &net.server, 5001, &format!("TCP6:[{SERVER}]"));
+        copy(&net.client, &net.server, 5002, "TCP4:198.51.100.2");
+        let ended = daemon.stop(Signal::TERM);
+        // What the kernels left to devices that there are not.
+        assert!(counter(&ended.stdout, "checksums_finished") > 100, "{}", ended.stdout);
+    });
+}
+
+const SOCKET: &str = "/run/memif.sock";
+
+fn memif(number: u8, role: &str) -> String {
+    let zero_copy = if role == "client" { "yes" } else { "no" };
+    format!(
+        "net_memif{number},role={role},id={number},zero-copy={zero_copy},rsize=10,bsize=2176,socket={SOCKET},socket-abstract=no"
+    )
+}
+
+fn memif_config() -> String {
+    format!(
+        r#"
+[dpdk]
+huge_pages = "never"
+[[port]]
+name = "inside"
+backend = "dpdk"
+device = "{}"
+addresses = ["2001:db8:1::64/64"]
+routes = ["2001:db8:100::/40 via 2001:db8:1::2"]
+[[port]]
+name = "outside"
+backend = "dpdk"
+device = "{}"
+addresses = ["198.51.100.64/24"]
+routes = ["203.0.113.0/24 via 198.51.100.2"]
+[[pool]]
+prefixes = ["192.0.2.0/28"]
+[[nat64]]
+pool6 = "2001:db8:64::/96"
+"#,
+        memif(0, "client"),
+        memif(1, "client")
+    )
+}
+
+/// Both ends of the memif, and what keeps them.
+fn ends() -> (Generator<Ports>, Dpdk) {
+    let device = |number| DeviceConfig { device: memif(number, "server"), mtu: None };
+    let eal = EalConfig { huge_pages: HugePages::Never, ..EalConfig::default() };
+    let config = DpdkConfig { devices: vec![device(0), device(1)], queues: 1, eal };
+    let mut dpdk = Dpdk::open(&config, || Ok(())).unwrap_or_else(|e| panic!("{e}"));
+    let settings = Settings {
+        flows: Flows {
+            subscribers: 512,
+            flows_each: 16,
+            server: Ipv4Addr::new(203, 0, 113, 9),
+            pool6: "2001:db8:64::".parse().unwrap(),
+            port: 9,
+        },
+        frame_lens: vec![86, 128, 594, 1494],
+        order: Order::Scattered,
+        rate_pps: None,
+        window: 256,
+        check_every: 1,
+        macs: [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)],
+        to: None,
+        inside_router: "2001:db8:1::64".parse().unwrap(),
+        inside: "2001:db8:1::2".parse().unwrap(),
+        outside: Ipv4Addr::new(198, 51, 100, 2),
+    };
+    (Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap(), dpdk)
+}
+
+#[test]
+fn every_packet_over_a_memif_comes_back_as_it_has_to_and_a_killed_daemon_is_followed_by_another() {
+    in_dpdk_lab(
+        "dpdk::every_packet_over_a_memif_comes_back_as_it_has_to_and_a_killed_daemon_is_followed_by_another",
+        || {
+            let net = network();
+            let (mut generator, dpdk) = ends();
+            for round in 0..2 {
+                let daemon = Daemon::start(&net, &memif_config());
+                let report = generator.run(|now| now.tx < 10_000).unwrap();
+                let Report { lost, duplicated, reordered, corrupted, misdelivered, refused, .. } = report;
+                let faults = [lost, duplicated, reordered, corrupted, misdelivered, refused];
+                assert_eq!(faults, [0; 6], "round {round}: {report:?}\n{}", daemon.stderr());
+                assert_eq!(report.turned, report.tx, "{report:?}");
+                if round == 0 {
+                    // In the middle of traffic.
+                    generator.idle(Duration::from_millis(10));
+                    daemon.process.signal(Signal::KILL).unwrap();
+                    assert!(!daemon.wait().success);
+                    generator.idle(Duration::from_millis(200));
+                    continue;
+                }
+                daemon.stop(Signal::TERM);
+            }
+            drop(generator);
+            drop(dpdk);
+        },
+    );
+}
+
+#[test]
+fn devices_that_cannot_be_end_the_daemon_with_what_to_write() {
+    in_dpdk_lab("dpdk::devices_that_cannot_be_end_the_daemon_with_what_to_write", || {
+        let net = network();
+        let config = PACKET_SOCKETS.replace("iface=inside", "iface=nowhere");
+        let ended = Daemon::spawn(&net, &config, &[]).wait();
+        assert!(!ended.success);
+        assert!(
+            ended.stderr.contains("DPDK has no device 'net_af_packet0,iface=nowhere'"),
+            "{}",
+            ended.stderr
+        );
+        let config = PACKET_SOCKETS.replace("device = \"net_af", "queues = 3\ndevice = \"net_af");
+        let config = config.replace("[\"192.0.2.1\"]", "[\"192.0.2.0/29\"]");
+        let ended = Daemon::spawn(&net, &config, &[]).wait();
+        assert!(
+            ended.stderr.contains("has 1 queues, and 3 are wanted: write queues = 1"),
+            "{}",
+            ended.stderr
+        );
+    });
+}

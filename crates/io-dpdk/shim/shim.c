@@ -1,0 +1,325 @@
+/* DPDK's inline functions as functions, and a burst at a time: Rust sees no mbuf, only where frames lie. */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_memory.h>
+#include <rte_mempool.h>
+#include <rte_prefetch.h>
+
+#define BURST_MAX 64
+
+int gatun_eal_init(int argc, char **argv)
+{
+	return rte_eal_init(argc, argv) < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
+}
+
+int gatun_eal_cleanup(void)
+{
+	return -rte_eal_cleanup();
+}
+
+/* The files that the environment's memory is in. A memif client that shares buffers with its peer gives it these files, and
+ * closes them when the peer has them (memif_connect), though they are the environment's: the next one would give away
+ * whatever has the number then. So each has a second number, and gets its first one back from there. */
+#define FILES_MAX 64
+#define SECOND_NUMBERS 512
+
+static struct {
+	int first, second;
+} files[FILES_MAX];
+static unsigned file_count;
+
+static int keep_file(const struct rte_memseg_list *list, const struct rte_memseg *segment, void *unused)
+{
+	int file = rte_memseg_get_fd_thread_unsafe(segment);
+	unsigned i;
+
+	(void)list;
+	(void)unused;
+	for (i = 0; i < file_count && files[i].first != file; i++)
+		;
+	if (file < 0 || i == FILES_MAX)
+		return 0;
+	if (i < file_count) {
+		if (fcntl(file, F_GETFD) < 0)
+			(void)dup3(files[i].second, file, O_CLOEXEC);
+		return 0;
+	}
+	files[i].first = file;
+	files[i].second = fcntl(file, F_DUPFD_CLOEXEC, SECOND_NUMBERS);
+	if (files[i].second >= 0)
+		file_count++;
+	return 0;
+}
+
+void gatun_memory_files(void)
+{
+	rte_memseg_walk(keep_file, NULL);
+}
+
+int gatun_thread_register(void)
+{
+	return rte_thread_register() < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
+}
+
+void gatun_thread_unregister(void)
+{
+	rte_thread_unregister();
+}
+
+const char *gatun_strerror(int error)
+{
+	return rte_strerror(error);
+}
+
+int gatun_device_add(const char *name, const char *arguments)
+{
+	return -rte_eal_hotplug_add("vdev", name, arguments);
+}
+
+int gatun_device_find(const char *name, uint16_t *port)
+{
+	return -rte_eth_dev_get_port_by_name(name, port);
+}
+
+int gatun_device_info(uint16_t port, struct gatun_device *device)
+{
+	struct rte_eth_dev_info info;
+	struct rte_ether_addr mac;
+	int error = rte_eth_dev_info_get(port, &info);
+
+	if (error == 0)
+		error = rte_eth_macaddr_get(port, &mac);
+	if (error == 0)
+		error = rte_eth_dev_get_mtu(port, &device->mtu);
+	if (error != 0)
+		return -error;
+	strncpy(device->driver, info.driver_name ? info.driver_name : "", sizeof(device->driver) - 1);
+	memcpy(device->mac, mac.addr_bytes, sizeof(device->mac));
+	device->mtu_max = info.max_mtu;
+	device->queues_max = RTE_MIN(info.max_rx_queues, info.max_tx_queues);
+	device->rx_ring_max = info.rx_desc_lim.nb_max;
+	device->tx_ring_max = info.tx_desc_lim.nb_max;
+	device->socket = rte_eth_dev_socket_id(port);
+	return 0;
+}
+
+/* Several queues: the device says by a hash of addresses which gets a packet, where it can. */
+static uint64_t rss_of(const struct rte_eth_dev_info *info, uint16_t queues)
+{
+	return queues > 1 ? info->flow_type_rss_offloads & RTE_ETH_RSS_IP : 0;
+}
+
+static int setup_queues(uint16_t port, const struct gatun_setup *setup, struct gatun_done *done)
+{
+	struct rte_eth_dev_info info;
+	struct rte_eth_conf conf;
+	uint16_t queue, rx_ring = setup->rx_ring, tx_ring = setup->tx_ring;
+	int error = rte_eth_dev_info_get(port, &info);
+
+	if (error != 0)
+		return error;
+	memset(&conf, 0, sizeof(conf));
+	conf.rx_adv_conf.rss_conf.rss_hf = rss_of(&info, setup->queues);
+	if (conf.rx_adv_conf.rss_conf.rss_hf != 0)
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+	if (setup->mtu != 0)
+		conf.rxmode.mtu = setup->mtu;
+	done->rss = conf.rx_adv_conf.rss_conf.rss_hf != 0;
+	error = rte_eth_dev_configure(port, setup->queues, setup->queues, &conf);
+	/* Some drivers have no MTU to set. */
+	if (error == 0 && setup->mtu != 0) {
+		error = rte_eth_dev_set_mtu(port, setup->mtu);
+		error = error == -ENOTSUP ? 0 : error;
+	}
+	if (error == 0)
+		error = rte_eth_dev_adjust_nb_rx_tx_desc(port, &rx_ring, &tx_ring);
+	for (queue = 0; error == 0 && queue < setup->queues; queue++) {
+		error = rte_eth_rx_queue_setup(port, queue, rx_ring, rte_eth_dev_socket_id(port), NULL,
+					       setup->pools[queue]);
+		if (error == 0)
+			error = rte_eth_tx_queue_setup(port, queue, tx_ring, rte_eth_dev_socket_id(port), NULL);
+	}
+	if (error == 0)
+		error = rte_eth_dev_get_mtu(port, &done->mtu);
+	return error;
+}
+
+int gatun_device_setup(uint16_t port, const struct gatun_setup *setup, struct gatun_done *done)
+{
+	return -setup_queues(port, setup, done);
+}
+
+int gatun_device_start(uint16_t port)
+{
+	int error = rte_eth_dev_start(port);
+
+	/* Solicitations come to groups, and a device without a filter for them has to give everything. */
+	if (error == 0 && rte_eth_allmulticast_enable(port) != 0)
+		(void)rte_eth_promiscuous_enable(port);
+	return -error;
+}
+
+void gatun_device_stop(uint16_t port)
+{
+	/* What it may say, nothing can be done about. */
+	(void)rte_eth_dev_stop(port);
+}
+
+void gatun_device_close(uint16_t port)
+{
+	gatun_device_stop(port);
+	(void)rte_eth_dev_close(port);
+}
+
+int gatun_device_link(uint16_t port)
+{
+	struct rte_eth_link link;
+
+	memset(&link, 0, sizeof(link));
+	return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+void gatun_device_missed(uint16_t port, struct gatun_missed *missed)
+{
+	struct rte_eth_stats stats;
+
+	memset(missed, 0, sizeof(*missed));
+	if (rte_eth_stats_get(port, &stats) != 0)
+		return;
+	missed->ring_full = stats.imissed;
+	missed->errors = stats.ierrors;
+	missed->no_frame = stats.rx_nombuf;
+	missed->tx_errors = stats.oerrors;
+}
+
+struct rte_mempool *gatun_pool_new(const char *name, unsigned buffers, uint16_t room, int socket)
+{
+	return rte_pktmbuf_pool_create(name, buffers, RTE_MIN(256u, buffers / 2), 0, room + RTE_PKTMBUF_HEADROOM,
+				       socket);
+}
+
+unsigned gatun_pool_free(struct rte_mempool *pool)
+{
+	return rte_mempool_avail_count(pool);
+}
+
+/* What a frame's buffer says of who has it. Whoever takes one from a pool to receive into sets both to nothing
+ * (rte_pktmbuf_reset), and gatun_send writes the first. */
+#define SENT_BY(port) ((uint16_t)((port) + 1))
+#define IN_POOL (RTE_MBUF_PORT_INVALID - 1)
+
+struct recovery {
+	struct rte_mbuf **lost;
+	unsigned count;
+	uint16_t port;
+	int received;
+};
+
+static void find_lost(struct rte_mempool *pool, void *opaque, void *object, unsigned index)
+{
+	struct recovery *recovery = opaque;
+	struct rte_mbuf *mbuf = object;
+	int sent = mbuf->vlan_tci_outer == SENT_BY(recovery->port);
+	int received = recovery->received && mbuf->vlan_tci_outer == 0 && mbuf->port == RTE_MBUF_PORT_INVALID;
+
+	(void)pool;
+	(void)index;
+	if (mbuf->port != IN_POOL && (sent || received))
+		recovery->lost[recovery->count++] = mbuf;
+}
+
+/* Gives a pool back the buffers that a device has forgotten with its peer: those that were to be sent by it, and, where the
+ * pool is its own, those that it was to receive into. Nobody else may use the pool or the device meanwhile, and the
+ * pool's device has to take its buffers by rte_pktmbuf_alloc, or its like. Returns how many there were. */
+unsigned gatun_pool_recover(struct rte_mempool *pool, uint16_t port, int received)
+{
+	struct rte_mbuf **all = calloc(2 * (size_t)pool->size, sizeof(*all));
+	struct recovery recovery = { .lost = all + pool->size, .port = port, .received = received };
+	unsigned i, unused = 0;
+
+	if (all == NULL)
+		return 0;
+	while (unused < pool->size && rte_mempool_get(pool, (void **)&all[unused]) == 0)
+		all[unused++]->port = IN_POOL;
+	rte_mempool_obj_iter(pool, find_lost, &recovery);
+	for (i = 0; i < recovery.count; i++) {
+		struct rte_mbuf *mbuf = recovery.lost[i];
+
+		rte_mbuf_refcnt_set(mbuf, 1);
+		mbuf->next = NULL;
+		mbuf->nb_segs = 1;
+		rte_mempool_put(pool, mbuf);
+	}
+	for (i = 0; i < unused; i++)
+		rte_mempool_put(pool, all[i]);
+	free(all);
+	return recovery.count;
+}
+
+static inline void describe(struct rte_mbuf *mbuf, struct gatun_frame *frame)
+{
+	frame->mbuf = mbuf;
+	frame->buffer = mbuf->buf_addr;
+	frame->room = mbuf->buf_len;
+	frame->start = mbuf->data_off;
+	frame->len = mbuf->nb_segs == 1 ? mbuf->data_len : 0;
+}
+
+uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames, uint16_t max)
+{
+	struct rte_mbuf *mbufs[BURST_MAX];
+	uint16_t i, count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(max, BURST_MAX));
+
+	for (i = 0; i < count; i++) {
+		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
+		describe(mbufs[i], &frames[i]);
+	}
+	return count;
+}
+
+uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *frames, uint16_t count)
+{
+	struct rte_mbuf *mbufs[BURST_MAX];
+	uint16_t i, n = RTE_MIN(count, BURST_MAX);
+
+	for (i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = frames[i].mbuf;
+
+		mbuf->data_off = frames[i].start;
+		mbuf->data_len = frames[i].len;
+		mbuf->pkt_len = frames[i].len;
+		mbuf->ol_flags = 0;
+		mbuf->vlan_tci_outer = SENT_BY(port);
+		mbufs[i] = mbuf;
+	}
+	return rte_eth_tx_burst(port, queue, mbufs, n);
+}
+
+int gatun_frame_new(struct rte_mempool *pool, struct gatun_frame *frame)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+
+	if (mbuf == NULL)
+		return ENOMEM;
+	describe(mbuf, frame);
+	return 0;
+}
+
+void gatun_frames_free(const struct gatun_frame *frames, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		rte_pktmbuf_free(frames[i].mbuf);
+}

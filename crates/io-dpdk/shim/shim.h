@@ -1,0 +1,81 @@
+/* What of DPDK Gatun uses. DPDK's headers are seen by shim.c alone; src/sys.rs declares the same for Rust. */
+#ifndef GATUN_DPDK_SHIM_H
+#define GATUN_DPDK_SHIM_H
+
+#include <stdint.h>
+
+struct rte_mbuf;
+struct rte_mempool;
+
+/* A received frame, or one to be sent: where it lies in its buffer. */
+struct gatun_frame {
+	struct rte_mbuf *mbuf;
+	uint8_t *buffer;
+	uint16_t room;  /* bytes of the buffer */
+	uint16_t start; /* where the frame begins in it */
+	uint16_t len;   /* bytes; 0: in several pieces, not to be used */
+};
+
+/* What a device can, and is like. */
+struct gatun_device {
+	char driver[32];
+	uint8_t mac[6];
+	uint16_t mtu;
+	uint16_t mtu_max;
+	uint16_t queues_max;
+	uint16_t rx_ring_max;
+	uint16_t tx_ring_max;
+	int socket;
+};
+
+/* How a device is set up: as many queues each way as there are workers. */
+struct gatun_setup {
+	uint16_t queues;
+	uint16_t mtu; /* 0: as it is */
+	uint16_t rx_ring;
+	uint16_t tx_ring;
+	struct rte_mempool **pools; /* one a queue */
+};
+
+/* How a device was set up. */
+struct gatun_done {
+	uint16_t mtu;
+	uint8_t rss;
+};
+
+/* What a device has counted and not handed over. */
+struct gatun_missed {
+	uint64_t ring_full;
+	uint64_t errors;
+	uint64_t no_frame;
+	uint64_t tx_errors;
+};
+
+/* All of these return 0, or an error number. */
+int gatun_eal_init(int argc, char **argv);
+int gatun_eal_cleanup(void);
+void gatun_memory_files(void);
+int gatun_thread_register(void);
+void gatun_thread_unregister(void);
+const char *gatun_strerror(int error);
+
+int gatun_device_add(const char *name, const char *arguments);
+int gatun_device_find(const char *name, uint16_t *port);
+int gatun_device_info(uint16_t port, struct gatun_device *device);
+int gatun_device_setup(uint16_t port, const struct gatun_setup *setup, struct gatun_done *done);
+int gatun_device_start(uint16_t port);
+void gatun_device_stop(uint16_t port);
+void gatun_device_close(uint16_t port);
+int gatun_device_link(uint16_t port);
+void gatun_device_missed(uint16_t port, struct gatun_missed *missed);
+
+struct rte_mempool *gatun_pool_new(const char *name, unsigned buffers, uint16_t room, int socket);
+unsigned gatun_pool_free(struct rte_mempool *pool);
+unsigned gatun_pool_recover(struct rte_mempool *pool, uint16_t port, int received);
+
+uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames, uint16_t max);
+uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *frames, uint16_t count);
+int gatun_frame_new(struct rte_mempool *pool, struct gatun_frame *frame);
+void gatun_frames_free(const struct gatun_frame *frames, unsigned count);
+
+#endif

@@ -1,0 +1,208 @@
+//! DPDK's environment (EAL): memory, processors, threads.
+
+use crate::error::DpdkError;
+use crate::sys;
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::ffi::{CStr, CString, c_int};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How the environment is to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EalConfig {
+    /// What packet buffers lie on.
+    pub huge_pages: HugePages,
+    /// Processors of the workers; none: the last ones that the process may use.
+    pub cores: Vec<u16>,
+    /// Further arguments, after those that are made from the rest.
+    pub arguments: Vec<String>,
+}
+
+/// What packet buffers lie on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Huge pages, where enough are free.
+    #[default]
+    Auto,
+    /// Huge pages, or nothing works.
+    Always,
+    /// Ordinary pages.
+    Never,
+}
+
+/// The largest number of a processor that there can be.
+const CORES_MAX: usize = CpuSet::MAX_CPU;
+/// MB that the environment and its drivers need beside the packet buffers.
+const OVERHEAD_MB: u64 = 48;
+
+/// What a system call or DPDK calls an error.
+pub(crate) fn text(error: c_int) -> String {
+    // SAFETY: the function takes any number, and its text stays until the thread asks again.
+    let text = unsafe { CStr::from_ptr(sys::gatun_strerror(error)) };
+    text.to_string_lossy().into_owned()
+}
+
+/// A processor for a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Core(usize);
+
+/// Processors: of the workers, and for everything else.
+pub(crate) struct Cores {
+    pub(crate) workers: Vec<Core>,
+    others: CpuSet,
+}
+
+impl Cores {
+    /// Chooses among those that the process may use.
+    pub(crate) fn choose(named: &[u16], workers: usize) -> Result<Cores, DpdkError> {
+        let allowed = sched_getaffinity(None).map_err(|e| DpdkError::System(e.into()))?;
+        let all: Vec<usize> = (0..CORES_MAX).filter(|core| allowed.is_set(*core)).collect();
+        if !named.is_empty() && named.len() != workers {
+            return Err(DpdkError::Cores { named: named.len(), workers });
+        }
+        if let Some(missing) = named.iter().find(|core| !all.contains(&usize::from(**core))) {
+            return Err(DpdkError::Core(*missing));
+        }
+        let chosen: Vec<usize> = match named.is_empty() {
+            // The first one has most of what the system does for itself.
+            true => (0..workers).filter_map(|i| all.iter().rev().nth(i % all.len()).copied()).collect(),
+            false => named.iter().map(|core| usize::from(*core)).collect(),
+        };
+        let mut others = CpuSet::new();
+        all.iter().filter(|core| !chosen.contains(core)).for_each(|core| others.set(*core));
+        if others.count() == 0 {
+            all.iter().for_each(|core| others.set(*core));
+        }
+        Ok(Cores { workers: chosen.into_iter().map(Core).collect(), others })
+    }
+
+    /// Keeps the calling thread, and those that it starts, off the workers' processors.
+    pub(crate) fn leave_to_workers(&self) -> Result<(), DpdkError> {
+        sched_setaffinity(None, &self.others).map_err(|e| DpdkError::System(e.into()))
+    }
+
+    /// As the environment wants them: a thread of its own that may run on any of these.
+    fn argument(&self) -> String {
+        let others = (0..CORES_MAX).filter(|core| self.others.is_set(*core)).map(|core| core.to_string());
+        format!("0@({})", others.collect::<Vec<_>>().join(","))
+    }
+}
+
+/// Starts the environment, once in a process. `buffers_mb` is what packet buffers will take; `pci` are the addresses of
+/// the network cards among the devices. Returns whether it has huge pages.
+pub(crate) fn start(
+    config: &EalConfig,
+    cores: &Cores,
+    buffers_mb: u64,
+    pci: &[&str],
+) -> Result<bool, DpdkError> {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    let needed_mb = buffers_mb + OVERHEAD_MB;
+    let free_mb = free_huge_mb();
+    let huge = match config.huge_pages {
+        HugePages::Always if free_mb < needed_mb => return Err(DpdkError::HugePages { needed_mb, free_mb }),
+        HugePages::Always => true,
+        HugePages::Auto => free_mb >= needed_mb,
+        HugePages::Never => false,
+    };
+    if STARTED.swap(true, Ordering::Relaxed) {
+        return Err(DpdkError::SecondStart);
+    }
+    let mut words: Vec<String> = ["gatun", "--lcores"].map(str::to_owned).into();
+    words.push(cores.argument());
+    // A memif that shares its buffers with its peer needs them in one file.
+    words.extend(["--no-telemetry", "--single-file-segments"].map(str::to_owned));
+    words.extend(["--log-level=warning", "--log-level=pmd.net.memif:critical"].map(str::to_owned));
+    // Nothing of this process is for another one to find, and nothing of it stays behind.
+    match huge {
+        true => words.push("--in-memory".to_owned()),
+        false => words.extend(["--no-shconf", "--no-huge", "-m", &needed_mb.to_string()].map(str::to_owned)),
+    }
+    match pci.is_empty() {
+        true => words.extend(["--no-pci", "--iova-mode=va"].map(str::to_owned)),
+        false => words.extend(pci.iter().flat_map(|address| ["-a".to_owned(), (*address).to_owned()])),
+    }
+    words.extend(config.arguments.iter().cloned());
+    let words: Result<Vec<CString>, _> = words.into_iter().map(CString::new).collect();
+    let words = words.map_err(|_| DpdkError::Environment("an argument has a zero byte".to_owned()))?;
+    let mut pointers: Vec<_> = words.into_iter().map(CString::into_raw).collect();
+    // SAFETY: as many pointers to texts as it says. The environment may keep them and change them: they are never
+    // freed.
+    let error = unsafe { sys::gatun_eal_init(pointers.len() as c_int, pointers.as_mut_ptr()) };
+    if error != 0 {
+        return Err(DpdkError::Environment(text(error)));
+    }
+    Ok(huge)
+}
+
+/// Ends the environment; no device may be in use any more.
+pub(crate) fn end() {
+    // SAFETY: it was started, and who calls this has closed every device. An error changes nothing.
+    let _ = unsafe { sys::gatun_eal_cleanup() };
+}
+
+/// Keeps the files that packet buffers are in, and gives them back the numbers that the environment knows them by where
+/// a driver has closed these. To be called once all pools are there, and before and after a memif client connects.
+pub(crate) fn keep_files() {
+    // SAFETY: the environment is there; one thread does this.
+    unsafe { sys::gatun_memory_files() }
+}
+
+/// Takes the low numbers of files until it is dropped: those that the environment opens meanwhile get higher ones. Where such
+/// a number is closed for a while (see [`keep_files`]), nobody else gets it, as there are lower ones.
+pub(crate) struct LowNumbers {
+    _files: Vec<OwnedFd>,
+}
+
+impl LowNumbers {
+    pub(crate) fn take() -> LowNumbers {
+        const HIGH: i32 = 256;
+        let null = std::fs::File::open("/dev/null").ok();
+        let more = || null.as_ref().and_then(|null| fcntl_dupfd_cloexec(null, 0).ok());
+        let low = std::iter::from_fn(more).take_while(|file| file.as_raw_fd() < HIGH);
+        LowNumbers { _files: low.collect() }
+    }
+}
+
+/// MB of huge pages of all sizes that are free.
+fn free_huge_mb() -> u64 {
+    let Ok(sizes) = std::fs::read_dir("/sys/kernel/mm/hugepages") else { return 0 };
+    let free = sizes.filter_map(|size| {
+        let size = size.ok()?;
+        let name = size.file_name().into_string().ok()?;
+        let kb: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let free = std::fs::read_to_string(size.path().join("free_hugepages")).ok()?;
+        Some(free.trim().parse::<u64>().ok()? * kb / 1024)
+    });
+    free.sum()
+}
+
+/// A thread that is known to the environment, for as long as this lives.
+pub(crate) struct Registration {
+    thread: std::thread::ThreadId,
+    registered: bool,
+}
+
+impl Registration {
+    /// Makes the calling thread one of the environment's, on that processor. Where that fails, it works all the same:
+    /// slower, as pools keep no buffers at hand for it.
+    pub(crate) fn new(core: &Core) -> Registration {
+        let mut set = CpuSet::new();
+        set.set(core.0);
+        // The scheduler's choice where it is refused.
+        let _ = sched_setaffinity(None, &set);
+        // SAFETY: the environment is there; a thread may ask at any time.
+        let registered = unsafe { sys::gatun_thread_register() } == 0;
+        Registration { thread: std::thread::current().id(), registered }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.registered && self.thread == std::thread::current().id() {
+            // SAFETY: this thread registered itself.
+            unsafe { sys::gatun_thread_unregister() }
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! One queue of every device of a worker.
+//!
+//! ```text
+//!   device -> receive -> burst, in the driver's buffers -> staged -> device
+//!                           '--- not forwarded: freed
+//! ```
+//! What is forwarded is written down while the burst is at work, and given to the devices once nobody looks at its buffers any
+//! more.
+
+use crate::device;
+use crate::eal::{Core, Registration};
+use crate::frame::{Frame, Pool, Queue};
+use arrayvec::ArrayVec;
+use gatun_io::{BURST_MAX, Named, RxError, Stats, TxError, Waker};
+use gatun_io_ether::{Frames, Outbox as FrameOutbox};
+use gatun_wire::Packet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Frames that wait for the end of a burst at most, for each device: a burst, and what the engine makes of it.
+const STAGED_MAX: usize = 4 * BURST_MAX;
+/// Turns without a frame, one behind the other, after which a worker sleeps: some milliseconds.
+const IDLE_TURNS: u32 = 10_000;
+/// How long it sleeps then: devices wake nobody.
+const NAP: Duration = Duration::from_micros(50);
+
+/// What happened to a device's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It is up.
+    Up,
+    /// It is down.
+    Down,
+    /// It is down, and its driver has forgotten its buffers.
+    Lost,
+}
+
+/// How the thread that watches links speaks to a worker.
+#[derive(Clone)]
+pub(crate) struct Letterbox {
+    letters: Arc<Letters>,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Letters {
+    /// Whether there are any, to be looked at between bursts.
+    any: AtomicBool,
+    /// By device.
+    news: Mutex<Vec<(usize, News)>>,
+    /// How many were written, and how many of these have been read and obeyed.
+    written: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Letterbox {
+    fn new() -> io::Result<Self> {
+        Ok(Letterbox { letters: Arc::default(), waker: Waker::new()? })
+    }
+
+    /// Tells something of a device. What is returned says when it has been read.
+    pub(crate) fn put(&self, device: usize, news: News) -> u64 {
+        let mut all = self.news();
+        all.push((device, news));
+        let number = self.letters.written.fetch_add(1, Ordering::Relaxed) + 1;
+        drop(all);
+        self.letters.any.store(true, Ordering::Release);
+        self.waker.wake();
+        number
+    }
+
+    /// Whether the worker has read the letter of that number, and obeyed.
+    pub(crate) fn is_read(&self, number: u64) -> bool {
+        self.letters.read.load(Ordering::Acquire) >= number
+    }
+
+    fn news(&self) -> MutexGuard<'_, Vec<(usize, News)>> {
+        self.letters.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A frame that is to be sent.
+enum Staged {
+    /// Of the burst: its number, and where it now lies in its buffer.
+    Arrival { number: u8, start: u16, len: u16 },
+    /// Another one.
+    Own(Frame),
+}
+
+/// One queue of a device.
+pub(crate) struct Port {
+    name: String,
+    queue: Queue,
+    pool: Pool,
+    /// Whether the pool's buffers can be found again.
+    marked: bool,
+    up: bool,
+    staged: ArrayVec<Staged, STAGED_MAX>,
+    stats: Stats,
+}
+
+impl Port {
+    pub(crate) fn new(name: &str, queue: Queue, pool: Pool, marked: bool, up: bool) -> Port {
+        Port {
+            name: name.to_owned(),
+            queue,
+            pool,
+            marked,
+            up,
+            staged: ArrayVec::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    fn refuse(&mut self, reason: TxError) {
+        self.stats.tx_errors[reason as usize] += 1;
+    }
+
+    /// Gives the device what is staged; `frames` are the burst's.
+    #[inline]
+    fn flush(&mut self, frames: &mut [Frame]) {
+        let Port { queue, up, staged, stats, .. } = self;
+        let mut batch: ArrayVec<Frame, BURST_MAX> = ArrayVec::new();
+        let mut rest = staged.drain(..);
+        loop {
+            for one in rest.by_ref().take(BURST_MAX) {
+                match one {
+                    Staged::Arrival { number, start, len } => {
+                        batch.extend(frames.get_mut(usize::from(number)).map(|frame| frame.take(start, len)));
+                    }
+                    Staged::Own(frame) => batch.push(frame),
+                }
+            }
+            if batch.is_empty() {
+                return;
+            }
+            let count = batch.len() as u64;
+            let (sent, bytes) = if *up { queue.send(&mut batch) } else { (0, 0) };
+            batch.clear();
+            stats.tx_packets += sent;
+            stats.tx_bytes += bytes;
+            let reason = if *up { TxError::Full } else { TxError::Down };
+            stats.tx_errors[reason as usize] += count - sent;
+        }
+    }
+}
+
+/// The devices of a worker.
+pub struct Ports {
+    out: Outbox,
+    letterbox: Letterbox,
+    /// The device that is looked at first.
+    turn: usize,
+    /// Turns without a frame.
+    idle: u32,
+    /// Whether counters of whole devices are this worker's to report.
+    reports: bool,
+    core: Core,
+    registration: Option<Registration>,
+    /// The environment stays while there is one.
+    _alive: Arc<()>,
+}
+
+/// The sending half of the devices, and what of the burst at hand was sent.
+pub struct Outbox {
+    ports: Vec<Port>,
+    /// Arrivals that are staged, a bit each.
+    sent: u64,
+    /// Which arrival each packet of the burst is.
+    arrivals: ArrayVec<u8, BURST_MAX>,
+    /// Whether buffers of the burst are being looked at.
+    in_burst: bool,
+    /// Whether anything is staged.
+    staged: bool,
+    /// Whether a link is up again since that was asked last.
+    returned: bool,
+}
+
+const _: () = assert!(BURST_MAX <= 64);
+
+impl Ports {
+    pub(crate) fn new(ports: Vec<Port>, core: Core, reports: bool, alive: Arc<()>) -> io::Result<Ports> {
+        let out = Outbox {
+            ports,
+            sent: 0,
+            arrivals: ArrayVec::new(),
+            in_burst: false,
+            staged: false,
+            returned: false,
+        };
+        Ok(Ports {
+            out,
+            letterbox: Letterbox::new()?,
+            turn: 0,
+            idle: 0,
+            reports,
+            core,
+            registration: None,
+            _alive: alive,
+        })
+    }
+
+    pub(crate) fn letterbox(&self) -> Letterbox {
+        self.letterbox.clone()
+    }
+
+    /// The devices, in the order of their numbers.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.out.ports.iter().map(|port| &port.name[..])
+    }
+
+    /// Makes the calling thread one of DPDK's, on its processor: pools keep some buffers at hand for such threads.
+    #[cold]
+    fn register(&mut self) {
+        self.registration = Some(Registration::new(&self.core));
+    }
+
+    #[cold]
+    fn read_letters(&mut self) {
+        self.letterbox.waker.reset();
+        self.letterbox.letters.any.store(false, Ordering::Relaxed);
+        let news = std::mem::take(&mut *self.letterbox.news());
+        let count = news.len() as u64;
+        // Buffers that are to be found again must not be on their way here.
+        self.out.flush(&mut []);
+        for (device, news) in news {
+            if news == News::Lost {
+                self.out.recover(device);
+            }
+            let Some(port) = self.out.ports.get_mut(device) else { continue };
+            let up = news == News::Up;
+            self.out.returned |= up && !port.up;
+            port.up = up;
+        }
+        self.letterbox.letters.read.fetch_add(count, Ordering::Release);
+    }
+}
+
+impl Frames for Ports {
+    type Out = Outbox;
+
+    fn receive(
+        &mut self,
+        mut admit: impl FnMut(usize, &mut Packet<'_>, &mut Outbox) -> bool,
+        handle: impl FnOnce(&mut [Packet<'_>], &mut Outbox),
+    ) -> usize {
+        if self.registration.is_none() {
+            self.register();
+        }
+        if self.letterbox.letters.any.load(Ordering::Acquire) {
+            self.read_letters();
+        }
+        let out = &mut self.out;
+        out.flush(&mut []);
+        let mut frames: ArrayVec<Frame, BURST_MAX> = ArrayVec::new();
+        // By device, where its frames end.
+        let mut from = [0u8; BURST_MAX];
+        let devices = out.ports.len();
+        self.turn = (self.turn + 1) % devices.max(1);
+        for i in 0..devices {
+            let device = (self.turn + i) % devices;
+            let port = &mut out.ports[device];
+            if !port.up {
+                continue;
+            }
+            let before = frames.len();
+            let count = port.queue.receive(&mut frames);
+            from[before..before + count].fill(device as u8);
+            if frames.is_full() {
+                break;
+            }
+        }
+        if frames.is_empty() {
+            return 0;
+        }
+        self.idle = 0;
+        out.in_burst = true;
+        let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
+        for (number, frame) in frames.iter_mut().enumerate() {
+            let device = usize::from(from[number]);
+            let (start, len) = (frame.start(), frame.len());
+            let stats = &mut out.ports[device].stats;
+            let Some(mut packet) = Packet::new(frame.buffer(), start, len).filter(|_| len > 0) else {
+                stats.rx_errors[RxError::Truncated as usize] += 1;
+                continue;
+            };
+            stats.rx_packets += 1;
+            stats.rx_bytes += len as u64;
+            out.arrivals.push(number as u8);
+            let at = out.arrivals.len() - 1;
+            if admit(device, &mut packet, out) {
+                burst.push(packet);
+            } else {
+                out.arrivals.truncate(at);
+            }
+        }
+        if !burst.is_empty() {
+            handle(&mut burst, out);
+        }
+        drop(burst);
+        out.in_burst = false;
+        out.arrivals.clear();
+        out.sent = 0;
+        out.flush(&mut frames);
+        frames.len()
+    }
+
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.out
+    }
+
+    /// Returns at once while frames come, and for some time after: devices wake nobody.
+    fn wait(&mut self, waker: &Waker, timeout: Option<Duration>) -> io::Result<()> {
+        self.out.flush(&mut []);
+        if self.idle < IDLE_TURNS {
+            self.idle += 1;
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let nap = timeout.map_or(NAP, |timeout| timeout.min(NAP));
+        let nap = Timespec::try_from(nap).ok();
+        let mut fds = [PollFd::new(waker, PollFlags::IN), PollFd::new(&self.letterbox.waker, PollFlags::IN)];
+        match poll(&mut fds, nap.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if fds[0].revents().contains(PollFlags::IN) {
+            waker.reset();
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        let mut total = Stats::default();
+        let mut errors = [0; 2];
+        for port in &self.out.ports {
+            total += &port.stats;
+            if self.reports {
+                let missed = device::missed(port.queue.port);
+                total.rx_errors[RxError::RingFull as usize] += missed.ring_full;
+                total.rx_errors[RxError::NoFrame as usize] += missed.no_frame;
+                errors[0] += missed.errors;
+                errors[1] += missed.tx_errors;
+            }
+        }
+        let free: u64 = self.out.ports.iter().map(|port| u64::from(port.pool.free())).sum();
+        let named = [
+            ("device_rx_errors", "Frames that devices received and found damaged.", errors[0]),
+            ("device_tx_errors", "Frames that devices took and could not send.", errors[1]),
+            ("buffers_free", "Packet buffers that neither devices nor workers have now.", free),
+        ];
+        total.named.extend(named.map(|(name, help, count)| Named { name, help, count }));
+        total
+    }
+}
+
+impl FrameOutbox for Outbox {
+    #[inline]
+    fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>) {
+        let Some(&number) = self.arrivals.get(index) else { return };
+        let Some(port) = self.ports.get_mut(device) else { return };
+        if self.sent & 1 << number != 0 {
+            return;
+        }
+        let staged = Staged::Arrival { number, start: packet.start() as u16, len: packet.len() as u16 };
+        if port.staged.try_push(staged).is_err() {
+            return port.refuse(TxError::Full);
+        }
+        self.sent |= 1 << number;
+        self.staged = true;
+    }
+
+    fn answer(&mut self, device: usize, packet: &Packet<'_>) {
+        self.forward(self.arrivals.len().wrapping_sub(1), device, packet);
+    }
+
+    fn send(&mut self, device: usize, bytes: &[u8]) {
+        let Some(port) = self.ports.get_mut(device) else { return };
+        let Some(frame) = port.pool.copy(bytes) else {
+            return port.refuse(TxError::NoMemory);
+        };
+        if port.staged.is_full() {
+            if self.in_burst {
+                return port.refuse(TxError::Full);
+            }
+            self.flush(&mut []);
+        }
+        if let Some(port) = self.ports.get_mut(device) {
+            port.staged.push(Staged::Own(frame));
+            self.staged = true;
+        }
+    }
+
+    fn take_returned(&mut self) -> bool {
+        std::mem::take(&mut self.returned)
+    }
+}
+
+impl Outbox {
+    /// Takes back what a device has forgotten, its own buffers and others'.
+    #[cold]
+    fn recover(&mut self, device: usize) {
+        let Some(lost) = self.ports.get(device) else { return };
+        for (number, port) in self.ports.iter().enumerate().filter(|(_, port)| port.marked) {
+            port.pool.recover(&lost.queue, number == device);
+        }
+    }
+
+    /// Gives devices what is staged; `frames` are the burst's.
+    #[inline]
+    fn flush(&mut self, frames: &mut [Frame]) {
+        if !std::mem::take(&mut self.staged) {
+            return;
+        }
+        self.ports.iter_mut().for_each(|port| port.flush(frames));
+    }
+}

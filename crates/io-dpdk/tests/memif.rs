@@ -1,0 +1,288 @@
+//! Devices of DPDK without a translator, against Debian's `dpdk-testpmd`; without huge pages.
+//!
+//! Each test runs itself again inside a sandbox of `gatun_lab`, as DPDK can be started once in a process. Where there can
+//! be none, or no testpmd, it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+
+use gatun_ends::{Flows, Generator, Order, Report, Settings};
+use gatun_ether::Mac;
+use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages};
+use gatun_io_ether::{Frames as _, Outbox as _};
+use gatun_lab::Process;
+use std::net::Ipv4Addr;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+fn in_lab(test: &str, body: fn()) {
+    // Workers of DPDK leave no processor to anybody.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let refusal = || {
+        let missing = || "the program `dpdk-testpmd` is missing (Debian: dpdk-dev)".to_owned();
+        let testpmd = (!gatun_lab::has_program("dpdk-testpmd")).then(missing);
+        gatun_lab::refusal_but_to_root("DPDK").or(testpmd)
+    };
+    gatun_lab::run_test(test, refusal, body);
+}
+
+fn config(devices: &[&str]) -> DpdkConfig {
+    let devices = devices.iter().map(|device| DeviceConfig { device: (*device).to_owned(), mtu: None });
+    let eal = EalConfig { huge_pages: HugePages::Never, ..EalConfig::default() };
+    DpdkConfig { devices: devices.collect(), queues: 1, eal }
+}
+
+fn open(devices: &[&str]) -> Dpdk {
+    Dpdk::open(&config(devices), || Ok(())).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn memif(number: u8, role: &str, zero_copy: bool) -> String {
+    let zero_copy = if zero_copy { "yes" } else { "no" };
+    format!(
+        "net_memif{number},role={role},id={number},zero-copy={zero_copy},rsize=11,bsize=2176,socket={SOCKET},socket-abstract=no"
+    )
+}
+
+const SHORT: Duration = Duration::from_millis(5);
+const SOCKET: &str = "/run/memif.sock";
+const OTHER_SOCKET: &str = "/run/other.sock";
+
+/// Debian's forwarder, between two memifs. A server's socket has its name once it forwards: before, it takes
+/// connections and refuses them, and a client tries again only some seconds later.
+fn testpmd(role: &str, zero_copy: bool) -> Process {
+    let (said, log) = ("/run/testpmd.log", std::fs::File::create("/run/testpmd.log").unwrap());
+    let is_server = role == "server";
+    let mut command = Command::new("dpdk-testpmd");
+    command.args("--lcores 0@0,1@0 --no-pci --no-huge --no-shconf --no-telemetry -m 192".split(' '));
+    command.args(["--single-file-segments", "--iova-mode=va"]);
+    for number in 0..2 {
+        let device = memif(number, role, zero_copy);
+        let device = if is_server { device.replace(SOCKET, OTHER_SOCKET) } else { device };
+        command.args(["--vdev", &device]);
+    }
+    let rest = "-- --forward-mode=macswap --burst=64 --rxd=2048 --txd=2048 --total-num-mbufs=16384 \
+                --no-lsc-interrupt --disable-link-check --auto-start --stats-period 600";
+    command.args(rest.split_whitespace()).stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+    if is_server {
+        // Those of one that was killed.
+        let _ = (std::fs::remove_file(OTHER_SOCKET), std::fs::remove_file(SOCKET));
+    }
+    let process = Process::start(&mut command).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while is_server && !std::fs::read_to_string(said).unwrap().contains("Port statistics") {
+        assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(said).unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    if is_server {
+        std::fs::rename(OTHER_SOCKET, SOCKET).unwrap();
+    }
+    process
+}
+
+fn settings(dpdk: &Dpdk) -> Settings {
+    Settings {
+        flows: Flows {
+            subscribers: 64,
+            flows_each: 16,
+            server: Ipv4Addr::new(203, 0, 113, 9),
+            pool6: "2001:db8:64::".parse().unwrap(),
+            port: 9,
+        },
+        frame_lens: vec![86, 128, 594, 1514],
+        order: Order::Scattered,
+        rate_pps: None,
+        window: 256,
+        check_every: 1,
+        macs: [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)],
+        to: Some(Mac([2, 0, 0, 0, 0, 0xff])),
+        inside_router: "2001:db8:1::64".parse().unwrap(),
+        inside: "2001:db8:1::2".parse().unwrap(),
+        outside: Ipv4Addr::new(198, 51, 100, 2),
+    }
+}
+
+/// Waits for events, and does something meanwhile: until a worker has read what happened to its devices, they are left
+/// alone.
+fn until(events: &std::sync::mpsc::Receiver<Event>, wanted: &[Event], mut meanwhile: impl FnMut()) {
+    let (mut missing, deadline) = (wanted.to_vec(), Instant::now() + Duration::from_secs(20));
+    while !missing.is_empty() {
+        let said = || std::fs::read_to_string("/run/testpmd.log").unwrap_or_default();
+        assert!(Instant::now() < deadline, "no {missing:?} after 20 s; the peer said: {}", said());
+        meanwhile();
+        if let Ok(event) = events.recv_timeout(Duration::from_millis(10)) {
+            missing.retain(|wanted| *wanted != event);
+        }
+    }
+}
+
+fn up() -> [Event; 2] {
+    ["net_memif0", "net_memif1"].map(|name| Event::Up(name.to_owned()))
+}
+
+fn down() -> [Event; 2] {
+    ["net_memif0", "net_memif1"].map(|name| Event::Down(name.to_owned()))
+}
+
+/// Nothing damaged, lost or in another order.
+fn assert_clean(report: &Report, at_least: u64) {
+    assert!(report.rx >= at_least, "{report:?}");
+    let Report { lost, duplicated, reordered, corrupted, misdelivered, refused, .. } = *report;
+    assert_eq!([lost, duplicated, reordered, corrupted, misdelivered, refused], [0; 6], "{report:?}");
+    assert_eq!(report.turned, report.tx, "{report:?}");
+}
+
+#[test]
+fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role_of_a_memif() {
+    // A process for each: the names of tests are the same, so the role comes from what is left to try.
+    in_lab(
+        "packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role_of_a_memif",
+        || {
+            let mut dpdk = open(&[&memif(0, "server", false), &memif(1, "server", false)]);
+            assert!(
+                !dpdk.huge_pages
+                    && dpdk.opened.iter().all(|opened| !opened.up && opened.driver == "net_memif")
+            );
+            let peer = testpmd("client", true);
+            until(&dpdk.events, &up(), || ());
+            let settings = settings(&dpdk);
+            let mut generator = Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap();
+            let report = generator.run(|now| now.tx < 5_000).unwrap();
+            assert_clean(&report, 5_000);
+            // Clean ends: the peer's sees it, and the socket is gone.
+            drop(peer);
+            drop(generator);
+            drop(dpdk.guard);
+            assert!(!std::path::Path::new(SOCKET).exists());
+        },
+    );
+}
+
+#[test]
+fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_many_times() {
+    in_lab("a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_many_times", || {
+        let mut dpdk = open(&[&memif(0, "client", true), &memif(1, "client", true)]);
+        let settings = settings(&dpdk);
+        let mut generator = Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap();
+        for round in 0..3 {
+            let mut peer = testpmd("server", false);
+            until(&dpdk.events, &up(), || generator.idle(SHORT));
+            let report = generator.run(|now| now.tx < 5_000).unwrap();
+            assert_clean(&report, 5_000);
+            // In the middle of traffic, and while rings are full of it.
+            let mut killed = None;
+            let report = generator
+                .run(|now| {
+                    if now.tx > 5_000 && killed.is_none() {
+                        peer.signal(rustix::process::Signal::KILL).unwrap();
+                        killed = Some(Instant::now());
+                    }
+                    killed.is_none_or(|at| at.elapsed() < Duration::from_millis(200))
+                })
+                .unwrap();
+            assert!(report.lost > 0 && report.corrupted == 0, "round {round}: {report:?}");
+            peer.wait(Duration::from_secs(5)).unwrap();
+            until(&dpdk.events, &down(), || generator.idle(SHORT));
+        }
+        drop(generator);
+        drop(dpdk.guard);
+    });
+}
+
+#[test]
+fn devices_that_cannot_be_are_refused_with_what_to_write() {
+    in_lab("devices_that_cannot_be_are_refused_with_what_to_write", || {
+        let refused = |config: &DpdkConfig| match Dpdk::open(config, || Ok(())) {
+            Ok(_) => panic!("it opened"),
+            Err(error) => error,
+        };
+        let mut cores = config(&["net_null0"]);
+        cores.eal.cores = vec![0, 1];
+        assert!(matches!(refused(&cores), DpdkError::Cores { named: 2, workers: 1 }));
+        cores.eal.cores = vec![1023];
+        assert!(matches!(refused(&cores), DpdkError::Core(1023)));
+        let mut huge = config(&["net_null0"]);
+        huge.eal.huge_pages = HugePages::Always;
+        huge.queues = 200;
+        let error = refused(&huge).to_string();
+        assert!(error.contains("/proc/sys/vm/nr_hugepages") || error.contains("processor"), "{error}");
+        // A socket that nobody serves any more is taken over; one that somebody serves is not.
+        let path = "/run/taken.sock";
+        let listener = seqpacket(path);
+        let taken = memif(0, "server", false).replace(SOCKET, path);
+        assert!(matches!(refused(&config(&[&taken])), DpdkError::SocketBusy(_)));
+        drop(listener);
+        let error = refused(&config(&[&taken, "net_nothing0"]));
+        assert!(matches!(&error, DpdkError::Missing { device, .. } if device == "net_nothing0"), "{error}");
+        assert!(matches!(refused(&config(&["net_null0"])), DpdkError::SecondStart));
+    });
+}
+
+fn seqpacket(path: &str) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&socket, 1).unwrap();
+    socket
+}
+
+#[test]
+fn a_capture_file_is_read_and_written_packet_by_packet_and_its_bytes_stay() {
+    in_lab("a_capture_file_is_read_and_written_packet_by_packet_and_its_bytes_stay", || {
+        let sent: Vec<Vec<u8>> =
+            (60..1500).map(|len| (0..len).map(|i| (i * 7 + len) as u8).collect()).collect();
+        std::fs::write("/run/in.pcap", capture(&sent)).unwrap();
+        let device = "net_pcap0,rx_pcap=/run/in.pcap,tx_pcap=/run/out.pcap";
+        let mut dpdk = open(&[device]);
+        let mut ports = dpdk.workers.pop().unwrap();
+        let (mut count, deadline) = (0, Instant::now() + Duration::from_secs(10));
+        while count < sent.len() && Instant::now() < deadline {
+            let mut handed = 0;
+            count += ports.receive(
+                |_, frame, _| frame.len() >= 60,
+                |burst, out| {
+                    handed = burst.len();
+                    // Each by itself, and the last one copied.
+                    let last = burst.len() - 1;
+                    (0..last).for_each(|i| out.forward(i, 0, &burst[i]));
+                    out.send(0, burst[last].bytes());
+                    // A second time is no time.
+                    (0..last.min(1)).for_each(|i| out.forward(i, 0, &burst[i]));
+                },
+            );
+        }
+        assert_eq!(count, sent.len());
+        let stats = ports.stats();
+        assert_eq!((stats.rx_packets, stats.tx_packets), (sent.len() as u64, sent.len() as u64), "{stats:?}");
+        drop(ports);
+        drop(dpdk.guard);
+        let mut out = packets(&std::fs::read("/run/out.pcap").unwrap());
+        out.sort();
+        let mut expected = sent.clone();
+        expected.sort();
+        assert!(out == expected, "{} of {} packets, or other bytes", out.len(), sent.len());
+    });
+}
+
+/// A capture file of Ethernet frames (pcap, version 2.4).
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4u32, 2 | 4 << 16, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    for frame in frames {
+        for word in [0, 0, frame.len() as u32, frame.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame);
+    }
+    file
+}
+
+fn packets(file: &[u8]) -> Vec<Vec<u8>> {
+    let (mut rest, mut all) = (&file[24..], Vec::new());
+    while let Some((header, behind)) = rest.split_first_chunk::<16>() {
+        let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        all.push(behind[..len].to_vec());
+        rest = &behind[len..];
+    }
+    all
+}

@@ -11,7 +11,8 @@ help: ## This list
 setup: ## Install what demo and test need from Debian's packages, where it is missing
 	@scripts/setup
 
-demo: setup ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga and the kernel
+demo: ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga and the kernel
+	@scripts/setup demo
 	$(CARGO) build --release --package gatun
 	target/release/gatun demo
 

@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_group_is_found_by_name_or_by_number() {
-        let groups = "root:x:0:\nnetops-x:x:1:\nnetops:x:42:alice,bob\n";
+        let groups = "root:x:0:\nnetops-x:x:1:\nnetops:x:42:root,bin\n";
         assert_eq!(group_in(groups, "netops"), Some(42));
         assert_eq!(group_in(groups, "net"), None);
         assert_eq!(find_group("17").unwrap(), 17);

@@ -1,8 +1,8 @@
 //! The plain forwarder, the floor of every comparison: everything that comes to one interface leaves by the other, to the MAC
 //! address that its cable's other end has.
 
-use gatun_io::{RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames as _, Outbox as _};
+use gatun_io::{RxError, Stats, TxError};
+use gatun_io_ether::Frames as _;
 use gatun_io_xdp::{Entry, Mode, PortConfig, Whose, Xdp, XdpConfig};
 use gatun_traffic::{POOL6, SERVERS, SERVERS_LEN};
 use signal_hook::consts::SIGTERM;
@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// What it says when it is ready.
 pub(crate) const READY: &str = "forwarding";
@@ -34,24 +33,8 @@ pub(crate) fn run(a: &str, b: &str) -> anyhow::Result<()> {
     };
     let mut xdp = Xdp::open(&config)?;
     let mut ports = xdp.workers.pop().ok_or_else(|| anyhow::anyhow!("no worker"))?;
-    let waker = Waker::new()?;
     eprintln!("{READY}");
-    while !over.load(Ordering::Relaxed) {
-        let received = ports.receive(
-            |port, frame, out| {
-                let bytes = frame.bytes_mut();
-                if let Some((to, from)) = bytes.get_mut(..12).map(|macs| macs.split_at_mut(6)) {
-                    to.swap_with_slice(from);
-                }
-                out.answer(1 - port, frame);
-                false
-            },
-            |_, _| (),
-        );
-        if received == 0 {
-            ports.wait(&waker, Some(Duration::from_millis(10)))?;
-        }
-    }
+    gatun_io_ether::forward(&mut ports, || !over.load(Ordering::Relaxed))?;
     tell(&ports.stats());
     Ok(())
 }

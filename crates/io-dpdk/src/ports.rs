@@ -12,13 +12,12 @@ use crate::eal::{Core, Registration};
 use crate::frame::{Frame, Pool, Queue};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, Named, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Outbox as FrameOutbox};
+use gatun_io_ether::{Frames, Letterbox, Outbox as FrameOutbox};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Frames that wait for the end of a burst at most, for each device: a burst, and what the engine makes of it.
@@ -37,50 +36,6 @@ pub(crate) enum News {
     Down,
     /// It is down, and its driver has forgotten its buffers.
     Lost,
-}
-
-/// How the thread that watches links speaks to a worker.
-#[derive(Clone)]
-pub(crate) struct Letterbox {
-    letters: Arc<Letters>,
-    waker: Waker,
-}
-
-#[derive(Default)]
-struct Letters {
-    /// Whether there are any, to be looked at between bursts.
-    any: AtomicBool,
-    /// By device.
-    news: Mutex<Vec<(usize, News)>>,
-    /// How many were written, and how many of these have been read and obeyed.
-    written: AtomicU64,
-    read: AtomicU64,
-}
-
-impl Letterbox {
-    fn new() -> io::Result<Self> {
-        Ok(Letterbox { letters: Arc::default(), waker: Waker::new()? })
-    }
-
-    /// Tells something of a device. What is returned says when it has been read.
-    pub(crate) fn put(&self, device: usize, news: News) -> u64 {
-        let mut all = self.news();
-        all.push((device, news));
-        let number = self.letters.written.fetch_add(1, Ordering::Relaxed) + 1;
-        drop(all);
-        self.letters.any.store(true, Ordering::Release);
-        self.waker.wake();
-        number
-    }
-
-    /// Whether the worker has read the letter of that number, and obeyed.
-    pub(crate) fn is_read(&self, number: u64) -> bool {
-        self.letters.read.load(Ordering::Acquire) >= number
-    }
-
-    fn news(&self) -> MutexGuard<'_, Vec<(usize, News)>> {
-        self.letters.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A frame that is to be sent.
@@ -152,7 +107,7 @@ impl Port {
 /// The devices of a worker.
 pub struct Ports {
     out: Outbox,
-    letterbox: Letterbox,
+    letterbox: Letterbox<News>,
     /// The device that is looked at first.
     turn: usize,
     /// Turns without a frame.
@@ -204,7 +159,7 @@ impl Ports {
         })
     }
 
-    pub(crate) fn letterbox(&self) -> Letterbox {
+    pub(crate) fn letterbox(&self) -> Letterbox<News> {
         self.letterbox.clone()
     }
 
@@ -221,10 +176,8 @@ impl Ports {
 
     #[cold]
     fn read_letters(&mut self) {
-        self.letterbox.waker.reset();
-        self.letterbox.letters.any.store(false, Ordering::Relaxed);
-        let news = std::mem::take(&mut *self.letterbox.news());
-        let count = news.len() as u64;
+        let news = self.letterbox.take();
+        let count = news.len();
         // Buffers that are to be found again must not be on their way here.
         self.out.flush(&mut []);
         for (device, news) in news {
@@ -236,7 +189,7 @@ impl Ports {
             self.out.returned |= up && !port.up;
             port.up = up;
         }
-        self.letterbox.letters.read.fetch_add(count, Ordering::Release);
+        self.letterbox.obeyed(count);
     }
 }
 
@@ -251,7 +204,7 @@ impl Frames for Ports {
         if self.registration.is_none() {
             self.register();
         }
-        if self.letterbox.letters.any.load(Ordering::Acquire) {
+        if self.letterbox.has_any() {
             self.read_letters();
         }
         let out = &mut self.out;
@@ -323,7 +276,7 @@ impl Frames for Ports {
         }
         let nap = timeout.map_or(NAP, |timeout| timeout.min(NAP));
         let nap = Timespec::try_from(nap).ok();
-        let mut fds = [PollFd::new(waker, PollFlags::IN), PollFd::new(&self.letterbox.waker, PollFlags::IN)];
+        let mut fds = [PollFd::new(waker, PollFlags::IN), PollFd::new(self.letterbox.waker(), PollFlags::IN)];
         match poll(&mut fds, nap.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),

@@ -2,7 +2,8 @@
 
 use crate::device::Device;
 use crate::eal;
-use crate::ports::{Letterbox, News};
+use crate::ports::News;
+use gatun_io_ether::Letterbox;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ impl Watched {
 /// The devices. With it they go, and the environment.
 pub(crate) struct Watch {
     devices: Vec<Watched>,
-    workers: Vec<Letterbox>,
+    workers: Vec<Letterbox<News>>,
     alive: Arc<()>,
     events: Option<Sender<Event>>,
 }
@@ -82,7 +83,7 @@ impl Watch {
     }
 
     /// From now on, these workers use the devices, each with its share of `alive`.
-    pub(crate) fn begin(&mut self, workers: Vec<Letterbox>, alive: Arc<()>, events: Sender<Event>) {
+    pub(crate) fn begin(&mut self, workers: Vec<Letterbox<News>>, alive: Arc<()>, events: Sender<Event>) {
         (self.workers, self.alive, self.events) = (workers, alive, Some(events));
     }
 
@@ -103,7 +104,7 @@ impl Watch {
         let others_connect = self.devices.iter().enumerate().any(connects);
         let Some(watched) = self.devices.get_mut(number) else { return };
         let is_read =
-            self.workers.iter().zip(&watched.unread).all(|(worker, letter)| worker.is_read(*letter));
+            self.workers.iter().zip(&watched.unread).all(|(worker, letter)| worker.is_obeyed(*letter));
         if !is_read {
             return;
         }

@@ -11,9 +11,13 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+mod forward;
+mod letterbox;
 pub mod partial;
 
 pub use backend::{EtherQueues, backends};
+pub use forward::forward;
+pub use letterbox::Letterbox;
 
 use gatun_io::{Stats, Waker};
 use gatun_wire::Packet;

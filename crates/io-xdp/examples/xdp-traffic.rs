@@ -4,7 +4,6 @@
 //!   xdp-traffic forward IFACE IFACE SECONDS [skb]    copies across: the backend without an engine
 //!   xdp-traffic sink IFACE SECONDS                   counts what comes for 203.0.113.0/24, and over IPv6, and drops it
 
-use gatun_io::Waker;
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Whose, Xdp, XdpConfig};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -104,24 +103,8 @@ fn forward(a: &str, b: &str, seconds: f64, mode: Mode) -> Result<(), Any> {
         eprintln!("{}: {native}, {copy}", opened.interface.name);
     }
     let mut ports = ports(&mut xdp)?;
-    let waker = Waker::new()?;
     let begin = Instant::now();
-    while begin.elapsed().as_secs_f64() < seconds {
-        let received = ports.receive(
-            |port, frame, out| {
-                let bytes = frame.bytes_mut();
-                if let Some((to, from)) = bytes.get_mut(..12).map(|macs| macs.split_at_mut(6)) {
-                    to.swap_with_slice(from);
-                }
-                out.answer(1 - port, frame);
-                false
-            },
-            |_, _| (),
-        );
-        if received == 0 {
-            ports.wait(&waker, Some(Duration::from_millis(10)))?;
-        }
-    }
+    gatun_io_ether::forward(&mut ports, || begin.elapsed().as_secs_f64() < seconds)?;
     let stats = ports.stats();
     println!(
         "forwarded {} of {}; {:?} {:?}",

@@ -15,13 +15,12 @@ use crate::socket::Socket;
 use crate::umem::{Frame, ROOM_IN_FRONT, Umem};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Outbox as FrameOutbox};
+use gatun_io_ether::{Frames, Letterbox, Outbox as FrameOutbox};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// No socket has the frame.
@@ -39,38 +38,6 @@ pub(crate) enum News {
     Up,
     /// There is an interface of that name again: a socket on its queue, and whether it is up.
     Back(Box<Socket>, bool),
-}
-
-/// How the thread that watches interfaces speaks to a worker.
-#[derive(Clone)]
-pub(crate) struct Letterbox {
-    letters: Arc<Letters>,
-    waker: Waker,
-}
-
-#[derive(Default)]
-struct Letters {
-    /// Whether there are any, to be looked at between bursts.
-    any: AtomicBool,
-    /// By port.
-    news: Mutex<Vec<(usize, News)>>,
-}
-
-impl Letterbox {
-    fn new() -> io::Result<Self> {
-        Ok(Letterbox { letters: Arc::default(), waker: Waker::new()? })
-    }
-
-    /// Tells something of a port.
-    pub(crate) fn put(&self, port: usize, news: News) {
-        self.news().push((port, news));
-        self.letters.any.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    fn news(&self) -> MutexGuard<'_, Vec<(usize, News)>> {
-        self.letters.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// One queue of one interface.
@@ -97,7 +64,7 @@ struct Arrival {
 /// The ports of a worker.
 pub struct Ports {
     out: Outbox,
-    letterbox: Letterbox,
+    letterbox: Letterbox<News>,
     /// The port that is looked at first.
     turn: usize,
 }
@@ -150,7 +117,7 @@ impl Ports {
         Ok(ports)
     }
 
-    pub(crate) fn letterbox(&self) -> Letterbox {
+    pub(crate) fn letterbox(&self) -> Letterbox<News> {
         self.letterbox.clone()
     }
 
@@ -186,10 +153,7 @@ impl Ports {
 
     #[cold]
     fn read_letters(&mut self) {
-        self.letterbox.waker.reset();
-        self.letterbox.letters.any.store(false, Ordering::Relaxed);
-        let news = std::mem::take(&mut *self.letterbox.news());
-        for (number, news) in news {
+        for (number, news) in self.letterbox.take() {
             match news {
                 News::Gone => self.out.close(number),
                 News::Down => self.out.ports[number].down = true,
@@ -217,7 +181,7 @@ impl Frames for Ports {
         mut admit: impl FnMut(usize, &mut Packet<'_>, &mut Outbox) -> bool,
         handle: impl FnOnce(&mut [Packet<'_>], &mut Outbox),
     ) -> usize {
-        if self.letterbox.letters.any.load(Ordering::Acquire) {
+        if self.letterbox.has_any() {
             self.read_letters();
         }
         let mut arrivals = self.collect();
@@ -263,7 +227,7 @@ impl Frames for Ports {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(2 + self.out.ports.len());
         fds.push(PollFd::new(waker, PollFlags::IN));
-        fds.push(PollFd::new(&self.letterbox.waker, PollFlags::IN));
+        fds.push(PollFd::new(self.letterbox.waker(), PollFlags::IN));
         let sockets = self.out.ports.iter().filter(|port| !port.down).filter_map(|port| port.socket.as_ref());
         fds.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {

@@ -10,9 +10,10 @@
 use crate::XdpError;
 use crate::interface::{self, Interface, parse};
 use crate::open::{Attached, Mode, Opened, cut_off};
-use crate::ports::{Letterbox, News};
+use crate::ports::News;
 use crate::program::{Entry, Tables, Whose};
 use crate::umem::Umem;
+use gatun_io_ether::Letterbox;
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -44,7 +45,7 @@ pub enum Event {
 
 /// A worker, as far as its ports are concerned.
 pub(crate) struct Worker {
-    pub(crate) letterbox: Letterbox,
+    pub(crate) letterbox: Letterbox<News>,
     pub(crate) umem: Arc<Umem>,
 }
 
@@ -226,7 +227,9 @@ impl Watch {
     }
 
     fn tell(&self, number: usize, news: impl Fn() -> News) {
-        self.workers.iter().for_each(|worker| worker.letterbox.put(number, news()));
+        for worker in &self.workers {
+            worker.letterbox.put(number, news());
+        }
     }
 
     /// A new program and new sockets, as those of the interface that is gone went with it.

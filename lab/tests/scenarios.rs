@@ -3,12 +3,13 @@
 //! Where there can be no lab, or nobody has built `gatun` (a run of the whole workspace's tests does), a test says so,
 //! loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
 
+use gatun_lab::{processes_about, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The daemon that was built beside this test.
 fn gatun() -> PathBuf {
@@ -138,24 +139,8 @@ fn a_desk_gets_something_through_every_way() {
     assert!(results.iter().all(|result| result["gbit_s"].as_f64().unwrap() > 0.0), "{report}");
 }
 
-/// Processes that speak of `needle` on their command line, this one left out.
-fn processes_about(needle: &str) -> Vec<String> {
-    let own = std::process::id().to_string();
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|pid| *pid != own);
-    pids.filter_map(|pid| fs::read(format!("/proc/{pid}/cmdline")).ok())
-        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
-        .filter(|line| line.contains(needle))
-        .collect()
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+/// How long what is waited for may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_lab_that_is_killed_leaves_nothing_running() {
@@ -166,12 +151,16 @@ fn a_lab_that_is_killed_leaves_nothing_running() {
     let output = Output::new("killed");
     let needle = output.0.to_string_lossy().into_owned();
     let mut lab = lab(&output, "carrier --brief --seconds 60").stdout(Stdio::null()).spawn().unwrap();
-    wait_until("the lab does not begin", || {
-        processes_about(&needle).iter().any(|line| line.contains(" run ") && line.contains("gatun.toml"))
-    });
+    wait_until("the lab begins", PATIENCE, || {
+        processes_about(&needle)
+            .unwrap()
+            .iter()
+            .any(|line| line.contains(" run ") && line.contains("gatun.toml"))
+    })
+    .unwrap();
     lab.kill().unwrap();
     lab.wait().unwrap();
-    wait_until("something is left", || processes_about(&needle).is_empty());
+    wait_until("nothing is left", PATIENCE, || processes_about(&needle).unwrap().is_empty()).unwrap();
 }
 
 #[test]

@@ -19,10 +19,11 @@
 mod namespace;
 mod process;
 mod sandbox;
+pub mod tayga;
 pub mod topology;
 
 pub use namespace::Namespace;
-pub use process::{Process, run, run_for};
+pub use process::{Process, processes_about, run, run_for, wait_until};
 pub use sandbox::{enter, refusal, refusal_but_to_root, run_test, skip};
 pub use topology::Topology;
 

@@ -107,6 +107,34 @@ impl Drop for Process {
     }
 }
 
+/// Command lines of processes that speak of `needle`, this one's left out.
+///
+/// # Errors
+/// Where /proc cannot be read.
+pub fn processes_about(needle: &str) -> Result<Vec<String>, Error> {
+    let own = std::process::id().to_string();
+    let entries = std::fs::read_dir("/proc").map_err(|e| Error(format!("/proc: {e}")))?.flatten();
+    let pids = entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|pid| *pid != own);
+    let lines = pids.filter_map(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    Ok(lines.filter(|line| line.contains(needle)).collect())
+}
+
+/// Waits until something holds.
+///
+/// # Errors
+/// Where it does not within `max`.
+pub fn wait_until(what: &str, max: Duration, holds: impl Fn() -> bool) -> Result<(), Error> {
+    let deadline = Instant::now() + max;
+    while !holds() {
+        if Instant::now() >= deadline {
+            return Err(Error(format!("not within {} s: {what}", max.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// Runs a program to its end and returns its standard output.
 ///
 /// # Errors

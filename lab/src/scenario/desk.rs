@@ -5,7 +5,7 @@ use super::Wishes;
 use crate::middle::{Gatun, Place};
 use crate::report::{Report, Table};
 use gatun_lab::topology::{SERVER, SERVER4};
-use gatun_lab::{Error, Process, Topology, has_program, run_for};
+use gatun_lab::{Error, Process, Topology, has_program, run_for, tayga};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::process::Stdio;
@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 const ABOUT: &str = "iperf3 from a client to a server, each a network namespace with the kernel's own stack, through what \
 stands between them; everything shares the processors of this machine. Upload is from the client, which is inside. UDP \
 is sent as fast as the sockets can; what is given is what arrived, and what was lost.";
-
-/// The server through tayga.
-const SERVER_BY_TAYGA: &str = "2001:db8:65::c633:6402";
 
 const TUN: &str = r#"[[port]]
 device = "nat64"
@@ -44,15 +41,6 @@ pool6 = "2001:db8:64::/96"
 [[nat44]]
 inside = "100.64.0.0/10"
 "#;
-
-const TAYGA: &str = "\
-tun-device tayga0
-ipv4-addr 192.0.2.30
-ipv6-addr 2001:db8:65:ffff::1
-prefix 2001:db8:65::/96
-map 192.0.2.17 2001:db8:1::2
-data-dir /run/tayga
-";
 
 const MASQUERADE: &str = "add table ip peer; \
 add chain ip peer post { type nat hook postrouting priority 100; }; \
@@ -181,18 +169,8 @@ impl Desk {
     }
 
     fn tayga(&mut self, path: &'static str) -> Result<(), Error> {
-        let wrote = |e: std::io::Error| Error(e.to_string());
-        std::fs::create_dir_all("/run/tayga").map_err(wrote)?;
-        std::fs::write("/run/tayga.conf", TAYGA).map_err(wrote)?;
-        let host = &self.net.translator;
-        host.run("tayga --mktun -c /run/tayga.conf")?;
-        host.ip("link set tayga0 up")?;
-        host.ip("route add 192.0.2.16/28 dev tayga0")?;
-        host.ip("-6 route add 2001:db8:65::/96 dev tayga0")?;
-        let mut command = host.command("tayga");
-        command.args(["-d", "-c", "/run/tayga.conf"]).stdout(Stdio::null()).stderr(Stdio::null());
-        let _tayga = Process::start(&mut command)?;
-        self.measure(path, SERVER_BY_TAYGA)
+        let _tayga = tayga::start(&self.net)?;
+        self.measure(path, tayga::SERVER)
     }
 
     fn gatun_tun(&mut self, wishes: &Wishes) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! The lab's hosts with everything that runs on them.
 
-use gatun_lab::{Error, Process, Topology};
+use gatun_lab::{Error, Process, Topology, tayga};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,18 +26,6 @@ static = [                   # the client is a server too
 ]
 "#;
 
-/// tayga's, for the same client by another prefix and another address.
-const TAYGA: &str = "\
-tun-device tayga0
-ipv4-addr 192.0.2.30
-ipv6-addr 2001:db8:65:ffff::1
-prefix 2001:db8:65::/96
-map 192.0.2.17 2001:db8:1::2
-data-dir /run/tayga
-";
-
-/// The server through tayga.
-pub(super) const SERVER_BY_TAYGA: &str = "2001:db8:65::c633:6402";
 /// Bytes of the file that is served at both ends.
 const FILE_LEN: u64 = 8_000_000;
 
@@ -59,7 +47,7 @@ impl Lab {
         let mut programs = start_peers(&net)?;
         let has_tayga = gatun_lab::has_program("tayga");
         if has_tayga {
-            programs.push(start_tayga(&net)?);
+            programs.push(tayga::start(&net)?);
         }
         let mut urandom = gatun_lab::run(std::process::Command::new("sh").args([
             "-c",
@@ -134,17 +122,4 @@ fn start_peers(net: &Topology) -> Result<Vec<Process>, Error> {
         }
     }
     Ok(programs)
-}
-
-fn start_tayga(net: &Topology) -> Result<Process, Error> {
-    fs::create_dir_all("/run/tayga").map_err(|e| Error(e.to_string()))?;
-    fs::write("/run/tayga.conf", TAYGA).map_err(|e| Error(e.to_string()))?;
-    let host = &net.translator;
-    host.run("tayga --mktun -c /run/tayga.conf")?;
-    host.ip("link set tayga0 up")?;
-    host.ip("route add 192.0.2.16/28 dev tayga0")?;
-    host.ip("-6 route add 2001:db8:65::/96 dev tayga0")?;
-    let mut command = host.command("tayga");
-    command.args(["-d", "-c", "/run/tayga.conf"]);
-    Process::start(command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()))
 }

@@ -1,13 +1,13 @@
 //! iperf3 through Gatun, through tayga and through plain kernel forwarding, taken in turns: what else the
 //! machine does hits all three alike.
 
-use super::network::{Lab, SERVER_BY_TAYGA};
+use super::network::Lab;
 use super::report::{Report, Throughput};
 use super::screen::Screen;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
 use gatun_lab::topology::{SERVER, SERVER4};
-use gatun_lab::{Error, run_for};
+use gatun_lab::{Error, run_for, tayga};
 use std::time::Duration;
 
 const COMBINATIONS: [(u32, &str); 4] = [(1, "upload"), (1, "download"), (10, "upload"), (10, "download")];
@@ -24,7 +24,7 @@ pub(super) fn measure(lab: &Lab, screen: &Screen, seconds: u32, report: &mut Rep
     lab.net.client.ip("route add 198.51.100.0/24 via 10.99.0.1")?;
     let mut paths = vec![("gatun", SERVER), ("kernel", SERVER4)];
     if lab.has_tayga {
-        paths.insert(1, ("tayga", SERVER_BY_TAYGA));
+        paths.insert(1, ("tayga", tayga::SERVER));
     }
     for (streams, direction) in COMBINATIONS {
         for (path, target) in &paths {

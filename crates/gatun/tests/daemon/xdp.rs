@@ -11,7 +11,7 @@ use gatun_lab::topology::{FAR, SERVER, SMALL_MTU};
 use gatun_lab::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CONFIG: &str = r#"
 [[port]]
@@ -76,11 +76,7 @@ fn xdp_network() -> Topology {
 
 /// Waits until something holds.
 fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within 10 s: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    gatun_lab::wait_until(what, Duration::from_secs(10), holds).unwrap();
 }
 
 fn has_program(host: &Namespace, device: &str) -> bool {

@@ -39,6 +39,33 @@ pub struct Settings {
     pub outside: Ipv4Addr,
 }
 
+impl Settings {
+    /// Between the documentation's networks: the host 2001:db8:1::2 and its router 2001:db8:1::64 inside,
+    /// 198.51.100.2 before the server 203.0.113.9 outside, and the prefix 2001:db8:64::/96. Four sizes in turn,
+    /// scattered, each checksum looked at.
+    pub fn of(subscribers: u32, flows_each: u16, macs: [Mac; 2]) -> Settings {
+        Settings {
+            flows: Flows {
+                subscribers,
+                flows_each,
+                server: Ipv4Addr::new(203, 0, 113, 9),
+                pool6: Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0),
+                port: 9,
+            },
+            frame_lens: vec![86, 128, 594, 1494],
+            order: Order::Scattered,
+            rate_pps: None,
+            window: 256,
+            check_every: 1,
+            macs,
+            to: None,
+            inside_router: Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0x64),
+            inside: Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 2),
+            outside: Ipv4Addr::new(198, 51, 100, 2),
+        }
+    }
+}
+
 /// In which order flows have their turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {

@@ -19,12 +19,10 @@
 //!   --progress                     a line a second on standard error
 //!   --eal ARGUMENT                 passed on to DPDK; several times
 
-use gatun_ends::{Flows, Generator, Order, Settings};
+use gatun_ends::{Generator, Order, Settings};
 use gatun_ether::Mac;
-use gatun_io::Waker;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages};
-use gatun_io_ether::{Frames as _, Outbox as _};
-use std::net::Ipv4Addr;
+use gatun_io_ether::Frames as _;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -101,44 +99,19 @@ fn settings(words: &Words, macs: [Mac; 2]) -> Result<Settings, Any> {
     let sizes: String = words.get("--size", "128".to_owned())?;
     let rate: f64 = words.get("--rate", 0.0)?;
     Ok(Settings {
-        flows: Flows {
-            subscribers: words.get("--subscribers", 16)?,
-            flows_each: words.get("--flows", 16)?,
-            server: Ipv4Addr::new(203, 0, 113, 9),
-            pool6: "2001:db8:64::".parse()?,
-            port: 9,
-        },
         frame_lens: sizes.split(',').map(str::parse).collect::<Result<_, _>>()?,
         order: if words.flag("--scattered") { Order::Scattered } else { Order::Sequential },
         rate_pps: (rate > 0.0).then_some(rate),
         window: words.get("--window", 1024)?,
         check_every: words.get("--check-every", 1)?,
-        macs,
         to: words.all("--to").last().map(|_| Mac([2, 0, 0, 0, 0, 0xff])),
-        inside_router: "2001:db8:1::64".parse()?,
-        inside: "2001:db8:1::2".parse()?,
-        outside: Ipv4Addr::new(198, 51, 100, 2),
+        ..Settings::of(words.get("--subscribers", 16)?, words.get("--flows", 16)?, macs)
     })
 }
 
 fn forward(mut ports: gatun_io_dpdk::Ports, seconds: Duration) -> Result<(), Any> {
-    let waker = Waker::new()?;
     let begin = Instant::now();
-    while begin.elapsed() < seconds {
-        let received = ports.receive(
-            |device, frame, out| {
-                if let Some((to, from)) = frame.bytes_mut().get_mut(..12).map(|macs| macs.split_at_mut(6)) {
-                    to.swap_with_slice(from);
-                }
-                out.answer(1 - device, frame);
-                false
-            },
-            |_, _| (),
-        );
-        if received == 0 {
-            ports.wait(&waker, None)?;
-        }
-    }
+    gatun_io_ether::forward(&mut ports, || begin.elapsed() < seconds)?;
     let stats = ports.stats();
     println!(
         "forwarded {} of {}; {:?} {:?}",

@@ -3,12 +3,11 @@
 //! Each test runs itself again inside a sandbox of `gatun_lab`, as DPDK can be started once in a process. Where there can
 //! be none, or no testpmd, it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
 
-use gatun_ends::{Flows, Generator, Order, Report, Settings};
+use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_lab::Process;
-use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,23 +79,9 @@ fn testpmd(role: &str, zero_copy: bool) -> Process {
 
 fn settings(dpdk: &Dpdk) -> Settings {
     Settings {
-        flows: Flows {
-            subscribers: 64,
-            flows_each: 16,
-            server: Ipv4Addr::new(203, 0, 113, 9),
-            pool6: "2001:db8:64::".parse().unwrap(),
-            port: 9,
-        },
         frame_lens: vec![86, 128, 594, 1514],
-        order: Order::Scattered,
-        rate_pps: None,
-        window: 256,
-        check_every: 1,
-        macs: [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)],
         to: Some(Mac([2, 0, 0, 0, 0, 0xff])),
-        inside_router: "2001:db8:1::64".parse().unwrap(),
-        inside: "2001:db8:1::2".parse().unwrap(),
-        outside: Ipv4Addr::new(198, 51, 100, 2),
+        ..Settings::of(64, 16, [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)])
     }
 }
 

@@ -2,13 +2,12 @@
 //! process. No huge pages.
 
 use crate::harness::{Daemon, counter, network, ping, tcp_copy};
-use gatun_ends::{Flows, Generator, Order, Report, Settings};
+use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages, Ports};
 use gatun_lab::topology::SERVER;
 use gatun_lab::{Namespace, Topology};
 use rustix::process::Signal;
-use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -127,25 +126,7 @@ fn ends() -> (Generator<Ports>, Dpdk) {
     let eal = EalConfig { huge_pages: HugePages::Never, ..EalConfig::default() };
     let config = DpdkConfig { devices: vec![device(0), device(1)], queues: 1, eal };
     let mut dpdk = Dpdk::open(&config, || Ok(())).unwrap_or_else(|e| panic!("{e}"));
-    let settings = Settings {
-        flows: Flows {
-            subscribers: 512,
-            flows_each: 16,
-            server: Ipv4Addr::new(203, 0, 113, 9),
-            pool6: "2001:db8:64::".parse().unwrap(),
-            port: 9,
-        },
-        frame_lens: vec![86, 128, 594, 1494],
-        order: Order::Scattered,
-        rate_pps: None,
-        window: 256,
-        check_every: 1,
-        macs: [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)],
-        to: None,
-        inside_router: "2001:db8:1::64".parse().unwrap(),
-        inside: "2001:db8:1::2".parse().unwrap(),
-        outside: Ipv4Addr::new(198, 51, 100, 2),
-    };
+    let settings = Settings::of(512, 16, [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)]);
     (Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap(), dpdk)
 }
 

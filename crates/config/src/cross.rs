@@ -4,6 +4,7 @@ mod addresses;
 mod allocation;
 mod ethernet;
 mod pools;
+mod realms;
 
 use crate::problem::Problems;
 use crate::sections::Sections;
@@ -35,7 +36,9 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         let what = format!("more than {INSTANCES_MAX} [[nat64]] and [[nat44]] instances");
         problems.error(span.clone(), what, "write one instance with several `pool6`, or `inside` networks");
     }
-    addresses::check_pool6(&read, problems);
+    let mut ports = build_ports(&read, problems);
+    let realms = realms::assign(&read, &mut ports, problems);
+    addresses::check_pool6(&read, &realms, problems);
     addresses::check_mappings(&mut read, problems);
     pools::check_ranges(&read.pools, problems);
     let pool_names = names("pool", read.pools.iter().map(|p| (&p.name, p.span.clone())), problems);
@@ -45,24 +48,29 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     addresses::check_pools_against_mappings(&read, problems);
     let instance_names = instance_names(&read, problems);
     let (own4, own6) = addresses::own_addresses(&read, problems);
-    addresses::check_inside(&read, own4, problems);
+    addresses::check_inside(&read, &realms, own4, problems);
+    realms::check_exempt(&read, &realms, problems);
     addresses::check_ports(&read, own4, own6, problems);
     addresses::check_well_known_prefix(&read, problems);
     check_routes(&read, problems);
-    let ports = build_ports(&read, problems);
 
     let port_spans: Vec<Range<usize>> = read.ports.iter().map(|port| port.span.clone()).collect();
     let mut pool_of = pool_of.into_iter();
     let mut instance_names = instance_names.into_iter();
     let mut name = || instance_names.next().unwrap_or_default();
+    let realms::Realms { nat64: realms64, nat44: realms44 } = realms;
     let plan = Plan {
         own4,
         own6,
         pools,
         nat64: (read.nat64.into_iter().zip(&mut pool_of))
-            .map(|(raw, pool)| nat64(raw, name(), pool))
+            .zip(realms64)
+            .map(|((raw, pool), realm)| Nat64 { realm, ..nat64(raw, name(), pool) })
             .collect(),
-        nat44: read.nat44.into_iter().zip(pool_of).map(|(raw, pool)| nat44(raw, name(), pool)).collect(),
+        nat44: (read.nat44.into_iter().zip(pool_of))
+            .zip(realms44)
+            .map(|((raw, pool), realm)| Nat44 { realm, ..nat44(raw, name(), pool) })
+            .collect(),
         siit: read.siit.into_iter().map(|raw| siit(raw, name())).collect(),
         limits: read.limits,
         icmp: read.icmp,
@@ -104,6 +112,7 @@ fn nat64(raw: RawNat64, name: String, pool: Option<usize>) -> Nat64 {
         pool6: raw.pool6.into_iter().map(Spanned::into_inner).collect(),
         pool: pool.unwrap_or_default(),
         sources: raw.sources,
+        realm: 0,
         filtering: raw.filtering,
         external_tcp: raw.external_tcp,
         wkp_non_global: *raw.wkp_non_global.get_ref(),
@@ -122,6 +131,7 @@ fn nat44(raw: RawNat44, name: String, pool: Option<usize>) -> Nat44 {
     Nat44 {
         name,
         inside: raw.inside.into_iter().map(Spanned::into_inner).collect(),
+        realm: 0,
         pool: pool.unwrap_or_default(),
         exempt: raw.exempt,
         filtering: raw.filtering,

@@ -334,7 +334,8 @@ pub(crate) const NAT64: &[Key] = &[
     key("name", NAME, "\"default\"", "For operators.").default("\"nat64-1\", \"nat64-2\", ..."),
     key("pool6", Kind::List(&POOL6), "\"64:ff9b::/96\"", "Translation prefixes (RFC 6052), of length 32, 40, 48, 56, 64 or 96: IPv6 hosts reach IPv4 addresses inside them.").required(),
     key("pool", NAME, "\"res\"", "The `[[pool]]` that gives public addresses.").default("the pool, where there is only one"),
-    key("sources", Kind::List(&NET6), "[\"2001:db8::/32\"]", "IPv6 prefixes that are served; packets from others are dropped.").default("all"),
+    key("sources", Kind::List(&NET6), "[\"2001:db8::/32\"]", "IPv6 prefixes that are served; packets from others are dropped. Instances that share a `pool6` and their ports are told apart by these.").default("all"),
+    key("ports", Kind::List(&NAME), "[\"customer-a\"]", "`xdp`, `dpdk`: names of the `[[port]]`s, and so interfaces and VLANs, that its IPv6 hosts are behind: packets of others are not its. Hosts behind the ports of two instances may have the same addresses, and these the same `pool6`. Addresses and IPv6 routes of such a port are for its instances alone.").default("all that no other `[[nat64]]` names"),
     key("subscriber", Kind::Words(|| words(SUBSCRIBER)), "\"/64\"", "What one subscriber is: the unit of pairing and of the limits per subscriber.").default("\"/64\""),
     key("filtering", Kind::Words(|| words(FILTERING)), "\"endpoint-independent\"", "Who may send to a binding from outside: anybody, only addresses that the inside host has sent to, or only those addresses and ports (RFC 4787 5).").default("\"endpoint-independent\""),
     key("external_tcp", Kind::Flag, "true", "Whether TCP connections may be opened from outside to a binding.").default("true"),
@@ -351,7 +352,8 @@ pub(crate) const NAT64: &[Key] = &[
 /// `[[nat44]]`
 pub(crate) const NAT44: &[Key] = &[
     key("name", NAME, "\"cgn\"", "For operators.").default("\"nat44-1\", \"nat44-2\", ..."),
-    key("inside", Kind::List(&NET4), "[\"100.64.0.0/10\"]", "Private networks: packets from them are translated. No two instances share one, and none lies in a pool.").required(),
+    key("inside", Kind::List(&NET4), "[\"100.64.0.0/10\"]", "Private networks: packets from them are translated. No two instances share one, unless they name other `ports`, and none lies in a pool.").required(),
+    key("ports", Kind::List(&NAME), "[\"customer-a\"]", "`xdp`, `dpdk`: names of the `[[port]]`s, and so interfaces and VLANs, that its hosts are behind: packets of others are not its. Hosts behind the ports of two instances may have the same addresses. Addresses and IPv4 routes of such a port are for its instances alone.").default("all that no other `[[nat44]]` names"),
     key("pool", NAME, "\"res\"", "The `[[pool]]` that gives public addresses.").default("the pool, where there is only one"),
     key("exempt", Kind::Tables(EXEMPT), "[{ prefixes = [\"10.0.0.0/8\"] }]", "Destinations to which packets pass untranslated (RFC 6888 REQ-6). Those in `inside` are exempt always."),
     key("subscriber", Kind::Words(|| words(SUBSCRIBER4)), "\"/32\"", "What one subscriber is: the unit of pairing and of the limits per subscriber.").default("\"/32\""),

@@ -13,6 +13,19 @@ struct Place {
 
 const POOL_AND_NAT64: &str = "[[pool]]\nprefixes = [\"192.0.2.0/28\"]\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n";
 
+const BEFORE_AN_INSTANCE: &str = r#"[[port]]
+name = "outside"
+backend = "xdp"
+device = "eth0"
+[[port]]
+name = "customer-a"
+backend = "xdp"
+device = "eth1"
+[[pool]]
+name = "res"
+prefixes = ["192.0.2.0/28"]
+"#;
+
 const DPDK: &str = "[[siit]]\npool6 = \"2001:db8:77::/96\"\n[[port]]\nbackend = \"dpdk\"\ndevice = \"net_null0\"\naddresses = [\"198.51.100.1/24\"]\n";
 
 /// Every table of the file, those inside others too.
@@ -27,7 +40,7 @@ fn places() -> Vec<Place> {
             _ => format!("[{}]", section.name),
         };
         let before = match section.name {
-            "nat64" | "nat44" => "[[pool]]\nname = \"res\"\nprefixes = [\"192.0.2.0/28\"]\n",
+            "nat64" | "nat44" => BEFORE_AN_INSTANCE,
             "pool" => "[[nat64]]\npool6 = \"64:ff9b::/96\"\n",
             "siit" => "",
             "dpdk" => DPDK,

@@ -227,6 +227,39 @@ inside = ["100.64.0.0/10"]
 }
 
 #[test]
+fn instances_that_claim_the_same_packets_or_ports_that_are_none_are_refused() {
+    let port = |name: &str, vlan: u16| {
+        format!("[[port]]\nname = \"{name}\"\nbackend = \"xdp\"\ndevice = \"eth0\"\nvlan = {vlan}\n")
+    };
+    let four =
+        |name: &str, keys: &str| format!("[[nat44]]\nname = \"{name}\"\ninside = \"10.0.0.0/8\"\n{keys}\n");
+    let six = |keys: &str| format!("[[nat64]]\npool6 = \"64:ff9b::/96\"\n{keys}\n");
+    let pool = "[[pool]]\nprefixes = \"192.0.2.1\"\n";
+    let ports = pool.to_owned() + &port("outside", 1) + &port("customer-a", 2) + &port("customer-b", 3);
+    let (a, b) = ("ports = [\"customer-a\"]", "ports = [\"customer-b\"]");
+    let both = "ports = [\"customer-a\", \"customer-b\"]";
+    let exempt = "ports = [\"customer-b\"]\nexempt = [{ prefixes = \"198.51.100.0/24\" }]";
+    let texts = [
+        // No such port; a port of a TUN device; every port is an inside.
+        ports.clone() + &four("x", "ports = [\"costumer-a\"]"),
+        pool.to_owned() + "[[port]]\nname = \"tun\"\n" + &four("x", "ports = [\"tun\"]"),
+        pool.to_owned() + &port("customer-a", 2) + &four("x", a),
+        // A port in two sets; one network twice behind the same port, and without ports.
+        ports.clone() + &four("x", a) + &four("y", both),
+        ports.clone() + &four("x", a) + &four("y", a),
+        ports.clone() + &four("x", "") + &four("y", ""),
+        // Whose an untranslated answer is cannot be told.
+        ports.clone() + &four("x", a) + &four("y", exempt),
+        // A prefix twice, where sources are not apart, and with a stateless instance.
+        ports.clone() + &six("sources = \"2001:db8::/32\"") + &six("sources = \"2001:db8:1::/48\""),
+        ports.clone() + &six("sources = \"2001:db8::/32\"") + &six(""),
+        ports.clone() + &six(b) + &six(b),
+        ports.clone() + &six(b) + "[[siit]]\npool6 = \"64:ff9b::/96\"\n",
+    ];
+    insta::assert_snapshot!(texts.map(|text| report(&text)).join("\n"));
+}
+
+#[test]
 fn devices_of_dpdk_that_cannot_be_are_refused() {
     let text = r#"
 [dpdk]

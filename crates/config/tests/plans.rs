@@ -478,3 +478,76 @@ tcp_closing = "6m"
     let times = (n.timeouts.tcp_transitory_ms, n.timeouts.tcp_partial_open_ms, n.timeouts.tcp_closing_ms);
     assert_eq!(times, (240_000, 300_000, 360_000));
 }
+
+/// Two customers behind VLANs of one interface, with the same addresses.
+const CUSTOMERS: &str = r#"
+[[port]]
+name = "outside"
+backend = "xdp"
+device = "eth1"
+addresses = ["198.51.100.64/24"]
+[[port]]
+name = "customer-a"
+backend = "xdp"
+device = "eth0"
+vlan = 101
+addresses = ["10.0.0.1/8", "fd00::1/64"]
+[[port]]
+name = "customer-b"
+backend = "xdp"
+device = "eth0"
+vlan = 102
+addresses = ["10.0.0.1/8", "fd00:b::1/64"]
+[[pool]]
+name = "a"
+prefixes = "192.0.2.1"
+[[pool]]
+name = "b"
+prefixes = "192.0.2.2"
+[[nat44]]
+name = "a"
+inside = "10.0.0.0/8"
+ports = "customer-a"
+pool = "a"
+[[nat44]]
+name = "b"
+inside = "10.0.0.0/8"
+ports = ["customer-b"]
+pool = "b"
+[[nat44]]
+name = "b-too"
+inside = "100.64.0.0/10"
+ports = ["customer-b"]
+pool = "a"
+[[nat64]]
+pool6 = "64:ff9b::/96"
+pool = "a"
+"#;
+
+#[test]
+fn ports_that_instances_name_together_are_a_realm_of_their_own() {
+    let (config, warnings) = load(CUSTOMERS);
+    assert_eq!(warnings, "");
+    let realms: Vec<_> = config.plan.nat44.iter().map(|n| n.realm).collect();
+    assert_eq!((realms, config.plan.nat64[0].realm), (vec![1, 2, 2], 0));
+    let of_ports: Vec<_> = config.ports.iter().map(|port| port.ethernet.as_ref().unwrap().realms).collect();
+    assert_eq!(of_ports, [[0, 0], [1, 0], [2, 0]]);
+    let device = |_: &gatun_config::Port| gatun_config::Device {
+        number: 0,
+        mac: gatun_ether::Mac([2, 0, 0, 0, 0, 1]),
+        mtu: 1500,
+    };
+    let host = gatun_config::host(&config.ports, &config.routes(), device, 1, 0);
+    assert_eq!(host.ports.iter().map(|port| port.realms).collect::<Vec<_>>(), of_ports);
+}
+
+#[test]
+fn instances_may_share_a_prefix_where_ports_or_sources_tell_them_apart() {
+    let six = |keys: &str| format!("[[nat64]]\npool6 = \"64:ff9b::/96\"\npool = \"a\"\n{keys}\n");
+    let by_sources = six("sources = \"2001:db8:a::/48\"") + &six("sources = \"2001:db8:b::/48\"");
+    let (text, _) = CUSTOMERS.rsplit_once("[[nat64]]").unwrap();
+    let (config, _) = load(&(text.to_owned() + &by_sources + &six("ports = \"customer-a\"")));
+    assert_eq!(config.plan.nat64.iter().map(|n| n.realm).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(config.ports[1].ethernet.as_ref().unwrap().realms, [1, 1]);
+    assert!(config.plan.is_ruled());
+}

@@ -198,14 +198,16 @@ impl<'s> Problems<'s> {
             for (_, other) in all().take(i) {
                 for own in &port.addresses {
                     let local = matches!(own.addr, IpAddr::V6(a) if is_link_local(a));
-                    if !local && other.addresses.iter().any(|o| o.addr == own.addr) {
+                    let apart = port.realm_of(own.addr) != other.realm_of(own.addr);
+                    if !local && !apart && other.addresses.iter().any(|o| o.addr == own.addr) {
                         self.add(
                             format!("{} is port \"{}\"'s address, too", own.addr, other.name),
                             "give each port its own",
                         );
                     }
                 }
-                for to in routed(port).filter(|to| routed(other).any(|o| same(o, *to))) {
+                let meet = |to: &Prefix| port.realm_of(to.addr) == other.realm_of(to.addr);
+                for to in routed(port).filter(meet).filter(|to| routed(other).any(|o| same(o, *to))) {
                     self.add(
                         format!("{} is reached by port \"{}\", too", to, other.name),
                         "leave it to one of them, or make one prefix longer",

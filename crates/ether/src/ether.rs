@@ -79,6 +79,8 @@ pub struct Ether {
     pub(crate) ports: Vec<Port>,
     routes4: Routes<u32>,
     routes6: Routes<u128>,
+    /// Those of realms from 1 on.
+    realms: Vec<(Routes<u32>, Routes<u128>)>,
     pub(crate) neighbours: Neighbours,
     waiting: Waiting,
     pub(crate) speech: Speech,
@@ -107,12 +109,15 @@ impl Ether {
     pub fn new(settings: &Settings, limits: &Limits, seed: [u64; 4]) -> Result<Ether, Vec<Problem>> {
         check::check(settings, limits)?;
         let mut neighbours = Neighbours::new(limits, seed);
-        let [four, six] = prefixes(settings, &mut neighbours);
+        let (routes4, routes6) = table(settings, 0, &mut neighbours);
+        let last_realm = settings.ports.iter().flat_map(|port| port.realms).max().unwrap_or(0);
+        let realms = (1..=last_realm).map(|realm| table(settings, realm, &mut neighbours)).collect();
         let packet_max = settings.ports.iter().map(|p| p.mtu).max().unwrap_or(0);
         Ok(Ether {
             ports: settings.ports.iter().map(|p| Port::new(p, settings)).collect(),
-            routes4: four.routes(Key::v4(Ipv4Addr::UNSPECIFIED), |n| n as u32),
-            routes6: six.routes(Key(0), |n| n),
+            routes4,
+            routes6,
+            realms,
             neighbours,
             waiting: Waiting::new(limits, packet_max as usize),
             speech: Speech::new(settings.ports.len(), settings.speaks),
@@ -138,7 +143,22 @@ impl Ether {
             self.stats.packets = self.stats.packets.wrapping_add(1);
             return Received::Packet;
         }
+        if !self.realms.is_empty() && self.receive_of_realm(device, frame) {
+            return Received::Packet;
+        }
         self.receive_other(now_ms, device, frame)
+    }
+
+    /// The short way of ports whose packets have realms.
+    fn receive_of_realm(&mut self, device: u8, frame: &mut Packet<'_>) -> bool {
+        let found = self.ports.iter().find_map(|port| port.of_realm(device, frame.bytes()));
+        let Some((header_len, realm)) = found else { return false };
+        if frame.shift_start(header_len as isize).is_err() {
+            return false;
+        }
+        frame.realm = realm;
+        self.stats.packets = self.stats.packets.wrapping_add(1);
+        true
     }
 
     #[cold]
@@ -180,6 +200,7 @@ impl Ether {
         };
         if is_engines {
             let moved = frame.shift_start(header.len as isize);
+            frame.realm = port.realm(header.kind);
             return moved.map(|()| Received::Packet).map_err(|_| Dropped::Runt);
         }
         match header.kind {
@@ -204,7 +225,7 @@ impl Ether {
     #[inline]
     fn send_at_once(&mut self, now_ms: u64, packet: &mut Packet<'_>) -> Option<u8> {
         let (key, kind) = destination(packet.bytes())?;
-        let (number, neighbour) = match self.target(key, kind) {
+        let (number, neighbour) = match self.target(key, kind, packet.realm) {
             Target::Gateway { port, neighbour } => (port, neighbour),
             Target::OnLink { port } => (port, self.neighbours.find(port, key)?),
             Target::Nowhere | Target::Ourselves | Target::Broadcast => return None,
@@ -217,10 +238,23 @@ impl Ether {
     }
 
     #[inline]
-    fn target(&self, key: Key, kind: u16) -> Target {
+    fn target(&self, key: Key, kind: u16, realm: u8) -> Target {
+        if realm != 0 {
+            return self.target_in(key, kind, realm);
+        }
         match kind {
             kind::IPV4 => self.routes4.find(key.0 as u32),
             _ => self.routes6.find(key.0),
+        }
+    }
+
+    fn target_in(&self, key: Key, kind: u16, realm: u8) -> Target {
+        let Some((routes4, routes6)) = self.realms.get(usize::from(realm).wrapping_sub(1)) else {
+            return Target::Nowhere;
+        };
+        match kind {
+            kind::IPV4 => routes4.find(key.0 as u32),
+            _ => routes6.find(key.0),
         }
     }
 
@@ -242,7 +276,7 @@ impl Ether {
 
     fn send(&mut self, now_ms: u64, packet: &mut Packet<'_>) -> Result<Sent, Unsent> {
         let (key, kind) = destination(packet.bytes()).ok_or(Unsent::NotIp)?;
-        let (number, neighbour) = match self.target(key, kind) {
+        let (number, neighbour) = match self.target(key, kind, packet.realm) {
             Target::Gateway { port, neighbour } => (port, Some(neighbour)),
             Target::OnLink { port } => (port, None),
             Target::Ourselves => return Err(Unsent::ToOurselves),
@@ -485,8 +519,14 @@ fn destination(packet: &[u8]) -> Option<(Key, u16)> {
     }
 }
 
-/// The routes of all ports, IPv4 and IPv6; next hops get their places among the neighbours.
-fn prefixes(settings: &Settings, neighbours: &mut Neighbours) -> [Prefixes; 2] {
+/// The routes of a realm, by whatever ports; next hops get their places among the neighbours.
+fn table(settings: &Settings, realm: u8, neighbours: &mut Neighbours) -> (Routes<u32>, Routes<u128>) {
+    let [four, six] = prefixes(settings, realm, neighbours);
+    (four.routes(Key::v4(Ipv4Addr::UNSPECIFIED), |n| n as u32), six.routes(Key(0), |n| n))
+}
+
+/// The routes of a realm, IPv4 and IPv6.
+fn prefixes(settings: &Settings, realm: u8, neighbours: &mut Neighbours) -> [Prefixes; 2] {
     let mut routes = [Prefixes::default(), Prefixes::default()];
     let mut add = |prefix: Prefix, target: Target| {
         let (family, more) = if prefix.addr.is_ipv4() { (0, 96) } else { (1, 0) };
@@ -494,16 +534,19 @@ fn prefixes(settings: &Settings, neighbours: &mut Neighbours) -> [Prefixes; 2] {
             routes.add(Key::of(prefix.addr), prefix.len.saturating_add(more), target);
         }
     };
+    let is_here = |port: &settings::Port, prefix: &Prefix| port.realm_of(prefix.addr) == realm;
     // What comes first stays, where prefixes are the same.
-    for own in settings.ports.iter().flat_map(|p| &p.addresses) {
-        add(Prefix::host(own.addr), Target::Ourselves);
-        for edge in edges(own) {
-            add(Prefix::host(IpAddr::V4(edge)), Target::Broadcast);
+    for port in &settings.ports {
+        for own in port.addresses.iter().filter(|own| is_here(port, own)) {
+            add(Prefix::host(own.addr), Target::Ourselves);
+            for edge in edges(own) {
+                add(Prefix::host(IpAddr::V4(edge)), Target::Broadcast);
+            }
         }
     }
     NOWHERE.into_iter().for_each(|prefix| add(prefix, Target::Nowhere));
     for (port, number) in settings.ports.iter().zip(0u8..) {
-        for route in &port.routes {
+        for route in port.routes.iter().filter(|route| is_here(port, &route.to)) {
             let gateway = |via| neighbours.pin(number, Key::of(via));
             let target = match route.via.map(gateway) {
                 None => Target::OnLink { port: number },
@@ -512,12 +555,15 @@ fn prefixes(settings: &Settings, neighbours: &mut Neighbours) -> [Prefixes; 2] {
             };
             add(route.to, target);
         }
-        for own in port.addresses.iter().filter(|own| !NOWHERE.iter().any(|n| n.contains(own.addr))) {
+        let is_a_link = |own: &&Prefix| !NOWHERE.iter().any(|n| n.contains(own.addr)) && is_here(port, own);
+        for own in port.addresses.iter().filter(is_a_link) {
             add(*own, Target::OnLink { port: number });
         }
     }
-    for answered in settings.ports.iter().flat_map(|p: &settings::Port| &p.answers) {
-        add(*answered, Target::Ourselves);
+    for port in &settings.ports {
+        for answered in port.answers.iter().filter(|answered| is_here(port, answered)) {
+            add(*answered, Target::Ourselves);
+        }
     }
     routes
 }

@@ -11,9 +11,16 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Addresses of a port that are announced one by one, at most. Those of larger prefixes are answered for only.
 pub(crate) const ANNOUNCED_MAX: usize = 1024;
 
+/// A bit that no device's number has.
+const NO_DEVICE: u16 = 0x100;
+
 /// A port.
 pub(crate) struct Port {
     pub(crate) device: u8,
+    /// The same, or more than any device's number where a packet's realm has to be looked up.
+    short_device: u16,
+    /// Of IPv4 packets, and of IPv6 ones.
+    realms: [u8; 2],
     pub(crate) mac: Mac,
     pub(crate) tags: Tags,
     door: Door,
@@ -49,6 +56,8 @@ impl Port {
         let announced = announced(&own, &port.answers);
         Port {
             device: port.device,
+            short_device: u16::from(port.device) | if port.realms == [0; 2] { 0 } else { NO_DEVICE },
+            realms: port.realms,
             mac: port.mac,
             tags: Tags::new(&port.tags),
             door: Door::new(port.mac, &port.tags),
@@ -73,11 +82,32 @@ impl Port {
 
     /// Where the engine's packet begins in a frame that came in by a device; `None` where the frame is anything else, or
     /// has to be looked at more closely.
+    /// [`of_realm`](Self::of_realm) is for ports of realms.
     #[inline]
     pub(crate) fn engines_packet(&self, device: u8, frame: &[u8]) -> Option<usize> {
-        if self.device != device {
+        if self.short_device != u16::from(device) {
             return None;
         }
+        self.behind_door(frame).map(|_| self.door.len)
+    }
+
+    /// The same of a port of realms, and the packet's.
+    pub(crate) fn of_realm(&self, device: u8, frame: &[u8]) -> Option<(usize, u8)> {
+        if self.short_device != u16::from(device) | NO_DEVICE {
+            return None;
+        }
+        self.behind_door(frame).map(|kind| (self.door.len, self.realm(kind)))
+    }
+
+    /// The realm of packets of this type.
+    pub(crate) fn realm(&self, kind: u16) -> u8 {
+        let [four, six] = self.realms;
+        if kind == kind::IPV4 { four } else { six }
+    }
+
+    /// The type of the engine's packet in a frame.
+    #[inline]
+    fn behind_door(&self, frame: &[u8]) -> Option<u16> {
         let kind = self.door.kind_of(frame);
         let packet = frame.get(self.door.len..)?;
         let is_engines = match kind {
@@ -85,7 +115,7 @@ impl Port {
             kind::IPV6 => !(ndp::is_discovery(packet) || self.is_for_host6(packet)),
             _ => false,
         };
-        is_engines.then_some(self.door.len)
+        is_engines.then_some(kind)
     }
 
     /// Whether an IPv4 packet is for this host, and not for the engine.

@@ -41,6 +41,17 @@ pub struct Port {
     pub answers: Vec<Prefix>,
     /// Where to send what is not on the link.
     pub routes: Vec<Route>,
+    /// The realms of its IPv4 and its IPv6 packets ([`gatun_wire::Packet::realm`]): its addresses and routes are for
+    /// these alone. Ports of different realms may have the same ones.
+    pub realms: [u8; 2],
+}
+
+impl Port {
+    /// The realm of packets to or from an address.
+    pub(crate) fn realm_of(&self, address: IpAddr) -> u8 {
+        let [four, six] = self.realms;
+        if address.is_ipv4() { four } else { six }
+    }
 }
 
 /// A VLAN tag (IEEE 802.1Q 9.6).

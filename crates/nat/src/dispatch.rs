@@ -13,27 +13,34 @@ use crate::stateful::{Instance, Instances, Query, fragments, inbound};
 use crate::step::Step;
 use crate::tally::Tally;
 use crate::time::Instant;
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::rfc7915::icmp_6to4;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
 
 impl Core {
-    /// Gives a packet to whom it belongs.
+    /// Gives a packet, which came from `realm`, to whom it belongs. It leaves for realm 0 where nobody says another.
     #[inline(never)]
-    pub(crate) fn dispatch(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        realm: u8,
+    ) -> Result<Step, DropReason> {
         match packet.bytes().first().map(|b| b >> 4) {
-            Some(6) => self.six(now, packet),
-            Some(4) => self.four(now, packet),
+            Some(6) => self.six(now, packet, realm),
+            Some(4) => self.four(now, packet, realm),
             Some(_) => Err(DropReason::BadVersion),
             None => Err(DropReason::ShortL3),
         }
     }
 
     /// An IPv6 packet.
-    fn six(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
+    fn six(&mut self, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Result<Step, DropReason> {
         let bytes = packet.bytes();
         let view = Ipv6View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
-        if let Some((_, Owner { instance, pool6 })) = self.owners.of(view.dst) {
+        let source = self.source_of(bytes, &view, l4);
+        if let Some((_, Owner { instance, pool6 })) = self.owners.of_packet(source, view.dst, realm) {
             self.shared.tally.is_from(Tally::stateful(instance));
             return self.stateful6(now, packet, From6 { view, l4, instance, pool6 });
         }
@@ -76,7 +83,7 @@ impl Core {
     }
 
     /// An IPv4 packet.
-    fn four(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
+    fn four(&mut self, now: Instant, packet: &mut Packet<'_>, realm: u8) -> Result<Step, DropReason> {
         let bytes = packet.bytes();
         let view = Ipv4View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
@@ -88,19 +95,24 @@ impl Core {
         }
         let siit = self.siit.iter().enumerate().find(|(_, s)| s.claims4(view.dst));
         let siit = siit.map(|(number, siit)| (self.shared.tally.stateless(number), siit));
-        if let Some(nat) = self.inside44(view.src) {
-            let row = Tally::stateful(nat.policy.instance);
+        if let Some(nat) = self.inside44(view.src, realm) {
+            let instance = nat.policy.instance;
+            let row = Tally::stateful(instance);
             // Of a datagram in pieces only the first one has ports: what they exempt is seen to there.
             let port = nat44::remote_port(l4, true).filter(|_| view.fragment.is_none());
             let exempt = nat.is_exempt(view.dst, view.proto, port);
+            let among_them = nat.serves(view.dst);
             self.shared.tally.is_from(row);
             match siit {
                 Some((row, siit)) if exempt => {
                     self.shared.tally.is_to(row);
                     return siit.four_to_six(packet, &view, l4);
                 }
-                None if exempt => return Ok(Step::Pass),
-                _ => return self.outbound44(now, packet, view, l4),
+                None if exempt => {
+                    packet.realm = if among_them { realm } else { 0 };
+                    return Ok(Step::Pass);
+                }
+                _ => return self.outbound44(now, packet, instance, view, l4),
             }
         }
         if let Some(place) = self.shared.tables.locate(view.dst) {
@@ -111,11 +123,16 @@ impl Core {
             return siit.four_to_six(packet, &view, l4);
         }
         // What comes back from an exempt destination.
-        let Some(nat) = self.inside44(view.dst) else { return Err(DropReason::NotInPool) };
+        let Some(nat) = self.first44(view.dst) else { return Err(DropReason::NotInPool) };
+        let to_realm = nat.policy.realm;
         let exempt = nat.is_exempt(view.src, view.proto, nat44::remote_port(l4, false));
         let row = Tally::stateful(nat.policy.instance);
         self.shared.tally.is_to(row);
-        if exempt { Ok(Step::Pass) } else { Err(DropReason::NotInPool) }
+        if !exempt {
+            return Err(DropReason::NotInPool);
+        }
+        packet.realm = to_realm;
+        Ok(Step::Pass)
     }
 
     /// Any packet to a pool address.
@@ -148,11 +165,12 @@ impl Core {
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
+        instance: u8,
         view: Ipv4View,
         l4: L4,
     ) -> Result<Step, DropReason> {
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
-        let nat = self.nat44.iter().find(|n| n.serves(view.src)).ok_or(DropReason::NoSession)?;
+        let nat = nats.nat44(instance).ok_or(DropReason::NoSession)?;
         let from = &From4 { nat, view, l4 };
         let sh = &mut self.shared;
         if view.fragment.is_some() {
@@ -166,8 +184,8 @@ impl Core {
                 // Of a router with an inside address, about a packet that had left: the kernel that a TUN
                 // device belongs to may be such a one. What was on its way to an inside host had not.
                 Err(DropReason::IcmpErrorNoState)
-                    if !nat44::icmp::quoted_destination(packet.bytes(), &view)
-                        .is_some_and(|to| self.nat44.iter().any(|n| n.serves(to))) =>
+                    if nat44::icmp::quoted_destination(packet.bytes(), &view)
+                        .is_none_or(|to| nats.inside44(to, nat.policy.realm).is_none()) =>
                 {
                     let place = sh.tables.locate(view.dst).ok_or(DropReason::IcmpErrorNoState)?;
                     error_from_outside(nats, sh, packet, &FromOutside { view, l4, place })
@@ -178,10 +196,27 @@ impl Core {
         }
     }
 
-    /// The NAT44 instance that an address is inside of.
+    /// The NAT44 instance that an address of a realm is inside of.
     #[inline]
-    pub(crate) fn inside44(&self, address: Ipv4Addr) -> Option<&Nat44> {
+    pub(crate) fn inside44(&self, address: Ipv4Addr, realm: u8) -> Option<&Nat44> {
+        Instances { nat64: &self.nat64, nat44: &self.nat44 }.inside44(address, realm)
+    }
+
+    /// As above, where there are no realms, or only one can be meant.
+    #[inline]
+    pub(crate) fn first44(&self, address: Ipv4Addr) -> Option<&Nat44> {
         self.nat44.iter().find(|n| n.serves(address))
+    }
+
+    /// Whose source tells the instance of an IPv6 packet: an error's, which may be a router's, is that of the host
+    /// that it is about.
+    fn source_of(&self, packet: &[u8], view: &Ipv6View, l4: L4) -> Ipv6Addr {
+        match l4 {
+            L4::IcmpError { .. } if self.ruled => {
+                icmp_6to4::embedded(packet, view).map_or(view.src, |embedded| embedded.view.dst)
+            }
+            _ => view.src,
+        }
     }
 
     /// Which way a packet goes. What comes from outside to a port that nobody has counts for the kind of the
@@ -190,17 +225,17 @@ impl Core {
     pub(crate) fn direction(&self, packet: &Packet<'_>) -> Direction {
         match packet.bytes().first().map(|b| b >> 4) {
             Some(4) if self.nat44.is_empty() => Direction::FourToSix,
-            Some(4) => self.direction4(packet.bytes()),
+            Some(4) => self.direction4(packet.bytes(), packet.realm),
             _ => Direction::SixToFour,
         }
     }
 
     #[inline(never)]
-    fn direction4(&self, packet: &[u8]) -> Direction {
+    fn direction4(&self, packet: &[u8], realm: u8) -> Direction {
         let Ok(view) = Ipv4View::parse(packet) else { return Direction::FourToSix };
         let tables = &self.shared.tables;
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
-        if self.inside44(view.src).is_some() || self.inside44(view.dst).is_some() {
+        if self.inside44(view.src, realm).is_some() || self.first44(view.dst).is_some() {
             return Direction::FourToFour;
         }
         let Some(place) = tables.locate(view.dst) else { return Direction::FourToSix };
@@ -215,9 +250,9 @@ impl Core {
     }
 
     /// The MTU of the NAT44 instance that a packet belongs to, or of the first.
-    pub(crate) fn mtu44(&self, packet: &[u8]) -> u32 {
-        let view = Ipv4View::parse(packet).ok();
-        let inside = view.and_then(|v| self.inside44(v.src));
+    pub(crate) fn mtu44(&self, packet: &Packet<'_>) -> u32 {
+        let view = Ipv4View::parse(packet.bytes()).ok();
+        let inside = view.and_then(|v| self.inside44(v.src, packet.realm));
         let of_pool = || {
             let place = self.shared.tables.locate(view?.dst)?;
             self.nat44.iter().find(|n| self.shared.tables.pool_of(n.policy.instance) == place.pool)
@@ -227,10 +262,14 @@ impl Core {
 
     /// The settings of the instance that a packet belongs to, as far as it can be read; the first
     /// instance's for packets of none.
-    pub(crate) fn settings_of(&self, packet: &[u8]) -> Settings {
+    pub(crate) fn settings_of(&self, packet: &Packet<'_>) -> Settings {
+        let (packet, realm) = (packet.bytes(), packet.realm);
         let found = match packet.first().map(|b| b >> 4) {
             Some(6) => Ipv6View::parse_fixed(packet).ok().and_then(|view| {
-                let owner = self.owners.of(view.dst).map(|(_, owner)| usize::from(owner.instance));
+                let owner = self
+                    .owners
+                    .of_packet(view.src, view.dst, realm)
+                    .map(|(_, owner)| usize::from(owner.instance));
                 let stateful = owner.and_then(|instance| self.nat64.get(instance)).map(|n| n.settings);
                 stateful.or_else(|| self.siit.iter().find(|s| s.claims6(view.dst)).map(|s| *s.settings()))
             }),

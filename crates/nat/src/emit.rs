@@ -28,6 +28,7 @@ struct Entry {
     after: usize,
     start: usize,
     len: usize,
+    realm: u8,
 }
 
 pub(crate) struct Emit {
@@ -55,11 +56,11 @@ impl Emit {
             || (ARENA - self.used >= WORST_CASE && ENTRIES - self.entries.len() >= ENTRIES_WORST_CASE)
     }
 
-    /// Adds a packet given in two parts.
+    /// Adds a packet to a realm, given in two parts.
     ///
     /// # Errors
     /// `emit_full`.
-    pub(crate) fn push(&mut self, head: &[u8], tail: &[u8]) -> Result<(), DropReason> {
+    pub(crate) fn push(&mut self, realm: u8, head: &[u8], tail: &[u8]) -> Result<(), DropReason> {
         let start = self.used + HEADROOM;
         let middle = start + head.len();
         let end = middle + tail.len();
@@ -70,7 +71,7 @@ impl Emit {
         let (a, b) = room.split_at_mut(head.len());
         a.copy_from_slice(head);
         b.copy_from_slice(tail);
-        self.entries.push(Entry { after: self.after, start, len: end - start });
+        self.entries.push(Entry { after: self.after, start, len: end - start, realm });
         self.used = end;
         Ok(())
     }
@@ -82,9 +83,10 @@ impl Emit {
     /// As [`fragment::split6`], and `emit_full`.
     pub(crate) fn cut(&mut self, packet: &mut Packet<'_>, max: u32) -> Result<u64, DropReason> {
         let mut pieces = 0;
+        let realm = packet.realm;
         let push = |head: &[u8], tail: &[u8]| {
             pieces += 1;
-            self.push(head, tail)
+            self.push(realm, head, tail)
         };
         match packet.bytes().first().map(|b| b >> 4) {
             Some(6) => fragment::split6(packet, max, push)?,
@@ -100,7 +102,7 @@ impl Emit {
     pub(crate) fn push_cut(&mut self, packet: &mut Packet<'_>, max: u32) -> Result<u64, DropReason> {
         let first = self.entries.len();
         let pieces = self.cut(packet, max)?;
-        self.push(packet.bytes(), &[])?;
+        self.push(packet.realm, packet.bytes(), &[])?;
         if let Some(added) = self.entries.get_mut(first..) {
             added.rotate_right(1);
         }
@@ -111,7 +113,8 @@ impl Emit {
     pub(crate) fn drain(&mut self, mut send: impl FnMut(Emitted<'_>)) {
         for e in self.entries.drain(..) {
             let Some(buf) = self.arena.get_mut(e.start - HEADROOM..e.start + e.len) else { continue };
-            if let Some(packet) = Packet::new(buf, HEADROOM, e.len) {
+            if let Some(mut packet) = Packet::new(buf, HEADROOM, e.len) {
+                packet.realm = e.realm;
                 send(Emitted { after: e.after, packet });
             }
         }
@@ -128,7 +131,7 @@ mod tests {
         let mut emit = Emit::new();
         for i in 0..3u8 {
             emit.after = usize::from(i);
-            emit.push(&[i; 40], &[0xee; 100]).unwrap();
+            emit.push(0, &[i; 40], &[0xee; 100]).unwrap();
         }
         let mut seen = Vec::new();
         emit.drain(|e| {
@@ -144,7 +147,7 @@ mod tests {
         let mut emit = Emit::new();
         let big = vec![0u8; 60_000];
         let mut fit = 0;
-        while emit.push(&[], &big).is_ok() {
+        while emit.push(0, &[], &big).is_ok() {
             fit += 1;
         }
         assert!(fit >= WORST_CASE / 60_200);

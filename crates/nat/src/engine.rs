@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) nat64: Vec<Nat64>,
     pub(crate) nat44: Vec<Nat44>,
     pub(crate) owners: Owners,
+    /// Whether realms or sources choose instances ([`Plan::is_ruled`]).
+    pub(crate) ruled: bool,
     pub(crate) siit: Arc<[SiitState]>,
     /// For packets of no instance.
     pub(crate) settings: Settings,
@@ -137,7 +139,8 @@ impl Nat {
         Ok(Nat {
             core: Core {
                 shared,
-                owners: Owners::new(&nat64),
+                owners: Owners::new(&nat64, &plan.nat64),
+                ruled: plan.is_ruled(),
                 nat64,
                 nat44,
                 siit,
@@ -165,7 +168,10 @@ impl Nat {
         if look_ahead::look(core, burst, hints) {
             look_ahead::openings(core, burst, hints, openings);
         }
-        core.translate(now, burst, hints, openings, verdicts)
+        match core.ruled {
+            false => core.translate::<false>(now, burst, hints, openings, verdicts),
+            true => core.translate::<true>(now, burst, hints, openings, verdicts),
+        }
     }
 
     /// Ends what is due, looking at no more than `budget` records. Call it again and again, bursts or
@@ -220,9 +226,10 @@ impl Nat {
 }
 
 impl Core {
-    /// The last pass: each packet to its counted fate. Returns how many it got to.
+    /// The last pass: each packet to its counted fate. Returns how many it got to. `RULED` as in the look-ahead: the
+    /// short way leaves realms alone where there is one.
     #[inline(never)]
-    pub(crate) fn translate(
+    pub(crate) fn translate<const RULED: bool>(
         &mut self,
         now: Instant,
         burst: &mut [Packet<'_>],
@@ -254,6 +261,9 @@ impl Core {
             };
             *verdict = match done {
                 Some(slot) => {
+                    if RULED {
+                        packet.realm = self.realm_of(slot);
+                    }
                     self.shared.tally.add(slot, bytes);
                     Verdict::Forward
                 }
@@ -261,7 +271,7 @@ impl Core {
                     let number = rx.packets as usize;
                     self.shared.emit.after = number;
                     let opening = openings.take(number, &self.shared.tables);
-                    self.not_at_once(now, packet, hint, opening, bytes)
+                    self.not_at_once::<RULED>(now, packet, hint, opening, bytes)
                 }
             };
             rx.add(bytes);
@@ -273,7 +283,7 @@ impl Core {
 
     /// A packet of no live session: it opens one, or goes the general way.
     #[inline(never)]
-    fn not_at_once(
+    fn not_at_once<const RULED: bool>(
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
@@ -293,6 +303,9 @@ impl Core {
         self.shared.tally.is_from(Tally::stateful(instance));
         match opened {
             Opened::Yes => {
+                if RULED {
+                    packet.realm = 0;
+                }
                 self.shared.tally.add(Slot::outbound(instance), bytes);
                 Verdict::Forward
             }
@@ -307,17 +320,32 @@ impl Core {
         let direction = self.direction(packet);
         self.shared.tally.of_nobody();
         let before = Before::of(packet, &self.shared.paths);
-        match self.dispatch(now, packet) {
+        // Whoever writes a packet for a host in a realm says so; what is left as it was goes back where it came from.
+        let realm = core::mem::take(&mut packet.realm);
+        let done = match self.dispatch(now, packet, realm) {
+            Err(reason) if has_to_be_cut(packet, reason) => self.one_by_one(now, packet, realm),
+            Ok(step) => Ok(self.on_its_path(now, packet, before, step)),
+            Err(reason) => Err(reason),
+        };
+        match done {
             Ok(step) => {
-                let step = self.on_its_path(now, packet, before, step);
+                if step == Step::Echo {
+                    packet.realm = realm;
+                }
                 self.done(packet, direction, step, bytes)
             }
-            Err(reason) if has_to_be_cut(packet, reason) => match self.one_by_one(now, packet) {
-                Ok(step) => self.done(packet, direction, step, bytes),
-                Err(reason) => self.refuse(now, packet, direction, reason, bytes),
-            },
-            Err(reason) => self.refuse(now, packet, direction, reason, bytes),
+            Err(reason) => {
+                packet.realm = realm;
+                self.refuse(now, packet, direction, reason, bytes)
+            }
         }
+    }
+
+    /// The realm of what the short way has made.
+    fn realm_of(&self, slot: Slot) -> u8 {
+        let instances = Instances { nat64: &self.nat64, nat44: &self.nat44 };
+        let instance = slot.inside_of().and_then(|number| instances.get(number));
+        instance.map_or(0, |instance| instance.policy().realm)
     }
 
     /// What an instance did with a packet, counted.
@@ -386,8 +414,8 @@ impl Core {
         direction: Direction,
         reason: DropReason,
     ) -> bool {
-        let settings = self.settings_of(packet.bytes());
-        let mtu = self.mtu44(packet.bytes());
+        let settings = self.settings_of(packet);
+        let mtu = self.mtu44(packet);
         let sh = &mut self.shared;
         let turned_mtu = core::mem::take(&mut sh.turned_mtu);
         let message = match direction {

@@ -74,7 +74,10 @@ pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> boo
     let mut opens = false;
     let mut before: &mut [Hint] = &mut [];
     for (packets, group) in burst.chunks(GROUP).zip(hints.chunks_mut(GROUP)) {
-        read(core, packets, group);
+        match core.ruled {
+            false => read::<false>(core, packets, group),
+            true => read::<true>(core, packets, group),
+        }
         lines(tables, group);
         opens |= candidates(tables, before);
         records(tables, before);
@@ -86,15 +89,16 @@ pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> boo
 }
 
 /// Reads the packets. Hints are written where they stay: one that is copied has been written in parts and is
-/// read back as a whole, which the processor waits for.
+/// read back as a whole, which the processor waits for. `RULED` is whether realms or sources choose instances: a
+/// function of its own, so that others pay nothing for it.
 #[inline(never)]
-fn read(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
+fn read<const RULED: bool>(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
     for (hint, packet) in hints.iter_mut().zip(burst) {
         let bytes = packet.bytes();
         *hint = Hint::None;
         let _: Option<()> = match bytes.first().map(|b| b >> 4) {
-            Some(6) => six(bytes, core, hint),
-            Some(4) => four(bytes, core, hint),
+            Some(6) => six::<RULED>(bytes, packet.realm, core, hint),
+            Some(4) => four::<RULED>(bytes, packet.realm, core, hint),
             _ => None,
         };
     }
@@ -264,12 +268,13 @@ fn transport(proto: u8) -> Option<Transport> {
 }
 
 #[inline(always)]
-fn six(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
+fn six<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint) -> Option<()> {
     let h = bytes.first_chunk::<44>()?;
     let transport = transport(h[6])?;
     let src = Ipv6Addr::from(*h.get(8..)?.first_chunk::<16>()?);
     let dst = Ipv6Addr::from(*h.get(24..)?.first_chunk::<16>()?);
-    let Some((prefix, owner)) = core.owners.of(dst) else {
+    let owned = if RULED { core.owners.of_packet(src, dst, realm) } else { core.owners.of(dst) };
+    let Some((prefix, owner)) = owned else {
         return stateless6(core, src, dst, hint);
     };
     let port = be16(h[40], h[41]);
@@ -284,12 +289,12 @@ fn six(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
 }
 
 #[inline(always)]
-fn four(bytes: &[u8], core: &Core, hint: &mut Hint) -> Option<()> {
+fn four<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint) -> Option<()> {
     let h = bytes.first_chunk::<24>()?;
     let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
     let dst = Ipv4Addr::new(h[16], h[17], h[18], h[19]);
     let tables = &core.shared.tables;
-    if let Some(nat) = core.inside44(src) {
+    if let Some(nat) = if RULED { core.inside44(src, realm) } else { core.first44(src) } {
         return outbound44(core, nat, h, (src, dst), hint);
     }
     let Some(place) = tables.locate(dst) else {

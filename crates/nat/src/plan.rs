@@ -84,6 +84,17 @@ impl Plan {
         !(self.nat64.is_empty() && self.nat44.is_empty())
     }
 
+    /// Whether more than a packet's destination says whose it is that goes to a translation prefix, or more than its
+    /// source, where it comes from private IPv4: a realm, or sources of the same prefix.
+    pub fn is_ruled(&self) -> bool {
+        let realms = self.nat64.iter().map(|n| n.realm).chain(self.nat44.iter().map(|n| n.realm));
+        let mut prefixes: Vec<_> = self.nat64.iter().flat_map(|n| &n.pool6).collect();
+        let all = prefixes.len();
+        prefixes.sort_unstable_by_key(|prefix| (prefix.address(), prefix.len()));
+        prefixes.dedup();
+        realms.into_iter().any(|realm| realm != 0) || prefixes.len() < all
+    }
+
     /// The pool of each stateful instance, by its number: NAT64's first, then NAT44's.
     pub fn pools_of_instances(&self) -> impl Iterator<Item = usize> + '_ {
         self.nat64.iter().map(|n| n.pool).chain(self.nat44.iter().map(|n| n.pool))
@@ -95,12 +106,15 @@ impl Plan {
 pub struct Nat64 {
     /// For operators.
     pub name: String,
-    /// One or more translation prefixes; none overlaps another instance's.
+    /// One or more translation prefixes; none overlaps another instance's, unless that has another realm or other
+    /// sources.
     pub pool6: Vec<Prefix64>,
     /// Index into [`Plan::pools`].
     pub pool: usize,
     /// IPv6 sources served; empty means all.
     pub sources: Vec<Net6>,
+    /// The realm that its hosts are in: what came from another one is not its.
+    pub realm: u8,
     /// What from outside may pass through a binding (RFC 6146 3.5.1, 3.5.2).
     pub filtering: Filtering,
     /// Whether connections may be opened from outside to a binding.
@@ -133,6 +147,7 @@ impl Default for Nat64 {
             pool6: Vec::new(),
             pool: 0,
             sources: Vec::new(),
+            realm: 0,
             filtering: Filtering::default(),
             external_tcp: true,
             wkp_non_global: false,
@@ -154,8 +169,10 @@ impl Default for Nat64 {
 pub struct Nat44 {
     /// For operators.
     pub name: String,
-    /// Whose packets it translates; none overlaps another instance's, nor a pool.
+    /// Whose packets it translates; none overlaps another instance's of the same realm, nor a pool.
     pub inside: Vec<Net4>,
+    /// As [`Nat64::realm`].
+    pub realm: u8,
     /// Index into [`Plan::pools`].
     pub pool: usize,
     /// Destinations to which packets pass untranslated (RFC 6888 REQ-6).
@@ -186,6 +203,7 @@ impl Default for Nat44 {
         Nat44 {
             name: String::new(),
             inside: Vec::new(),
+            realm: 0,
             pool: 0,
             exempt: Vec::new(),
             filtering: Filtering::default(),

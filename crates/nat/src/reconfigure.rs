@@ -92,6 +92,7 @@ pub struct Change {
     nat64: Vec<Nat64>,
     nat44: Vec<Nat44>,
     owners: Owners,
+    ruled: bool,
     siit: Arc<[SiitState]>,
     settings: Settings,
     suppressed: [bool; DropReason::COUNT],
@@ -157,7 +158,8 @@ impl Change {
             generation: outline.generation,
             own4: new.own4,
             own6: new.own6,
-            owners: Owners::new(&nat64),
+            owners: Owners::new(&nat64, &new.nat64),
+            ruled: new.is_ruled(),
             nat64,
             nat44,
             siit,
@@ -329,6 +331,7 @@ impl Nat {
         core::mem::swap(&mut core.nat64, &mut change.nat64);
         core::mem::swap(&mut core.nat44, &mut change.nat44);
         core::mem::swap(&mut core.owners, &mut change.owners);
+        core.ruled = change.ruled;
         core::mem::swap(&mut core.siit, &mut change.siit);
         core::mem::swap(&mut core.settings, &mut change.settings);
         let shared = &mut core.shared;

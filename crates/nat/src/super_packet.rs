@@ -37,10 +37,15 @@ impl Core {
     /// # Errors
     /// Why the first datagram was dropped.
     #[cold]
-    pub(crate) fn one_by_one(&mut self, now: Instant, packet: &mut Packet<'_>) -> Result<Step, DropReason> {
+    pub(crate) fn one_by_one(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        realm: u8,
+    ) -> Result<Step, DropReason> {
         let mut scratch =
             core::mem::replace(&mut self.scratch, Scratch { datagram: [].into(), first: [].into() });
-        let done = self.each_datagram(now, packet, &mut scratch);
+        let done = self.each_datagram(now, packet, realm, &mut scratch);
         self.scratch = scratch;
         done
     }
@@ -49,22 +54,23 @@ impl Core {
         &mut self,
         now: Instant,
         packet: &mut Packet<'_>,
+        realm: u8,
         scratch: &mut Scratch,
     ) -> Result<Step, DropReason> {
-        let mut first_len = 0;
+        let (mut first_len, mut to_realm) = (0, 0);
         for index in 0..segment::count(packet) {
             let out = scratch.datagram.get_mut(HEADROOM..).unwrap_or_default();
             let len = segment::write(packet, index, out)?;
             let mut datagram =
                 Packet::new(&mut scratch.datagram, HEADROOM, len).ok_or(DropReason::NoHeadroom)?;
-            let step = self.dispatch(now, &mut datagram);
+            let step = self.dispatch(now, &mut datagram, realm);
             let sent = step.and_then(|step| self.leave(&mut datagram, step, index == 0));
             match sent {
                 Err(reason) if index == 0 => return Err(reason),
                 // Of the same flow and size as the first: only the buffers can have come to an end.
                 Err(_) => break,
                 Ok(()) if index == 0 => {
-                    first_len = datagram.len();
+                    (first_len, to_realm) = (datagram.len(), datagram.realm);
                     let place = scratch.first.get_mut(..first_len).ok_or(DropReason::NoHeadroom)?;
                     place.copy_from_slice(datagram.bytes());
                 }
@@ -72,6 +78,7 @@ impl Core {
             }
         }
         packet.replace(scratch.first.get(..first_len).unwrap_or_default())?;
+        packet.realm = to_realm;
         Ok(Step::forward(Whole::Yes))
     }
 
@@ -80,7 +87,9 @@ impl Core {
         let emit = &mut self.shared.emit;
         let made = match step {
             Step::Forward { whole: Whole::Yes, .. } if is_first => 0,
-            Step::Forward { whole: Whole::Yes, .. } => emit.push(datagram.bytes(), &[]).map(|()| 0)?,
+            Step::Forward { whole: Whole::Yes, .. } => {
+                emit.push(datagram.realm, datagram.bytes(), &[]).map(|()| 0)?
+            }
             Step::Forward { whole: Whole::Split(max), .. } if is_first => emit.cut(datagram, max)?,
             Step::Forward { whole: Whole::Split(max), .. } => emit.push_cut(datagram, max)?,
             Step::Lost(reason) => return Err(reason),

@@ -122,9 +122,12 @@ fn end_of_life(nats: Instances<'_>, sh: &mut Shared, id: RecordId, now: Instant)
         sh.tables.close(id);
         return;
     };
+    let realm = instance.policy().realm;
     let sent = match instance {
-        Instance::Nat64(nat) => sh.emit.push(&probe::to_inside6(&session, *nat.prefix(session.pool6)), &[]),
-        Instance::Nat44(_) => sh.emit.push(&probe::to_inside4(&session), &[]),
+        Instance::Nat64(nat) => {
+            sh.emit.push(realm, &probe::to_inside6(&session, *nat.prefix(session.pool6)), &[])
+        }
+        Instance::Nat44(_) => sh.emit.push(realm, &probe::to_inside4(&session), &[]),
     };
     if sent.is_ok() {
         sh.counters.probes_sent += 1;
@@ -177,5 +180,5 @@ fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core
     }
     let id = sh.idents.next(u64::from(u32::from(from)) << 32);
     icmp_error::error4(packet, from, PORT_UNREACHABLE, id, 576).is_ok()
-        && sh.emit.push(packet.bytes(), &[]).is_ok()
+        && sh.emit.push(packet.realm, packet.bytes(), &[]).is_ok()
 }

@@ -121,6 +121,12 @@ impl Slot {
         Slot(u16::from(instance) << 1 | 1)
     }
 
+    /// The stateful instance to whose inside it is.
+    pub(crate) fn inside_of(self) -> Option<u8> {
+        let is_inbound = usize::from(self.0) < SLOTS && self.0 & 1 == 1;
+        is_inbound.then_some((self.0 >> 1) as u8)
+    }
+
     /// To the stateless instance of this number, from IPv6.
     #[inline(always)]
     pub(crate) fn stateless6(instance: u8) -> Slot {

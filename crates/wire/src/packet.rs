@@ -67,6 +67,9 @@ pub struct Packet<'b> {
     end: usize,
     /// What is left for a device to do.
     pub offload: Offload,
+    /// The address realm (RFC 2663 2.1) that it came from, and, once it is translated, the one that it goes to: 0 is
+    /// what all links have in common whose addresses are told apart by nothing else.
+    pub realm: u8,
 }
 
 impl<'b> Packet<'b> {
@@ -74,7 +77,7 @@ impl<'b> Packet<'b> {
     #[inline]
     pub fn new(buf: &'b mut [u8], start: usize, len: usize) -> Option<Self> {
         let end = start.checked_add(len)?;
-        (end <= buf.len()).then_some(Packet { buf, start, end, offload: Offload::default() })
+        (end <= buf.len()).then_some(Packet { buf, start, end, offload: Offload::default(), realm: 0 })
     }
 
     /// The same with a device's leftovers.

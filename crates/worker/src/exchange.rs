@@ -40,6 +40,16 @@ pub fn memory_bytes(workers: usize) -> usize {
 struct Parcel {
     len: usize,
     offload: Offload,
+    realm: u8,
+}
+
+impl Parcel {
+    /// The packet that was copied into a buffer.
+    fn packet<'b>(&self, buffer: &'b mut [u8]) -> Option<Packet<'b>> {
+        let mut packet = Packet::with_offload(buffer, HEADROOM, self.len, self.offload)?;
+        packet.realm = self.realm;
+        Some(packet)
+    }
 }
 
 /// The writing end of a ring.
@@ -141,7 +151,7 @@ impl Exchange {
     /// Gives a received packet to the worker that has its session; `false` where that is this one, or any may have
     /// it.
     pub(crate) fn hand_over(&mut self, packet: &Packet<'_>) -> bool {
-        let given = self.give(self.steering.owner(packet.bytes()), packet);
+        let given = self.give(self.steering.owner(packet.bytes(), packet.realm), packet);
         let Handed { before, before_lost, .. } = &mut self.handed;
         count(given, before, before_lost)
     }
@@ -210,8 +220,7 @@ impl Exchange {
         self.handed.taken += count as u64;
         if count > 0 {
             let filled = buffers.chunks_exact_mut(STRIDE).zip(&parcels[..count]);
-            let packets = filled
-                .filter_map(|(b, parcel)| Packet::with_offload(b, HEADROOM, parcel.len, parcel.offload));
+            let packets = filled.filter_map(|(b, parcel)| parcel.packet(b));
             let mut burst: arrayvec::ArrayVec<Packet<'_>, BURST_MAX> = packets.collect();
             handle(&mut burst, self);
         }
@@ -245,7 +254,8 @@ impl Outbox {
         tail.copy_from_slice(b);
         room.commit_all();
         self.written = true;
-        self.parcels.push(Parcel { len: bytes.len(), offload: packet.offload }).is_ok()
+        let parcel = Parcel { len: bytes.len(), offload: packet.offload, realm: packet.realm };
+        self.parcels.push(parcel).is_ok()
     }
 }
 

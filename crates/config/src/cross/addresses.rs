@@ -1,29 +1,62 @@
 //! Addresses that two parts of the configuration must not claim, and the translator's own.
 
+use super::realms::Realms;
 use crate::problem::Problems;
 use crate::sections::Sections;
 use crate::sections::eam::{RawEam, check_overlaps};
-use gatun_nat::plan::Net4;
+use gatun_nat::plan::{Net4, Net6};
 use gatun_wire::Prefix64;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toml::Spanned;
 
-/// No two translation prefixes may overlap.
-pub(super) fn check_pool6(read: &Sections, problems: &mut Problems) {
-    let stateful = read.nat64.iter().flat_map(|i| &i.pool6);
-    let mut all: Vec<_> = stateful.chain(read.siit.iter().flat_map(|i| &i.pool6)).collect();
-    all.sort_by_key(|prefix| prefix.span().start);
-    all.sort_by_key(|prefix| (prefix.get_ref().address(), prefix.get_ref().len()));
-    let mut outer: Option<&Spanned<Prefix64>> = None;
-    for prefix in all {
-        match outer {
-            Some(outer) if outer.get_ref().contains(prefix.get_ref().address()) => {
-                let (at, other) = in_file_order(outer, prefix);
-                let what = format!("the translation prefix {} overlaps {}", at.get_ref(), other.get_ref());
-                problems.error(at.span(), what, "give each instance a prefix of its own");
-            }
-            _ => outer = Some(prefix),
+/// A translation prefix, and what else tells whose a packet to it is.
+struct Claim<'r> {
+    prefix: &'r Spanned<Prefix64>,
+    /// Of a stateless instance, none.
+    rule: Option<(u8, &'r [Net6])>,
+}
+
+impl Claim<'_> {
+    /// Whether a packet could be meant by both, where one prefix lies in the other.
+    fn meets(&self, other: &Claim<'_>) -> bool {
+        let (a, b) = (self.prefix.get_ref(), other.prefix.get_ref());
+        let told_apart = match (self.rule, other.rule) {
+            (Some((realm, _)), Some((other, _))) if realm != other => true,
+            (Some((_, own)), Some((_, others))) => a == b && are_apart(own, others),
+            _ => false,
+        };
+        !told_apart
+    }
+}
+
+/// Whether no source is in both lists; an empty one has all.
+fn are_apart(a: &[Net6], b: &[Net6]) -> bool {
+    let meet = |a: &Net6, b: &Net6| a.contains(b.addr) || b.contains(a.addr);
+    !a.is_empty() && !b.is_empty() && !a.iter().any(|a| b.iter().any(|b| meet(a, b)))
+}
+
+/// No two translation prefixes may overlap, unless their instances are told apart by ports or sources.
+pub(super) fn check_pool6(read: &Sections, realms: &Realms, problems: &mut Problems) {
+    let mut claims: Vec<Claim<'_>> = Vec::new();
+    for (instance, realm) in read.nat64.iter().zip(&realms.nat64) {
+        let rule = Some((*realm, &instance.sources[..]));
+        claims.extend(instance.pool6.iter().map(|prefix| Claim { prefix, rule }));
+    }
+    claims.extend(read.siit.iter().flat_map(|i| &i.pool6).map(|prefix| Claim { prefix, rule: None }));
+    claims.sort_by_key(|claim| claim.prefix.span().start);
+    claims.sort_by_key(|claim| (claim.prefix.get_ref().address(), claim.prefix.get_ref().len()));
+    // Those that the prefix at hand lies in.
+    let mut outer: Vec<&Claim<'_>> = Vec::new();
+    for claim in &claims {
+        outer.retain(|outer| outer.prefix.get_ref().contains(claim.prefix.get_ref().address()));
+        if let Some(other) = outer.iter().find(|other| claim.meets(other)) {
+            let (at, other) = in_file_order(other.prefix, claim.prefix);
+            let what = format!("the translation prefix {} overlaps {}", at.get_ref(), other.get_ref());
+            let instead =
+                "give each instance a prefix of its own, or `sources` or `ports` that tell them apart";
+            problems.error(at.span(), what, instead);
         }
+        outer.push(claim);
     }
 }
 
@@ -122,21 +155,30 @@ pub(super) fn own_addresses(
     (own4, own6)
 }
 
-/// Inside networks of NAT44 (RFC 4787 REQ-7): a packet's source says whose it is, so no address is inside of
-/// two instances, nor inside and public at once.
-pub(super) fn check_inside(read: &Sections, own4: Option<Ipv4Addr>, problems: &mut Problems) {
-    let mut all: Vec<_> = read.nat44.iter().flat_map(|i| &i.inside).collect();
-    all.sort_by_key(|net| net.span().start);
-    all.sort_by_key(|net| *net.get_ref());
-    let mut outer: Option<&Spanned<Net4>> = None;
-    for net in all {
+/// Inside networks of NAT44 (RFC 4787 REQ-7): a packet's source says whose it is among those that come in by the same
+/// ports, so no address is inside of two instances there, nor inside and public at once.
+pub(super) fn check_inside(
+    read: &Sections,
+    realms: &Realms,
+    own4: Option<Ipv4Addr>,
+    problems: &mut Problems,
+) {
+    let mut all: Vec<(u8, &Spanned<Net4>)> = Vec::new();
+    for (instance, realm) in read.nat44.iter().zip(&realms.nat44) {
+        all.extend(instance.inside.iter().map(|net| (*realm, net)));
+    }
+    all.sort_by_key(|(_, net)| net.span().start);
+    all.sort_by_key(|(realm, net)| (*realm, *net.get_ref()));
+    let mut outer: Option<(u8, &Spanned<Net4>)> = None;
+    for (realm, net) in all {
         match outer {
-            Some(outer) if outer.get_ref().contains(net.get_ref().addr) => {
+            Some((of, outer)) if of == realm && outer.get_ref().contains(net.get_ref().addr) => {
                 let (at, other) = in_file_order(outer, net);
                 let what = format!("the inside network {} overlaps {}", show(at), show(other));
-                problems.error(at.span(), what, "write each network once, in one instance");
+                let instead = "write each network once, in one instance, or name other `ports` in each";
+                problems.error(at.span(), what, instead);
             }
-            _ => outer = Some(net),
+            _ => outer = Some((realm, net)),
         }
     }
     for net in read.nat44.iter().flat_map(|i| &i.inside) {

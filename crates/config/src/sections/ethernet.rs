@@ -24,6 +24,8 @@ pub struct Ethernet {
     pub answers: Answers,
     /// The largest IP packet, bytes; `None`: the interface's MTU.
     pub mtu: Option<u32>,
+    /// The realms of its IPv4 and its IPv6 packets: from 1 on where instances name the port.
+    pub realms: [u8; 2],
 }
 
 /// What is between a port and its device.
@@ -104,6 +106,7 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
         routes: read_routes(table, problems),
         answers: read_answers(table, problems),
         mtu: table.integer("mtu", problems),
+        realms: [0; 2],
     })
 }
 
@@ -215,6 +218,7 @@ fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix])
         addresses,
         answers,
         routes: ethernet.routes.clone(),
+        realms: ethernet.realms,
     }
 }
 

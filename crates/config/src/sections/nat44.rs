@@ -15,6 +15,7 @@ use toml::de::DeValue;
 pub(crate) struct RawNat44 {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) inside: Vec<Spanned<Net4>>,
+    pub(crate) ports: Vec<Spanned<String>>,
     pub(crate) pool: Option<Spanned<String>>,
     pub(crate) exempt: Vec<Exemption>,
     pub(crate) subscriber_len: u8,
@@ -48,6 +49,7 @@ pub(crate) fn read(
     RawNat44 {
         name: table.get("name", problems, value::name).map(|s| Spanned::new(table.span_of("name"), s)),
         inside,
+        ports: table.list("ports", problems, value::name),
         pool: pool.map(|s| Spanned::new(table.span_of("pool"), s)),
         exempt: exempt.iter().flat_map(|t| read_exemption(t, problems)).collect(),
         subscriber_len: table

@@ -17,6 +17,7 @@ use toml::de::DeValue;
 pub(crate) struct RawNat64 {
     pub(crate) name: Option<Spanned<String>>,
     pub(crate) pool6: Vec<Spanned<Prefix64>>,
+    pub(crate) ports: Vec<Spanned<String>>,
     pub(crate) pool: Option<Spanned<String>>,
     pub(crate) sources: Vec<Net6>,
     pub(crate) subscriber_len: u8,
@@ -59,6 +60,7 @@ pub(crate) fn read(
     RawNat64 {
         name: table.get("name", problems, value::name).map(|s| Spanned::new(table.span_of("name"), s)),
         pool6,
+        ports: table.list("ports", problems, value::name),
         pool: pool.map(|s| Spanned::new(table.span_of("pool"), s)),
         sources: table.list("sources", problems, value::net6).into_iter().map(Spanned::into_inner).collect(),
         subscriber_len: table

@@ -28,6 +28,7 @@ fn ether() -> Ether {
         ],
         answers: vec![],
         routes: vec![],
+        realms: [0; 2],
     };
     let mut ports = vec![
         port("plain", 0, vec![], 0),

@@ -45,6 +45,7 @@ pub(crate) fn settings() -> Settings {
         addresses: vec![prefix("198.51.100.1/24"), prefix("2001:db8:1::1/64"), prefix("198.51.100.2/32")],
         answers: vec![prefix("203.0.113.0/28"), prefix("2001:db8:64::/96")],
         routes: vec![route("0.0.0.0/0", "198.51.100.254"), route("::/0", "fe80::fe")],
+        realms: [0; 2],
     };
     let engine = vec![prefix("198.51.100.2/32"), prefix("203.0.113.0/28"), prefix("2001:db8:64::/96")];
     Settings { ports: vec![port], engine, speaks: false, shares: false }
@@ -86,11 +87,26 @@ impl Host {
         (fate, packet.bytes().to_vec())
     }
 
+    /// Gives it a frame with a packet for the engine; returns its realm and its bytes.
+    pub(crate) fn receive_from(&mut self, frame: &[u8]) -> (u8, Vec<u8>) {
+        let mut buffer = vec![0xa5; HEADROOM + frame.len()];
+        buffer[HEADROOM..].copy_from_slice(frame);
+        let mut packet = Packet::new(&mut buffer, HEADROOM, frame.len()).unwrap();
+        assert_eq!(self.ether.receive(self.now_ms, DEVICE, &mut packet), Received::Packet);
+        (packet.realm, packet.bytes().to_vec())
+    }
+
     /// Gives it a packet to send; returns its fate and the frame.
     pub(crate) fn send(&mut self, packet: &[u8]) -> (Sent, Vec<u8>) {
+        self.send_to(0, packet)
+    }
+
+    /// The same to a realm.
+    pub(crate) fn send_to(&mut self, realm: u8, packet: &[u8]) -> (Sent, Vec<u8>) {
         let mut buffer = vec![0xa5; HEADROOM + packet.len()];
         buffer[HEADROOM..].copy_from_slice(packet);
         let mut packet = Packet::new(&mut buffer, HEADROOM, packet.len()).unwrap();
+        packet.realm = realm;
         let fate = self.ether.transmit(self.now_ms, &mut packet);
         assert!(self.ether.stats().add_up(), "{:?}", self.ether.stats());
         (fate, packet.bytes().to_vec())

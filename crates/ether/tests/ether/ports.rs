@@ -201,3 +201,61 @@ fn the_longest_prefix_wins_and_a_route_may_say_that_destinations_are_on_the_link
     assert_eq!(asked_for("192.0.3.1"), Some(GATEWAY4.octets()));
     assert_eq!(asked_for("198.51.100.77"), Some([198, 51, 100, 77]));
 }
+
+/// Two links behind VLANs 1 and 2 with the same addresses, each in a realm, and one in none.
+fn with_realms() -> Settings {
+    let mut settings = settings();
+    let outside = settings.ports.remove(0);
+    let customer = |vlan: u16| gatun_ether::Port {
+        name: format!("customer-{vlan}"),
+        tags: vec![Tag::customer(vlan)],
+        addresses: vec![prefix("10.0.0.1/8"), prefix("2001:db8:7::1/64")],
+        answers: vec![],
+        routes: vec![route("172.16.0.0/12", "10.0.0.2")],
+        realms: [vlan as u8, 0],
+        ..outside.clone()
+    };
+    let mut customers = [1, 2].map(customer);
+    customers[1].addresses[1] = prefix("2001:db8:8::1/64");
+    settings.ports.push(outside);
+    settings.ports.extend(customers);
+    settings
+}
+
+#[test]
+fn links_of_two_realms_have_the_same_addresses_and_neither_takes_the_others_packets() {
+    use core::net::Ipv4Addr;
+    let mut host = Host::new(&with_realms());
+    let (near, far) = (Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(172, 16, 0, 5));
+    for vlan in [1, 2] {
+        let tags = [Tag::customer(vlan)];
+        let mac = gatun_ether::Mac([4, 0, 0, 0, 0, vlan as u8]);
+        // It asks for the address that both links have, and is known by that.
+        let asked = arp_body(1, mac, near, gatun_ether::Mac([0; 6]), Ipv4Addr::new(10, 0, 0, 1));
+        let asked = frame(gatun_ether::Mac::BROADCAST, mac, &tags, 0x0806, &asked);
+        let (fate, reply) = host.receive(&asked);
+        assert_eq!((fate, vlans(&reply)), (Received::Reply(Answer::Arp), vec![vlan]));
+    }
+    for vlan in [1, 2, 1] {
+        let (tags, mac) = ([Tag::customer(vlan)], gatun_ether::Mac([4, 0, 0, 0, 0, vlan as u8]));
+        let four = udp4(near, FAR4, b"x");
+        assert_eq!(host.receive_from(&frame(OUR_MAC, mac, &tags, 0x0800, &four)), (vlan as u8, four));
+        // IPv6 of the same ports is in no realm.
+        let six = udp6(PEER6, FAR6, b"x");
+        assert_eq!(host.receive_from(&frame(OUR_MAC, mac, &tags, 0x86dd, &six)), (0, six));
+        // On the link, and by the router.
+        for to in [near, far] {
+            let back = udp4(FAR4, to, b"y");
+            assert_eq!(
+                host.send_to(vlan as u8, &back),
+                (Sent::Frame { device: DEVICE }, frame(mac, OUR_MAC, &tags, 0x0800, &back))
+            );
+        }
+    }
+    let four = udp4(PEER4, FAR4, b"x");
+    assert_eq!(host.receive_from(&frame(OUR_MAC, PEER_MAC, &[], 0x0800, &four)), (0, four));
+    // Without a realm, 10.0.0.2 is behind the default route; in a realm, that is none.
+    assert_eq!(host.send(&udp4(FAR4, near, b"y")).0, Sent::Held);
+    assert_eq!(host.send_to(1, &udp4(POOL4, FAR4, b"y")).0, Sent::Drop(Unsent::NoRoute));
+    assert_eq!(host.send_to(9, &udp4(FAR4, near, b"y")).0, Sent::Drop(Unsent::NoRoute));
+}

@@ -321,3 +321,121 @@ fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs()
         assert!(counter(&ended.stdout, "handed to another worker, as received") > 0, "{}", ended.stdout);
     });
 }
+
+/// Three customers with all of 10.0.0.0/8 behind 10.0.0.1: at an interface, in a VLAN there, and at another interface.
+const CUSTOMERS: &str = r#"
+[[port]]
+name = "outside"
+backend = "xdp"
+device = "outside"
+addresses = ["198.51.100.64/24"]
+[[port]]
+name = "first"
+backend = "xdp"
+device = "inside"
+addresses = ["10.0.0.1/8"]
+[[port]]
+name = "second"
+backend = "xdp"
+device = "small"
+addresses = ["10.0.0.1/8"]
+[[port]]
+name = "third"
+backend = "xdp"
+device = "inside"
+vlan = 7
+addresses = ["10.0.0.1/8"]
+[[pool]]
+name = "one"
+prefixes = ["192.0.2.1"]
+[[pool]]
+name = "two"
+prefixes = ["192.0.2.2"]
+[[pool]]
+name = "three"
+prefixes = ["192.0.2.3"]
+[[nat44]]
+name = "first"
+inside = "10.0.0.0/8"
+ports = "first"
+pool = "one"
+[[nat44]]
+name = "second"
+inside = "10.0.0.0/8"
+ports = "second"
+pool = "two"
+[[nat44]]
+name = "third"
+inside = "10.0.0.0/8"
+ports = "third"
+pool = "three"
+"#;
+
+/// Answers each of so many datagrams with its sender's address, as it is seen there.
+const WHO_AM_I: &str = "import socket
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('',5006)); s.settimeout(20)
+for i in range(3):
+  d,a=s.recvfrom(2000); s.sendto(a[0].encode(),a)";
+
+/// Asks that from 10.0.0.5 and prints the answer.
+const ASK: &str = "import socket
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('10.0.0.5',4000)); s.settimeout(8)
+s.sendto(b'?',('198.51.100.2',5006)); print(s.recv(99).decode())";
+
+/// The same by frames with a tag of VLAN 7, as this kernel may know none: asks who has 10.0.0.1, sends, says who has
+/// 10.0.0.5, and prints what comes back.
+const ASK_IN_VLAN: &str = "import socket,struct
+own=bytes([2,0,0,0,0,7]); s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.htons(3)); s.bind(('eth0',0))
+s.setsockopt(263,8,1); s.settimeout(8); host=bytes([10,0,0,5]); gateway=bytes([10,0,0,1])
+def send(dst,kind,body): s.send((dst+own+struct.pack('!HHH',0x8100,7,kind)+body).ljust(64,b'\\0'))
+def arp(op,dst,target): send(dst,0x806,struct.pack('!HHBBH',1,0x800,6,4,op)+own+host+dst+target)
+def total(b): n=sum(struct.unpack('!%dH'%(len(b)//2),b)); n=(n>>16)+(n&65535); return 65535-((n>>16)+n&65535)
+arp(1,b'\\xff'*6,gateway)
+while True:
+  d,aux,_,_=s.recvmsg(2000,64)
+  tags=[struct.unpack('IIIHHHH',c[2])[5] for c in aux if c[1]==8]
+  kind=struct.unpack('!H',d[12:14])[0]
+  if kind==0x8100: tags,kind,d=[struct.unpack('!H',d[14:16])[0]],struct.unpack('!H',d[16:18])[0],d[:12]+d[16:]
+  if tags!=[7] or d[6:12]==own: continue
+  if kind==0x806 and d[20:22]==b'\\0\\1' and d[38:42]==host: arp(2,d[6:12],gateway)
+  if kind==0x806 and d[20:22]==b'\\0\\2' and d[28:32]==gateway:
+    ip=struct.pack('!BBHHHBBH',0x45,0,29,1,0x4000,64,17,0)+host+bytes([198,51,100,2])
+    send(d[6:12],0x800,ip[:10]+struct.pack('!H',total(ip))+ip[12:]+struct.pack('!HHHH',4000,5006,9,0)+b'?')
+  if kind==0x800 and d[23]==17 and d[30:34]==host: print(d[42:14+struct.unpack('!H',d[16:18])[0]].decode()); break";
+
+#[test]
+fn customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan() {
+    in_xdp_lab("xdp::customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan", || {
+        let net = xdp_network();
+        for (host, device) in [(&net.client, "eth0"), (&net.router, "near")] {
+            host.ip(&format!("address flush dev {device}")).unwrap();
+            host.address(device, "10.0.0.5/8").unwrap();
+            host.ip("route replace default via 10.0.0.1").unwrap();
+        }
+        let daemon = Daemon::start(&net, CUSTOMERS);
+        assert!(ping(&net.client, 3, "198.51.100.2", ""), "{}", daemon.stderr());
+        assert!(ping(&net.router, 3, "198.51.100.2", ""), "{}", daemon.stderr());
+        for (host, port) in [(&net.client, 5001), (&net.router, 5002)] {
+            let (listen, connect) =
+                (format!("TCP4-LISTEN:{port},reuseaddr"), format!("TCP4:198.51.100.2:{port}"));
+            tcp_copy(host, &net.server, &listen, &connect);
+        }
+        let mut server = Process::start(net.server.command("python3").args(["-c", WHO_AM_I])).unwrap();
+        until("a listener", || net.server.run("ss -Hlun").unwrap().contains(":5006 "));
+        for (host, ask, public) in [
+            (&net.client, ASK, "192.0.2.1"),
+            (&net.router, ASK, "192.0.2.2"),
+            (&net.client, ASK_IN_VLAN, "192.0.2.3"),
+        ] {
+            let seen = gatun_lab::run(host.command("python3").args(["-c", ask])).unwrap();
+            assert_eq!(seen.trim(), public, "{}", daemon.stderr());
+        }
+        assert!(server.wait(Duration::from_secs(10)).unwrap().success());
+        let ended = daemon.stop(Signal::TERM);
+        // By rule: what went out and came back of each customer.
+        assert!(
+            counter(&ended.stdout, "nat44 first") > 1_000 && counter(&ended.stdout, "nat44 second") > 1_000
+        );
+        assert_eq!(counter(&ended.stdout, "nat44 third"), 1, "{}", ended.stdout);
+    });
+}

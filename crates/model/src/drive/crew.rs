@@ -98,7 +98,7 @@ impl Crew {
         self.turn += 1;
         let forger = self.forger(op);
         for packet in self.pairs[forger].packets_in_pieces(op) {
-            let owner = self.steering.owner(&packet).unwrap_or(forger);
+            let owner = self.steering.owner(&packet, 0).unwrap_or(forger);
             self.pairs[owner].waiting.push(packet);
         }
         if self.pairs.iter().any(|pair| pair.waiting.len() >= 4) { self.flush() } else { Ok(()) }

@@ -237,6 +237,7 @@ fn nat64(
         pool6: (0..prefixes).map(|p| prefix(first_prefix + p)).collect(),
         pool,
         sources: sources(r),
+        realm: 0,
         filtering: r.of(filterings),
         external_tcp: !r.one_in(4),
         wkp_non_global: r.one_in(3),
@@ -255,6 +256,7 @@ fn nat44(r: &mut Rng, n: usize, pool: usize, filterings: &[Filtering]) -> Nat44 
     Nat44 {
         name: format!("nat44-{n}"),
         inside: Net4::new(Ipv4Addr::new(100, 64, n as u8, 0), 24).into_iter().collect(),
+        realm: 0,
         pool,
         exempt: exemptions(r),
         filtering: r.of(filterings),

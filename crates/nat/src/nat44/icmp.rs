@@ -83,5 +83,7 @@ pub(crate) fn inbound(
     let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
     let inner = Rewrite::new((about.src, about.dst), (host, about.dst), ports);
     let outer = Rewrite::new((view.src, view.dst), (view.src, host), Ports::Keep);
-    icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu).map(Step::forward)
+    let whole = icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu)?;
+    packet.realm = nat.policy.realm;
+    Ok(Step::forward(whole))
 }

@@ -38,6 +38,7 @@ impl Nat44 {
     pub(crate) fn new(instance: u8, plan: &plan::Nat44) -> Self {
         let policy = Policy {
             instance,
+            realm: plan.realm,
             filtering: plan.filtering,
             external_tcp: plan.external_tcp,
             inbound_refresh: plan.inbound_refresh,
@@ -55,6 +56,12 @@ impl Nat44 {
     #[inline]
     pub(crate) fn serves(&self, address: Ipv4Addr) -> bool {
         self.inside.iter().any(|net| net.contains(address))
+    }
+
+    /// Whether a packet from an address in a realm is an inside host's.
+    #[inline]
+    pub(crate) fn is_inside(&self, address: Ipv4Addr, realm: u8) -> bool {
+        self.policy.realm == realm && self.serves(address)
     }
 
     /// Whether a packet between an inside host and `remote` passes untranslated (RFC 6888 REQ-6): to

@@ -95,6 +95,7 @@ pub(crate) fn four_to_six(
     };
     let outer = (src, p.inside_addr());
     icmp_4to6::translate(packet, &from.view, &embedded, outer, &inner, &nat.settings)?;
+    packet.realm = nat.policy.realm;
     Ok(Step::forward(Whole::Yes))
 }
 

@@ -71,6 +71,7 @@ impl Nat64 {
             .ok_or_else(|| BuildError(format!("nat64 {:?} has had more than 255 prefixes", plan.name)))?;
         let policy = Policy {
             instance,
+            realm: plan.realm,
             filtering: plan.filtering,
             external_tcp: plan.external_tcp,
             inbound_refresh: plan.inbound_refresh,

@@ -19,7 +19,7 @@ fn prefix(len: u8) -> Prefix64 {
     Prefix64::new(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), len).unwrap()
 }
 
-fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: u32) -> Nat {
+fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: u32, realm: u8) -> Nat {
     let range = PoolRange { first: POOL, last: POOL, ports: (1024, 65_535), transports: [true; 3] };
     // Half of the histories have flows that share ports: those to the port that all go to.
     let overload = if inbound_refresh { vec![(Transport::Udp, 443), (Transport::Tcp, 443)] } else { vec![] };
@@ -30,6 +30,7 @@ fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: 
         nat64: vec![plan::Nat64 {
             name: "n".into(),
             pool6: vec![prefix(prefix_len)],
+            realm,
             inbound_refresh,
             settings,
             ..plan::Nat64::default()
@@ -37,6 +38,7 @@ fn engine(prefix_len: u8, settings: Settings, inbound_refresh: bool, ports_max: 
         nat44: vec![plan::Nat44 {
             name: "p".into(),
             inside: vec![plan::Net4 { addr: Ipv4Addr::new(10, 0, 0, 0), len: 8 }],
+            realm,
             inbound_refresh,
             mtu: settings.mtu4,
             mss_max: settings.mss_max,
@@ -261,8 +263,8 @@ impl Made {
 }
 
 /// What a test compares of a packet.
-fn seen<'p>(packet: &'p Packet<'_>) -> (usize, &'p [u8], gatun_wire::Offload) {
-    (packet.start(), packet.bytes(), packet.offload)
+fn seen<'p>(packet: &'p Packet<'_>) -> (usize, &'p [u8], gatun_wire::Offload, u8) {
+    (packet.start(), packet.bytes(), packet.offload, packet.realm)
 }
 
 /// Source address and port of a translated packet.
@@ -276,15 +278,20 @@ fn compare(
     short: &mut Nat,
     general: &mut Nat,
     now: Instant,
-    made: &Made,
+    (made, realm): (&Made, u8),
     bytes: Vec<u8>,
 ) -> Result<(Verdict, Vec<u8>), TestCaseError> {
     let (mut a, mut b) = (made.buffer(bytes.clone()), made.buffer(bytes));
     let (mut verdict_a, mut verdict_b) = (Verdict::Pass, Verdict::Pass);
     let (mut a, mut b) = ([made.packet(&mut a)], [made.packet(&mut b)]);
+    (a[0].realm, b[0].realm) = (realm, realm);
     short.process(now, &mut a, core::slice::from_mut(&mut verdict_a));
     let verdict = core::slice::from_mut(&mut verdict_b);
-    general.core.translate(now, &mut b, &[Hint::None], &mut Openings::default(), verdict);
+    let mut none = Openings::default();
+    match general.core.ruled {
+        true => general.core.translate::<true>(now, &mut b, &[Hint::None], &mut none, verdict),
+        false => general.core.translate::<false>(now, &mut b, &[Hint::None], &mut none, verdict),
+    };
     let ([a], [b]) = (a, b);
     prop_assert_eq!(verdict_a, verdict_b, "{:?}", made);
     prop_assert_eq!(seen(&a), seen(&b), "{:?}", made);
@@ -306,6 +313,8 @@ proptest! {
         mss_max in prop::sample::select(vec![gatun_wire::mss::ANY, 1400, 28]),
         inbound_refresh in any::<bool>(),
         ports_max in prop::sample::select(vec![2u32, 1000]),
+        realm in prop::sample::select(vec![0u8, 3]),
+        stray in 0usize..60,
         history in prop::collection::vec(made(), 1..60),
     ) {
         let settings = Settings {
@@ -316,12 +325,14 @@ proptest! {
             mss_max,
             ..Settings::default()
         };
-        let mut short = engine(prefix_len, settings, inbound_refresh, ports_max);
-        let mut general = engine(prefix_len, settings, inbound_refresh, ports_max);
+        let mut short = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
+        let mut general = engine(prefix_len, settings, inbound_refresh, ports_max, realm);
         let mut outside = [(POOL, 2000u16); 12];
         let mut now = Instant(1_000);
-        for made in history {
+        for (number, made) in history.into_iter().enumerate() {
             now = now.plus_ms(made.later_ms);
+            // From inside, but one that comes by another port.
+            let from = if made.outbound && number != stray { realm } else { 0 };
             let flow = usize::from(made.port) * 4 + usize::from(made.tcp) * 2 + usize::from(made.private);
             let known = &mut outside[flow];
             let bytes = match (made.outbound, made.private) {
@@ -329,7 +340,7 @@ proptest! {
                 (true, true) => made.four_between((PRIVATE, made.client().1), made.server()),
                 (false, _) => made.four(*known),
             };
-            let (verdict, sent) = compare(&mut short, &mut general, now, &made, bytes)?;
+            let (verdict, sent) = compare(&mut short, &mut general, now, (&made, from), bytes)?;
             prop_assert_eq!(records(&short), records(&general), "{:?}", made);
             if verdict == Verdict::Forward && made.outbound {
                 *known = outside_of(&sent);
@@ -348,7 +359,7 @@ fn records(nat: &Nat) -> std::string::String {
 #[test]
 fn plain_packets_of_a_live_session_take_the_short_way() {
     for (tcp, private) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut nat = engine(96, Settings::default(), true, 10);
+        let mut nat = engine(96, Settings::default(), true, 10, 0);
         let now = Instant(1_000);
         let (mut hints, mut verdicts) = ([Hint::None], [Verdict::Pass]);
         let mut outside = (POOL, 0);
@@ -389,7 +400,13 @@ fn plain_packets_of_a_live_session_take_the_short_way() {
             assert_eq!(done, is_plain, "{made:?}");
             assert_eq!(opens, outbound && flags == SYN);
             if !done && !opens {
-                nat.core.translate(now, &mut burst, &[Hint::None], &mut Openings::default(), &mut verdicts);
+                nat.core.translate::<false>(
+                    now,
+                    &mut burst,
+                    &[Hint::None],
+                    &mut Openings::default(),
+                    &mut verdicts,
+                );
                 assert_eq!(verdicts, [Verdict::Forward]);
             }
             if outbound {
@@ -481,7 +498,7 @@ proptest! {
             } else {
                 made.four_between((src4, 5), (dst4, 6))
             };
-            let _ = compare(&mut short, &mut general, Instant(1_000), &made, bytes)?;
+            let _ = compare(&mut short, &mut general, Instant(1_000), (&made, 0), bytes)?;
         }
     }
 }

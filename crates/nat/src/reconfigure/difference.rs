@@ -157,6 +157,7 @@ impl Difference {
             pool6,
             pool: _,
             sources,
+            realm,
             filtering,
             external_tcp,
             wkp_non_global,
@@ -178,6 +179,7 @@ impl Difference {
         if self.note(&format!("{at}: sources"), &old.sources, sources) && !sources.is_empty() {
             self.end(format!("{at}: sessions of hosts that are not among its sources any more"));
         }
+        self.realm(&at, old.realm, *realm);
         self.note(&format!("{at}: filtering"), old.filtering, *filtering);
         self.note(&format!("{at}: external_tcp"), old.external_tcp, *external_tcp);
         self.note(&format!("{at}: wkp_non_global"), old.wkp_non_global, *wkp_non_global);
@@ -195,6 +197,7 @@ impl Difference {
         let Nat44 {
             name,
             inside,
+            realm,
             pool: _,
             exempt,
             filtering,
@@ -209,6 +212,7 @@ impl Difference {
         } = new;
         let at = format!("nat44 {name:?}");
         self.pool_of(&at, pools);
+        self.realm(&at, old.realm, *realm);
         if self.note(&format!("{at}: inside"), &old.inside, inside) {
             self.end(format!("{at}: sessions of hosts that are not inside any more"));
         }
@@ -234,6 +238,12 @@ impl Difference {
                 name(old),
                 name(new)
             ));
+        }
+    }
+
+    fn realm(&mut self, at: &str, old: u8, new: u8) {
+        if old != new {
+            self.restart(format!("{at}: ports: by which ports its packets come is set at the start"));
         }
     }
 

@@ -368,7 +368,7 @@ fn send_released(
         Step::Pass => {}
         Step::Held | Step::Echo => return Err(DropReason::FragmentOrphan),
     }
-    emit.push(packet.bytes(), &[])
+    emit.push(packet.realm, packet.bytes(), &[])
 }
 
 /// Writes the UDP checksum that the sender left out, now that the whole datagram is there.

@@ -128,6 +128,7 @@ fn turn_back(
 ) -> Result<Whole, DropReason> {
     let view = Ipv4View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
+    packet.realm = nats.get(receiver).map_or(0, |instance| instance.policy().realm);
     match (nats.get(receiver), back) {
         (Some(Instance::Nat64(nat)), Inward::To6(to)) => {
             let settings = if cut { nat.settings } else { inner_settings(&nat.settings) };

@@ -21,10 +21,12 @@ pub(crate) enum Receiver {
         peer: Ipv6Addr,
         port: u16,
         settings: Settings,
+        realm: u8,
     },
     Four {
         host: Ipv4Addr,
         port: u16,
+        realm: u8,
     },
 }
 
@@ -53,9 +55,13 @@ pub(crate) fn receiver(
                 peer: nat.prefix(pool6).embed(peer.0),
                 port: p.inside_port(),
                 settings: hairpin::inner_settings(&nat.settings),
+                realm: nat.policy.realm,
             })
         }
-        Instance::Nat44(_) => Ok(Receiver::Four { host: nat44::inside4(p), port: p.inside_port() }),
+        Instance::Nat44(nat) => {
+            let realm = nat.policy.realm;
+            Ok(Receiver::Four { host: nat44::inside4(p), port: p.inside_port(), realm })
+        }
     }
 }
 
@@ -72,14 +78,16 @@ pub(crate) fn sender_port(query: &Query, outside: Endpoint4) -> u16 {
 pub(crate) fn turn(packet: &mut Packet<'_>, to: &Receiver) -> Result<(), DropReason> {
     let view = Ipv4View::parse(packet.bytes())?;
     match to {
-        Receiver::Six { host, peer, port, settings } => {
+        Receiver::Six { host, peer, port, settings, realm } => {
+            packet.realm = *realm;
             let embedded = icmp_4to6::embedded(packet.bytes(), &view)?;
             let about = embedded.view;
             let ports = quoted_ports(embedded.l4, *port);
             let inner = To6::new((about.src, about.dst), (*host, *peer), ports);
             icmp_4to6::translate(packet, &view, &embedded, (*peer, *host), &inner, settings)
         }
-        Receiver::Four { host, port } => {
+        Receiver::Four { host, port, realm } => {
+            packet.realm = *realm;
             let embedded = rfc3022::icmp_error::embedded(packet.bytes(), &view)?;
             let about = embedded.view;
             let inner =

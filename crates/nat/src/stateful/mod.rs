@@ -84,6 +84,12 @@ impl<'n> Instances<'n> {
         self.nat44.get(usize::from(number).checked_sub(self.nat64.len())?)
     }
 
+    /// The NAT44 instance that an address of a realm is inside of.
+    #[inline]
+    pub(crate) fn inside44(self, address: Ipv4Addr, realm: u8) -> Option<&'n Nat44> {
+        self.nat44.iter().find(|n| n.is_inside(address, realm))
+    }
+
     /// What was chosen for the instances that use a pool.
     pub(crate) fn of_pool<'t>(self, tables: &'t Tables, pool: usize) -> impl Iterator<Item = &'n Policy> + 't
     where
@@ -156,14 +162,16 @@ impl<'n> Instance<'n> {
         l4: L4,
         to: &Inward,
     ) -> Result<Whole, DropReason> {
-        match (self, to) {
+        let whole = match (self, to) {
             (Instance::Nat64(nat), Inward::To6(to)) => {
-                four_to_six::translate(packet, view, l4, to, &nat.settings)
+                four_to_six::translate(packet, view, l4, to, &nat.settings)?
             }
-            (Instance::Nat44(nat), Inward::To4(to)) => rfc3022::translate(packet, view, l4, to, nat.link),
+            (Instance::Nat44(nat), Inward::To4(to)) => rfc3022::translate(packet, view, l4, to, nat.link)?,
             // A memo of an instance that is of the other kind: there is none.
-            _ => Err(DropReason::NoSession),
-        }
+            _ => return Err(DropReason::NoSession),
+        };
+        packet.realm = self.policy().realm;
+        Ok(whole)
     }
 }
 

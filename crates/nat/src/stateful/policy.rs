@@ -15,6 +15,8 @@ use gatun_wire::DropReason;
 pub(crate) struct Policy {
     /// Its number among the instances of both kinds: part of every key.
     pub(crate) instance: u8,
+    /// The realm that its hosts are in.
+    pub(crate) realm: u8,
     pub(crate) filtering: Filtering,
     pub(crate) external_tcp: bool,
     pub(crate) inbound_refresh: bool,

@@ -19,6 +19,7 @@ pub(super) type Pins = BTreeMap<SubscriberKey, u16>;
 
 /// The inside of a NAT44 instance.
 struct Inside44 {
+    realm: u8,
     networks: Vec<Net4>,
     instance: u8,
     /// Of the address as it stands in keys.
@@ -41,6 +42,7 @@ impl Steering {
     pub(super) fn new(plan: &Plan, workers: usize, addresses: Addresses, pins: Pins, seed: [u64; 4]) -> Self {
         let first44 = plan.nat64.len();
         let inside = plan.nat44.iter().enumerate().map(|(i, nat)| Inside44 {
+            realm: nat.realm,
             networks: nat.inside.clone(),
             instance: (first44 + i) as u8,
             subscriber_len: nat.key_len(),
@@ -56,12 +58,12 @@ impl Steering {
         }
     }
 
-    /// The worker that has to have a packet which was received; `None` where any may.
+    /// The worker that has to have a packet which was received from a realm; `None` where any may.
     #[inline]
-    pub fn owner(&self, packet: &[u8]) -> Option<usize> {
+    pub fn owner(&self, packet: &[u8], realm: u8) -> Option<usize> {
         match packet.first()? >> 4 {
-            6 => self.owner_of_six(packet),
-            4 => self.owner_of_four(packet),
+            6 => self.owner_of_six(packet, realm),
+            4 => self.owner_of_four(packet, realm),
             _ => None,
         }
     }
@@ -75,25 +77,25 @@ impl Steering {
         self.addresses.owner(destination4(packet)?)
     }
 
-    fn owner_of_six(&self, packet: &[u8]) -> Option<usize> {
+    fn owner_of_six(&self, packet: &[u8], realm: u8) -> Option<usize> {
         let header = packet.first_chunk::<{ ipv6::LEN }>()?;
         let address = |at: usize| header.get(at..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b));
         let (source, destination) = (address(8)?, address(24)?);
-        let (_, owner) = self.prefixes.of(destination)?;
-        let len = *self.subscriber_len.get(usize::from(owner.instance))?;
         let inside = match header.get(6)? {
             &TCP | &UDP => source,
             // An error is about a packet to the inside host, which may come from a router on its way.
             _ => quoted_destination6(packet).unwrap_or(source),
         };
+        let (_, owner) = self.prefixes.of_packet(inside, destination, realm)?;
+        let len = *self.subscriber_len.get(usize::from(owner.instance))?;
         Some(self.of_subscriber(SubscriberKey::of(owner.instance, inside, len)))
     }
 
-    fn owner_of_four(&self, packet: &[u8]) -> Option<usize> {
+    fn owner_of_four(&self, packet: &[u8], realm: u8) -> Option<usize> {
         let header = packet.first_chunk::<{ ipv4::LEN }>()?;
         let destination = destination4(header)?;
         let source = Ipv4Addr::from(*header.get(12..)?.first_chunk::<4>()?);
-        let Some(inside) = self.inside44(source) else { return self.addresses.owner(destination) };
+        let Some(inside) = self.inside44(source, realm) else { return self.addresses.owner(destination) };
         let quoted = match header.get(9)? {
             &TCP | &UDP => None,
             _ => quoted_destination4(packet),
@@ -101,7 +103,7 @@ impl Steering {
         if let Some(quoted) = quoted {
             // About a packet to an inside host; or, from a router that has an inside address, about one that
             // had left with a public one.
-            return match self.inside44(quoted) {
+            return match self.inside44(quoted, realm) {
                 Some(inside) => Some(self.of_subscriber(inside.key(quoted))),
                 None => self.addresses.owner(destination),
             };
@@ -109,8 +111,11 @@ impl Steering {
         Some(self.of_subscriber(inside.key(source)))
     }
 
-    fn inside44(&self, address: Ipv4Addr) -> Option<&Inside44> {
-        self.inside.iter().find(|inside| inside.networks.iter().any(|net| net.contains(address)))
+    fn inside44(&self, address: Ipv4Addr, realm: u8) -> Option<&Inside44> {
+        let has = |inside: &&Inside44| {
+            inside.realm == realm && inside.networks.iter().any(|net| net.contains(address))
+        };
+        self.inside.iter().find(has)
     }
 
     /// The worker of a subscriber.

@@ -116,7 +116,7 @@ fn all_packets_of_a_subscriber_are_one_workers_and_subscribers_are_spread() {
     let remote: Ipv6Addr = "64:ff9b::cb00:7107".parse().unwrap();
     for subscriber in 0..4000u128 {
         let net = 0x2001_0db8 << 96 | subscriber << 64;
-        let owner = |host: u128, dst| shares.steering.owner(&udp6((net | host).into(), dst)).unwrap();
+        let owner = |host: u128, dst| shares.steering.owner(&udp6((net | host).into(), dst), 0).unwrap();
         let worker = owner(1, remote);
         assert_eq!(worker, owner(0xffff_ffff_ffff_ffff, "64:ff9b::808:808".parse().unwrap()));
         *each.entry(worker).or_default() += 1;
@@ -124,12 +124,12 @@ fn all_packets_of_a_subscriber_are_one_workers_and_subscribers_are_spread() {
     // 1,000 each on average; 5 standard deviations are 137.
     assert!(each.len() == 4 && each.values().all(|n| (863..1137).contains(n)), "{each:?}");
     assert_eq!(
-        shares.steering.owner(&udp6("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap())),
+        shares.steering.owner(&udp6("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap()), 0),
         None
     );
     let other = ip4([203, 0, 113, 1].into(), [203, 0, 113, 9].into(), 17, &[0; 8]);
-    assert_eq!(shares.steering.owner(&other), None);
-    assert_eq!(shares.steering.owner(&[]), None);
+    assert_eq!(shares.steering.owner(&other, 0), None);
+    assert_eq!(shares.steering.owner(&[], 0), None);
 }
 
 #[test]
@@ -147,13 +147,13 @@ fn an_error_from_inside_is_the_workers_that_has_the_session_it_is_about() {
         error.extend_from_slice(&[3, 0, 0, 0, 0, 0, 0, 0]);
         error.extend_from_slice(&udp6(remote, inside));
         (error[5], error[6]) = ((error.len() - 40) as u8, 58);
-        assert_eq!(steering.owner(&error), steering.owner(&udp6(inside, remote)));
+        assert_eq!(steering.owner(&error, 0), steering.owner(&udp6(inside, remote), 0));
         let inside = Ipv4Addr::from(0x6440_0000 + host as u32);
         let remote = Ipv4Addr::new(203, 0, 113, 7);
         let quoted = ip4(remote, inside, 17, &[0; 8]);
         let error =
             ip4([100, 127, 0, 1].into(), remote, 1, &[&[11, 0, 0, 0, 0, 0, 0, 0], &quoted[..]].concat());
-        assert_eq!(steering.owner(&error), steering.owner(&ip4(inside, remote, 17, &[0; 8])));
+        assert_eq!(steering.owner(&error, 0), steering.owner(&ip4(inside, remote, 17, &[0; 8]), 0));
     }
 }
 
@@ -169,10 +169,10 @@ fn a_subscriber_with_static_bindings_is_the_worker_of_their_addresses() {
     let shares = Shares::new(&plan, 4, [3; 4]).unwrap();
     let owner = |inside: &str| {
         let dst = "64:ff9b::cb00:7107".parse().unwrap();
-        shares.steering.owner(&udp6(inside.parse().unwrap(), dst)).unwrap()
+        shares.steering.owner(&udp6(inside.parse().unwrap(), dst), 0).unwrap()
     };
     let outside =
-        |last: u8| shares.steering.owner(&ip4([8; 4].into(), [192, 0, 2, last].into(), 6, &[0; 20]));
+        |last: u8| shares.steering.owner(&ip4([8; 4].into(), [192, 0, 2, last].into(), 6, &[0; 20]), 0);
     assert_eq!((owner(own[0]), owner(own[1])), (0, 0));
     assert_eq!((outside(0), outside(7), outside(6)), (Some(0), Some(0), Some(3)));
     assert_eq!(Some(owner("2001:db8:2::1")), outside(3));
@@ -226,5 +226,24 @@ fn stateless_instances_are_shared_whole() {
     let shares = Shares::new(&plan, 8, [1; 4]).unwrap();
     assert!(shares.plans.iter().all(|p| p.siit.len() == 1));
     let packet = ip4([8; 4].into(), [198, 51, 100, 1].into(), 17, &[0; 8]);
-    assert_eq!(shares.steering.owner(&packet), None);
+    assert_eq!(shares.steering.owner(&packet, 0), None);
+}
+
+#[test]
+fn hosts_of_two_realms_with_one_address_are_two_subscribers() {
+    let mut plan = plan(vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))]);
+    plan.nat44.push(Nat44 { name: "customer".into(), realm: 1, ..nat44() });
+    plan.nat64.push(Nat64 { name: "theirs".into(), realm: 1, ..nat64(vec![]) });
+    let steering = Shares::new(&plan, 4, [3; 4]).unwrap().steering;
+    let (mut apart, mut apart6) = (0, 0);
+    for host in 0..200u8 {
+        let packet = ip4([100, 64, 0, host].into(), [8; 4].into(), 17, &[0; 8]);
+        apart += u32::from(steering.owner(&packet, 0) != steering.owner(&packet, 1));
+        assert_eq!(steering.owner(&packet, 2), None, "nobody's, so anybody's");
+        let net = 0x2001_0db8 << 96 | u128::from(host) << 64;
+        let packet = udp6(net.into(), "64:ff9b::808:808".parse().unwrap());
+        apart6 += u32::from(steering.owner(&packet, 0) != steering.owner(&packet, 1));
+    }
+    // Three in four on average.
+    assert!((120..180).contains(&apart) && (120..180).contains(&apart6), "{apart} {apart6}");
 }

@@ -64,8 +64,12 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The packet's buffer afterwards; meaningful where it was forwarded or replied to.
     pub bytes: Vec<u8>,
+    /// The realm that it goes to.
+    pub realm: u8,
     /// Packets that the engine made besides.
     pub emitted: Vec<Vec<u8>>,
+    /// The realms that they go to.
+    pub emitted_realms: Vec<u8>,
 }
 
 impl Outcome {
@@ -80,11 +84,20 @@ impl Outcome {
 pub struct Bed {
     pub nat: Nat,
     pub now: Instant,
+    /// The realm that packets come from.
+    pub realm: u8,
+    /// Those that the last packets went to which the engine had made.
+    pub emitted_realms: Vec<u8>,
 }
 
 impl Bed {
     pub fn new(plan: &Plan) -> Self {
-        Bed { nat: Nat::new(plan, [1, 2, 3, 4]).unwrap(), now: Instant(1_000_000) }
+        Bed {
+            nat: Nat::new(plan, [1, 2, 3, 4]).unwrap(),
+            now: Instant(1_000_000),
+            realm: 0,
+            emitted_realms: Vec::new(),
+        }
     }
 
     pub fn nat64(pool6: &str) -> Self {
@@ -111,10 +124,13 @@ impl Bed {
         let mut buf = vec![0xa5u8; HEADROOM + packet.len() + 64];
         buf[HEADROOM..HEADROOM + packet.len()].copy_from_slice(packet);
         let mut burst = [Packet::with_offload(&mut buf, HEADROOM, packet.len(), offload).unwrap()];
+        burst[0].realm = self.realm;
         let mut verdicts = [Verdict::Pass];
         assert_eq!(self.nat.process(self.now, &mut burst, &mut verdicts), 1);
-        let bytes = burst[0].bytes().to_vec();
-        let outcome = Outcome { verdict: verdicts[0], bytes, emitted: self.emitted() };
+        let (bytes, realm, verdict) = (burst[0].bytes().to_vec(), burst[0].realm, verdicts[0]);
+        let emitted = self.emitted();
+        let emitted_realms = self.emitted_realms.clone();
+        let outcome = Outcome { verdict, bytes, realm, emitted, emitted_realms };
         assert!(self.nat.counters().conserved(), "{:?}", self.nat.counters());
         assert!(self.nat.conserved_by_instance(), "{:?}", self.nat.counters());
         if !matches!(outcome.verdict, Verdict::Drop(_) | Verdict::Held | Verdict::Pass) {
@@ -128,7 +144,12 @@ impl Bed {
 
     pub fn emitted(&mut self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
-        self.nat.drain_emitted(|e| all.push(e.packet.bytes().to_vec()));
+        let realms = &mut self.emitted_realms;
+        realms.clear();
+        self.nat.drain_emitted(|e| {
+            realms.push(e.packet.realm);
+            all.push(e.packet.bytes().to_vec());
+        });
         all
     }
 

@@ -12,6 +12,7 @@ mod instances;
 mod lifetimes;
 mod mapping;
 mod overload;
+mod realms;
 
 use common::{OWN4, OWN6, nat64, pool, v4, v6};
 use gatun_nat::Plan;

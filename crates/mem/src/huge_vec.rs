@@ -1,5 +1,9 @@
 //! A fixed-length array straight from the kernel.
 
+mod in_file;
+
+pub use in_file::Written;
+
 use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};

@@ -3,7 +3,7 @@
 //! The one home of unsafe code outside the I/O backends; every public signature is safe. What is here:
 //!
 //! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
-//!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it;
+//!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it; or in a file, which outlives the process;
 //! - [`prefetch_read`]: ask for a cache line before it is needed;
 //! - [`find16`]: which of sixteen tags is the one, in a few instructions;
 //! - [`Counting`]: an allocator that counts, for the bench that shows that nothing is allocated;
@@ -29,5 +29,5 @@ mod prefetch;
 pub use counting::{Counting, count_allocations};
 pub use cycles::cycles;
 pub use find16::find16;
-pub use huge_vec::{HugeVec, OutOfMemory, pages_set_aside};
+pub use huge_vec::{HugeVec, OutOfMemory, Written, pages_set_aside};
 pub use prefetch::prefetch_read;

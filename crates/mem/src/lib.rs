@@ -31,3 +31,4 @@ pub use cycles::cycles;
 pub use find16::find16;
 pub use huge_vec::{HugeVec, OutOfMemory, Written, pages_set_aside};
 pub use prefetch::prefetch_read;
+pub use rustix::fd::BorrowedFd;

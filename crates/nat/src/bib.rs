@@ -19,6 +19,7 @@ mod draws;
 mod free;
 mod open;
 mod overload;
+pub(crate) mod restore;
 pub(crate) mod settle;
 mod told;
 
@@ -116,6 +117,13 @@ pub(crate) fn records_max(plan: &Plan) -> u32 {
     sessions_max.saturating_add(statics as u32)
 }
 
+/// How many records a table has: with number zero's, and those of static bindings yet to come.
+pub(crate) fn record_room(plan: &Plan) -> usize {
+    let records_max = records_max(plan);
+    let used = if plan.is_stateful() { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
+    used as usize + 1
+}
+
 /// Whether sessions are looked for by their remote address too.
 pub(crate) fn filters_by_address(plan: &Plan) -> bool {
     let of64 = plan.nat64.iter().map(|n| n.filtering);
@@ -137,6 +145,7 @@ impl Tables {
         hasher: Hasher64,
         mut rng: Rng,
         filters_by_address: bool,
+        records: Option<HugeVec<Session>>,
     ) -> Result<Self, BuildError> {
         let stateful = plan.is_stateful();
         let records_max = records_max(plan);
@@ -149,10 +158,13 @@ impl Tables {
         } else {
             Vec::new()
         };
-        let bindings_max =
-            if stateful { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
+        let records_len = record_room(plan);
+        let bindings_max = (records_len - 1) as u32;
         Ok(Tables {
-            records: HugeVec::new(bindings_max as usize + 1)?,
+            records: match records.filter(|records| records.len() == records_len) {
+                Some(records) => records,
+                None => HugeVec::new(records_len)?,
+            },
             free: FreeRecords::new(),
             sessions: Index::with_capacity(records_max)?,
             bindings: Index::with_capacity(bindings_max)?,
@@ -178,8 +190,7 @@ impl Tables {
     /// Bytes of the records and their indexes that [`Tables::new`] takes.
     pub(crate) fn record_bytes(plan: &Plan) -> u64 {
         let records_max = records_max(plan);
-        let bindings_max =
-            if plan.is_stateful() { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
+        let bindings_max = (record_room(plan) - 1) as u32;
         let indexes = if filters_by_address(plan) { 2 } else { 1 };
         (u64::from(bindings_max) + 1) * size_of::<Session>() as u64
             + Index::bytes(bindings_max)
@@ -451,9 +462,7 @@ impl Tables {
         hashes: Hashes,
     ) -> Result<RecordId, DropReason> {
         let id = self.free.take(&self.records).ok_or(DropReason::SessionTableFull)?;
-        let slot = self.get_mut(id);
-        *slot = *record;
-        (slot.next, slot.prev) = (id, id);
+        *self.get_mut(id) = record.sealed(id);
         if let Some(s) = self.subscribers.get_mut(record.subscriber) {
             s.sessions += 1;
         }

@@ -13,6 +13,7 @@ use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
+use crate::kept::Keep;
 use crate::look_ahead::{self, Hint, OpeningHint, Openings};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
@@ -88,7 +89,15 @@ impl Nat {
     /// # Errors
     /// Where the plan contradicts itself, or memory is short.
     pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
-        Self::build(plan, seed, SiitState::all(plan)?)
+        Self::build(plan, seed, SiitState::all(plan)?, None)
+    }
+
+    /// As [`new`](Self::new), with its sessions in a file, so that they outlive the process.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn keeping(plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<Self, BuildError> {
+        Self::build(plan, seed, SiitState::all(plan)?, keep)
     }
 
     /// Another worker's engine for the plan that this one was built from. It has state of its own and shares
@@ -96,8 +105,8 @@ impl Nat {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn sibling(&self, plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
-        Self::build(plan, seed, Arc::clone(&self.core.siit))
+    pub fn sibling(&self, plan: &Plan, seed: [u64; 4], keep: Option<Keep>) -> Result<Self, BuildError> {
+        Self::build(plan, seed, Arc::clone(&self.core.siit), keep)
     }
 
     /// Makes this the engine of worker number `worker` (from 0) of `workers` that translate for the same
@@ -107,12 +116,17 @@ impl Nat {
         self.core.shared.idents.share(worker, workers);
     }
 
-    fn build(plan: &Plan, seed: [u64; 4], siit: Arc<[SiitState]>) -> Result<Self, BuildError> {
+    fn build(
+        plan: &Plan,
+        seed: [u64; 4],
+        siit: Arc<[SiitState]>,
+        keep: Option<Keep>,
+    ) -> Result<Self, BuildError> {
         check_counts(plan)?;
         let filters = filters_by_address(plan);
         let mut rng = Rng::new([seed[3], seed[0], seed[1], seed[2]]);
         let hasher = Hasher64::new(seed);
-        let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters)?;
+        let mut tables = Tables::new(plan, hasher, Rng::new(seed), filters, keep.map(|keep| keep.records))?;
         let of64 = plan.nat64.iter().enumerate().map(|(i, n)| Nat64::new(i as u8, n, &plan.nat64));
         let nat64: Vec<Nat64> = of64.collect::<Result<_, _>>()?;
         let first44 = nat64.len();

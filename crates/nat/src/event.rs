@@ -67,6 +67,11 @@ impl EventKinds {
         EventKinds(self.0 | 1 << kind as u8)
     }
 
+    /// Those of these that are not among others.
+    pub const fn without(self, others: EventKinds) -> EventKinds {
+        EventKinds(self.0 & !others.0)
+    }
+
     /// Whether a kind is among them.
     #[inline(always)]
     pub const fn has(self, kind: EventKind) -> bool {
@@ -233,6 +238,17 @@ impl Events {
         if self.ring.is_some() {
             (self.kinds, self.destinations) = (plan.kinds, plan.destinations);
         }
+    }
+
+    /// Makes no events of some kinds from now on; gives what was wanted before.
+    pub(crate) fn all_but(&mut self, kinds: EventKinds) -> EventKinds {
+        let fewer = self.kinds.without(kinds);
+        core::mem::replace(&mut self.kinds, fewer)
+    }
+
+    /// Makes events of these kinds.
+    pub(crate) fn want(&mut self, kinds: EventKinds) {
+        self.kinds = kinds;
     }
 
     /// Where they come out; once.

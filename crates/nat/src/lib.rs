@@ -18,6 +18,7 @@ pub mod fragment;
 pub mod icmp_limit;
 pub mod index;
 pub mod inspect;
+pub mod kept;
 pub mod memory;
 pub mod plan;
 pub mod pool4;

@@ -5,7 +5,8 @@
 //!  16  remote address (4), inside port (2), remote port (2)      Z, x, z: one word, [`Flow`]
 //!  24  outside address (4), outside port (2), address delta (2)  T, t
 //!  32  expires (4), next (4), prev (4), subscriber (4)
-//!  48  outside address number (4), kind, transport, instance, pool6, state, overloaded
+//!  48  outside address number (4), kind, transport, instance, pool6, state, overloaded, of a static binding
+//!  60  check (4)
 //! ```
 //! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
 //! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::bib`]. A static
@@ -72,7 +73,7 @@ impl Tick {
 }
 
 /// One session, or the anchor of a static binding.
-#[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
+#[derive(Clone, Copy, Debug, zerocopy::FromBytes)]
 #[repr(C, align(64))]
 pub(crate) struct Session {
     inside_addr: [u8; 16],
@@ -90,9 +91,11 @@ pub(crate) struct Session {
     pub(crate) instance: u8,
     pub(crate) pool6: u8,
     pub(crate) state: u8,
-    overloaded: bool,
-    of_static: bool,
-    _spare: [u8; 5],
+    overloaded: u8,
+    of_static: u8,
+    _spare: u8,
+    /// Over who the record is of, see [`Session::is_whole`].
+    check: u32,
 }
 
 const _: () = assert!(size_of::<Session>() == 64);
@@ -158,9 +161,10 @@ impl Session {
             transport: inside.transport as u8,
             instance: inside.instance,
             pool6: 0,
-            overloaded: false,
-            of_static: kind == Kind::Anchor,
-            _spare: [0; 5],
+            overloaded: 0,
+            of_static: u8::from(kind == Kind::Anchor),
+            _spare: 0,
+            check: 0,
         }
     }
 
@@ -181,22 +185,45 @@ impl Session {
 
     /// One of the flows that share an outside port, and so of no binding.
     pub(crate) fn overloading(self) -> Self {
-        Session { overloaded: true, ..self }
+        Session { overloaded: 1, ..self }
     }
 
     /// Whether it is such a flow.
     #[inline]
     pub(crate) fn is_overloaded(&self) -> bool {
-        self.overloaded
+        self.overloaded != 0
     }
 
     /// Whether its binding is one of the configuration.
     pub(crate) fn is_of_static(&self) -> bool {
-        self.of_static
+        self.of_static != 0
     }
 
     pub(crate) fn set_of_static(&mut self, of_static: bool) {
-        self.of_static = of_static;
+        self.of_static = of_static.into();
+    }
+
+    /// The record as it is put into the table at `id`, a ring of its own.
+    #[inline]
+    pub(crate) fn sealed(&self, id: RecordId) -> Self {
+        Session { next: id, prev: id, check: self.sum(), ..*self }
+    }
+
+    /// Whether what was written to the table is all there: a process may have been killed half-way.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.check == self.sum()
+    }
+
+    #[inline]
+    fn sum(&self) -> u32 {
+        let inside = u128::from_ne_bytes(self.inside_addr);
+        let outside = u64::from(self.outside_addr) << 32 | u64::from(self.outside_port) << 16;
+        let whose = u64::from(self.transport) << 8 | u64::from(self.instance);
+        let all = inside as u64
+            ^ ((inside >> 64) as u64).rotate_left(17)
+            ^ self.flow.rotate_left(31)
+            ^ (outside | whose).rotate_left(47);
+        (all.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 
     #[inline]

@@ -177,7 +177,7 @@ fn build_engines(plans: &[&Plan]) -> anyhow::Result<Vec<Nat>> {
     for plan in plans {
         let nat = match engines.first() {
             None => Nat::new(plan, seed()?),
-            Some(first) => first.sibling(plan, seed()?),
+            Some(first) => first.sibling(plan, seed()?, None),
         };
         engines.push(nat.map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?);
     }

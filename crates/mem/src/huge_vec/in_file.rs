@@ -55,8 +55,8 @@ impl<T: Copy + FromBytes> HugeVec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use rustix::fd::AsFd as _;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     #[test]
     fn what_is_written_is_in_the_file_or_nowhere() {

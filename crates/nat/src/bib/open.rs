@@ -158,7 +158,7 @@ impl Tables {
     }
 
     /// The hashes of a record whose subscriber is known.
-    fn hashes_of(&self, record: &Session) -> Hashes {
+    pub(super) fn hashes_of(&self, record: &Session) -> Hashes {
         let inside = record.inside();
         Hashes {
             session: self.session_hash(&inside, record.remote()),

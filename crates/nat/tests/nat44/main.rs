@@ -9,6 +9,7 @@ mod fragments;
 mod hairpin;
 mod icmp;
 mod instances;
+mod kept;
 mod lifetimes;
 mod mapping;
 mod overload;

@@ -1,0 +1,228 @@
+//! Sessions that outlive their process: the table of records lies in a file in memory, which the next process reads.
+//!
+//! ```text
+//!   file    header (a page) .. records from 2 MB on, as the engine has them
+//! ```
+//! Only the records are kept. All else that an engine has (indexes, ports in use, blocks, subscribers) is made of them
+//! again by [`Nat::restore`], so that nothing a killed process left half done is believed: each record says by its
+//! check whether all of it was written. What only a restart forgets is harmless: ports held down, blocks without a
+//! session, what is known of paths, held SYNs and fragments.
+
+use crate::bib::record_room;
+use crate::bib::restore::Restoring;
+use crate::engine::{Core, Nat};
+use crate::plan::{Plan, Transport};
+use crate::session::{Endpoint4, Inside, Session, Tick};
+use crate::stateful::{Instance, Instances};
+use crate::tcp_fsm::TcpState;
+use crate::time::Instant;
+use core::fmt;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written};
+use gatun_wire::Prefix64;
+
+pub use crate::bib::restore::NotRestored;
+
+/// The form of the header and of a record. Another one can not be read: raise it with any change of [`Session`].
+pub const LAYOUT: u32 = 1;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
+/// Where records begin: at a huge page.
+const RECORDS_AT: u64 = 2 << 20;
+/// Milliseconds of a [`Tick`].
+const TICK_MS: u64 = 64;
+
+#[derive(Clone, Copy, zerocopy::FromBytes)]
+#[repr(C)]
+struct Header {
+    magic: u64,
+    layout: u32,
+    record_bytes: u32,
+    records: u64,
+    /// The engine's time zero, by a clock that goes on from process to process, ms.
+    zero_ms: u64,
+}
+
+/// A file that an engine is to have its sessions in.
+pub struct Keep {
+    pub(crate) records: HugeVec<Session>,
+}
+
+impl Keep {
+    /// How long the file has to be for this plan's engine, bytes.
+    pub fn bytes(plan: &Plan) -> u64 {
+        RECORDS_AT + record_room(plan) as u64 * size_of::<Session>() as u64
+    }
+
+    /// Makes `file`, which is [`Keep::bytes`] long, all zeroes, and this process's alone, the place of an engine's
+    /// sessions. `zero_ms` is the engine's time zero by a clock that goes on when the process has ended.
+    ///
+    /// # Errors
+    /// Where the file is too short, or there is no address space.
+    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, OutOfMemory> {
+        let len = record_room(plan);
+        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::ToFile)?;
+        let mut header = HugeVec::<Header>::in_file(file, 0, 1, Written::ToFile)?;
+        if let Some(header) = header.first_mut() {
+            *header = Header {
+                magic: MAGIC,
+                layout: LAYOUT,
+                record_bytes: size_of::<Session>() as u32,
+                records: len as u64,
+                zero_ms,
+            };
+        }
+        Ok(Keep { records })
+    }
+}
+
+/// Why a file's sessions cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is none of ours, or was killed before it was begun.
+    NotOurs,
+    /// It is of another version's form.
+    Layout {
+        /// The form that it has.
+        has: u32,
+    },
+    /// It is shorter than it says.
+    Short,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unreadable::NotOurs => write!(f, "it holds no sessions"),
+            Unreadable::Layout { has } => {
+                write!(f, "its form is number {has}, and this version reads number {LAYOUT}")
+            }
+            Unreadable::Short => write!(f, "it is shorter than it says"),
+        }
+    }
+}
+
+/// What another process left.
+pub struct Kept {
+    records: HugeVec<Session>,
+    /// The clock's reading now, as the other engine would have had it.
+    now: Instant,
+}
+
+/// A session by itself, with all that an engine needs to have it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Number of the instance.
+    pub instance: u8,
+    /// Number of the prefix that its inside host uses; 0 for NAT44.
+    pub pool6: u8,
+    /// Protocol.
+    pub transport: Transport,
+    /// Inside address and port (ICMP: identifier); IPv4 ones as ::ffff:a.b.c.d.
+    pub inside: (Ipv6Addr, u16),
+    /// Public address and port.
+    pub outside: (Ipv4Addr, u16),
+    /// Remote address and port.
+    pub remote: (Ipv4Addr, u16),
+    /// State of a TCP session.
+    pub tcp: TcpState,
+    /// Until it ends without another packet, ms.
+    pub expires_ms: u32,
+    /// Whether it shares its public port with flows of other inside ends.
+    pub shares_port: bool,
+}
+
+impl Kept {
+    /// Reads a file; `clock_ms` is the reading of the clock that its [`Keep`] was made with. Nothing is written to it.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn read(file: BorrowedFd<'_>, clock_ms: u64) -> Result<Kept, Unreadable> {
+        let header = HugeVec::<Header>::in_file(file, 0, 1, Written::Nowhere);
+        let header = header.ok().and_then(|header| header.first().copied());
+        let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
+        if header.layout != LAYOUT || header.record_bytes as usize != size_of::<Session>() {
+            return Err(Unreadable::Layout { has: header.layout });
+        }
+        let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
+        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::Nowhere);
+        let records = records.map_err(|_| Unreadable::Short)?;
+        Ok(Kept { records, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
+    }
+
+    /// The sessions, of which `bytes` of the file can be: pages behind them were never written. Numbers of instances
+    /// and prefixes are the other engine's.
+    pub fn sessions(&self, bytes: u64) -> impl Iterator<Item = Saved> + '_ {
+        let used = usize::try_from(bytes / size_of::<Session>() as u64).unwrap_or(usize::MAX);
+        let now = self.now;
+        let sessions =
+            self.records.iter().take(used).filter(|record| record.is_session() && record.is_whole());
+        sessions.map(move |record| Saved::of(record, now))
+    }
+}
+
+impl Saved {
+    pub(crate) fn of(record: &Session, now: Instant) -> Saved {
+        let ticks = record.expires().0.wrapping_sub(Tick::at(now).0);
+        let left = if record.expires().has_come(Tick::at(now)) { 0 } else { u64::from(ticks) * TICK_MS };
+        let inside = record.inside();
+        Saved {
+            instance: record.instance,
+            pool6: record.pool6,
+            transport: inside.transport,
+            inside: (inside.addr, inside.port),
+            outside: record.outside(),
+            remote: record.remote(),
+            tcp: record.tcp_state(),
+            expires_ms: u32::try_from(left).unwrap_or(u32::MAX),
+            shares_port: record.is_overloaded(),
+        }
+    }
+}
+
+impl Nat {
+    /// Puts a session back that another engine had, as if it had gone on. No event tells of it.
+    ///
+    /// # Errors
+    /// Why it cannot be; nothing has changed then.
+    pub fn restore(&mut self, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
+        if saved.expires_ms == 0 {
+            return Err(NotRestored::Over);
+        }
+        let now = self.clock.at(now);
+        let Core { nat64, nat44, shared, .. } = &mut self.core;
+        let instance = Instances { nat64, nat44 }.get(saved.instance).ok_or(NotRestored::NotServed)?;
+        if !serves(instance, saved) {
+            return Err(NotRestored::NotServed);
+        }
+        let (addr, port) = saved.inside;
+        let policy = instance.policy();
+        let inside = Inside { addr, port, transport: saved.transport, instance: policy.instance };
+        let (outside, remote): (Endpoint4, Endpoint4) = (saved.outside, saved.remote);
+        let subscriber = policy.subscriber(addr);
+        let tables = &mut shared.tables;
+        tables.now = now;
+        let shares_port = saved.shares_port;
+        let id = tables.restore(&Restoring { inside, outside, remote, subscriber, shares_port })?;
+        let session = tables.get_mut(id);
+        instance.mark(session, saved.pool6);
+        session.state = if saved.transport == Transport::Tcp { saved.tcp as u8 } else { 0 };
+        session.live_until(Tick::after(now, saved.expires_ms));
+        Ok(())
+    }
+
+    /// The prefixes that a NAT64 instance has had, in the order of the numbers by which sessions know them. Empty for
+    /// NAT44.
+    pub fn prefixes(&self, instance: u8) -> &[Prefix64] {
+        self.core.nat64.get(usize::from(instance)).map_or(&[], |nat| &nat.pool6)
+    }
+}
+
+/// Whether an instance is there for a session's inside host and prefix.
+fn serves(instance: Instance<'_>, saved: &Saved) -> bool {
+    let inside = saved.inside.0;
+    match instance {
+        Instance::Nat64(nat) => nat.accepts(inside) && nat.is_served(saved.pool6),
+        Instance::Nat44(nat) => inside.to_ipv4_mapped().is_some_and(|inside| nat.serves(inside)),
+    }
+}

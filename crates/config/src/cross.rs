@@ -79,8 +79,16 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let events = read.events.map(|events| events.sink);
     let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
-    let config =
-        Config { plan, ports, dpdk, events, api: read.api, metrics: read.metrics, text: String::new() };
+    let config = Config {
+        plan,
+        ports,
+        dpdk,
+        events,
+        api: read.api,
+        metrics: read.metrics,
+        state: read.state,
+        text: String::new(),
+    };
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
     check_workers(&config, &port_spans, problems);

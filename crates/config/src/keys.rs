@@ -187,6 +187,7 @@ const RANGE4: Kind = Kind::Text { form: "IPv4 prefix or range", pattern: "^[0-9.
 const POOL6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$" };
 const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+( *- *[0-9]+)?$" };
 const LISTEN: Kind = Kind::Text { form: "unix:PATH, or \"off\"", pattern: "^(unix:/.*[^/]|off)$" };
+const DIRECTORY: Kind = Kind::Text { form: "directory, or \"off\"", pattern: "^(/.*[^/].*|off)$" };
 const GROUP: Kind = Kind::Text { form: "group", pattern: "^[A-Za-z0-9_.$-]{1,32}$" };
 const ENDPOINT: Kind =
     Kind::Text { form: "address:port", pattern: "^([0-9.]+|\\[[0-9A-Fa-f:.]+\\]):[0-9]+$" };
@@ -270,6 +271,12 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(METRICS),
         "{ listen = \"[::1]:9464\" }",
         "Metrics for Prometheus on TCP, for all who reach it; without this section at the API's socket alone (see metrics.md).",
+    ),
+    key(
+        "state",
+        Kind::Table(STATE),
+        "{ directory = \"/run/gatun/state\" }",
+        "Where sessions are kept for the next process: one that begins where another was stopped or killed goes on with them (see restart.md).",
     ),
 ];
 
@@ -613,3 +620,8 @@ pub(crate) const API: &[Key] = &[
 /// `[metrics]`
 pub(crate) const METRICS: &[Key] =
     &[key("listen", ENDPOINT, "\"[::1]:9464\"", "Address and port for `GET /metrics`.").required()];
+
+/// `[state]`
+pub(crate) const STATE: &[Key] = &[
+    key("directory", DIRECTORY, "\"/run/gatun/state\"", "A directory in memory (tmpfs), each daemon's its own; it is made where there is none, and where gatun may, a file system on huge pages is mounted there. `\"off\"`: none, and a restart ends all sessions. What is not written here is no error where it cannot be had: the log says so.").default("\"/run/gatun/state\", where it can be had"),
+];

@@ -33,6 +33,7 @@ pub use sections::dpdk::{Dpdk, HugePages};
 pub use sections::ethernet::{Answers, Device, Driver, Ethernet, XdpMode, host};
 pub use sections::events::EventSink;
 pub use sections::port::{DeviceMode, Network, Port, Routes};
+pub use sections::state::StateDir;
 
 use gatun_nat::Plan;
 use gatun_nat::workers::Shares;
@@ -73,6 +74,8 @@ pub struct Config {
     pub api: Api,
     /// Where metrics are served on TCP, if they are.
     pub metrics: Option<SocketAddr>,
+    /// Where sessions are kept for the next process.
+    pub state: StateDir,
     /// What was read; nothing where that is longer than a mebibyte.
     pub text: String,
 }

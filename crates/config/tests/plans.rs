@@ -1,6 +1,6 @@
 //! Good files, and the exact plans that come of them.
 
-use gatun_config::{Api, ApiSocket, Config, DeviceMode, EventSink, Network, Routes, load_str};
+use gatun_config::{Api, ApiSocket, Config, DeviceMode, EventSink, Network, Routes, StateDir, load_str};
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, EventKinds};
 use gatun_wire::{DropReason, Prefix64, rfc7915::ZeroChecksum};
@@ -177,6 +177,8 @@ destinations = true
 ring = 4096
 threshold = 80
 
+[state]
+directory = "/tmp/state"
 [api]
 listen = "unix:/tmp/api.sock"
 group = "netops"
@@ -252,6 +254,7 @@ fn every_key_reaches_the_plan() {
     let socket = ApiSocket::Path("/tmp/api.sock".into());
     assert_eq!(config.api, Api { socket, group: Some("netops".into()) });
     assert_eq!(config.metrics, Some("[::1]:9464".parse().unwrap()));
+    assert_eq!(config.state, StateDir::Path("/tmp/state".into()));
     assert_eq!(config.text, EVERY_KEY);
     assert_eq!(plan.icmp.suppressed, [DropReason::NoBib, DropReason::TtlExceeded]);
 }

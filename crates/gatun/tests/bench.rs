@@ -105,3 +105,13 @@ fn what_more_of_everything_costs_is_measured() {
     }
     assert!(positive(&report["bytes_per_session"]));
 }
+
+#[test]
+fn every_session_is_there_after_each_of_several_restarts() {
+    for (kind, more) in [("nat64", &["--blocks"][..]), ("nat44", &[])] {
+        let args = ["restart", "--sessions", "20000", "--subscribers", "1000", "--rounds", "2", "--json"];
+        let report = json(&[&args[..], &["--kind", kind], more].concat());
+        assert!(positive(&report["take_over_ms"]) && positive(&report["ns_session"]), "{report}");
+        assert!(report["verified_packets"].as_u64().unwrap() >= 3 * 20_000, "{report}");
+    }
+}

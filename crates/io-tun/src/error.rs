@@ -67,7 +67,8 @@ impl fmt::Display for TunError {
             ),
             TunError::Exists(name) => write!(
                 f,
-                "device '{name}' exists: write mode = \"attach\" to use it, or choose another name for the device"
+                "device '{name}' exists: write mode = \"attach\" to use it, take it away (ip link delete {name}), or choose \
+                 another name for the device"
             ),
             TunError::Missing(name) => write!(
                 f,

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
+const TUNSETPERSIST: Opcode = opcode::write::<i32>(b'T', 203);
 const TUNGETFEATURES: Opcode = opcode::read::<u32>(b'T', 207);
 const TUNSETOFFLOAD: Opcode = opcode::write::<u32>(b'T', 208);
 const TUNSETVNETHDRSZ: Opcode = opcode::write::<i32>(b'T', 216);
@@ -57,6 +58,13 @@ pub(crate) fn features(fd: impl AsFd) -> io::Result<u32> {
 pub(crate) fn set_offload(fd: impl AsFd, flags: u32) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory of ours.
     unsafe { ioctl(fd, IntegerSetter::<TUNSETOFFLOAD>::new_usize(flags as usize))? };
+    Ok(())
+}
+
+/// Whether the device stays when nobody has it open.
+pub(crate) fn set_persist(fd: impl AsFd, stays: bool) -> io::Result<()> {
+    // SAFETY: TUNSETPERSIST takes its argument by value and touches no memory of ours.
+    unsafe { ioctl(fd, IntegerSetter::<TUNSETPERSIST>::new_usize(stays.into()))? };
     Ok(())
 }
 

@@ -17,6 +17,6 @@ pub mod watch;
 
 pub use error::TunError;
 pub use netlink::Prefix;
-pub use open::{Guard, Mode, Offloads, Tun, TunConfig};
+pub use open::{Guard, Killed, Mode, Offloads, Tun, TunConfig};
 pub use queue::TunQueue;
 pub use watch::{LinkEvent, LinkWatch, Orders, Rerouted, Restored};

@@ -74,6 +74,30 @@ pub struct Tun {
 /// Keeps a device's name taken while it lives.
 pub struct Guard {
     _socket: UnixDatagram,
+    /// A queue of a device that is to go with this.
+    lasting: Option<OwnedFd>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.lasting {
+            // Where the device is gone already there is nothing to be taken away.
+            let _ = ioctl::set_persist(queue, false);
+        }
+    }
+}
+
+/// What becomes of a device that is made, where its process is killed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Killed {
+    /// It goes.
+    #[default]
+    Goes,
+    /// It stays with its routes, for the next process. At an orderly end it goes all the same.
+    Stays {
+        /// Whether the process before has left one of this name: it is used as if it were made now.
+        left: bool,
+    },
 }
 
 /// Offloads that the kernel agreed to.
@@ -120,16 +144,21 @@ impl Tun {
     ///
     /// # Errors
     /// Each says what to do about it.
-    pub fn open(config: &TunConfig) -> Result<Tun, TunError> {
+    pub fn open(config: &TunConfig, killed: Killed) -> Result<Tun, TunError> {
         let name = &config.name;
         let legal = |b: u8| b.is_ascii_graphic() && b != b'/';
         if name.is_empty() || name.len() > ioctl::NAME_MAX || !name.bytes().all(legal) {
             return Err(TunError::Name(name.clone()));
         }
-        let lock = lock(name)?;
+        let mut lock = lock(name)?;
         let mut netlink = Netlink::new(name)?;
+        let left = netlink.exists() && killed == Killed::Stays { left: true };
+        if left && config.mode == Mode::Create {
+            take_away_unless_fits(name, config.queues)?;
+        }
         let attached = netlink.exists();
         match (config.mode, attached) {
+            (Mode::Create, true) if left => {}
             (Mode::Create, true) => return Err(TunError::Exists(name.clone())),
             (Mode::Attach, false) => return Err(TunError::Missing(name.clone())),
             _ => {}
@@ -139,6 +168,11 @@ impl Tun {
         let (name, flags) = attach_first(&first, name, config.queues)?;
         netlink.rename(&name);
         let offloads = set_up_framing(&first, &name, config.offload)?;
+        if config.mode == Mode::Create && killed != Killed::Goes {
+            let stays = |fd: OwnedFd| ioctl::set_persist(&fd, true).map(|()| fd);
+            let lasting = first.try_clone().and_then(stays);
+            lock.lasting = Some(lasting.map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.clone(), e))?);
+        }
         let mut queues = vec![TunQueue::new(name.clone(), first)];
         while queues.len() < config.queues {
             let next = open_device()?;
@@ -159,7 +193,7 @@ impl Tun {
 fn lock(name: &str) -> Result<Guard, TunError> {
     SocketAddr::from_abstract_name(format!("gatun/tun/{name}"))
         .and_then(|address| UnixDatagram::bind_addr(&address))
-        .map(|socket| Guard { _socket: socket })
+        .map(|socket| Guard { _socket: socket, lasting: None })
         .map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => TunError::SecondInstance(name.to_owned()),
             _ => TunError::Ioctl("locking", name.to_owned(), e),
@@ -199,6 +233,17 @@ fn attach_first(fd: &OwnedFd, name: &str, queues: usize) -> Result<(String, u16)
         Ok(name) => Ok((name, other)),
         Err(e) => Err(attach_error(name, e)),
     }
+}
+
+/// Takes a device away that was left with one queue where several are wanted.
+fn take_away_unless_fits(name: &str, queues: usize) -> Result<(), TunError> {
+    let fd = open_device()?;
+    match attach_first(&fd, name, queues) {
+        Err(TunError::SingleQueue(_)) => {}
+        Ok(_) => return Ok(()),
+        Err(e) => return Err(e),
+    }
+    ioctl::set_persist(&fd, false).map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.to_owned(), e))
 }
 
 fn attach_error(name: &str, e: io::Error) -> TunError {

@@ -11,6 +11,7 @@ pub(crate) mod nat64;
 pub(crate) mod pool;
 pub(crate) mod port;
 pub(crate) mod siit;
+pub(crate) mod state;
 pub(crate) mod translator;
 
 use crate::eam_fast::Lists;
@@ -38,6 +39,7 @@ pub(crate) struct Sections {
     pub(crate) events: Option<events::Events>,
     pub(crate) api: api::Api,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) state: state::StateDir,
 }
 
 /// Reads all sections.
@@ -72,7 +74,8 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let api = file.table("api", problems).map_or_else(api::Api::default, |t| api::read(&t, problems));
     let metrics = file.table("metrics", problems).and_then(|t| api::read_metrics(&t, problems));
     let dpdk = file.table("dpdk", problems).map(|t| dpdk::read(&t, problems));
-    Sections { ports, dpdk, pools, nat64, nat44, siit, translator, limits, icmp, events, api, metrics }
+    let state = file.table("state", problems).map(|t| state::read(&t, problems)).unwrap_or_default();
+    Sections { ports, dpdk, pools, nat64, nat44, siit, translator, limits, icmp, events, api, metrics, state }
 }
 
 fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {

@@ -8,6 +8,7 @@ mod measure;
 mod packets;
 mod plans;
 mod plot;
+mod restart;
 mod scale;
 mod study;
 
@@ -28,6 +29,8 @@ enum What {
     Connections(connections::Args),
     /// What more sessions, more workers and a full pool cost
     Scale(scale::Args),
+    /// How long an engine takes to go on with the sessions of one that was killed
+    Restart(restart::Args),
     /// Which structure should hold the translations: linear search to cache lines, beside Gatun's own
     Study(study::Args),
 }
@@ -39,6 +42,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         What::Engine(args) => engine::execute(&args)?,
         What::Connections(args) => connections::execute(&args)?,
         What::Scale(args) => scale::execute(&args)?,
+        What::Restart(args) => restart::execute(&args)?,
         What::Study(args) => study::execute(&args)?,
     }
     Ok(ExitCode::SUCCESS)

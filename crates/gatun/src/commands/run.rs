@@ -33,6 +33,10 @@ could not print the final counters.
 The device's routes go with it when gatun ends, and when its link is set down by
 hand: that is logged, and what gatun has set it sets again when the link is up.
 
+Sessions are in memory that outlives the process ([state] in the configuration):
+the next gatun goes on with them, however this one ended. A device that gatun made
+goes at an orderly end, and stays for the next one where the process was killed.
+
 Rights: CAP_NET_ADMIN to create a device and set it up, given up once that is
 done, but by the one thread that sets routes again when a link comes back; with
 routes = false and no addresses, by that as well. A persistent device that belongs to the user
@@ -55,6 +59,9 @@ pub(crate) struct Args {
     /// Become this user once the devices are open: a name, or UID:GID
     #[arg(long, value_name = "USER")]
     user: Option<User>,
+    /// Begin without the sessions of the process before
+    #[arg(long)]
+    forget: bool,
 }
 
 /// # Errors
@@ -73,7 +80,8 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         eprint!("{warnings}");
         settings_of(config).map_err(|error| error.to_string())
     };
-    daemon::run(Setup { settings: first, reread: Box::new(reread), user: args.user, started })
+    let (user, forget) = (args.user, args.forget);
+    daemon::run(Setup { settings: first, reread: Box::new(reread), user, forget, started })
 }
 
 /// What the daemon uses of a configuration.
@@ -81,7 +89,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    Ok(Settings { plan: config.plan, events: config.events, ports, control })
+    Ok(Settings { plan: config.plan, events: config.events, ports, control, state: config.state })
 }
 
 /// What the API tells of a configuration.

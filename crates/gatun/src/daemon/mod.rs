@@ -1,7 +1,7 @@
 //! The daemon: devices, workers, signals. What it does to packets is the engine's matter.
 //!
 //! ```text
-//!   memory, engines -> the API's socket -> privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
+//!   memory, engines, sessions of the process before -> the API's socket -> privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
 //!     -> one thread a worker -> signals and links, until the end
 //! ```
 
@@ -21,16 +21,18 @@ mod ports;
 mod privileges;
 mod reload;
 mod signals;
+mod state;
+mod takeover;
 #[cfg(feature = "xdp")]
 mod xdp;
 
 use anyhow::{Context as _, bail};
 use control::Sockets;
 use event_log::EventLog;
-use gatun_config::EventSink;
+use gatun_config::{EventSink, StateDir};
 use gatun_io::Backend;
 use gatun_io_tun::LinkEvent;
-use gatun_nat::workers::Shares;
+use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
@@ -45,6 +47,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
+use takeover::Estate;
 
 pub(crate) use control::ControlSettings;
 #[cfg(feature = "dpdk")]
@@ -68,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) ports: PortSettings,
     /// Where the daemon is asked.
     pub(crate) control: ControlSettings,
+    /// Where sessions are kept for the next process.
+    pub(crate) state: StateDir,
 }
 
 /// Reads the configuration again: what it asks for, or all that is wrong with it, a line each.
@@ -81,6 +86,8 @@ pub(crate) struct Setup {
     pub(crate) reread: Reread,
     /// Whom to become once the devices are open.
     pub(crate) user: Option<User>,
+    /// Whether to begin without the sessions of the process before.
+    pub(crate) forget: bool,
     /// When the process began, for the figure in the log.
     pub(crate) started: Instant,
 }
@@ -108,19 +115,31 @@ enum Event {
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
     let settings = setup.settings;
-    let (mut engines, exchange) = build(&settings.plan, settings.ports.workers())?;
+    let (clock, epoch) = (Clock::new(), SystemTime::now());
+    let mut said = Vec::new();
+    let mut estate = takeover::open(&settings, setup.user.as_ref(), (clock, setup.forget), &mut said)?;
+    let Built { mut engines, exchange, steering } =
+        build(&settings.plan, settings.ports.workers(), estate.as_mut())?;
+    let taken = estate
+        .as_ref()
+        .and_then(|estate| estate.take_over(&settings.plan, &mut engines, steering.as_deref(), clock));
     let sockets = Sockets::open(&settings.control)?;
     privileges::keep_for_start(setup.user.is_some(), settings.ports.rights())?;
     let (sender, events) = channel();
-    let mut ports = Ports::open(&settings.ports, setup.user, &sender)?;
+    let left = estate.as_ref().map(Estate::devices_left);
+    let mut ports = Ports::open(&settings.ports, left, setup.user, &sender)?;
     privileges::drop_all(setup.user.as_ref())?;
 
     let output = Output::new()?;
     ports.describe(&output);
+    said.iter().for_each(|line| output.log(line));
+    taken.iter().for_each(|taken| taken.tell(&output));
+    if let Some(estate) = &mut estate {
+        estate.begin(&settings.plan, ports.names.clone())?;
+    }
     // Before the first worker runs, so that no signal finds the default handler.
     signals::watch(sender.clone())?;
     let backends = std::mem::take(&mut ports.backends);
-    let (clock, epoch) = (Clock::new(), SystemTime::now());
     let event_log = match &settings.events {
         Some(sink) => {
             let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
@@ -145,6 +164,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         devices: ports.names.clone(),
         orders: ports.orders.clone(),
         names: event_log.as_ref().map(EventLog::names),
+        estate,
         output: output.clone(),
     };
     let exit = supervise(workers, &events, &reload.start()?, &output);
@@ -160,24 +180,37 @@ struct Running {
 }
 
 /// An engine for each worker, and, where several share what has state, how they hand packets over.
-fn build(plan: &Plan, workers: usize) -> anyhow::Result<(Vec<Nat>, Vec<Exchange>)> {
+struct Built {
+    engines: Vec<Nat>,
+    exchange: Vec<Exchange>,
+    steering: Option<Arc<Steering>>,
+}
+
+fn build(plan: &Plan, workers: usize, mut estate: Option<&mut Estate>) -> anyhow::Result<Built> {
     if workers <= 1 || !plan.is_stateful() {
-        return Ok((build_engines(&vec![plan; workers])?, Vec::new()));
+        let engines = build_engines(&vec![plan; workers], estate)?;
+        return Ok(Built { engines, exchange: Vec::new(), steering: None });
     }
-    let shares = Shares::new(plan, workers, seed()?).map_err(|e| anyhow::anyhow!("{}", e.0))?;
-    let engines = build_engines(&shares.plans.iter().collect::<Vec<_>>())?;
-    let exchange = exchange(workers, &Arc::new(shares.steering)).context("no exchange between workers")?;
-    Ok((engines, exchange))
+    let seed = match estate.as_mut() {
+        Some(estate) => estate.steering(workers, seed()?),
+        None => seed()?,
+    };
+    let shares = Shares::new(plan, workers, seed).map_err(|e| anyhow::anyhow!("{}", e.0))?;
+    let engines = build_engines(&shares.plans.iter().collect::<Vec<_>>(), estate)?;
+    let steering = Arc::new(shares.steering);
+    let exchange = exchange(workers, &steering).context("no exchange between workers")?;
+    Ok(Built { engines, exchange, steering: Some(steering) })
 }
 
 /// An engine for each plan, where there is memory for all of them.
-fn build_engines(plans: &[&Plan]) -> anyhow::Result<Vec<Nat>> {
+fn build_engines(plans: &[&Plan], mut estate: Option<&mut Estate>) -> anyhow::Result<Vec<Nat>> {
     memory::check(plans)?;
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
+        let keep = estate.as_mut().map(|estate| estate.keep(plan)).transpose()?;
         let nat = match engines.first() {
-            None => Nat::new(plan, seed()?),
-            Some(first) => first.sibling(plan, seed()?, None),
+            None => Nat::keeping(plan, seed()?, keep),
+            Some(first) => first.sibling(plan, seed()?, keep),
         };
         engines.push(nat.map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?);
     }

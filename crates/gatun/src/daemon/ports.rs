@@ -4,9 +4,10 @@ use super::outlet::Output;
 use super::{Event, links, privileges};
 use anyhow::Context as _;
 use gatun_io::Backend;
-use gatun_io_tun::{Guard, LinkWatch, Orders, Tun, TunConfig};
+use gatun_io_tun::{Guard, Killed, LinkWatch, Orders, Tun, TunConfig, TunError};
 use std::any::Any;
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 
 #[cfg(feature = "dpdk")]
 use super::dpdk::{self, DpdkPorts};
@@ -103,17 +104,18 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Opens them. The threads that watch them begin here, as they keep rights that are then given up.
+    /// Opens them. `left`: TUN devices that are made stay where the process is killed, and these have stayed. The threads that watch them begin here, as they keep rights that are then given up.
     ///
     /// # Errors
     /// Each says what to do about it.
     pub(super) fn open(
         settings: &PortSettings,
+        left: Option<&[String]>,
         user: Option<privileges::User>,
         events: &Sender<Event>,
     ) -> anyhow::Result<Ports> {
         match settings {
-            PortSettings::Tun(devices) => open_tun(devices, user, events),
+            PortSettings::Tun(devices) => open_tun(devices, left, user, events),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => {
                 let (backends, said) = xdp::open(ports, user, events)?;
@@ -132,13 +134,35 @@ impl Ports {
     }
 }
 
+/// How long a process that was killed may take to let go of its device.
+const LET_GO_MAX: Duration = Duration::from_millis(500);
+
+fn open_device(config: &TunConfig, left: Option<&[String]>) -> Result<Tun, TunError> {
+    let killed = left.map_or(Killed::Goes, |left| Killed::Stays { left: left.contains(&config.name) });
+    let begin = Instant::now();
+    loop {
+        match Tun::open(config, killed) {
+            Err(TunError::Busy(_) | TunError::SecondInstance(_))
+                if killed == (Killed::Stays { left: true }) && begin.elapsed() < LET_GO_MAX =>
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            other => return other,
+        }
+    }
+}
+
 fn open_tun(
     configs: &[TunConfig],
+    left: Option<&[String]>,
     user: Option<privileges::User>,
     events: &Sender<Event>,
 ) -> anyhow::Result<Ports> {
-    let devices: Vec<Tun> =
-        configs.iter().map(Tun::open).collect::<Result<_, _>>().context("no device to work on")?;
+    let devices: Vec<Tun> = configs
+        .iter()
+        .map(|config| open_device(config, left))
+        .collect::<Result<_, _>>()
+        .context("no device to work on")?;
     let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
     let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
     let orders = Some(links.orders());

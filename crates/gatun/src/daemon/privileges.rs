@@ -21,6 +21,16 @@ pub(crate) struct User {
     gid: u32,
 }
 
+impl User {
+    pub(super) fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    pub(super) fn gid(&self) -> u32 {
+        self.gid
+    }
+}
+
 impl FromStr for User {
     type Err = anyhow::Error;
 

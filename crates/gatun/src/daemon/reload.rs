@@ -6,6 +6,7 @@
 
 use super::event_log::Shared;
 use super::outlet::Output;
+use super::takeover::Estate;
 use super::{ANSWER_MAX, PortSettings, Reread, Settings, memory};
 use anyhow::Context as _;
 use gatun_control::SharedFacts;
@@ -33,6 +34,8 @@ pub(super) struct Reload {
     /// To let TUN devices have other routes; none for ports of another kind.
     pub(super) orders: Option<Orders>,
     pub(super) names: Option<Shared>,
+    /// Where sessions are kept for the next process.
+    pub(super) estate: Option<Estate>,
     pub(super) output: Output,
 }
 
@@ -95,6 +98,9 @@ impl Reload {
         let changes = if difference.is_empty() { Vec::new() } else { self.prepare(&new)? };
         self.log("", &difference.changes);
         self.log("these end: ", &difference.ends);
+        if let Some(estate) = &mut self.estate {
+            estate.add(&new.plan).map_err(|e| e.to_string())?;
+        }
         self.apply(changes)?;
         if let Some(names) = &self.names {
             names.set(&new.plan);
@@ -214,6 +220,9 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     if old.events != new.events {
         restarts.push("[events]: where they are written to".to_owned());
     }
+    if old.state != new.state {
+        restarts.push("[state]: where sessions are kept".to_owned());
+    }
     restarts.extend(super::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
@@ -244,7 +253,8 @@ mod tests {
         let config = gatun_api::types::Config { file: String::new(), text: String::new() };
         let facts = Facts { config, ports: Vec::new(), sessions_max: 0, subscribers_max: 0 };
         let control = ControlSettings { api: Api::default(), metrics: None, facts };
-        Settings { plan: Plan::default(), events: None, ports: PortSettings::Tun(devices), control }
+        let state = gatun_config::StateDir::Off;
+        Settings { plan: Plan::default(), events: None, ports: PortSettings::Tun(devices), control, state }
     }
 
     #[test]

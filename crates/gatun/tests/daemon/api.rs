@@ -61,6 +61,12 @@ for port in range(int(sys.argv[2]), int(sys.argv[3])):
     gatun_lab::run(client.command("python3").args(["-c", SEND, SERVER, &first, &end])).unwrap();
 }
 
+/// A datagram that was sent is on its way for some time yet.
+fn wait_for_sessions(count: u64) {
+    let are_there = || json("show status")["sessions"] == count;
+    gatun_lab::wait_until("the sessions", std::time::Duration::from_secs(5), are_there).unwrap();
+}
+
 #[test]
 fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
     in_lab("api::without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does", || {
@@ -73,6 +79,7 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         assert!(daemon.stderr().contains("API: /run/gatun/api.sock"), "{}", daemon.stderr());
         datagrams(&net.client, 7000..7050);
         assert!(ping(&net.client, 1, SERVER, ""));
+        wait_for_sessions(51);
         let status = json("show status");
         assert_eq!((&status["sessions"], &status["adds_up"]), (&51.into(), &true.into()), "{status}");
         for what in [
@@ -116,7 +123,7 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 sessions, 1 bindings\n");
         assert_eq!(said("clear bindings --protocol udp --yes"), "ended: 49 sessions, 49 bindings\n");
         datagrams(&net.client, 7007..7008);
-        assert_eq!(json("show status")["sessions"], 2);
+        wait_for_sessions(2);
         assert_eq!(said("clear sessions --all --yes"), "ended: 2 sessions, 2 bindings\n");
         assert!(
             daemon.stderr().contains("api: uid 0 cleared sessions of 'remote_port=7007'"),
@@ -247,6 +254,7 @@ fn what_runs_is_told_after_a_reload_too_and_another_socket_needs_a_restart() {
         daemon.reload(&format!("{config}[timeouts]\nudp = \"7m\"\n"), "reload: done");
         assert!(said("show config").contains("udp = \"7m\""));
         datagrams(&net.client, 7000..7001);
+        wait_for_sessions(1);
         let left = json("show sessions")[0]["expires_ms"].as_u64().unwrap();
         assert!((400_000..=420_064).contains(&left), "{left}");
         let answer = daemon.reload(&format!("{config}[api]\nlisten = \"off\"\n"), "nothing has changed");

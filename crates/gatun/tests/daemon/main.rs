@@ -11,6 +11,7 @@ mod harness;
 mod lifecycle;
 mod nat44;
 mod reload;
+mod restart;
 mod start;
 mod traffic;
 #[cfg(feature = "xdp")]

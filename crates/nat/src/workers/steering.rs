@@ -77,6 +77,17 @@ impl Steering {
         self.addresses.owner(destination4(packet)?)
     }
 
+    /// The worker that can have a session of an instance's inside host behind a public address; `None` where that
+    /// address is another worker's than the host.
+    pub fn owner_of_session(&self, instance: u8, inside: Ipv6Addr, outside: Ipv4Addr) -> Option<usize> {
+        let number = usize::from(instance);
+        let of44 =
+            || self.inside.get(number.checked_sub(self.subscriber_len.len())?).map(|i| i.subscriber_len);
+        let len = self.subscriber_len.get(number).copied().or_else(of44)?;
+        let owner = self.of_subscriber(SubscriberKey::of(instance, inside, len));
+        (self.addresses.owner(outside) == Some(owner)).then_some(owner)
+    }
+
     fn owner_of_six(&self, packet: &[u8], realm: u8) -> Option<usize> {
         let header = packet.first_chunk::<{ ipv6::LEN }>()?;
         let address = |at: usize| header.get(at..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b));

@@ -8,11 +8,14 @@ use super::packets::{self, Flow44, Flows, Ring};
 use super::plans::{self, Ports};
 use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
+use gatun_nat::kept::{Keep, Kept};
 use gatun_nat::plan::Transport;
 use gatun_nat::{EventReader, Instant, Nat, Plan, SessionKey, Verdict};
 use gatun_wire::{DropReason, Packet};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use serde::Serialize;
 use std::net::Ipv4Addr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,6 +268,29 @@ impl Driver {
         let full = Verdict::Drop(DropReason::SessionTableFull);
         anyhow::ensure!(verdict == full && before == after, "{verdict:?} with {after} sessions");
         Ok(())
+    }
+
+    /// Another engine in the place of this one, with the sessions that its `file` holds; gives the file that the new
+    /// one's sessions are in, and how long they took.
+    pub(super) fn start_again(&mut self, file: Option<&OwnedFd>) -> anyhow::Result<(OwnedFd, Duration)> {
+        let plan = self.setup.plan()?;
+        let next = memfd_create("sessions", MemfdFlags::CLOEXEC)?;
+        ftruncate(&next, Keep::bytes(&plan))?;
+        let keep = Keep::new(next.as_fd(), &plan, 0)?;
+        let seed = std::array::from_fn(|i| self.random + i as u64);
+        self.random += 4;
+        let keeping = Nat::keeping(&plan, seed, Some(keep));
+        self.nat = keeping.map_err(|error| anyhow::anyhow!("{}", error.0))?;
+        self.events = self.nat.take_events();
+        let start = ThreadTime::now();
+        if let Some(file) = file {
+            let kept = Kept::read(file.as_fd(), self.now.0).map_err(|why| anyhow::anyhow!("{why}"))?;
+            for saved in kept.sessions(u64::MAX) {
+                let restored = self.nat.restore(self.now, &saved);
+                restored.map_err(|why| anyhow::anyhow!("a session {}", why.help()))?;
+            }
+        }
+        Ok((next, start.elapsed()))
     }
 
     /// A packet back for every session, checked (RFC 9693's validation phase).

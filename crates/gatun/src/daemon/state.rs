@@ -1,0 +1,205 @@
+//! The directory in memory where sessions are kept for the next process.
+//!
+//! ```text
+//!   lock                   held by the daemon whose directory it is
+//!   names.json             whose numbers the records use, and which files they are in; replaced as a whole
+//!   sessions.GEN.WORKER    the records of each worker's engine (gatun_nat::kept)
+//! ```
+//! Until `names.json` names new files, the old ones are what the next process takes over: one that is killed while it
+//! starts has lost nothing.
+
+use super::User;
+use gatun_config::StateDir;
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, ftruncate};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount, mount_remount};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where it is, where the configuration does not say.
+const USUAL: &str = "/run/gatun/state";
+/// How long a process that was killed may take to let go of the directory.
+const LET_GO_MAX: Duration = Duration::from_millis(1_000);
+/// `TMPFS_MAGIC` of `linux/magic.h`.
+const TMPFS: i64 = 0x0102_1994;
+/// Room in the file system beside the records of two processes.
+const ROOM_BESIDE: u64 = 16 << 20;
+
+/// What numbers in records stand for. It grows and is never renumbered while a process runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Names {
+    /// Which files the records are in.
+    pub(super) generation: u64,
+    /// How many: one a worker.
+    pub(super) workers: usize,
+    /// By number.
+    pub(super) instances: Vec<InstanceNames>,
+    /// By what subscribers are dealt out to workers.
+    pub(super) steering: [u64; 4],
+    /// TUN devices that were made, and stay where the process is killed.
+    pub(super) devices: Vec<String>,
+}
+
+/// An instance by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct InstanceNames {
+    pub(super) kind: String,
+    pub(super) name: String,
+    /// Translation prefixes, by number.
+    pub(super) prefixes: Vec<String>,
+}
+
+/// The directory, held.
+pub(super) struct Directory {
+    path: PathBuf,
+    /// Whether memory is reserved at once, as the file system is not ours and may be full later.
+    reserves: bool,
+    _lock: File,
+}
+
+/// Opens the directory that the configuration names, for engines whose records take `bytes`. `Ok(Err(_))`: the usual
+/// one cannot be had, and why.
+///
+/// # Errors
+/// Where the one that the configuration names cannot be had.
+pub(super) fn open(
+    settings: &StateDir,
+    bytes: u64,
+    user: Option<&User>,
+) -> anyhow::Result<Option<Result<Directory, String>>> {
+    match settings {
+        StateDir::Off => Ok(None),
+        StateDir::Usual => Ok(Some(Directory::open(Path::new(USUAL), bytes, user))),
+        StateDir::Path(path) => {
+            let opened = Directory::open(path, bytes, user);
+            opened
+                .map(|directory| Some(Ok(directory)))
+                .map_err(|why| anyhow::anyhow!("[state] directory: {why}"))
+        }
+    }
+}
+
+impl Directory {
+    fn open(path: &Path, bytes: u64, user: Option<&User>) -> Result<Directory, String> {
+        let shown = path.display();
+        // The API's socket may be beside it, for others too.
+        let parents = path.parent().map_or(Ok(()), fs::create_dir_all);
+        let made = parents.and_then(|()| fs::DirBuilder::new().mode(0o700).create(path));
+        made.or_else(|e| if path.is_dir() { Ok(()) } else { Err(e) })
+            .map_err(|e| format!("{shown} cannot be made: {e}"))?;
+        let mounted = mount_memory(path, bytes);
+        let directory = File::open(path).map_err(|e| format!("{shown} cannot be opened: {e}"))?;
+        let system = fstatfs(&directory).map_err(|e| format!("{shown}: {e}"))?;
+        if system.f_type != TMPFS {
+            return Err(format!(
+                "{shown} is not in memory: name a directory on tmpfs, such as one under /run or /dev/shm"
+            ));
+        }
+        let lock = lock(path)?;
+        if let Some(user) = user {
+            // Whoever it becomes has to write there, where the configuration changes.
+            chown(path, Some(user.uid()), Some(user.gid())).map_err(|e| format!("{shown}: {e}"))?;
+        }
+        Ok(Directory { path: path.to_owned(), reserves: !mounted, _lock: lock })
+    }
+
+    /// What the process before has left here, if any has.
+    pub(super) fn names(&self) -> Option<Names> {
+        let text = fs::read_to_string(self.path.join("names.json")).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// From now on, this is what the next process finds.
+    ///
+    /// # Errors
+    /// Where it cannot be written; then it finds what it would have found before.
+    pub(super) fn set_names(&self, names: &Names) -> io::Result<()> {
+        let new = self.path.join("names.new");
+        fs::write(&new, serde_json::to_string(names)?)?;
+        fs::rename(new, self.path.join("names.json"))
+    }
+
+    /// Removes all records but those of a generation.
+    pub(super) fn remove_all_but(&self, generation: u64) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let of = name.to_str().and_then(|name| name.strip_prefix("sessions.")?.split_once('.'));
+            if of.is_some_and(|(number, _)| number != generation.to_string()) {
+                // What cannot be removed is in nobody's way but memory's, and tried again at the next start.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Opens a worker's records to be read.
+    pub(super) fn records(&self, generation: u64, worker: usize) -> io::Result<File> {
+        // Private mappings of shared memory are writable, so the file has to be.
+        File::options().read(true).write(true).open(self.file(generation, worker))
+    }
+
+    /// Makes a file of `bytes` zeroes for a worker's records.
+    ///
+    /// # Errors
+    /// Where the file system has no room.
+    pub(super) fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::open(self.file(generation, worker), flags, mode)?;
+        ftruncate(&file, bytes)?;
+        if self.reserves {
+            // A page that cannot be had later would end the process.
+            fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        }
+        Ok(File::from(file))
+    }
+
+    fn file(&self, generation: u64, worker: usize) -> PathBuf {
+        self.path.join(format!("sessions.{generation}.{worker}"))
+    }
+}
+
+/// Mounts memory at `path`, with room for the records of two processes, or gives the one that is there that much. Says
+/// whether it is there. On huge pages, which halve the cost of a look at a large table.
+fn mount_memory(path: &Path, bytes: u64) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
+    let size = bytes.saturating_mul(2).saturating_add(ROOM_BESIDE);
+    if device(path) != path.parent().and_then(device) {
+        return mount_remount(path, MountFlags::empty(), format!("size={size}")).is_ok();
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let with = |more: &str| {
+        let options = std::ffi::CString::new(format!("mode=0700,size={size}{more}")).ok();
+        mount("gatun-state", path, "tmpfs", flags, options.as_deref())
+    };
+    match with(",huge=within_size") {
+        // A kernel without huge pages does not know the word.
+        Err(Errno::INVAL) => with("").is_ok(),
+        other => other.is_ok(),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, String> {
+    let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
+    let file = file.map_err(|e| format!("{} cannot be written to: {e}", path.display()))?;
+    let begin = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < LET_GO_MAX => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(format!(
+                    "{} is another gatun's, which runs: give each a [state] directory of its own",
+                    path.display()
+                ));
+            }
+            Err(e) => return Err(format!("{} cannot be locked: {e}", path.display())),
+        }
+    }
+}

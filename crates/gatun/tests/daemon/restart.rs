@@ -1,0 +1,285 @@
+//! One daemon after another: killed, stopped, by another configuration, by several workers. Sessions go on.
+
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
+use gatun_lab::topology::SERVER;
+use gatun_lab::{Namespace, Process, Topology};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const STATE: &str = "/run/gatun/state";
+
+/// Echoes on TCP and UDP, port 7777.
+const ECHO: &str = "
+import socket, threading
+def tcp():
+    s = socket.create_server(('', 7777))
+    while True:
+        c, _ = s.accept()
+        threading.Thread(target=serve, args=(c,), daemon=True).start()
+def serve(c):
+    while d := c.recv(4096): c.sendall(d)
+threading.Thread(target=tcp, daemon=True).start()
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.bind(('', 7777))
+while True:
+    d, a = u.recvfrom(2048)
+    u.sendto(d, a)
+";
+
+/// Sends a datagram a millisecond, and a line through one TCP connection as soon as the one before has come back, for
+/// so many seconds; tells the longest time without an answer to a datagram, and how many lines came back.
+const TALK: &str = "
+import socket, sys, threading, time
+server, seconds = sys.argv[1], float(sys.argv[2])
+end = time.monotonic() + seconds
+u = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); u.bind(('', 5151)); u.settimeout(0.2)
+t = socket.create_connection((server, 7777), timeout=20)
+def send():
+    while time.monotonic() < end:
+        u.sendto(b'x', (server, 7777)); time.sleep(0.001)
+threading.Thread(target=send, daemon=True).start()
+lines, longest, last = [0], 0.0, None
+def talk():
+    while time.monotonic() < end:
+        t.sendall(b'12345678'); got = b''
+        while len(got) < 8:
+            more = t.recv(8 - len(got))
+            if not more: return
+            got += more
+        lines[0] += 1; time.sleep(0.001)
+talker = threading.Thread(target=talk); talker.start()
+while time.monotonic() < end:
+    try: u.recvfrom(2048)
+    except TimeoutError: continue
+    now = time.monotonic()
+    if last is not None: longest = max(longest, now - last)
+    last = now
+talker.join()
+print(longest * 1000, lines[0], time.monotonic() - last < 1)
+";
+
+/// 300 datagrams from ports of their own.
+const SESSIONS: &str = "
+import socket, sys
+for port in range(300):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.bind(('', 20000 + port)); s.sendto(b'hello', (sys.argv[1], 9000 + port % 7))
+";
+
+fn python(host: &Namespace, script: &str, args: &[&str]) -> Command {
+    let mut command = host.command("python3");
+    command.args(["-c", script]).args(args);
+    command
+}
+
+fn echo(net: &Topology) -> Process {
+    let server = Process::start(python(&net.server, ECHO, &[]).stdout(Stdio::null())).unwrap();
+    gatun_lab::wait_until("the echo server", Duration::from_secs(5), || {
+        net.server.run("ss -Hltn").unwrap().contains(":7777 ")
+    })
+    .unwrap();
+    server
+}
+
+/// Who is behind which public port, in talk with whom.
+fn sessions() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_gatun"))
+        .args(["show", "sessions", "-o", "ndjson"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let all = text.lines().map(|line| {
+        let mut session: Value = serde_json::from_str(line).unwrap();
+        for moving in ["expires_ms", "tcp_state", "worker"] {
+            session.as_object_mut().unwrap().remove(moving);
+        }
+        session.to_string()
+    });
+    all.collect()
+}
+
+fn made(net: &Topology) {
+    gatun_lab::run(&mut python(&net.client, SESSIONS, &[SERVER])).unwrap();
+    assert!(ping(&net.client, 2, SERVER, ""));
+}
+
+/// How many sessions a daemon says that it has taken over.
+fn taken_over(daemon: &Daemon) -> Option<usize> {
+    let said = daemon.stderr();
+    let line = said.lines().find(|line| line.contains("sessions of the process before go on"))?;
+    line.split_whitespace().find_map(|word| word.parse().ok())
+}
+
+fn kill(mut daemon: Daemon) {
+    daemon.process.signal(Signal::KILL).unwrap();
+    daemon.process.wait(Duration::from_secs(10)).unwrap();
+}
+
+#[test]
+fn a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session() {
+    in_lab("restart::a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session", || {
+        let net = network();
+        let _server = echo(&net);
+        let mut daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        made(&net);
+        let talk = Process::start(python(&net.client, TALK, &[SERVER, "4"]).stdout(Stdio::piped())).unwrap();
+        gatun_lab::wait_until("the connection", Duration::from_secs(5), || sessions().len() >= 303).unwrap();
+        for round in 0..3 {
+            std::thread::sleep(Duration::from_millis(400));
+            let before = sessions();
+            assert_eq!(before.len(), 303, "{before:?}");
+            kill(daemon);
+            net.translator.run("ip link show nat64").expect("the device stays");
+            daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+            assert_eq!(taken_over(&daemon), Some(303), "round {round}: {}", daemon.stderr());
+            assert!(sessions() == before, "round {round}");
+        }
+        let (status, said) = talk.output(Duration::from_secs(15)).unwrap();
+        assert!(status.success());
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let lines: u32 = words[1].parse().unwrap();
+        assert!(lines > 100 && words[2] == "True", "{said}");
+        eprintln!("longest time without an answer over three kills: {} ms", words[0]);
+        assert_eq!(sessions().len(), 303, "nobody had to open another session");
+        // An orderly end takes the device away, and the sessions are there all the same.
+        daemon.stop(Signal::TERM);
+        assert!(net.translator.run("ip link show nat64").is_err(), "the device is still there");
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        assert_eq!(taken_over(&daemon), Some(303), "{}", daemon.stderr());
+        kill(daemon);
+        let mut daemon = Daemon::spawn(&net, &format!("{CREATE}{NAT64}"), &["--forget"]);
+        gatun_lab::wait_until("a new beginning", Duration::from_secs(5), || {
+            daemon.stderr().contains("translating with")
+        })
+        .unwrap();
+        assert!(daemon.process.ended().is_none());
+        assert_eq!((taken_over(&daemon), sessions().len()), (None, 0));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn several_workers_each_go_on_with_their_own_sessions() {
+    in_lab("restart::several_workers_each_go_on_with_their_own_sessions", || {
+        let net = network();
+        let config = |queues: u32| {
+            format!(
+                "[[port]]\ndevice = \"nat64\"\nqueues = {queues}\n[[pool]]\nprefixes = \"192.0.2.0/28\"\n\
+                 [[nat64]]\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n"
+            )
+        };
+        for n in 3..40 {
+            net.client.ip(&format!("-6 address add 2001:db8:1::{n:x}/64 dev eth0 nodad")).unwrap();
+        }
+        let mut daemon = Daemon::start(&net, &config(2));
+        for n in 3..40 {
+            assert!(ping(&net.client, 1, SERVER, &format!("-I 2001:db8:1::{n:x}")));
+        }
+        for round in 1..3 {
+            let before = sessions();
+            assert_eq!(before.len(), 37 * round);
+            kill(daemon);
+            daemon = Daemon::start(&net, &config(2));
+            assert!(sessions() == before, "round {round}: {}", daemon.stderr());
+            for n in 3..40 {
+                // Each has an identifier of its own, and so a session.
+                assert!(ping(&net.client, 1, SERVER, &format!("-I 2001:db8:1::{n:x}")));
+            }
+        }
+        kill(daemon);
+        // Another number of workers deals subscribers out anew: whose address is another worker's now begins anew.
+        let daemon = Daemon::start(&net, &config(1));
+        assert_eq!(taken_over(&daemon), Some(sessions().len()), "{}", daemon.stderr());
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
+    in_lab("restart::what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting", || {
+        let net = network();
+        let config = format!("{CREATE}{NAT64}");
+        let daemon = Daemon::start(&net, &config);
+        made(&net);
+        daemon.stop(Signal::TERM);
+        let records = || {
+            let all = fs::read_dir(STATE).unwrap().flatten().map(|entry| entry.path());
+            all.filter(|path| path.to_str().unwrap().contains("sessions.")).collect::<Vec<_>>()
+        };
+        // Another version's form.
+        let file = records().pop().expect("there are records");
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[8] ^= 1;
+        fs::write(&file, &bytes).unwrap();
+        let daemon = Daemon::start(&net, &config);
+        assert!(
+            daemon.stderr().contains("cannot be taken over: its form is number 0"),
+            "{}",
+            daemon.stderr()
+        );
+        assert_eq!(sessions().len(), 0);
+        made(&net);
+        kill(daemon);
+        // Killed in the middle of its start: files that nobody has named.
+        fs::write(format!("{STATE}/sessions.99.0"), b"begun").unwrap();
+        let daemon = Daemon::start(&net, &config);
+        assert_eq!(sessions().len(), 301, "{}", daemon.stderr());
+        assert_eq!(records().len(), 1, "what was left is cleared away");
+        // A second one at the same place does not touch it.
+        let mut second =
+            Daemon::spawn(&net, &config.replace("device = \"nat64\"", "device = \"other\""), &[]);
+        gatun_lab::wait_until("the second one", Duration::from_secs(5), || {
+            second.stderr().contains("is another gatun's, which runs")
+        })
+        .unwrap();
+        second.process.signal(Signal::KILL).unwrap();
+        second.process.wait(Duration::from_secs(5)).unwrap();
+        assert_eq!(sessions().len(), 301);
+        // A pool that is another one now.
+        kill(daemon);
+        let other = config.replace("192.0.2.1", "192.0.2.7");
+        let daemon = Daemon::start(&net, &other);
+        let said = daemon.stderr();
+        assert!(
+            said.contains("301 sessions whose public address or port is not their pool's any more"),
+            "{said}"
+        );
+        kill(daemon);
+        // Names that nobody can read are no names.
+        fs::write(format!("{STATE}/names.json"), b"{").unwrap();
+        let daemon = Daemon::start(&net, &config.replace("device = \"nat64\"", "device = \"third\""));
+        assert_eq!(sessions().len(), 0);
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn state_is_kept_where_the_configuration_says_or_not_at_all() {
+    in_lab("restart::state_is_kept_where_the_configuration_says_or_not_at_all", || {
+        let net = network();
+        let config = |state: &str| format!("{CREATE}{NAT64}[state]\ndirectory = \"{state}\"\n");
+        let daemon = Daemon::start(&net, &config("off"));
+        made(&net);
+        kill(daemon);
+        assert!(net.translator.run("ip link show nat64").is_err(), "nobody would use the device again");
+        assert!(!fs::exists(STATE).unwrap());
+        let daemon = Daemon::start(&net, &config("/run/elsewhere"));
+        made(&net);
+        kill(daemon);
+        let daemon = Daemon::start(&net, &config("/run/elsewhere"));
+        assert_eq!(taken_over(&daemon), Some(301));
+        let said = daemon.reload(&config("off"), "nothing has changed");
+        assert!(said.contains("needs a restart: [state]"), "{said}");
+        kill(daemon);
+        fs::write("/run/file", "").unwrap();
+        let mut daemon = Daemon::spawn(&net, &config("/run/file/state"), &[]);
+        assert!(!daemon.process.wait(Duration::from_secs(5)).unwrap().success());
+        let said = daemon.stderr();
+        assert!(said.contains("[state] directory: /run/file/state cannot be made: "), "{said}");
+    });
+}

@@ -30,7 +30,7 @@ fn fd(file: &File) -> BorrowedFd<'_> {
 
 fn keeping(plan: &Plan, file: &File, seed: u64) -> Bed {
     let keep = Keep::new(fd(file), plan, ZERO_MS).unwrap();
-    Bed { nat: Nat::keeping(plan, [seed, 2, 3, 4], Some(keep)).unwrap(), now: Instant(1_000_000) }
+    Bed { nat: Nat::keeping(plan, [seed, 2, 3, 4], Some(keep)).unwrap(), ..Bed::new(plan) }
 }
 
 /// What is in a file `later_ms` after the time of `bed`.

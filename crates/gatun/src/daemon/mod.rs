@@ -16,6 +16,7 @@ mod event_file;
 mod event_log;
 mod links;
 mod memory;
+mod notify;
 mod outlet;
 mod ports;
 mod privileges;
@@ -36,6 +37,7 @@ use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
+use notify::Notifier;
 use outlet::Output;
 use ports::Ports;
 use reload::Reload;
@@ -44,7 +46,7 @@ use signals::Signal;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use takeover::Estate;
@@ -116,6 +118,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
     let settings = setup.settings;
     let (clock, epoch) = (Clock::new(), SystemTime::now());
+    let notifier = Notifier::from_environment();
     let mut said = Vec::new();
     let mut estate = takeover::open(&settings, setup.user.as_ref(), (clock, setup.forget), &mut said)?;
     let Built { mut engines, exchange, steering } =
@@ -152,10 +155,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
     let (facts, _socket) = sockets.serve(&settings, handles.clone(), &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
-    output.log(&format!(
-        "translating with {count} worker{}, {ms:.1} ms after start",
-        if count == 1 { "" } else { "s" }
-    ));
+    output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
     let reload = Reload {
         settings,
         reread: setup.reread,
@@ -165,13 +165,20 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         orders: ports.orders.clone(),
         names: event_log.as_ref().map(EventLog::names),
         estate,
+        notifier: notifier.clone(),
         output: output.clone(),
     };
-    let exit = supervise(workers, &events, &reload.start()?, &output);
+    let reload = reload.start()?;
+    notifier.ready(&translating(count));
+    let exit = supervise(workers, &events, &reload, (&output, &notifier));
     if let Some(log) = event_log {
         log.finish();
     }
     Ok(exit)
+}
+
+fn translating(workers: usize) -> String {
+    format!("translating with {workers} worker{}", if workers == 1 { "" } else { "s" })
 }
 
 struct Running {
@@ -253,14 +260,24 @@ fn supervise(
     workers: Vec<Running>,
     events: &Receiver<Event>,
     reload: &Sender<()>,
-    output: &Output,
+    (output, notifier): (&Output, &Notifier),
 ) -> ExitCode {
     let mut total = Snapshot::default();
     let mut success = true;
     let mut ended = 0;
+    let mut told_alive = Instant::now();
     while ended < workers.len() {
-        match events.recv() {
-            Ok(Event::Signal(Signal::Stop)) => workers.iter().for_each(|w| w.handle.stop()),
+        let event = match notifier.alive_every() {
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(every) => {
+                events.recv_timeout((told_alive + every).saturating_duration_since(Instant::now()))
+            }
+        };
+        match event {
+            Ok(Event::Signal(Signal::Stop)) => {
+                notifier.stopping();
+                workers.iter().for_each(|w| w.handle.stop());
+            }
             Ok(Event::Signal(Signal::Report)) => {
                 output.print(&counters::render("counters", &snapshot(&workers, output)));
             }
@@ -282,7 +299,13 @@ fn supervise(
                     workers.iter().for_each(|w| w.handle.stop());
                 }
             }
-            Err(_) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                told_alive = Instant::now();
+                if workers.iter().all(|w| w.handle.settling(ANSWER_MAX).is_some()) {
+                    notifier.alive();
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     for worker in workers {

@@ -5,6 +5,7 @@
 //! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
 
 use super::event_log::Shared;
+use super::notify::Notifier;
 use super::outlet::Output;
 use super::takeover::Estate;
 use super::{ANSWER_MAX, PortSettings, Reread, Settings, memory};
@@ -36,6 +37,8 @@ pub(super) struct Reload {
     pub(super) names: Option<Shared>,
     /// Where sessions are kept for the next process.
     pub(super) estate: Option<Estate>,
+    /// Who is told that a change has begun, and is over.
+    pub(super) notifier: Notifier,
     pub(super) output: Output,
 }
 
@@ -55,7 +58,10 @@ impl Reload {
         while requests.recv().is_ok() {
             // Several requests for the same file are one.
             while requests.try_recv().is_ok() {}
-            match self.reload() {
+            self.notifier.reloading();
+            let changed = self.reload();
+            self.notifier.ready(&super::translating(self.workers.len()));
+            match changed {
                 Ok(()) => {}
                 Err(why) => self.output.log(&format!("reload: {why}; nothing has changed")),
             }

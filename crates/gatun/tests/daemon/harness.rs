@@ -71,6 +71,17 @@ impl Daemon {
         out: Option<Stdio>,
         err: Option<Stdio>,
     ) -> Daemon {
+        Daemon::spawn_in(network, config, flags, (out, err), &[])
+    }
+
+    /// As [`Daemon::spawn_to`], with further variables in its environment.
+    pub(crate) fn spawn_in(
+        network: &Topology,
+        config: &str,
+        flags: &[&str],
+        (out, err): (Option<Stdio>, Option<Stdio>),
+        environment: &[(&str, &str)],
+    ) -> Daemon {
         // /run is the sandbox's own.
         let dir = PathBuf::from(format!("/run/gatun-{:x}", Instant::now().elapsed().as_nanos() ^ rand()));
         fs::create_dir_all(&dir).unwrap();
@@ -78,7 +89,7 @@ impl Daemon {
         fs::write(&file, config).unwrap();
         let [out_file, err_file] = ["out", "err"].map(|name| fs::File::create(dir.join(name)).unwrap());
         let mut command = network.translator.command(env!("CARGO_BIN_EXE_gatun"));
-        command.arg("run").arg(&file).args(flags);
+        command.arg("run").arg(&file).args(flags).envs(environment.iter().copied());
         command.stdout(out.unwrap_or(out_file.into())).stderr(err.unwrap_or(err_file.into()));
         Daemon { process: Process::start(&mut command).unwrap(), dir }
     }

@@ -12,6 +12,7 @@ mod lifecycle;
 mod nat44;
 mod reload;
 mod restart;
+mod service;
 mod start;
 mod traffic;
 #[cfg(feature = "xdp")]

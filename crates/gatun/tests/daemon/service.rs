@@ -1,0 +1,81 @@
+//! What systemd is told, and the units that it reads.
+
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network};
+use rustix::process::Signal;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const UNITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
+
+/// What is told next, which is to come soon.
+fn told(socket: &UnixDatagram) -> String {
+    let mut buffer = [0; 1024];
+    let n = socket.recv(&mut buffer).expect("something is told");
+    String::from_utf8(buffer[..n].to_vec()).unwrap()
+}
+
+/// The next message that begins so; those that say that all is well are passed over.
+fn told_of(socket: &UnixDatagram, what: &str) -> String {
+    loop {
+        let message = told(socket);
+        if message != "WATCHDOG=1" || what == message {
+            assert!(message.starts_with(what), "{message}");
+            return message;
+        }
+    }
+}
+
+#[test]
+fn systemd_is_told_of_start_reload_and_end_and_that_all_is_well_while_workers_answer() {
+    in_lab(
+        "service::systemd_is_told_of_start_reload_and_end_and_that_all_is_well_while_workers_answer",
+        || {
+            let net = network();
+            let socket = UnixDatagram::bind("/run/notify").unwrap();
+            socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let config = format!("{CREATE}{NAT64}");
+            let environment = [("NOTIFY_SOCKET", "/run/notify"), ("WATCHDOG_USEC", "200000")];
+            let daemon = Daemon::spawn_in(&net, &config, &[], (None, None), &environment);
+            assert_eq!(told(&socket), "READY=1\nSTATUS=translating with 1 worker");
+            assert!(daemon.stderr().contains("translating with 1 worker"), "it is told once that is so");
+            let begin = Instant::now();
+            (0..5).for_each(|_| drop(told_of(&socket, "WATCHDOG=1")));
+            assert!(begin.elapsed() >= Duration::from_millis(400), "twice as often as is wanted");
+            daemon.reload(&format!("{config}[timeouts]\nudp = \"7m\"\n"), "reload: done");
+            assert!(told_of(&socket, "RELOADING=1\n").contains("MONOTONIC_USEC="));
+            told_of(&socket, "READY=1\n");
+            // A reader that is gone is no reason to stop.
+            daemon.process.signal(Signal::TERM).unwrap();
+            told_of(&socket, "STOPPING=1\n");
+            assert!(daemon.wait().success);
+            drop(socket);
+            let mut deaf = Daemon::spawn_in(&net, &config, &[], (None, None), &environment);
+            gatun_lab::wait_until("a start", Duration::from_secs(5), || {
+                deaf.stderr().contains("translating with")
+            })
+            .unwrap();
+            assert!(deaf.process.ended().is_none());
+            deaf.stop(Signal::TERM);
+        },
+    );
+}
+
+#[test]
+fn the_units_are_right_and_leave_little_open() {
+    if !gatun_lab::has_program("systemd-analyze") {
+        gatun_lab::skip("the_units_are_right_and_leave_little_open", "there is no systemd-analyze here");
+        return;
+    }
+    let analyze = |args: &[&str]| {
+        let output = Command::new("systemd-analyze").args(args).current_dir(UNITS).output().unwrap();
+        let said = [output.stdout, output.stderr].map(|out| String::from_utf8(out).unwrap()).concat();
+        (output.status.success(), said)
+    };
+    let (_, said) = analyze(&["verify", "--man=no", "gatun.service", "run-gatun-state.mount"]);
+    let odd = said.lines().filter(|line| !line.contains("Command /usr/bin/gatun is not executable"));
+    assert_eq!(odd.collect::<Vec<_>>(), Vec::<&str>::new());
+    // 0 is all closed, 100 all open.
+    let (content, said) = analyze(&["security", "--offline=true", "--threshold=40", "gatun.service"]);
+    assert!(content, "{said}");
+}

@@ -16,6 +16,7 @@
 //! agree; a port is allocated iff a ring exists for it.
 
 mod draws;
+mod foresee;
 mod free;
 mod open;
 mod overload;
@@ -40,6 +41,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use draws::Draws;
+pub(crate) use foresee::Foreseen;
 use free::FreeRecords;
 use gatun_mem::HugeVec;
 use gatun_mem::hash::Hasher64;

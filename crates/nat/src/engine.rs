@@ -39,6 +39,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use gatun_mem::hash::Hasher64;
+use gatun_wire::icmp_error::Message;
 use gatun_wire::{DropReason, Packet, Settings, Whole, icmp_error};
 
 /// Packets that [`Nat::process`] takes at a time.
@@ -420,6 +421,34 @@ impl Core {
         Verdict::Reply(Reply::Error(reason))
     }
 
+    /// The ICMP error that a reason causes, whether or not it may be sent.
+    pub(crate) fn message(
+        &self,
+        packet: &Packet<'_>,
+        direction: Direction,
+        reason: DropReason,
+    ) -> Option<Message> {
+        let (settings, bytes) = (self.settings_of(packet), packet.bytes());
+        let mut message = match direction {
+            Direction::FourToFour => icmp_reply::for_nat44(reason, bytes, self.mtu44(packet), &settings),
+            Direction::SixToFour => icmp_reply::for_ipv6(reason, bytes, &settings),
+            Direction::FourToSix => icmp_reply::for_ipv4(reason, bytes, &settings),
+        }?;
+        if icmp_reply::is_quota(reason) {
+            message.code = self.shared.quota_codes[direction as usize];
+        }
+        Some(message)
+    }
+
+    /// Whether an error may answer the packet at all, and is not switched off.
+    pub(crate) fn may_answer(&self, packet: &[u8], direction: Direction, reason: DropReason) -> bool {
+        let allowed = match direction {
+            Direction::SixToFour => icmp_reply::may_answer6(packet),
+            Direction::FourToSix | Direction::FourToFour => icmp_reply::may_answer4(packet),
+        };
+        allowed && !self.shared.is_suppressed(reason)
+    }
+
     /// Makes the packet the ICMP error that its reason causes; says whether there is one to be sent.
     fn answer(
         &mut self,
@@ -428,27 +457,15 @@ impl Core {
         direction: Direction,
         reason: DropReason,
     ) -> bool {
-        let settings = self.settings_of(packet);
-        let mtu = self.mtu44(packet);
-        let sh = &mut self.shared;
-        let turned_mtu = core::mem::take(&mut sh.turned_mtu);
-        let message = match direction {
-            Direction::FourToFour => icmp_reply::for_nat44(reason, packet.bytes(), mtu, &settings),
-            Direction::SixToFour => icmp_reply::for_ipv6(reason, packet.bytes(), &settings),
-            Direction::FourToSix => icmp_reply::for_ipv4(reason, packet.bytes(), &settings),
-        };
-        let Some(mut message) = message else { return false };
+        let turned_mtu = core::mem::take(&mut self.shared.turned_mtu);
+        let Some(mut message) = self.message(packet, direction, reason) else { return false };
         if turned_mtu > 0 {
             message.word = turned_mtu;
         }
-        if icmp_reply::is_quota(reason) {
-            message.code = sh.quota_codes[direction as usize];
-        }
-        let allowed = match direction {
-            Direction::SixToFour => icmp_reply::may_answer6(packet.bytes()),
-            Direction::FourToSix | Direction::FourToFour => icmp_reply::may_answer4(packet.bytes()),
-        };
-        if !allowed || sh.is_suppressed(reason) {
+        let allowed = self.may_answer(packet.bytes(), direction, reason);
+        let settings = self.settings_of(packet);
+        let sh = &mut self.shared;
+        if !allowed {
             sh.counters.icmp_errors_suppressed += 1;
             return false;
         }

@@ -370,7 +370,7 @@ impl Nat {
 }
 
 impl Tables {
-    fn session_info(&self, record: &Session) -> SessionInfo {
+    pub(crate) fn session_info(&self, record: &Session) -> SessionInfo {
         let transport = record.transport();
         let left = record.expires().0.wrapping_sub(Tick::at(self.now).0) as i32;
         SessionInfo {
@@ -387,7 +387,7 @@ impl Tables {
         }
     }
 
-    fn binding_info(&self, primary: RecordId) -> BindingInfo {
+    pub(crate) fn binding_info(&self, primary: RecordId) -> BindingInfo {
         let record = self.get(primary);
         let (sessions, has_more) = self.count_ring(primary);
         BindingInfo {

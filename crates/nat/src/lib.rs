@@ -14,6 +14,7 @@ pub mod counters;
 pub mod eamt;
 pub mod engine;
 pub mod event;
+pub mod explain;
 pub mod fragment;
 pub mod icmp_limit;
 pub mod index;

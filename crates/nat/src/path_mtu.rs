@@ -97,6 +97,13 @@ impl Paths {
         Some(known.mtu)
     }
 
+    /// The same, read alone.
+    pub(crate) fn known(&self, now: Instant, remote: Ipv4Addr) -> Option<u16> {
+        let first = self.first(remote)?;
+        let set = self.places.get(first..first + WAYS)?;
+        set.iter().find(|p| p.until_ms > now.0 && p.remote == u32::from(remote)).map(|path| path.mtu)
+    }
+
     /// Notes what the path to `remote` carries. Returns `true` where another host had to make room.
     pub(crate) fn learn(&mut self, now: Instant, remote: Ipv4Addr, mtu: u16) -> bool {
         let (remote, mtu) = (u32::from(remote), mtu.max(MTU_MIN));
@@ -113,10 +120,15 @@ impl Paths {
     }
 
     fn set(&mut self, remote: Ipv4Addr) -> Option<&mut [Path]> {
+        let first = self.first(remote)?;
+        self.places.get_mut(first..first + WAYS)
+    }
+
+    /// The first of the places that a host may have.
+    fn first(&self, remote: Ipv4Addr) -> Option<usize> {
         let sets = self.places.len() / WAYS;
         let hash = self.hasher.hash4([u32::from(remote).into(), 0, 0, 0]) as usize;
-        let first = (hash & sets.checked_sub(1)?) * WAYS;
-        self.places.get_mut(first..first + WAYS)
+        Some((hash & sets.checked_sub(1)?) * WAYS)
     }
 }
 

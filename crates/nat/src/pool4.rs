@@ -14,6 +14,7 @@
 //! what was given comes back by [`Pool4State::release`] alone.
 
 pub(crate) mod change;
+pub(crate) mod foresee;
 pub(crate) mod map;
 #[cfg(test)]
 mod tests;

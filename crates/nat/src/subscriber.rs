@@ -62,6 +62,20 @@ impl Subscriber {
         SubscriberKey { prefix, instance: self.instance }
     }
 
+    /// A new one, that has nothing yet.
+    pub(crate) fn new(key: SubscriberKey) -> Subscriber {
+        Subscriber {
+            prefix: [(key.prefix >> 64) as u64, key.prefix as u64],
+            sessions: 0,
+            holdings: Holdings::NONE,
+            ports: [0; 3],
+            instance: key.instance,
+            flags: LIVE,
+            told: 0,
+            due_ns: 0,
+        }
+    }
+
     fn is_live(&self) -> bool {
         self.flags & LIVE != 0
     }
@@ -178,6 +192,12 @@ impl Subscribers {
         self.max = max;
     }
 
+    /// Whether another one would get a record.
+    pub(crate) fn has_room(&self) -> bool {
+        let next = if (self.free as usize) < self.records.len() { self.free } else { self.fresh };
+        self.index.len() < self.max as usize && (next as usize) < self.records.len()
+    }
+
     /// Subscribers with a record.
     pub fn len(&self) -> usize {
         self.index.len()
@@ -225,16 +245,7 @@ impl Subscribers {
         let id = if recycled.is_some() { self.free } else { self.fresh };
         let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;
         self.index.insert(hash, id).map_err(|_| DropReason::SubscriberTableFull)?;
-        *record = Subscriber {
-            prefix: [(key.prefix >> 64) as u64, key.prefix as u64],
-            sessions: 0,
-            holdings: Holdings::NONE,
-            ports: [0; 3],
-            instance: key.instance,
-            flags: LIVE,
-            told: 0,
-            due_ns: 0,
-        };
+        *record = Subscriber::new(key);
         match recycled {
             Some(next) => self.free = next,
             None => self.fresh += 1,

@@ -114,6 +114,13 @@ impl SynStore {
         self.len
     }
 
+    /// Whether another one from an address can be held.
+    pub(crate) fn has_room_for(&self, remote: Ipv4Addr) -> bool {
+        let chain = self.chain(remote).filter_map(|number| self.entry(number));
+        let from_source = chain.filter(|entry| entry.remote().0 == remote).count();
+        from_source < self.per_source_max && self.free != NONE
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0

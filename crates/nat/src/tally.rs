@@ -237,6 +237,11 @@ impl Tally {
         self.whose = (row, true);
     }
 
+    /// The number of an instance in the order of [`instances`](Self::instances); none where it is nobody's row.
+    pub(crate) fn number(&self, row: Row) -> Option<usize> {
+        (row != self.nobody()).then_some(row.0.into())
+    }
+
     /// The stateful instance of this number.
     #[inline]
     pub(crate) fn stateful(instance: u8) -> Row {

@@ -99,12 +99,7 @@ impl Tables {
     /// Whether a subscriber may have another port (RFC 6888 REQ-4).
     fn may_have_port(&self, subscriber: u32, transport: Transport) -> Result<(), DropReason> {
         let s = self.subscribers.get(subscriber).ok_or(DropReason::SubscriberTableFull)?;
-        let t = transport as usize;
-        let max = self.limits.ports_per_subscriber_by[t].min(u16::MAX.into());
-        if s.ports_total() >= self.limits.ports_per_subscriber || u32::from(s.ports[t]) >= max {
-            return Err(DropReason::SubscriberPortQuota);
-        }
-        Ok(())
+        self.port_quota(s, transport)
     }
 
     /// Makes a session for a packet from outside, through the binding of `primary`.

@@ -83,12 +83,13 @@ impl Tables {
 
     /// The primary of a shared port of this subscriber that no other flow to `remote` uses.
     pub(super) fn shared_port_for(
-        &mut self,
+        &self,
         subscriber: u32,
         transport: Transport,
         remote: Endpoint4,
     ) -> Option<RecordId> {
-        let open = *self.overload.as_mut()?.open_ports(subscriber, transport)?;
+        let ports = self.overload.as_ref()?.ports.get(subscriber as usize)?;
+        let open = *ports.0.get(transport as usize)?;
         open.into_iter().find(|&primary| {
             primary != NONE && self.find_flow(self.get(primary).outside(), remote, transport).is_none()
         })

@@ -13,6 +13,7 @@
 //! given to nobody), free. Both waits are equally long for all, so that queues in order of arrival are in order
 //! of their ends.
 
+mod foresee;
 mod rules;
 mod table;
 #[cfg(test)]
@@ -349,21 +350,8 @@ impl BlockPorts {
         group: usize,
         holdings: &mut Holdings,
     ) -> Result<BlockId, DropReason> {
-        if holdings.counts[group] >= self.plan.per_subscriber {
-            return Err(DropReason::SubscriberBlockQuota);
-        }
+        let ix = self.address_for_block(wanted, group, holdings)?;
         let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
-        let own = self.own_block(wanted.prefix).map(|block| self.address_of(block));
-        let paired = holdings.paired().or(own);
-        let wish = paired.unwrap_or_else(|| self.first_address(group, wanted.spread));
-        let ix = if self.free_at(group, wish) > 0 {
-            wish
-        } else if paired.is_some() && self.pairing == Pairing::Hard {
-            return Err(none);
-        } else {
-            let open = self.open.get(group).and_then(|open| open.next_cyclic(wish as usize));
-            open.ok_or(none)? as u32
-        };
         for _ in 0..TRIES_MAX {
             let slot = self.random_slot(rng, group, ix).ok_or(none)?;
             if !self.changing || self.rules.is_ordinary(group, ix, slot) {

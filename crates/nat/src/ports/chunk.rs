@@ -59,7 +59,7 @@ impl Chunk {
     }
 
     #[inline]
-    fn is_free(&self, at: usize) -> bool {
+    pub(crate) fn is_free(&self, at: usize) -> bool {
         self.words.get(at / 64).is_some_and(|w| w & (1 << (at % 64)) == 0)
     }
 }

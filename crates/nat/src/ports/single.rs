@@ -207,6 +207,33 @@ impl SinglePorts {
         Err(none)
     }
 
+    /// The address that [`allocate`](Self::allocate) would find a port at, and how many are free there.
+    pub(crate) fn foresee(
+        &self,
+        map: &AddressMap,
+        wanted: &PortRequest,
+        paired: Option<u32>,
+    ) -> Result<(u32, u32), DropReason> {
+        let t = wanted.transport;
+        if self.usage[t as usize].total == 0 {
+            return Err(DropReason::PoolEmpty);
+        }
+        let free = |ix| {
+            let usage = self.address_usage(map, t, ix);
+            u32::try_from(usage.total.saturating_sub(usage.used)).unwrap_or(u32::MAX)
+        };
+        let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
+        if free(wish) > 0 {
+            return Ok((wish, free(wish)));
+        }
+        let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
+        if paired.is_some() && self.pairing == Pairing::Hard {
+            return Err(none);
+        }
+        let ix = self.open[t as usize].next_cyclic(wish as usize).ok_or(none)? as u32;
+        Ok((ix, free(ix)))
+    }
+
     /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already.
     pub(crate) fn claim(&mut self, map: &AddressMap, transport: Transport, ix: u32, port: u16) -> bool {
         self.change(map, transport, ix, |set, layout| set.take(layout, port))

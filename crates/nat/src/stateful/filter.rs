@@ -90,7 +90,7 @@ impl Knock {
 
     /// Nothing is bound there (RFC 6146 3.5.1, 3.5.2.2, 3.5.3).
     #[cold]
-    fn unbound(&self, sh: &Shared) -> Refused {
+    pub(crate) fn unbound(&self, sh: &Shared) -> Refused {
         if special::illegal_source4(self.remote.0) {
             return Refused::Drop(DropReason::SourceMartian);
         }

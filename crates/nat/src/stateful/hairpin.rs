@@ -65,7 +65,7 @@ pub(crate) fn decide(
 
 /// Why a packet that nobody may cut does not fit its receiver's link, and the largest that its sender may send.
 /// A device cuts super-packets for the link that they leave by.
-fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<(DropReason, u32)> {
+pub(crate) fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<(DropReason, u32)> {
     if packet.offload.segmentation != Segmentation::None {
         return None;
     }

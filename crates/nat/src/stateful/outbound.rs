@@ -62,7 +62,7 @@ pub(crate) fn open_with(
 
 /// Where a SYN from `remote` is held that this inside host's connection answers: the outside address and
 /// port it was sent to, which the connection is to get.
-fn held_syn_from(sh: &Shared, inside: &Inside, remote: Endpoint4) -> Option<Endpoint4> {
+pub(crate) fn held_syn_from(sh: &Shared, inside: &Inside, remote: Endpoint4) -> Option<Endpoint4> {
     if inside.transport != Transport::Tcp || sh.syns.is_empty() {
         return None;
     }

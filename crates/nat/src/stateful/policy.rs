@@ -133,6 +133,12 @@ impl Policy {
         }
     }
 
+    /// Whether a session is alive at the time of the tables, or would be by a packet of its own.
+    pub(crate) fn would_live(&self, tables: &Tables, id: RecordId) -> bool {
+        let session = tables.get(id);
+        !session.expires().has_come(Tick::at(tables.now)) || session.waits_for_probe()
+    }
+
     /// A session that a look-up found, if it is still alive at `now`.
     #[inline(always)]
     pub(crate) fn alive(

@@ -9,6 +9,7 @@ mod change_histories;
 mod changes;
 mod clear;
 mod events;
+mod explain;
 mod hairpin;
 mod histories;
 mod icmp_errors;

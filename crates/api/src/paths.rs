@@ -45,6 +45,7 @@ pub enum What {
     Config,
     Who,
     Where,
+    Explain,
     ClearSessions,
     ClearBindings,
     EndSessions,
@@ -139,6 +140,33 @@ const PUBLIC_END: &[Parameter] = &[
 const INSIDE_HOST: &[Parameter] =
     &[Parameter { required: true, ..optional("address", String::reference, "Address of the inside host.") }];
 
+const FLOW: &[Parameter] = &[
+    Parameter { required: true, ..optional("source", String::reference, "Source address.") },
+    optional(
+        "source_port",
+        u16::reference,
+        "Source port, of a ping its identifier; 50000 where nothing is said.",
+    ),
+    Parameter {
+        required: true,
+        ..optional(
+            "destination",
+            String::reference,
+            "Destination address. An IPv4 one of an IPv6 source stands behind the first translation prefix.",
+        )
+    },
+    optional("destination_port", u16::reference, "Destination port; 443 where nothing is said."),
+    Parameter { required: true, ..optional("protocol", Protocol::reference, "Protocol.") },
+    optional(
+        "flags",
+        String::reference,
+        "Flags of a TCP segment, letters of SAFRPU: `S` where nothing is said.",
+    ),
+    optional("bytes", u16::reference, "Length from the IP header on: 100 where nothing is said."),
+    optional("hops", u8::reference, "TTL or Hop Limit: 64 where nothing is said."),
+    optional("fragments", bool::reference, "`true`: an IPv4 packet without DF, which may be cut."),
+];
+
 const fn get(path: &'static str, what: What, answer: Described, help: &'static str) -> Endpoint {
     Endpoint { method: Method::Get, path, what, help, parameters: &[], body: None, answer: Some(answer) }
 }
@@ -200,6 +228,8 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[PUBLIC_END]),
     get("/v1/where", What::Where, Described::of::<Where>(), "Where an inside host is seen from outside now.")
         .with(&[INSIDE_HOST]),
+    get("/v1/explain", What::Explain, Described::of::<Explanation>(), "What would become of a packet now, and why; nothing is changed.")
+        .with(&[FLOW]),
     get("/v1/sessions", What::ClearSessions, Described::of::<Cleared>(), "Ends sessions before their time. The next packet from inside opens another.")
         .by(Method::Delete)
         .with(&[FILTER, REMOTE, ALL]),

@@ -59,6 +59,40 @@ words! {
         Siit = "siit",
     }
 
+    /// What would become of a packet.
+    pub enum Fate {
+        /// Translated and sent on.
+        Forwarded = "forwarded",
+        /// Dropped; `answer` says whether somebody is told.
+        Dropped = "dropped",
+        /// Left as it is: not for the translator.
+        Passed = "passed",
+        /// A ping to Gatun itself, answered.
+        Echo = "echo",
+        /// A SYN from outside that waits six seconds for the inside host to open the connection.
+        Held = "held",
+        /// It cannot be told before.
+        Unknown = "unknown",
+    }
+
+    /// Where the public port of a new session comes from.
+    pub enum PortFrom {
+        /// The binding that its inside end has already.
+        Binding = "binding",
+        /// A public port that several flows share.
+        SharedPort = "shared_port",
+        /// Any free port of the public address.
+        Address = "address",
+        /// The subscriber's own block, which a formula gives it.
+        OwnBlock = "own_block",
+        /// A block that the subscriber has been given.
+        Block = "block",
+        /// A block that the subscriber would be given.
+        NewBlock = "new_block",
+        /// The port that a waiting SYN of the remote host was sent to.
+        HeldSyn = "held_syn",
+    }
+
     /// State of a session: of TCP that of RFC 6146 3.5.2, of others always `open`.
     pub enum State {
         /// UDP or ICMP.
@@ -473,6 +507,118 @@ structs! {
         pub sessions: u64,
         /// Bindings that went with them.
         pub bindings: u64,
+    }
+
+    /// An ICMP error.
+    pub struct IcmpError {
+        /// Type: of ICMPv6 for an IPv6 packet, else of ICMP.
+        pub kind: u8,
+        /// Code.
+        pub code: u8,
+        /// The MTU that it tells, bytes.
+        pub mtu: Option<u32>,
+    }
+
+    /// What a subscriber has, beside what it may have.
+    pub struct Standing {
+        /// Its inside network.
+        pub subscriber: String,
+        /// Whether it has any state.
+        pub known: bool,
+        /// The public address that it is paired with.
+        pub address: Option<Ipv4Addr>,
+        /// Sessions.
+        pub sessions: u32,
+        /// Sessions that it may have.
+        pub sessions_max: u32,
+        /// Ports of all protocols.
+        pub ports: u32,
+        /// Ports that it may have.
+        pub ports_max: u32,
+        /// Ports of the packet's protocol.
+        pub ports_of_protocol: u32,
+        /// Of these, it may have so many.
+        pub ports_of_protocol_max: u32,
+        /// Port blocks.
+        pub blocks: u32,
+        /// Port blocks that it may have; 0 where its pool has none.
+        pub blocks_max: u32,
+    }
+
+    /// What a new session would go through.
+    pub struct Opening {
+        /// Where its public port comes from.
+        pub from: PortFrom,
+        /// Public address.
+        pub address: Ipv4Addr,
+        /// Public port; none where chance decides.
+        pub port: Option<u16>,
+        /// First port of the block.
+        pub first_port: Option<u16>,
+        /// Last port of the block.
+        pub last_port: Option<u16>,
+        /// Free ports of which chance picks one; of new blocks, free blocks.
+        pub free: u32,
+    }
+
+    /// A packet's two ends.
+    pub struct Ends {
+        /// Protocol.
+        pub protocol: Protocol,
+        /// Source address.
+        pub source: IpAddr,
+        /// Source port, or identifier; none where chance decides.
+        pub source_port: Option<u16>,
+        /// Destination address.
+        pub destination: IpAddr,
+        /// Destination port, or identifier.
+        pub destination_port: Option<u16>,
+        /// Length from the IP header on.
+        pub bytes: u32,
+    }
+
+    /// What would become of a packet at this moment, and why. Nothing was changed to find out.
+    pub struct Explanation {
+        /// The packet.
+        pub packet: Ends,
+        /// What would become of it.
+        pub fate: Fate,
+        /// The packet as it would leave.
+        pub becomes: Option<Ends>,
+        /// Why it is dropped: the reason's name, as in drops.
+        pub reason: Option<String>,
+        /// What that means.
+        pub help: Option<String>,
+        /// What is said of it in an RFC, or in the configuration's reference.
+        pub rule: Option<String>,
+        /// The ICMP error that its sender would get, as far as the limit of errors allows.
+        pub answer: Option<IcmpError>,
+        /// The instance that it is for.
+        pub instance: Option<Name>,
+        /// What that does.
+        pub kind: Option<Kind>,
+        /// Number of the worker that it is for.
+        pub worker: u32,
+        /// The pool of public addresses.
+        pub pool: Option<Name>,
+        /// The inside host's subscriber.
+        pub subscriber: Option<Standing>,
+        /// The session that there is.
+        pub session: Option<Session>,
+        /// The binding that there is.
+        pub binding: Option<Binding>,
+        /// What a new session would go through.
+        pub opening: Option<Opening>,
+        /// Whether it would be turned round, to an inside host.
+        pub hairpinned: bool,
+        /// The largest packet of this flow that passes in one piece, bytes.
+        pub mtu: Option<u32>,
+        /// What its path carries, where a router has said so little that IPv6 hosts send more.
+        pub path_mtu: Option<u32>,
+        /// It would be cut into fragments of so many bytes at most.
+        pub cut_to: Option<u32>,
+        /// The same in sentences, in the order in which it is decided.
+        pub why: Vec<String>,
     }
 
     /// Why a request was not done.

@@ -168,6 +168,7 @@ impl Control {
             What::Sessions => self.list(&query, Sessions).await?,
             What::Who => json(&self.who(&query).await?),
             What::Where => json(&self.whereabouts(&query).await?),
+            What::Explain => json(&self.explain(&query).await?),
             What::ClearSessions => json(&self.clear(endpoint, &query, Extent::Session, asked).await?),
             What::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
             What::EndSessions => json(&self.end(body, asked).await?),
@@ -227,7 +228,7 @@ impl Control {
     }
 
     /// What instances and pools are called.
-    async fn names(&self) -> Result<Names, Unanswered> {
+    pub(crate) async fn names(&self) -> Result<Names, Unanswered> {
         let all = self.snapshots().await;
         all.iter().flatten().next().map(Names::of).ok_or(Unanswered::Silent)
     }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// How long a worker may take for one job, or for its counters.
 const JOB_MAX: Duration = Duration::from_secs(60);
-const SNAPSHOT_MAX: Duration = Duration::from_secs(2);
+pub(crate) const SNAPSHOT_MAX: Duration = Duration::from_secs(2);
 
 /// Why there is no answer of a worker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

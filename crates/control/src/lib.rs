@@ -4,6 +4,7 @@
 //!   listen     sockets, made while the daemon still may
 //!   http       connections, one thread for all of them: bounded in number, time and size
 //!   answers    what a request asks for (gatun_api::paths), from workers to JSON
+//!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
 //!   tell       the engine's words in the API's types
 //!   metrics    the same counters by stable names
@@ -12,11 +13,14 @@
 
 mod answers;
 mod ask;
+mod explain;
 mod filter;
+mod flow;
 mod http;
 pub mod listen;
 mod lists;
 pub mod metrics;
+mod rules;
 mod tell;
 
 use gatun_api::types;

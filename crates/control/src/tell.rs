@@ -40,6 +40,11 @@ impl Names {
         found.unwrap_or_else(|| Name(number.to_string().into()))
     }
 
+    /// Any instance, by its number in the order of all.
+    pub(crate) fn any_instance(&self, number: usize) -> Option<(InstanceKind, &Name)> {
+        self.instances.get(number).map(|(kind, name)| (*kind, name))
+    }
+
     pub(crate) fn pool(&self, number: usize) -> Name {
         self.pools.get(number).cloned().unwrap_or_else(|| Name(number.to_string().into()))
     }
@@ -62,7 +67,7 @@ pub(crate) fn inside(address: Ipv6Addr) -> IpAddr {
     address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
 }
 
-fn network(net: Net6) -> String {
+pub(crate) fn network(net: Net6) -> String {
     match net.addr.to_ipv4_mapped() {
         Some(address) => format!("{address}/{}", net.len.saturating_sub(96)),
         None => format!("{}/{}", net.addr, net.len),

@@ -1,6 +1,8 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
-use crate::commands::{bench, check, clear, completions, demo, init, man, run, show, translate, who};
+use crate::commands::{
+    bench, check, clear, completions, demo, doctor, explain, init, man, run, show, translate, who,
+};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -10,6 +12,8 @@ Examples:
   gatun check gatun.toml               say what is wrong with it, and how to fix it
   gatun run gatun.toml                 translate, until SIGTERM or Ctrl-C
   gatun show status                    what a running daemon has and does
+  gatun explain 2001:db8::5 198.51.100.7 tcp
+                                       what would become of a packet, and why
   gatun who 192.0.2.7:41822            whose a public port is
   gatun translate in.pcap out.pcap --config gatun.toml
                                        translate a capture, offline
@@ -31,6 +35,12 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Show what a running daemon has and has done
     Show(show::Args),
+    /// Say what would become of a packet now, and why
+    Explain(explain::Args),
+    /// Look for what of this machine keeps packets from being translated
+    Doctor(doctor::Args),
+    /// Show why packets were not forwarded: `gatun show drops`
+    Drops(show::DropsArgs),
     /// End sessions or bindings of a running daemon
     Clear(clear::Args),
     /// Say whose a public address and port is now
@@ -63,6 +73,9 @@ impl Command {
         match self {
             Command::Run(args) => run::execute(args),
             Command::Show(args) => show::execute(args),
+            Command::Explain(args) => explain::execute(args),
+            Command::Doctor(args) => doctor::execute(args),
+            Command::Drops(args) => show::execute(args.into()),
             Command::Clear(args) => clear::execute(args),
             Command::Who(args) => who::execute(args),
             Command::Where(args) => who::execute_where(args),

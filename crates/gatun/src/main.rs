@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod daemon;
 mod demo;
+mod doctor;
 mod offline;
 mod show;
 mod tables;

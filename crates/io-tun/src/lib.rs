@@ -7,6 +7,7 @@
 //! [`Tun::open`] creates or attaches, [`netlink`] sets up what the operator asked for, [`TunQueue`] is the
 //! [`gatun_io::Backend`] of one worker. Unsafe code: four ioctls, in `ioctl.rs`.
 
+pub mod ask;
 pub mod error;
 mod ioctl;
 pub mod netlink;

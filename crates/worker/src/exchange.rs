@@ -144,6 +144,11 @@ pub fn exchange(workers: usize, steering: &Arc<Steering>) -> io::Result<Vec<Exch
 }
 
 impl Exchange {
+    /// The worker that has to have a packet which was received; `None` where any may.
+    pub(crate) fn owner(&self, packet: &[u8]) -> Option<usize> {
+        self.steering.owner(packet)
+    }
+
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }

@@ -161,6 +161,9 @@ impl Worker {
             Request::Outline(answer) => {
                 let _ = answer.send(self.nat.outline());
             }
+            Request::Owner(packet, done) => {
+                done(self.exchange.as_ref().and_then(|exchange| exchange.owner(&packet)));
+            }
             Request::Apply(mut change, answer) => {
                 let result = self.nat.apply(self.clock.now(), &mut change);
                 let _ = answer.send(Applied { result, change });

@@ -14,6 +14,7 @@ pub(crate) enum Request {
     Outline(SyncSender<Outline>),
     Apply(Box<Change>, SyncSender<Applied>),
     Settling(SyncSender<Settling>),
+    Owner(Vec<u8>, Box<dyn FnOnce(Option<usize>) + Send>),
 }
 
 /// What became of a change.
@@ -103,6 +104,11 @@ impl Handle {
     /// Asks for the worker's counters without waiting for them: they are given to `done` as a job is.
     pub fn request_snapshot(&self, done: impl FnOnce(Snapshot) + Send + 'static) {
         self.ask(Request::SnapshotFor(Box::new(done)));
+    }
+
+    /// Asks which worker a packet is for that this one received; any where that is `None`. Given to `done` as a job is.
+    pub fn request_owner(&self, packet: Vec<u8>, done: impl FnOnce(Option<usize>) + Send + 'static) {
+        self.ask(Request::Owner(packet, Box::new(done)));
     }
 
     fn answer<T>(&self, timeout: Duration, request: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {

@@ -49,7 +49,12 @@ fn everything_that_can_be_read_is_there() {
             .all_parameters()
             .filter(|parameter| parameter.required)
             .map(|parameter| {
-                (parameter.name, if parameter.name == "port" { "1" } else { "192.0.2.1" }.to_owned())
+                let value = match parameter.name {
+                    "port" => "1",
+                    "protocol" => "udp",
+                    _ => "192.0.2.1",
+                };
+                (parameter.name, value.to_owned())
             })
             .collect();
         let mut body = bed.client.open("GET", &with_query(endpoint.path, &query), &[]).unwrap();
@@ -234,4 +239,66 @@ fn on_tcp_there_are_metrics_and_nothing_else() {
     for path in ["/v1/sessions", "/openapi.json", "/"] {
         assert!(ask(path, "*/*").starts_with("HTTP/1.1 404"), "{path}");
     }
+}
+
+fn explain(bed: &Bed, query: &str) -> Explanation {
+    bed.client.get(&format!("/v1/explain?{query}")).unwrap()
+}
+
+#[test]
+fn what_is_explained_of_a_flow_is_its_workers_and_changes_nothing() {
+    let bed = Bed::start(2);
+    bed.open_for(8, 5000..5001);
+    let before = bed.client.get::<Vec<Counter>>("/v1/counters").unwrap();
+    let known = sessions(&bed, &[]);
+    assert_eq!(known.len(), 8);
+    let mut workers = BTreeSet::new();
+    for session in &known {
+        let Session { inside, inside_port, remote, remote_port, .. } = session;
+        let of_flow = format!("source={inside}&source_port={inside_port}&destination={remote}");
+        let told = explain(&bed, &format!("{of_flow}&destination_port={remote_port}&protocol=udp"));
+        assert_eq!(told.fate, Fate::Forwarded, "{told:?}");
+        let mine = told.session.as_ref().unwrap();
+        assert_eq!((mine.outside, mine.outside_port), (session.outside, session.outside_port));
+        let becomes = told.becomes.as_ref().unwrap();
+        assert_eq!(becomes.source, std::net::IpAddr::from(session.outside));
+        assert_eq!((becomes.source_port, becomes.bytes), (Some(session.outside_port), 80));
+        workers.insert(told.worker);
+        // Another remote host goes through the same binding; another port of the host gets a new one.
+        let other = explain(&bed, &format!("{of_flow}&destination_port=9&protocol=udp"));
+        let opening = other.opening.unwrap();
+        assert_eq!((opening.from, opening.port), (PortFrom::Binding, Some(session.outside_port)));
+        let new = explain(&bed, &format!("source={inside}&destination={remote}&protocol=tcp"));
+        let opening = new.opening.as_ref().unwrap();
+        assert_eq!((opening.from, opening.address, opening.port), (PortFrom::Address, session.outside, None));
+        assert_eq!(new.becomes.unwrap().source_port, None);
+        // And back in.
+        let back = format!("source={remote}&source_port={remote_port}&destination={}", session.outside);
+        let port = session.outside_port;
+        let back = explain(&bed, &format!("{back}&destination_port={port}&protocol=udp"));
+        assert_eq!(back.becomes.as_ref().unwrap().destination, *inside, "{back:?}");
+        assert_eq!(back.worker, told.worker);
+    }
+    assert_eq!(workers.len(), 2);
+    assert_eq!(bed.client.get::<Vec<Counter>>("/v1/counters").unwrap(), before, "no counter moved");
+    let mut after = sessions(&bed, &[]);
+    after.iter_mut().zip(&known).for_each(|(a, b)| a.expires_ms = b.expires_ms);
+    assert_eq!(after, known);
+    bed.stop();
+}
+
+#[test]
+fn a_drop_is_explained_by_its_reason_its_rule_and_its_answer() {
+    let bed = Bed::start(1);
+    let told = explain(&bed, &format!("source={CLIENT}&destination=203.0.113.7&protocol=tcp&flags=A"));
+    assert_eq!((told.fate, told.reason.as_deref()), (Fate::Dropped, Some("non_syn_closed")));
+    assert!(told.rule.as_ref().unwrap().starts_with("RFC 6146 3.5.2.2"), "{told:?}");
+    assert!(told.why.iter().any(|sentence| sentence.contains("64:ff9b::/96 of nat64 'n'")), "{told:?}");
+    let told = explain(&bed, &format!("source={CLIENT}&destination=203.0.113.7&protocol=udp&bytes=1600"));
+    assert_eq!((told.fate, told.mtu), (Fate::Dropped, Some(1520)), "{told:?}");
+    let told = explain(&bed, "source=2001:db8::1&destination=2001:db8::2&protocol=icmp");
+    assert_eq!((told.reason.as_deref(), &told.instance), (Some("dst_not_pref64"), &None));
+    let (status, problem) = refused(&bed, "GET", "/v1/explain?source=192.0.2.1&destination=::1&protocol=udp");
+    assert!(status == 400 && problem.error.contains("two families"), "{problem:?}");
+    bed.stop();
 }

@@ -6,6 +6,8 @@ pub(crate) mod check;
 pub(crate) mod clear;
 pub(crate) mod completions;
 pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod man;
 pub(crate) mod run;

@@ -76,6 +76,30 @@ pub(crate) struct Args {
     daemon: Daemon,
 }
 
+/// Arguments of `gatun drops`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DropsArgs {
+    /// How
+    #[arg(long, short, value_enum, default_value = "table")]
+    output: Output,
+    /// Reasons that never occurred as well
+    #[arg(long)]
+    zeros: bool,
+    /// Show it again every so many seconds, until Ctrl-C
+    #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    watch: Option<u32>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+impl From<DropsArgs> for Args {
+    fn from(args: DropsArgs) -> Args {
+        let DropsArgs { output, zeros, watch, daemon } = args;
+        Args { what: What::Drops, filter: Filter::default(), output, limit: 0, zeros, watch, daemon }
+    }
+}
+
 /// # Errors
 /// Why the daemon does not answer, or what is wrong with the question.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {

@@ -10,6 +10,7 @@ mod events;
 mod harness;
 mod lifecycle;
 mod nat44;
+mod operate;
 mod reload;
 mod restart;
 mod service;

@@ -193,6 +193,11 @@ impl Nat {
         };
         e
     }
+
+    /// The prefix behind which an IPv6 host most likely finds IPv4 ones: the first NAT64 instance's first.
+    pub fn first_pool6(&self) -> Option<Prefix64> {
+        self.core.nat64.iter().find_map(|nat| nat.prefixes().next()).map(|(_, prefix)| *prefix)
+    }
 }
 
 impl Core {

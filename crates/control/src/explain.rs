@@ -1,0 +1,365 @@
+//! What would become of a packet, in the API's types and in sentences. Nothing changes for it.
+
+use crate::Control;
+use crate::answers::Refusal;
+use crate::ask::Unanswered;
+use crate::filter::{Query, Wrong};
+use crate::flow::Flow;
+use crate::rules;
+use crate::tell::{self, Names};
+use gatun_api::types as api;
+use gatun_api::types::{Fate as Told, PortFrom};
+use gatun_nat::explain::{self as nat, Explanation, Fate, Opening, PortSource, Rule};
+use gatun_nat::plan::Transport;
+use gatun_nat::{Instant, Nat};
+use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64};
+use gatun_worker::jobs::Job;
+use std::net::IpAddr;
+use tokio::sync::oneshot;
+
+/// Room for what a packet grows by.
+const TAILROOM: usize = 64;
+
+/// Asks an engine about a packet; the buffer holds the translated one afterwards.
+struct Ask {
+    buffer: Vec<u8>,
+    len: usize,
+    told: Option<(Explanation, Vec<u8>)>,
+}
+
+impl Job for Ask {
+    fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
+        if let Some(mut packet) = Packet::new(&mut self.buffer, HEADROOM, self.len) {
+            let explanation = nat.explain(&mut packet);
+            self.told = Some((explanation, packet.bytes().to_vec()));
+        }
+        true
+    }
+}
+
+/// Asks for the prefix of an IPv4 destination.
+struct FirstPrefix(Option<Prefix64>);
+
+impl Job for FirstPrefix {
+    fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
+        self.0 = nat.first_pool6();
+        true
+    }
+}
+
+impl Control {
+    pub(crate) async fn explain(&self, query: &Query) -> Result<api::Explanation, Refusal> {
+        let mut flow = Flow::read(query)?;
+        if flow.needs_prefix() {
+            let prefix = self.hand_in(0, FirstPrefix(None))?.done().await?.0;
+            let hint = "give the destination as the IPv6 address that stands for it";
+            let prefix = prefix.ok_or_else(|| Wrong::new("there is no nat64 instance", hint))?;
+            flow.put_behind(&prefix);
+        }
+        let packet = flow.packet()?;
+        let worker = self.owner(packet.clone()).await?;
+        let mut buffer = vec![0; HEADROOM];
+        buffer.extend(&packet);
+        buffer.resize(buffer.len() + TAILROOM, 0);
+        let ask = Ask { buffer, len: packet.len(), told: None };
+        let told = self.hand_in(worker, ask)?.done().await?.told;
+        let (explanation, after) = told.ok_or(Unanswered::Silent)?;
+        let names = self.names().await?;
+        let worker = u32::try_from(worker).unwrap_or(u32::MAX);
+        Ok(Telling { names: &names, e: &explanation }.whole(&packet, &after, worker))
+    }
+
+    /// The number of the worker that has to have a packet.
+    async fn owner(&self, packet: Vec<u8>) -> Result<usize, Unanswered> {
+        let first = self.setup.workers.first().ok_or(Unanswered::Silent)?;
+        let (sender, answer) = oneshot::channel();
+        first.request_owner(packet, move |owner| {
+            let _ = sender.send(owner);
+        });
+        let answered = tokio::time::timeout(crate::ask::SNAPSHOT_MAX, answer).await;
+        answered.ok().and_then(Result::ok).map(Option::unwrap_or_default).ok_or(Unanswered::Silent)
+    }
+}
+
+/// Source and destination, protocol and ports of a packet, as far as it is one.
+pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
+    let (source, destination, l4): (IpAddr, IpAddr, L4) = match packet.first()? >> 4 {
+        4 => {
+            let view = Ipv4View::parse(packet).ok()?;
+            (view.src.into(), view.dst.into(), view.l4(packet).ok()?)
+        }
+        _ => {
+            let view = Ipv6View::parse(packet).ok()?;
+            (view.src.into(), view.dst.into(), view.l4(packet).ok()?)
+        }
+    };
+    let (protocol, source_port, destination_port) = match l4 {
+        L4::Tcp { src_port, dst_port, .. } => (api::Protocol::Tcp, src_port, dst_port),
+        L4::Udp { src_port, dst_port, .. } => (api::Protocol::Udp, src_port, dst_port),
+        L4::Echo { id, .. } => (api::Protocol::Icmp, id, id),
+        _ => return None,
+    };
+    Some(api::Ends {
+        protocol,
+        source,
+        source_port: Some(source_port),
+        destination,
+        destination_port: Some(destination_port),
+        bytes: u32::try_from(packet.len()).unwrap_or(u32::MAX),
+    })
+}
+
+/// An explanation, and what its numbers are called.
+struct Telling<'e> {
+    names: &'e Names,
+    e: &'e Explanation,
+}
+
+impl Telling<'_> {
+    fn whole(&self, packet: &[u8], after: &[u8], worker: u32) -> api::Explanation {
+        let e = self.e;
+        let no_packet = || api::Ends {
+            protocol: api::Protocol::Udp,
+            source: IpAddr::from([0, 0, 0, 0]),
+            source_port: None,
+            destination: IpAddr::from([0, 0, 0, 0]),
+            destination_port: None,
+            bytes: 0,
+        };
+        let packet = ends(packet).unwrap_or_else(no_packet);
+        let (fate, reason, answer) = match e.fate {
+            Fate::Forward { .. } => (Told::Forwarded, None, None),
+            Fate::Pass => (Told::Passed, None, None),
+            Fate::Echo => (Told::Echo, None, None),
+            Fate::Held => (Told::Held, None, None),
+            Fate::Drop(reason, answer) => (Told::Dropped, Some(reason), answer),
+            Fate::Untold => (Told::Unknown, None, None),
+        };
+        let cut_to = match e.fate {
+            Fate::Forward { cut_to } => cut_to,
+            _ => None,
+        };
+        let instance = e.instance.and_then(|number| self.names.any_instance(number));
+        let mut told = api::Explanation {
+            becomes: self.becomes(after).filter(|_| fate == Told::Forwarded),
+            fate,
+            reason: reason.map(|reason| reason.name().to_owned()),
+            help: reason.map(|reason| reason.help().to_owned()),
+            rule: reason.and_then(rules::of).map(str::to_owned),
+            answer: answer.map(icmp_error),
+            kind: instance.map(|(kind, _)| tell::kind(kind)),
+            instance: instance.map(|(_, name)| name.clone()),
+            worker,
+            pool: e.pool.map(|pool| self.names.pool(pool)),
+            subscriber: e.subscriber.map(|standing| self.standing(&standing, packet.protocol)),
+            session: e.session.map(|session| self.names.session(&session)),
+            binding: e.binding.map(|binding| self.names.binding(&binding)),
+            opening: e.opening.map(opening),
+            hairpinned: e.hairpinned,
+            mtu: e.mtu,
+            path_mtu: e.path_mtu.map(u32::from),
+            cut_to,
+            why: Vec::new(),
+            packet,
+        };
+        told.why = self.sentences(&told);
+        told
+    }
+
+    /// The packet as it leaves; a port that chance gives is not told.
+    fn becomes(&self, after: &[u8]) -> Option<api::Ends> {
+        let mut ends = ends(after)?;
+        let by_chance = matches!(self.e.opening, Some(Opening::Port(port)) if port.port.is_none());
+        if by_chance {
+            ends.source_port = None;
+            ends.destination_port = ends.destination_port.filter(|_| ends.protocol != api::Protocol::Icmp);
+        }
+        Some(ends)
+    }
+
+    fn standing(&self, s: &nat::Standing, protocol: api::Protocol) -> api::Standing {
+        let at = match protocol {
+            api::Protocol::Tcp => Transport::Tcp,
+            api::Protocol::Udp => Transport::Udp,
+            api::Protocol::Icmp => Transport::Icmp,
+        } as usize;
+        api::Standing {
+            subscriber: tell::network(s.network),
+            known: s.is_known,
+            address: s.address,
+            sessions: s.sessions,
+            sessions_max: s.sessions_max,
+            ports: s.ports.iter().copied().map(u32::from).sum(),
+            ports_max: s.ports_max,
+            ports_of_protocol: s.ports[at].into(),
+            ports_of_protocol_max: s.ports_max_by[at].min(s.ports_max),
+            blocks: s.blocks,
+            blocks_max: s.blocks_max,
+        }
+    }
+
+    /// What decides, one thing after the other.
+    fn sentences(&self, told: &api::Explanation) -> Vec<String> {
+        let mut why = vec![self.rule(told)];
+        if let Some(s) = &told.subscriber {
+            why.push(subscriber(s));
+        }
+        why.extend(self.state(told));
+        if told.hairpinned {
+            why.push(
+                "its destination is a public address of ours: it is turned round, to an inside host".into(),
+            );
+        }
+        if let Some(mtu) = told.mtu {
+            why.push(format!("packets of up to {mtu} bytes pass in one piece"));
+        }
+        if let Some(path) = told.path_mtu {
+            why.push(format!("a router has said that the path carries {path} bytes: what is larger is cut"));
+        }
+        why.extend(fate(told));
+        why
+    }
+
+    fn rule(&self, told: &api::Explanation) -> String {
+        let instance = match (&told.kind, &told.instance) {
+            (Some(kind), Some(name)) => format!("{kind} '{name}'"),
+            _ => "nobody".to_owned(),
+        };
+        match self.e.rule {
+            Rule::Nobody => "no prefix, pool, inside network or mapping covers it".to_owned(),
+            Rule::Own => "it is sent to Gatun's own address".to_owned(),
+            Rule::Pool6(prefix, v4) => format!(
+                "its destination lies in {}/{} of {instance}, and stands for {v4}",
+                prefix.address(),
+                prefix.len()
+            ),
+            Rule::Inside => format!("its source is inside of {instance}"),
+            Rule::Exempt => format!("{instance} exempts it from translation"),
+            Rule::Pool(pool) => {
+                format!("its destination is a public address of pool '{}'", self.names.pool(pool))
+            }
+            Rule::Stateless => format!("its destination is a prefix's or mapping's of {instance}"),
+        }
+    }
+
+    fn state(&self, told: &api::Explanation) -> Option<String> {
+        if let Some(s) = &told.session {
+            let seconds = s.expires_ms / 1000;
+            return Some(format!(
+                "it is of a session: {}, {} port {} seen as {} port {}, ends in {seconds} s without another packet",
+                s.state, s.inside, s.inside_port, s.outside, s.outside_port
+            ));
+        }
+        if let Some(o) = &told.opening {
+            return Some(format!("it opens a session: {}", opens(o)));
+        }
+        let b = told.binding.as_ref()?;
+        Some(format!(
+            "there is a binding, {} port {} seen as {} port {}, and no session of it",
+            b.inside, b.inside_port, b.outside, b.outside_port
+        ))
+    }
+}
+
+fn subscriber(s: &api::Standing) -> String {
+    let mut text = format!("it counts for subscriber {}, ", s.subscriber);
+    if !s.known {
+        text += "which has no state yet: ";
+    }
+    text += &format!("{} of {} sessions, {} of {} ports", s.sessions, s.sessions_max, s.ports, s.ports_max);
+    if s.ports_of_protocol_max < s.ports_max {
+        text += &format!(" (of this protocol {} of {})", s.ports_of_protocol, s.ports_of_protocol_max);
+    }
+    if s.blocks_max > 0 {
+        text += &format!(", {} of {} port blocks", s.blocks, s.blocks_max);
+    }
+    if let Some(address) = s.address {
+        text += &format!(", paired with {address}");
+    }
+    text
+}
+
+fn opens(o: &api::Opening) -> String {
+    let api::Opening { address, port, free, .. } = o;
+    let port = port.map_or_else(String::new, |port| format!(" port {port}"));
+    let block = match (o.first_port, o.last_port) {
+        (Some(first), Some(last)) => format!("ports {first}-{last} of {address}"),
+        _ => address.to_string(),
+    };
+    match o.from {
+        PortFrom::Binding => format!("through the binding of its inside end, {address}{port}"),
+        PortFrom::SharedPort => format!("through {address}{port}, which it shares with other flows"),
+        PortFrom::Address => format!("at {address}, with a port of {free} free ones by chance"),
+        PortFrom::OwnBlock => format!("in the subscriber's own block, {block}, {free} free"),
+        PortFrom::Block => format!("in a block that the subscriber has, {block}, {free} free"),
+        PortFrom::NewBlock => format!("in a new block of {address}, of {free} free ones by chance"),
+        PortFrom::HeldSyn => format!("at {address}{port}, where a SYN of the remote host waits for it"),
+    }
+}
+
+fn opening(opening: Opening) -> api::Opening {
+    let of_binding = |from, b: gatun_nat::inspect::BindingInfo| api::Opening {
+        from,
+        address: b.outside.0,
+        port: Some(b.outside.1),
+        first_port: None,
+        last_port: None,
+        free: 0,
+    };
+    match opening {
+        Opening::Binding(binding) => of_binding(PortFrom::Binding, binding),
+        Opening::Shared(binding) => of_binding(PortFrom::SharedPort, binding),
+        Opening::Port(port) => api::Opening {
+            from: match port.source {
+                PortSource::Address => PortFrom::Address,
+                PortSource::OwnBlock => PortFrom::OwnBlock,
+                PortSource::Block => PortFrom::Block,
+                PortSource::NewBlock => PortFrom::NewBlock,
+                PortSource::HeldSyn => PortFrom::HeldSyn,
+            },
+            address: port.address,
+            port: port.port,
+            first_port: port.block.map(|(first, _)| first),
+            last_port: port.block.map(|(_, last)| last),
+            free: port.free,
+        },
+    }
+}
+
+fn icmp_error(message: nat::Message) -> api::IcmpError {
+    // Packet Too Big, or Fragmentation Needed.
+    let tells_mtu = message.kind == 2 || (message.kind, message.code) == (3, 4);
+    api::IcmpError { kind: message.kind, code: message.code, mtu: tells_mtu.then_some(message.word) }
+}
+
+/// The end of it.
+fn fate(told: &api::Explanation) -> Vec<String> {
+    match told.fate {
+        Told::Forwarded => told
+            .cut_to
+            .map(|max| format!("it is cut into fragments of up to {max} bytes"))
+            .into_iter()
+            .collect(),
+        Told::Passed => vec!["it is left as it is".into()],
+        Told::Echo => vec!["it is a ping to Gatun itself, which answers".into()],
+        Told::Held => vec![
+            "it waits six seconds for the inside host to open the connection itself (RFC 6146 3.5.2.2)"
+                .into(),
+        ],
+        Told::Unknown => vec!["its way depends on chance, or it is of a kind that is not foretold".into()],
+        Told::Dropped => {
+            let (reason, help) = (told.reason.as_deref(), told.help.as_deref());
+            let mut all =
+                vec![format!("it is dropped ({}): {}", reason.unwrap_or_default(), help.unwrap_or_default())];
+            all.extend(told.rule.clone());
+            all.push(match &told.answer {
+                Some(e) => {
+                    let mtu = e.mtu.map_or_else(String::new, |mtu| format!(", MTU {mtu}"));
+                    format!("its sender is told: ICMP type {} code {}{mtu}", e.kind, e.code)
+                }
+                None => "nobody is told".into(),
+            });
+            all
+        }
+    }
+}

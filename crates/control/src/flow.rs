@@ -1,0 +1,259 @@
+//! A packet that a query describes, made to be asked about: right in every sum and length, its payload zeros.
+
+use crate::filter::{Query, Wrong};
+use gatun_api::types::Protocol;
+use gatun_wire::{Prefix64, checksum, proto};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What stands in a packet where nothing is said.
+const BYTES: u16 = 100;
+const SOURCE_PORT: u16 = 50_000;
+const DESTINATION_PORT: u16 = 443;
+const HOPS: u8 = 64;
+
+/// A flow, and one packet of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    source_port: u16,
+    destination_port: u16,
+    protocol: Protocol,
+    flags: u8,
+    bytes: u16,
+    hops: u8,
+    may_fragment: bool,
+}
+
+impl Flow {
+    /// # Errors
+    /// What of the query is wrong.
+    pub(crate) fn read(query: &Query) -> Result<Flow, Wrong> {
+        let address = |name: &str| {
+            let address: Option<IpAddr> = query.parse(name, "an address")?;
+            address.ok_or_else(|| Wrong::new(format!("'{name}' is missing"), ""))
+        };
+        let text = query.get("protocol").unwrap_or_default();
+        let flow = Flow {
+            source: address("source")?,
+            destination: address("destination")?,
+            source_port: query.parse("source_port", "a port")?.unwrap_or(SOURCE_PORT),
+            destination_port: query.parse("destination_port", "a port")?.unwrap_or(DESTINATION_PORT),
+            protocol: text.parse().map_err(|what| Wrong::new(format!("protocol: {what}"), ""))?,
+            flags: flags(query.get("flags").unwrap_or("S"))?,
+            bytes: query.parse("bytes", "a length")?.unwrap_or(BYTES),
+            hops: query.parse("hops", "a number to 255")?.unwrap_or(HOPS),
+            may_fragment: query.parse("fragments", "true or false")?.unwrap_or(false),
+        };
+        let least = flow.headers();
+        if usize::from(flow.bytes) < least {
+            return Err(Wrong::new(format!("bytes: {} is less than its headers, {least}", flow.bytes), ""));
+        }
+        if query.get("flags").is_some() && flow.protocol != Protocol::Tcp {
+            return Err(Wrong::new("flags: only TCP has any", "leave them out"));
+        }
+        Ok(flow)
+    }
+
+    /// Whether the destination is of the other family than the source: it stands behind a prefix then.
+    pub(crate) fn needs_prefix(&self) -> bool {
+        self.source.is_ipv6() && self.destination.is_ipv4()
+    }
+
+    /// Puts an IPv4 destination behind a prefix.
+    pub(crate) fn put_behind(&mut self, prefix: &Prefix64) {
+        if let IpAddr::V4(address) = self.destination {
+            self.destination = prefix.embed(address).into();
+        }
+        self.bytes = self.bytes.max(self.headers() as u16);
+    }
+
+    fn headers(&self) -> usize {
+        let l4 = if self.protocol == Protocol::Tcp { 20 } else { 8 };
+        l4 + if self.source.is_ipv6() { 40 } else { 20 }
+    }
+
+    /// The packet.
+    ///
+    /// # Errors
+    /// Where source and destination are of two families.
+    pub(crate) fn packet(&self) -> Result<Vec<u8>, Wrong> {
+        match (self.source, self.destination) {
+            (IpAddr::V6(source), IpAddr::V6(destination)) => Ok(self.packet6(source, destination)),
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Ok(self.packet4(source, destination)),
+            _ => Err(Wrong::new(
+                "source and destination are of two families",
+                "from outside, ask about a public address; from inside, about one behind a translation prefix",
+            )),
+        }
+    }
+
+    fn packet6(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
+        let payload_len = self.bytes - 40;
+        let next = match self.protocol {
+            Protocol::Tcp => proto::TCP,
+            Protocol::Udp => proto::UDP,
+            Protocol::Icmp => proto::ICMPV6,
+        };
+        let mut packet = vec![0x60, 0, 0, 0];
+        packet.extend(payload_len.to_be_bytes());
+        packet.extend([next, self.hops]);
+        packet.extend(source.octets());
+        packet.extend(destination.octets());
+        let addresses: Vec<u8> = packet[8..40].to_vec();
+        let pseudo = checksum::pseudo(&addresses, payload_len.into(), next);
+        packet.extend(self.transport(payload_len.into(), 128, pseudo));
+        packet
+    }
+
+    fn packet4(&self, source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8> {
+        let l4_len = self.bytes - 20;
+        let next = match self.protocol {
+            Protocol::Tcp => proto::TCP,
+            Protocol::Udp => proto::UDP,
+            Protocol::Icmp => proto::ICMP,
+        };
+        let mut packet = vec![0x45, 0];
+        packet.extend(self.bytes.to_be_bytes());
+        packet.extend([0, 1, if self.may_fragment { 0 } else { 0x40 }, 0, self.hops, next, 0, 0]);
+        packet.extend(source.octets());
+        packet.extend(destination.octets());
+        let sum = !checksum::sum(&packet);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        let addresses: Vec<u8> = packet[12..20].to_vec();
+        let pseudo = match self.protocol {
+            Protocol::Icmp => 0,
+            _ => checksum::pseudo(&addresses, l4_len.into(), next),
+        };
+        packet.extend(self.transport(l4_len.into(), 8, pseudo));
+        packet
+    }
+
+    /// Transport header and payload; `echo` is the type of a ping's request.
+    fn transport(&self, len: usize, echo: u8, pseudo: u16) -> Vec<u8> {
+        let [source, destination] = [self.source_port, self.destination_port].map(u16::to_be_bytes);
+        let (mut l4, at) = match self.protocol {
+            Protocol::Tcp => {
+                let mut l4 = [source, destination].concat();
+                l4.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, self.flags, 0x20, 0, 0, 0, 0, 0]);
+                (l4, 16)
+            }
+            Protocol::Udp => {
+                let len = u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes();
+                ([source, destination, len, [0, 0]].concat(), 6)
+            }
+            Protocol::Icmp => (vec![echo, 0, 0, 0, source[0], source[1], 0, 1], 2),
+        };
+        l4.resize(len, 0);
+        let sum = !checksum::add(checksum::sum(&l4), pseudo);
+        // A computed zero is written as all ones (RFC 768).
+        let sum = if sum == 0 && self.protocol == Protocol::Udp { u16::MAX } else { sum };
+        l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        l4
+    }
+}
+
+fn flags(text: &str) -> Result<u8, Wrong> {
+    let mut bits = 0;
+    for letter in text.chars() {
+        bits |= match letter.to_ascii_uppercase() {
+            'F' => 1,
+            'S' => 2,
+            'R' => 4,
+            'P' => 8,
+            'A' => 16,
+            'U' => 32,
+            other => {
+                let what = format!("flags: '{}' is no flag", other.escape_default());
+                return Err(Wrong::new(what, "letters of SAFRPU"));
+            }
+        };
+    }
+    Ok(bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+
+    fn flow(query: &str) -> Result<Flow, Wrong> {
+        let endpoint = gatun_api::paths::find("GET", "/v1/explain").unwrap();
+        Flow::read(&Query::read(endpoint, query)?)
+    }
+
+    #[test]
+    fn packets_of_both_families_and_every_protocol_are_right_in_every_sum_and_length() {
+        for (source, destination) in [("2001:db8::1", "64:ff9b::1"), ("100.64.0.1", "198.51.100.7")] {
+            for protocol in ["tcp", "udp", "icmp"] {
+                for bytes in [100, 101, 1400] {
+                    let query = format!(
+                        "source={source}&destination={destination}&protocol={protocol}&bytes={bytes}&source_port=7"
+                    );
+                    let packet = flow(&query).unwrap().packet().unwrap();
+                    assert_eq!(packet.len(), bytes);
+                    let sliced = SlicedPacket::from_ip(&packet).unwrap();
+                    let transport = sliced.transport.unwrap();
+                    match (sliced.net.unwrap(), &transport) {
+                        (NetSlice::Ipv4(ip), transport) => {
+                            let ip = ip.header().to_header();
+                            assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+                            assert!(ip.dont_fragment);
+                            match transport {
+                                TransportSlice::Udp(u) => assert_eq!(
+                                    u.checksum(),
+                                    u.to_header().calc_checksum_ipv4(&ip, u.payload()).unwrap()
+                                ),
+                                TransportSlice::Tcp(t) => assert_eq!(
+                                    t.checksum(),
+                                    t.to_header().calc_checksum_ipv4(&ip, t.payload()).unwrap()
+                                ),
+                                TransportSlice::Icmpv4(i) => {
+                                    assert_eq!(i.checksum(), i.icmp_type().calc_checksum(i.payload()));
+                                }
+                                other => panic!("{other:?}"),
+                            }
+                        }
+                        (NetSlice::Ipv6(ip), transport) => {
+                            let ip = ip.header().to_header();
+                            match transport {
+                                TransportSlice::Udp(u) => assert_eq!(
+                                    u.checksum(),
+                                    u.to_header().calc_checksum_ipv6(&ip, u.payload()).unwrap()
+                                ),
+                                TransportSlice::Tcp(t) => assert_eq!(
+                                    t.checksum(),
+                                    t.to_header().calc_checksum_ipv6(&ip, t.payload()).unwrap()
+                                ),
+                                TransportSlice::Icmpv6(i) => {
+                                    assert!(i.is_checksum_valid(ip.source, ip.destination));
+                                }
+                                other => panic!("{other:?}"),
+                            }
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_flow_is_refused_with_what_is_wrong() {
+        let both = "source=2001:db8::1&destination=64:ff9b::1";
+        for (query, part) in [
+            ("destination=::1&protocol=udp", "'source' is missing"),
+            ("source=x&destination=::1&protocol=udp", "is not an address"),
+            (&format!("{both}&protocol=sctp"), "none of tcp, udp, icmp"),
+            (&format!("{both}&protocol=tcp&flags=SX"), "'X' is no flag"),
+            (&format!("{both}&protocol=udp&flags=S"), "only TCP"),
+            (&format!("{both}&protocol=tcp&bytes=59"), "less than its headers, 60"),
+            (&format!("{both}&protocol=tcp&bytes=70000"), "is not a length"),
+        ] {
+            let wrong = flow(query).err().unwrap();
+            assert!(wrong.what.contains(part), "{query}: {}", wrong.what);
+        }
+        let families = "source=100.64.0.1&destination=64:ff9b::1&protocol=udp";
+        assert!(flow(families).unwrap().packet().is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! `gatun explain`: what would become of a packet, and why.
+
+use super::ask::Daemon;
+use crate::show::{self, Output};
+use anyhow::{anyhow, bail};
+use gatun_api::paths::with_query;
+use gatun_api::types::{Ends, Explanation, Fate, Protocol};
+use std::fmt::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+const EXAMPLES: &str = "\
+It asks a running daemon and changes nothing: no session is made, and no counter moves.
+
+Examples:
+  gatun explain 2001:db8:1::5 198.51.100.7 udp        may this host open a session, and where is it seen?
+  gatun explain '[2001:db8:1::5]:5000' '[64:ff9b::c633:6407]:443' tcp
+  gatun explain 100.64.0.9:5000 198.51.100.7:443 tcp --bytes 1500
+  gatun explain 198.51.100.7:443 192.0.2.1:41822 tcp --flags A   what comes back from outside
+
+Exit status: 0 where the packet would be forwarded, 1 where not.
+";
+
+/// An address, with a port or without.
+#[derive(Clone, Copy, Debug)]
+struct Endpoint {
+    address: IpAddr,
+    port: Option<u16>,
+}
+
+impl FromStr for Endpoint {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Endpoint> {
+        if let Ok(address) = text.trim_matches(['[', ']']).parse() {
+            return Ok(Endpoint { address, port: None });
+        }
+        let with_port: Result<SocketAddr, _> = text.parse();
+        let wrong = || anyhow!("neither ADDRESS nor ADDRESS:PORT, of IPv6 [ADDRESS]:PORT");
+        with_port.map(|end| Endpoint { address: end.ip(), port: Some(end.port()) }).map_err(|_| wrong())
+    }
+}
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Source: an address, and a port (ICMP: identifier); port 50000 where none is said
+    #[arg(value_name = "SRC")]
+    source: Endpoint,
+    /// Destination, port 443 where none is said; an IPv4 address of an IPv6 source stands behind the first
+    /// translation prefix
+    #[arg(value_name = "DST")]
+    destination: Endpoint,
+    /// tcp, udp or icmp (a ping)
+    #[arg(value_name = "PROTO")]
+    protocol: Protocol,
+    /// Flags of the TCP segment, letters of SAFRPU [default: S]
+    #[arg(long, value_name = "FLAGS")]
+    flags: Option<String>,
+    /// Length of the packet from the IP header on [default: 100]
+    #[arg(long, value_name = "N")]
+    bytes: Option<u16>,
+    /// Its TTL or hop limit [default: 64]
+    #[arg(long, value_name = "N")]
+    hops: Option<u8>,
+    /// An IPv4 packet without DF, which may be cut
+    #[arg(long)]
+    fragments: bool,
+    /// How
+    #[arg(long, short, value_enum, default_value = "table")]
+    output: Output,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// # Errors
+/// Why the daemon does not answer, or what is wrong with the question.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    let mut query = vec![
+        ("source", args.source.address.to_string()),
+        ("destination", args.destination.address.to_string()),
+        ("protocol", args.protocol.to_string()),
+    ];
+    query.extend(args.source.port.map(|port| ("source_port", port.to_string())));
+    query.extend(args.destination.port.map(|port| ("destination_port", port.to_string())));
+    query.extend(args.flags.map(|flags| ("flags", flags)));
+    query.extend(args.bytes.map(|bytes| ("bytes", bytes.to_string())));
+    query.extend(args.hops.map(|hops| ("hops", hops.to_string())));
+    query.extend(args.fragments.then(|| ("fragments", "true".to_owned())));
+    let told: Explanation = args.daemon.client().get(&with_query("/v1/explain", &query))?;
+    match args.output {
+        Output::Table => super::print_bytes(text(&told)?.as_bytes())?,
+        Output::Csv => bail!("this is no list: -o json or table"),
+        output => super::print_bytes(&show::as_json(&told, output)?)?,
+    }
+    Ok(if told.fate == Fate::Forwarded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// For people: the packet, what becomes of it, and why.
+fn text(told: &Explanation) -> anyhow::Result<String> {
+    let mut out = format!("{}\n", ends(&told.packet));
+    match &told.becomes {
+        Some(becomes) => writeln!(out, "{}: {}", told.fate, ends(becomes))?,
+        None => writeln!(
+            out,
+            "{}{}",
+            told.fate,
+            told.reason.as_ref().map_or(String::new(), |r| format!(": {r}"))
+        )?,
+    }
+    for sentence in &told.why {
+        writeln!(out, "  - {sentence}")?;
+    }
+    Ok(out)
+}
+
+fn ends(ends: &Ends) -> String {
+    let end = |address: IpAddr, port: Option<u16>| match (address, port) {
+        (IpAddr::V6(address), Some(port)) => format!("[{address}]:{port}"),
+        (IpAddr::V6(address), None) => format!("[{address}]:?"),
+        (IpAddr::V4(address), Some(port)) => format!("{address}:{port}"),
+        (IpAddr::V4(address), None) => format!("{address}:?"),
+    };
+    let Ends { protocol, bytes, .. } = ends;
+    let (from, to) = (end(ends.source, ends.source_port), end(ends.destination, ends.destination_port));
+    format!("{protocol} {from} -> {to}, {bytes} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_read_with_and_without_ports() {
+        let read = |text: &str| text.parse::<Endpoint>().map(|end| (end.address.to_string(), end.port));
+        assert_eq!(read("2001:db8::1").unwrap(), ("2001:db8::1".into(), None));
+        assert_eq!(read("[2001:db8::1]").unwrap(), ("2001:db8::1".into(), None));
+        assert_eq!(read("[2001:db8::1]:53").unwrap(), ("2001:db8::1".into(), Some(53)));
+        assert_eq!(read("192.0.2.1:53").unwrap(), ("192.0.2.1".into(), Some(53)));
+        assert!(read("192.0.2.1:99999").is_err() && read("example.org").is_err());
+    }
+}

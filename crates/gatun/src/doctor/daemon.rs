@@ -1,0 +1,45 @@
+//! Whether a daemon answers, and whether what it tells is in order.
+
+use super::Finding;
+use gatun_api::client::{Client, Error};
+use gatun_api::types::{Status, Worker};
+
+const CHECK: &str = "daemon";
+
+/// What a daemon says, and its process number where there is one.
+pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
+    let status: Status = match client.get("/v1/status") {
+        Ok(status) => status,
+        Err(error @ Error::Connect(..)) => {
+            let fix = "systemctl start gatun, or gatun run FILE; --socket PATH where it listens elsewhere";
+            return (vec![Finding::note(CHECK, error.to_string(), fix)], None);
+        }
+        Err(error) => return (vec![Finding::wrong(CHECK, error.to_string(), "see the daemon's log")], None),
+    };
+    let mut findings = vec![Finding::ok(CHECK, format!("runs, process {}", status.pid))];
+    if status.workers_silent > 0 {
+        let what = format!("{} of {} workers do not answer", status.workers_silent, status.workers);
+        findings.push(Finding::wrong(CHECK, what, "see the daemon's log; restart it, and report the defect"));
+    } else if !status.adds_up {
+        let what = "some packets are not accounted for";
+        findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
+    }
+    findings.extend(losses(client));
+    (findings, Some(status.pid))
+}
+
+/// What is lost beside translation: the machine does not keep up.
+fn losses(client: &Client) -> Vec<Finding> {
+    let workers: Vec<Worker> = client.get("/v1/workers").unwrap_or_default();
+    let mut findings = Vec::new();
+    for worker in workers.iter().filter(|worker| worker.handed_lost > 0) {
+        let what =
+            format!("worker {} lost {} packets that others handed it", worker.number, worker.handed_lost);
+        findings.push(Finding::note(
+            CHECK,
+            what,
+            "it does not keep up: more queues, or fewer other programs on its core",
+        ));
+    }
+    findings
+}

@@ -1,0 +1,221 @@
+//! Where the kernel sends what has to be translated, and what fits on the way.
+
+use super::Finding;
+use gatun_config::{Config, DeviceMode, Network, Port, Routes};
+use gatun_io_tun::ask::{Link, Way, links, way_to};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Networks that are tried; more are taken to be routed as these.
+const TRIED_MAX: usize = 64;
+/// The lowest MTU of a link that carries IPv6 (RFC 8200 5), bytes.
+const MTU6_MIN: u32 = 1280;
+/// Flags of a TUN device, as the kernel shows them: several queues, and offloads.
+const TUN_VNET_HDR: u32 = 0x4000;
+
+pub(super) fn examine(config: &Config, runs: bool) -> Vec<Finding> {
+    let links = match links() {
+        Ok(links) => links,
+        Err(error) => {
+            let what = format!("the kernel does not tell of its interfaces: {error}");
+            return vec![Finding::wrong("routes", what, "is this a container without netlink?")];
+        }
+    };
+    let mut findings = Vec::new();
+    for port in &config.ports {
+        if port.ethernet.is_some() {
+            findings.extend(ethernet(port, &links));
+            continue;
+        }
+        match links.iter().find(|link| link.name == port.device) {
+            Some(link) => {
+                findings.extend(device(port, link));
+                findings.extend(routed_here(config, port, link, &links));
+            }
+            None => findings.push(absent(port, runs)),
+        }
+    }
+    findings.extend(not_the_hosts_own(config));
+    findings.extend(ladder(config, &links));
+    findings
+}
+
+fn absent(port: &Port, runs: bool) -> Finding {
+    let what = format!("there is no device {}", port.device);
+    match (runs, port.mode) {
+        (true, _) => Finding::wrong("device", what, "somebody took it away: restart the daemon"),
+        (false, DeviceMode::Create) => Finding::note("device", what, "the daemon makes it when it starts"),
+        (false, DeviceMode::Attach) => {
+            let fix = format!("ip tuntap add dev {} mode tun, or mode = \"create\"", port.device);
+            Finding::wrong("device", what, fix)
+        }
+    }
+}
+
+fn device(port: &Port, link: &Link) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !link.is_up {
+        let fix = format!("ip link set {} up", link.name);
+        findings.push(Finding::wrong("device", format!("{} is set down", link.name), fix));
+    }
+    if port.mode == DeviceMode::Create && link.mtu != port.mtu {
+        let what = format!("{} has an MTU of {}, the configuration says {}", link.name, link.mtu, port.mtu);
+        findings.push(Finding::wrong("mtu", what, format!("ip link set {} mtu {}", link.name, port.mtu)));
+    }
+    findings.extend(offload(port));
+    findings
+}
+
+/// Whether segments of up to 64 KB pass as one packet: most of the speed of a TUN device.
+fn offload(port: &Port) -> Option<Finding> {
+    const CHECK: &str = "offload";
+    if !port.offload {
+        let fix = "offload = true in its [[port]], unless something is wrong with it";
+        return Some(Finding::note(CHECK, format!("{} has offloads switched off: slow", port.device), fix));
+    }
+    let flags = fs::read_to_string(format!("/sys/class/net/{}/tun_flags", port.device)).ok()?;
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).ok()?;
+    if flags & TUN_VNET_HDR != 0 {
+        return Some(Finding::ok(
+            CHECK,
+            format!("{} passes segments of up to 64 KB as one packet", port.device),
+        ));
+    }
+    let fix = format!("ip tuntap add dev {} mode tun vnet_hdr multi_queue", port.device);
+    Some(Finding::wrong(CHECK, format!("{} was made without vnet_hdr: slow", port.device), fix))
+}
+
+/// Whether the kernel sends to the device what is to be translated.
+fn routed_here(config: &Config, port: &Port, link: &Link, links: &[Link]) -> Vec<Finding> {
+    const CHECK: &str = "routes";
+    let networks = match &port.routes {
+        Routes::Auto => config.routes(),
+        Routes::List(list) => list.clone(),
+    };
+    let mut findings = Vec::new();
+    for network in networks.iter().take(TRIED_MAX) {
+        let address = one_of(network);
+        let name = |index: u32| {
+            let found = links.iter().find(|link| link.index == index);
+            found.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
+        };
+        let elsewhere = match way_to(address) {
+            Ok(Way::By(index)) if index == link.index => continue,
+            // Told of below.
+            Ok(Way::Host) => continue,
+            Ok(Way::By(index)) => format!("goes to {}", name(index)),
+            Ok(Way::Nowhere) => "goes nowhere".to_owned(),
+            Err(error) => format!("cannot be asked about: {error}"),
+        };
+        findings.push(Finding::wrong(
+            CHECK,
+            format!("what is sent to {network} {elsewhere}, not to {}", link.name),
+            format!("ip route replace {network} dev {}", link.name),
+        ));
+    }
+    if findings.is_empty() && !networks.is_empty() {
+        findings.push(Finding::ok(CHECK, format!("prefixes and pools are routed to {}", link.name)));
+    }
+    findings
+}
+
+/// An address in a network that nobody has for a broadcast.
+fn one_of(network: &Network) -> IpAddr {
+    match network {
+        Network::V4(net) if net.len < 31 => Ipv4Addr::from(u32::from(net.addr) | 1).into(),
+        Network::V4(net) => net.addr.into(),
+        Network::V6(net) => Ipv6Addr::from(u128::from(net.addr) | u128::from(net.len < 128)).into(),
+    }
+}
+
+/// Public addresses that the kernel keeps for itself: packets to them end here, untranslated.
+fn not_the_hosts_own(config: &Config) -> Vec<Finding> {
+    let first_ones = config.plan.pools.iter().flat_map(|pool| {
+        let all = pool.ranges.iter().flat_map(|range| u32::from(range.first)..=u32::from(range.last));
+        all.take(TRIED_MAX).map(|address| (Ipv4Addr::from(address), &pool.name))
+    });
+    let own = first_ones.filter(|(address, _)| way_to((*address).into()).is_ok_and(|way| way == Way::Host));
+    own.map(|(address, pool)| {
+        Finding::wrong(
+            "pool",
+            format!(
+                "{address} of pool '{pool}' is an address of this host: what is sent to it is not translated"
+            ),
+            format!("ip address del {address}/32 dev ..., or take it out of the pool"),
+        )
+    })
+    .collect()
+}
+
+fn ethernet(port: &Port, links: &[Link]) -> Vec<Finding> {
+    let is_dpdk = port.ethernet.as_ref().is_some_and(|e| e.driver == gatun_config::Driver::Dpdk);
+    match links.iter().find(|link| link.name == port.device) {
+        _ if is_dpdk => Vec::new(),
+        None => {
+            let what = format!("there is no interface {}", port.device);
+            vec![Finding::wrong(
+                "device",
+                what,
+                "ip link shows what there is; correct `device` of its [[port]]",
+            )]
+        }
+        Some(link) if !link.is_up => {
+            let fix = format!("ip link set {} up", link.name);
+            vec![Finding::wrong("device", format!("{} is set down", link.name), fix)]
+        }
+        Some(link) => vec![Finding::ok("device", format!("{} is there, MTU {}", link.name, link.mtu))],
+    }
+}
+
+/// What fits from one side to the other.
+fn ladder(config: &Config, links: &[Link]) -> Vec<Finding> {
+    const CHECK: &str = "mtu";
+    let six = config.plan.nat64.iter().map(|n| (&n.name, &n.settings));
+    let six = six.chain(config.plan.siit.iter().map(|s| (&s.name, &s.settings)));
+    let mut findings = Vec::new();
+    for (name, settings) in six {
+        let small: Vec<&Link> = links
+            .iter()
+            .filter(|link| link.is_up && link.name != "lo")
+            .filter(|link| {
+                link.mtu < MTU6_MIN || (is_of(config, link) && link.mtu < settings.mtu6.min(settings.mtu4))
+            })
+            .collect();
+        for link in &small {
+            findings.push(match link.mtu < MTU6_MIN {
+                true => Finding::wrong(
+                    CHECK,
+                    format!("{} has an MTU of {}: IPv6 needs {MTU6_MIN} (RFC 8200 5)", link.name, link.mtu),
+                    format!("ip link set {} mtu {MTU6_MIN}, or more", link.name),
+                ),
+                false => Finding::wrong(
+                    CHECK,
+                    format!(
+                        "{} has an MTU of {}, below the {} and {} that '{name}' takes its sides to have",
+                        link.name, link.mtu, settings.mtu6, settings.mtu4
+                    ),
+                    format!("ip link set {} mtu {}, or set the instance's mtus", link.name, settings.mtu6),
+                ),
+            });
+        }
+        if small.is_empty() {
+            let what = format!(
+                "'{name}': IPv6 side {} bytes, IPv4 side {}; interfaces {}",
+                settings.mtu6,
+                settings.mtu4,
+                of_each(links)
+            );
+            findings.push(Finding::ok(CHECK, what));
+        }
+    }
+    findings
+}
+
+fn is_of(config: &Config, link: &Link) -> bool {
+    config.ports.iter().any(|port| port.device == link.name)
+}
+
+fn of_each(links: &[Link]) -> String {
+    let up = links.iter().filter(|link| link.is_up && link.name != "lo");
+    up.map(|link| format!("{} {}", link.name, link.mtu)).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,110 @@
+//! Devices, memory and limits that the daemon needs.
+
+use super::Finding;
+use gatun_config::{Config, Driver, Memory};
+use std::fs;
+use std::path::Path;
+
+/// Open files that a daemon may need: connections of its API, queues, rings and logs.
+const FILES: u64 = 256;
+/// For each queue of a port.
+const FILES_OF_QUEUE: u64 = 4;
+/// Tables above this gain from huge pages, bytes.
+const LARGE: u64 = 64 << 20;
+
+pub(super) fn examine(config: Option<&Config>, pid: Option<u32>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let has = |of: fn(&Driver) -> bool| {
+        config.is_some_and(|c| c.ports.iter().filter_map(|p| p.ethernet.as_ref()).any(|e| of(&e.driver)))
+    };
+    let has_tun = config.is_none_or(|c| c.ports.iter().any(|port| port.ethernet.is_none()));
+    if has_tun {
+        findings.push(match Path::new("/dev/net/tun").exists() {
+            true => Finding::ok("tun", "/dev/net/tun is there"),
+            false => Finding::wrong(
+                "tun",
+                "there is no /dev/net/tun",
+                "modprobe tun; of a container: --device /dev/net/tun",
+            ),
+        });
+    }
+    findings.extend(files(config, pid));
+    if has(|driver| matches!(driver, Driver::Xdp(_))) {
+        findings.extend(locked_memory(pid));
+    }
+    findings.extend(huge_pages(config, has(|driver| *driver == Driver::Dpdk)));
+    findings
+}
+
+/// A limit of the daemon, or of this process where none runs: soft; `None` is no limit.
+fn limit(pid: Option<u32>, name: &str) -> Option<Option<u64>> {
+    let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    let text = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let soft = line.split_whitespace().next()?;
+    Some(soft.parse().ok())
+}
+
+fn files(config: Option<&Config>, pid: Option<u32>) -> Option<Finding> {
+    const CHECK: &str = "files";
+    let queues: u64 = config.map_or(1, |c| {
+        let each = c.ports.iter().map(|port| port.queues.map_or_else(processors, u64::from));
+        each.sum()
+    });
+    let wanted = FILES + FILES_OF_QUEUE * queues;
+    let whose = if pid.is_some() { "the daemon" } else { "what is started here" };
+    Some(match limit(pid, "Max open files")? {
+        Some(max) if max < wanted => Finding::wrong(
+            CHECK,
+            format!("{whose} may open {max} files; it may need {wanted}"),
+            format!("LimitNOFILE={} in its unit, or ulimit -n {0}", wanted.next_power_of_two()),
+        ),
+        _ => Finding::ok(CHECK, format!("{whose} may open the {wanted} files that it may need")),
+    })
+}
+
+fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+fn locked_memory(pid: Option<u32>) -> Option<Finding> {
+    const CHECK: &str = "locked memory";
+    const WANTED: u64 = 64 << 20;
+    Some(match limit(pid, "Max locked memory")? {
+        Some(max) if max < WANTED => Finding::note(
+            CHECK,
+            format!("{max} bytes may be locked; AF_XDP needs its packet memory locked on older kernels"),
+            "LimitMEMLOCK=infinity in its unit, or CAP_IPC_LOCK",
+        ),
+        _ => Finding::ok(CHECK, "packet memory may be locked"),
+    })
+}
+
+fn huge_pages(config: Option<&Config>, is_dpdk: bool) -> Vec<Finding> {
+    const CHECK: &str = "huge pages";
+    let mut findings = Vec::new();
+    if is_dpdk && free_huge_pages() == Some(0) {
+        findings.push(Finding::note(
+            CHECK,
+            "no huge page is free; DPDK runs without them, more slowly",
+            "sysctl -w vm.nr_hugepages=512",
+        ));
+    }
+    let large = config.is_some_and(|c| Memory::of(&c.plan).total() > LARGE);
+    let transparent = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if transparent.contains("[never]") && large {
+        findings.push(Finding::note(
+            CHECK,
+            "transparent huge pages are off: large tables take twice as long to look things up",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        ));
+    } else if findings.is_empty() {
+        findings.push(Finding::ok(CHECK, "large tables get them, or need none"));
+    }
+    findings
+}
+
+fn free_huge_pages() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"))?.trim().parse().ok()
+}

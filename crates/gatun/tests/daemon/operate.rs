@@ -1,0 +1,206 @@
+//! What an operator does with a running daemon beside reading its lists.
+
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
+use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
+use gatun_lab::{Process, Topology};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+const BIN: &str = env!("CARGO_BIN_EXE_gatun");
+
+pub(crate) fn gatun(args: &str) -> Output {
+    Command::new(BIN).args(args.split_whitespace()).output().unwrap()
+}
+
+/// What it prints, and its exit status.
+fn said(args: &str) -> (String, i32) {
+    let output = gatun(args);
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert!(err.is_empty(), "gatun {args}: {err}");
+    (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+}
+
+fn json(args: &str) -> Value {
+    let text = said(&format!("{args} -o json")).0;
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("gatun {args}: {e}: {text}"))
+}
+
+#[test]
+fn explain_foretells_what_then_happens_and_leaves_no_trace() {
+    in_lab("operate::explain_foretells_what_then_happens_and_leaves_no_trace", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}[limits]\nsessions_per_subscriber = 1\n"));
+        let question = format!("explain {CLIENT} {SERVER4} icmp");
+        let (text, code) = said(&question);
+        assert_eq!(code, 0, "{text}");
+        for part in [
+            &format!("icmp [{CLIENT}]:50000 -> [{SERVER}]:50000, 100 bytes\nforwarded: icmp 192.0.2.1:?"),
+            &format!("-> {SERVER4}:?, 80 bytes"),
+            "lies in 2001:db8:64::/96 of nat64 'lab', and stands for 198.51.100.2",
+            "which has no state yet: 0 of 1 sessions",
+            "it opens a session: at 192.0.2.1, with a port of",
+        ] {
+            assert!(text.contains(part), "'{part}' is not in {text}");
+        }
+        let (text, code) = said(&format!("explain {SERVER4}:5 192.0.2.1:5002 tcp"));
+        assert!(code == 0 && text.contains("-> [2001:db8:1::2]:5002"), "{text}");
+        assert_eq!(json("show status")["sessions"], 0);
+        assert_eq!(said("drops").0, said("show drops").0);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        // Now there is one session, and no other may be.
+        let told = json(&question);
+        assert_eq!((&told["fate"], &told["reason"]), (&"dropped".into(), &"sub_sess_quota".into()), "{told}");
+        assert_eq!(told["answer"], serde_json::json!({ "kind": 1, "code": 1, "mtu": null }));
+        let (text, code) = said(&question);
+        assert_eq!(code, 1);
+        for part in [
+            "dropped: sub_sess_quota\n",
+            "1 of 1 sessions",
+            "limits.sessions_per_subscriber",
+            "RFC 6888 REQ-4",
+        ] {
+            assert!(text.contains(part), "'{part}' is not in {text}");
+        }
+        assert!(!ping(&net.client, 1, SERVER, "-W 1"));
+        let drops = said("drops").0;
+        assert!(drops.contains("sub_sess_quota") && drops.contains("as many sessions as"), "{drops}");
+        // What comes from outside to nobody.
+        assert_eq!(json(&format!("explain {SERVER4}:5 192.0.2.1:5003 udp"))["reason"], "no_bib");
+        assert_eq!(json(&format!("explain {SERVER4}:5 192.0.2.1:5003 tcp"))["fate"], "held");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+/// What the doctor finds in the translator's namespace: a line for each check that went wrong, and its exit status.
+fn doctor(net: &Topology, args: &str) -> (Vec<String>, i32) {
+    let output = net.translator.command(BIN).arg("doctor").args(args.split_whitespace()).output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(err.is_empty(), "{err}");
+    let wrong = out.lines().filter(|line| line.starts_with("WRONG")).map(str::to_owned).collect();
+    (wrong, output.status.code().unwrap())
+}
+
+/// Breaks something, looks for what the doctor says of it, and mends it.
+fn broken(net: &Topology, broken: &str, mended: &str, says: &str) {
+    net.translator.run(broken).unwrap();
+    let (wrong, code) = doctor(net, "");
+    assert!(code == 1 && wrong.iter().any(|line| line.contains(says)), "{broken}: no '{says}' in {wrong:#?}");
+    net.translator.run(mended).unwrap();
+    assert_eq!(doctor(net, ""), (vec![], 0), "after {mended}");
+}
+
+#[test]
+fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
+    in_lab("operate::the_doctor_finds_each_thing_that_was_broken_on_purpose", || {
+        let net = network();
+        // Before there is a daemon.
+        let file = "/run/gatun-doctor.toml";
+        std::fs::write(file, format!("{CREATE}{NAT64}")).unwrap();
+        assert_eq!(doctor(&net, file), (vec![], 0));
+        net.translator.sysctl("net.ipv6.conf.all.forwarding", "0").unwrap();
+        assert!(doctor(&net, file).0[0].contains("the kernel does not forward IPv6"));
+        net.translator.sysctl("net.ipv6.conf.all.forwarding", "1").unwrap();
+
+        let nat44 = "[[nat44]]\nname = \"cgn\"\ninside = \"100.64.0.0/24\"\n";
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{nat44}"));
+        net.translator.sysctl("net.ipv4.conf.all.rp_filter", "0").unwrap();
+        net.translator.sysctl("net.ipv4.conf.nat64.rp_filter", "0").unwrap();
+        assert_eq!(doctor(&net, ""), (vec![], 0));
+        let sysctl = |key: &str, value: u8| format!("sysctl -qw net.{key}={value}");
+        broken(
+            &net,
+            &sysctl("ipv4.ip_forward", 0),
+            &sysctl("ipv4.ip_forward", 1),
+            "the kernel does not forward IPv4",
+        );
+        broken(
+            &net,
+            &sysctl("ipv6.conf.all.forwarding", 0),
+            &sysctl("ipv6.conf.all.forwarding", 1),
+            "the kernel does not forward IPv6",
+        );
+        broken(
+            &net,
+            &sysctl("ipv4.conf.nat64.rp_filter", 1),
+            &sysctl("ipv4.conf.nat64.rp_filter", 0),
+            "nat64 has a strict reverse path filter",
+        );
+        broken(
+            &net,
+            "ip route replace 192.0.2.1/32 via 198.51.100.2",
+            "ip route replace 192.0.2.1/32 dev nat64",
+            "what is sent to 192.0.2.1/32 goes to outside, not to nat64",
+        );
+        broken(
+            &net,
+            "ip -6 route del 2001:db8:64::/96 dev nat64",
+            "ip -6 route add 2001:db8:64::/96 dev nat64",
+            "what is sent to 2001:db8:64::/96 goes nowhere",
+        );
+        broken(
+            &net,
+            "ip address add 192.0.2.1/32 dev lo",
+            "ip address del 192.0.2.1/32 dev lo",
+            "192.0.2.1 of pool 'pool1' is an address of this host",
+        );
+        broken(
+            &net,
+            "ip link set nat64 mtu 1400",
+            "ip link set nat64 mtu 1500",
+            "nat64 has an MTU of 1400, the configuration says 1500",
+        );
+        broken(
+            &net,
+            "ip link set small mtu 1000",
+            "ip link set small mtu 1400",
+            "small has an MTU of 1000: IPv6 needs 1280",
+        );
+        daemon.stop(Signal::TERM);
+        assert_eq!(doctor(&net, "").1, 0, "nobody answers: that is no fault of the machine's");
+    });
+}
+
+#[test]
+fn the_doctor_asks_a_name_server_whether_it_is_a_dns64_for_our_prefix() {
+    in_lab("operate::the_doctor_asks_a_name_server_whether_it_is_a_dns64_for_our_prefix", || {
+        const SERVER: &str = "
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('198.51.100.2', 53))
+print('up', flush=True)
+while True:
+    q, who = s.recvfrom(512)
+    records = [bytes.fromhex(h) for h in sys.argv[1:]]
+    answer = q[:2] + b'\\x81\\x80' + q[4:6] + len(records).to_bytes(2, 'big') + bytes(4) + q[12:]
+    for r in records:
+        answer += b'\\xc0\\x0c\\x00\\x1c\\x00\\x01' + bytes(4) + b'\\x00\\x10' + r
+    s.sendto(answer, who)
+";
+        let net = network();
+        let file = "/run/gatun-dns64.toml";
+        std::fs::write(file, format!("{CREATE}{NAT64}")).unwrap();
+        let ask = format!("{file} --dns64 198.51.100.2");
+        assert!(doctor(&net, &ask).0[0].contains("198.51.100.2 does not answer"));
+        for (record, says) in [
+            ("20010db80064000000000000c00000aa", None),
+            ("0064ff9b0000000000000000c00000aa", Some("leads to 64:ff9b::c000:aa, which is in none of our")),
+            ("", Some("is no DNS64")),
+        ] {
+            let mut command = net.server.command("python3");
+            command.args(["-c", SERVER]).args(Some(record).filter(|r| !r.is_empty()));
+            let server = Process::start(command.stdout(std::process::Stdio::piped())).unwrap();
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+            while !net.server.run("ss -Hlun").unwrap().contains("198.51.100.2:53") {
+                assert!(std::time::Instant::now() < deadline, "no name server");
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            let (wrong, code) = doctor(&net, &ask);
+            match says {
+                None => assert_eq!((wrong, code), (vec![], 0)),
+                Some(says) => assert!(code == 1 && wrong[0].contains(says), "{wrong:?}"),
+            }
+            drop(server);
+        }
+    });
+}

@@ -183,7 +183,7 @@ impl Nat {
         };
         e.fate = match outlook {
             Ok(Whole::Yes) => Fate::Forward { cut_to: None },
-            Ok(Whole::Split(max)) => Fate::Forward { cut_to: Some(max.into()) },
+            Ok(Whole::Split(max)) => Fate::Forward { cut_to: Some(max) },
             Err(End::Fate(fate)) => fate,
             Err(End::Drop(reason)) if has_to_be_cut(packet, reason) => Fate::Untold,
             Err(End::Drop(reason)) => {

@@ -158,6 +158,11 @@ const FLOW: &[Parameter] = &[
     optional("destination_port", u16::reference, "Destination port; 443 where nothing is said."),
     Parameter { required: true, ..optional("protocol", Protocol::reference, "Protocol.") },
     optional(
+        "instance",
+        String::reference,
+        "An instance by whose port the packet comes, where ports choose instances.",
+    ),
+    optional(
         "flags",
         String::reference,
         "Flags of a TCP segment, letters of SAFRPU: `S` where nothing is said.",

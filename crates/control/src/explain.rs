@@ -24,12 +24,14 @@ const TAILROOM: usize = 64;
 struct Ask {
     buffer: Vec<u8>,
     len: usize,
+    realm: u8,
     told: Option<(Explanation, Vec<u8>)>,
 }
 
 impl Job for Ask {
     fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
         if let Some(mut packet) = Packet::new(&mut self.buffer, HEADROOM, self.len) {
+            packet.realm = self.realm;
             let explanation = nat.explain(&mut packet);
             self.told = Some((explanation, packet.bytes().to_vec()));
         }
@@ -37,12 +39,17 @@ impl Job for Ask {
     }
 }
 
-/// Asks for the prefix of an IPv4 destination.
-struct FirstPrefix(Option<Prefix64>);
+/// Asks for the prefix of an IPv4 destination, and for the realm that an instance's packets come from.
+struct Origin {
+    instance: Option<u8>,
+    prefix: Option<Prefix64>,
+    realm: u8,
+}
 
-impl Job for FirstPrefix {
+impl Job for Origin {
     fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
-        self.0 = nat.first_pool6();
+        self.prefix = nat.first_pool6(self.instance);
+        self.realm = self.instance.map_or(0, |instance| nat.realm_of(instance));
         true
     }
 }
@@ -50,30 +57,32 @@ impl Job for FirstPrefix {
 impl Control {
     pub(crate) async fn explain(&self, query: &Query) -> Result<api::Explanation, Refusal> {
         let mut flow = Flow::read(query)?;
+        let names = self.names().await?;
+        let instance = query.selection(&names)?.instance;
+        let origin = Origin { instance, prefix: None, realm: 0 };
+        let Origin { prefix, realm, .. } = self.hand_in(0, origin)?.done().await?;
         if flow.needs_prefix() {
-            let prefix = self.hand_in(0, FirstPrefix(None))?.done().await?.0;
             let hint = "give the destination as the IPv6 address that stands for it";
             let prefix = prefix.ok_or_else(|| Wrong::new("there is no nat64 instance", hint))?;
             flow.put_behind(&prefix);
         }
         let packet = flow.packet()?;
-        let worker = self.owner(packet.clone()).await?;
+        let worker = self.owner(packet.clone(), realm).await?;
         let mut buffer = vec![0; HEADROOM];
         buffer.extend(&packet);
         buffer.resize(buffer.len() + TAILROOM, 0);
-        let ask = Ask { buffer, len: packet.len(), told: None };
+        let ask = Ask { buffer, len: packet.len(), realm, told: None };
         let told = self.hand_in(worker, ask)?.done().await?.told;
         let (explanation, after) = told.ok_or(Unanswered::Silent)?;
-        let names = self.names().await?;
         let worker = u32::try_from(worker).unwrap_or(u32::MAX);
         Ok(Telling { names: &names, e: &explanation }.whole(&packet, &after, worker))
     }
 
     /// The number of the worker that has to have a packet.
-    async fn owner(&self, packet: Vec<u8>) -> Result<usize, Unanswered> {
+    async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, Unanswered> {
         let first = self.setup.workers.first().ok_or(Unanswered::Silent)?;
         let (sender, answer) = oneshot::channel();
-        first.request_owner(packet, move |owner| {
+        first.request_owner(packet, realm, move |owner| {
             let _ = sender.send(owner);
         });
         let answered = tokio::time::timeout(crate::ask::SNAPSHOT_MAX, answer).await;

@@ -144,9 +144,9 @@ pub fn exchange(workers: usize, steering: &Arc<Steering>) -> io::Result<Vec<Exch
 }
 
 impl Exchange {
-    /// The worker that has to have a packet which was received; `None` where any may.
-    pub(crate) fn owner(&self, packet: &[u8]) -> Option<usize> {
-        self.steering.owner(packet)
+    /// The worker that has to have a packet which was received from a realm; `None` where any may.
+    pub(crate) fn owner(&self, packet: &[u8], realm: u8) -> Option<usize> {
+        self.steering.owner(packet, realm)
     }
 
     pub(crate) fn waker(&self) -> &Waker {

@@ -161,8 +161,8 @@ impl Worker {
             Request::Outline(answer) => {
                 let _ = answer.send(self.nat.outline());
             }
-            Request::Owner(packet, done) => {
-                done(self.exchange.as_ref().and_then(|exchange| exchange.owner(&packet)));
+            Request::Owner((packet, realm), done) => {
+                done(self.exchange.as_ref().and_then(|exchange| exchange.owner(&packet, realm)));
             }
             Request::Apply(mut change, answer) => {
                 let result = self.nat.apply(self.clock.now(), &mut change);

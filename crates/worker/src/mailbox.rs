@@ -14,7 +14,7 @@ pub(crate) enum Request {
     Outline(SyncSender<Outline>),
     Apply(Box<Change>, SyncSender<Applied>),
     Settling(SyncSender<Settling>),
-    Owner(Vec<u8>, Box<dyn FnOnce(Option<usize>) + Send>),
+    Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
 }
 
 /// What became of a change.
@@ -106,9 +106,15 @@ impl Handle {
         self.ask(Request::SnapshotFor(Box::new(done)));
     }
 
-    /// Asks which worker a packet is for that this one received; any where that is `None`. Given to `done` as a job is.
-    pub fn request_owner(&self, packet: Vec<u8>, done: impl FnOnce(Option<usize>) + Send + 'static) {
-        self.ask(Request::Owner(packet, Box::new(done)));
+    /// Asks which worker a packet is for that this one received from a realm; any where that is `None`. Given to `done`
+    /// as a job is.
+    pub fn request_owner(
+        &self,
+        packet: Vec<u8>,
+        realm: u8,
+        done: impl FnOnce(Option<usize>) + Send + 'static,
+    ) {
+        self.ask(Request::Owner((packet, realm), Box::new(done)));
     }
 
     fn answer<T>(&self, timeout: Duration, request: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {

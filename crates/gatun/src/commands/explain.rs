@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// tcp, udp or icmp (a ping)
     #[arg(value_name = "PROTO")]
     protocol: Protocol,
+    /// As if it came by this instance's port, where ports choose instances
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
     /// Flags of the TCP segment, letters of SAFRPU [default: S]
     #[arg(long, value_name = "FLAGS")]
     flags: Option<String>,
@@ -85,6 +88,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     ];
     query.extend(args.source.port.map(|port| ("source_port", port.to_string())));
     query.extend(args.destination.port.map(|port| ("destination_port", port.to_string())));
+    query.extend(args.instance.map(|instance| ("instance", instance)));
     query.extend(args.flags.map(|flags| ("flags", flags)));
     query.extend(args.bytes.map(|bytes| ("bytes", bytes.to_string())));
     query.extend(args.hops.map(|hops| ("hops", hops.to_string())));

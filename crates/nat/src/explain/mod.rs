@@ -194,9 +194,16 @@ impl Nat {
         e
     }
 
-    /// The prefix behind which an IPv6 host most likely finds IPv4 ones: the first NAT64 instance's first.
-    pub fn first_pool6(&self) -> Option<Prefix64> {
-        self.core.nat64.iter().find_map(|nat| nat.prefixes().next()).map(|(_, prefix)| *prefix)
+    /// The realm of a stateful instance's inside: what a packet from there has, and what it is told apart by.
+    pub fn realm_of(&self, instance: u8) -> u8 {
+        self.core.instances().get(instance).map_or(0, |instance| instance.policy().realm)
+    }
+
+    /// The prefix behind which an IPv6 host most likely finds IPv4 ones: the first one of a NAT64 instance, of the first
+    /// where none is named.
+    pub fn first_pool6(&self, instance: Option<u8>) -> Option<Prefix64> {
+        let meant = |nat: &&nat64::Nat64| instance.is_none_or(|number| number == nat.policy.instance);
+        self.core.nat64.iter().filter(meant).find_map(|nat| nat.prefixes().next()).map(|(_, prefix)| *prefix)
     }
 }
 

@@ -133,7 +133,14 @@ fn workers_and_their_models_agree_and_are_one_translator() {
         }
     }
     assert!(shared > 30, "{shared} universes can be shared");
-    assert!(coverage.marked("a packet is handed on to another worker"));
+    for what in [
+        "a packet is handed on to another worker",
+        "workers change together",
+        "a plan is refused to workers that run",
+        "a session ends by a change",
+    ] {
+        assert!(coverage.marked(what), "{what}: was not reached");
+    }
 }
 
 #[test]

@@ -31,6 +31,7 @@ use crate::pool6::Owners;
 use crate::report::Lives;
 use crate::siit::SiitState;
 use crate::stateful::Instances;
+use crate::subscriber::SubscriberKey;
 use crate::tally::Tally;
 use crate::{Instant, Plan};
 use alloc::collections::BTreeSet;
@@ -133,6 +134,13 @@ impl Change {
     /// As [`Change::prepare`].
     pub fn sibling(&self, outline: &Outline, old: &Plan, new: &Plan) -> Result<Change, Refused> {
         Self::with_siit(outline, old, new, Arc::clone(&self.siit))
+    }
+
+    /// Ends the sessions of subscribers that are another worker's from now on ([`Shares::moved`]), in order.
+    ///
+    /// [`Shares::moved`]: crate::workers::Shares::moved
+    pub fn end_moved(&mut self, moved: Vec<SubscriberKey>) {
+        self.tables.settling.moved = moved;
     }
 
     fn with_siit(

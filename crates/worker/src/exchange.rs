@@ -153,6 +153,11 @@ impl Exchange {
         &self.waker
     }
 
+    /// Lets packets find workers in another way; gives the one before.
+    pub(crate) fn steer_by(&mut self, steering: &mut Arc<Steering>) {
+        std::mem::swap(&mut self.steering, steering);
+    }
+
     /// Gives a received packet to the worker that has its session; `false` where that is this one, or any may have
     /// it.
     pub(crate) fn hand_over(&mut self, packet: &Packet<'_>) -> bool {

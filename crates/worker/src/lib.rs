@@ -164,9 +164,13 @@ impl Worker {
             Request::Owner((packet, realm), done) => {
                 done(self.exchange.as_ref().and_then(|exchange| exchange.owner(&packet, realm)));
             }
-            Request::Apply(mut change, answer) => {
+            Request::Apply(mut change, mut steering, answer) => {
                 let result = self.nat.apply(self.clock.now(), &mut change);
-                let _ = answer.send(Applied { result, change });
+                if let (Ok(()), Some(exchange), Some(steering)) = (result, &mut self.exchange, &mut steering)
+                {
+                    exchange.steer_by(steering);
+                }
+                let _ = answer.send(Applied { result, change, steering });
             }
             Request::Settling(answer) => {
                 let (goes_on, ended) = (self.nat.is_settling(), self.nat.settled());

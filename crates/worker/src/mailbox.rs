@@ -4,6 +4,8 @@ use crate::Snapshot;
 use crate::jobs::{self, Counter, Desk, Job, Refused, Ticket};
 use gatun_io::Waker;
 use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
+use gatun_nat::workers::Steering;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ pub(crate) enum Request {
     Snapshot(SyncSender<Snapshot>),
     SnapshotFor(Box<dyn FnOnce(Snapshot) + Send>),
     Outline(SyncSender<Outline>),
-    Apply(Box<Change>, SyncSender<Applied>),
+    Apply(Box<Change>, Option<Arc<Steering>>, SyncSender<Applied>),
     Settling(SyncSender<Settling>),
     Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
 }
@@ -23,6 +25,8 @@ pub struct Applied {
     pub result: Result<(), NotNow>,
     /// The change, or what the engine had before: it is freed where it is dropped.
     pub change: Box<Change>,
+    /// The steering, or what the worker had before.
+    pub steering: Option<Arc<Steering>>,
 }
 
 /// How far a change has come.
@@ -69,9 +73,15 @@ impl Handle {
         self.answer(timeout, Request::Outline)
     }
 
-    /// Puts a change in place between two bursts; `None` as for a snapshot, and it may be put in place later.
-    pub fn apply(&self, change: Box<Change>, timeout: Duration) -> Option<Applied> {
-        self.answer(timeout, |sender| Request::Apply(change, sender))
+    /// Puts a change in place between two bursts; `None` as for a snapshot, and it may be put in place later. Workers that
+    /// share a translator get with it how packets find them from then on.
+    pub fn apply(
+        &self,
+        change: Box<Change>,
+        steering: Option<Arc<Steering>>,
+        timeout: Duration,
+    ) -> Option<Applied> {
+        self.answer(timeout, |sender| Request::Apply(change, steering, sender))
     }
 
     /// How far the last change has come; `None` as for a snapshot.

@@ -2,8 +2,9 @@
 
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::Nat;
-use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
-use gatun_nat::workers::Shares;
+use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange, StaticBinding, Transport};
+use gatun_nat::reconfigure::Change;
+use gatun_nat::workers::{Shares, Steering};
 use gatun_wire::Prefix64;
 use gatun_worker::exchange::exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
@@ -34,6 +35,7 @@ fn plan() -> Plan {
 }
 
 struct Bed {
+    steering: Arc<Steering>,
     peers: Vec<MemoryPeer>,
     handles: Vec<Handle>,
     threads: Vec<JoinHandle<(Snapshot, Option<std::io::Error>)>>,
@@ -43,7 +45,8 @@ impl Bed {
     fn start() -> Bed {
         let shares = Shares::new(&plan(), 2, [9; 4]).unwrap();
         let steering = Arc::new(shares.steering);
-        let mut bed = Bed { peers: vec![], handles: vec![], threads: vec![] };
+        let (peers, handles, threads) = (vec![], vec![], vec![]);
+        let mut bed = Bed { steering: Arc::clone(&steering), peers, handles, threads };
         let clock = Clock::new();
         for (plan, exchange) in shares.plans.iter().zip(exchange(2, &steering).unwrap()) {
             let (memory, peer) = Memory::new("m").unwrap();
@@ -198,4 +201,90 @@ fn a_hairpin_goes_from_one_worker_to_the_other_and_back() {
     for snapshot in bed.stop() {
         assert!(snapshot.conserved() && snapshot.worker.handed.after >= 2, "{snapshot:?}");
     }
+}
+
+/// Another plan for the workers that run: prepared whole, then put in place by each.
+fn reload(bed: &mut Bed, old: &[Plan], new: &Plan) -> (Vec<Plan>, u64) {
+    let shares = Shares::after(&bed.steering, new).unwrap();
+    let changes: Vec<_> = (bed.handles.iter().zip(old).zip(shares.plans.iter().zip(shares.moved)))
+        .map(|((handle, old), (new, moved))| {
+            let mut change = Change::prepare(&handle.outline(SECOND).unwrap(), old, new).unwrap();
+            change.end_moved(moved);
+            Box::new(change)
+        })
+        .collect();
+    bed.steering = Arc::new(shares.steering);
+    for (handle, change) in bed.handles.iter().zip(changes) {
+        let applied = handle.apply(change, Some(Arc::clone(&bed.steering)), SECOND).unwrap();
+        assert_eq!(applied.result, Ok(()));
+    }
+    let mut ended = 0;
+    for handle in &bed.handles {
+        let deadline = Instant::now() + 10 * SECOND;
+        while handle.settling(SECOND).unwrap().goes_on {
+            assert!(Instant::now() < deadline);
+        }
+        ended += handle.settling(SECOND).unwrap().ended.sessions;
+    }
+    (shares.plans, ended)
+}
+
+/// The outside endpoint that a subscriber's port has now.
+fn endpoint(bed: &Bed, device: usize, subscriber: usize) -> (Ipv4Addr, u16) {
+    bed.peers[device].push(six(inside(subscriber), embed(REMOTE), (5000, 7000)));
+    let (address, _, port, _) = endpoints4(&bed.sent(1)[0]);
+    (address, port)
+}
+
+#[test]
+fn another_plan_for_workers_that_share_ends_only_what_it_has_to() {
+    let mut bed = Bed::start();
+    let map = open_all(&bed);
+    let plans = Shares::new(&plan(), 2, [9; 4]).unwrap().plans;
+    let of = |address| (0..SUBSCRIBERS).find(|s| map[&inside(*s)].0 == address).unwrap();
+    let (first, second) = (of(POOL[0]), of(POOL[1]));
+
+    // Two addresses more, in front: each worker gets one, and nobody moves.
+    let mut wider = plan();
+    let added = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+    let range = PoolRange { first: added[0], last: added[1], ..wider.pools[0].ranges[0] };
+    wider.pools[0].ranges.insert(0, range);
+    let (plans, ended) = reload(&mut bed, &plans, &wider);
+    assert_eq!(ended, 0);
+    for subscriber in 0..SUBSCRIBERS {
+        assert_eq!(endpoint(&bed, subscriber % 2, subscriber), map[&inside(subscriber)]);
+    }
+    let seen: Vec<_> = (SUBSCRIBERS..SUBSCRIBERS + 60).map(|s| endpoint(&bed, s % 2, s).0).collect();
+    assert!(added.iter().chain(&POOL).all(|address| seen.contains(address)), "{seen:?}");
+
+    // A binding of a subscriber at the other worker's address: it moves there, and it alone.
+    let mut bound = wider.clone();
+    let outside = (POOL[1], 80);
+    let (transport, inside_end) = (Transport::Udp, (inside(first), 80));
+    bound.nat64[0].static_bindings = vec![StaticBinding { transport, inside: inside_end, outside }];
+    let (plans, ended) = reload(&mut bed, &plans, &bound);
+    assert_eq!(ended, 2, "the moved subscriber's");
+    bed.peers[0].push(four(REMOTE, POOL[1], (7000, 80)));
+    assert_eq!(endpoints6(&bed.sent(1)[0]).1, inside(first));
+    assert_eq!(endpoint(&bed, 0, second), map[&inside(second)]);
+    assert!([POOL[1], added[1]].contains(&endpoint(&bed, 0, first).0), "a subscriber has one worker");
+
+    // The first address goes: who had it gets another of the same worker's, and no other session notices.
+    let mut narrower = bound.clone();
+    narrower.pools[0].ranges[1].first = POOL[1];
+    let (_, ended) = reload(&mut bed, &plans, &narrower);
+    assert!(ended > 0);
+    for subscriber in (0..SUBSCRIBERS).filter(|s| *s != first) {
+        let (now, before) = (endpoint(&bed, 1, subscriber), map[&inside(subscriber)]);
+        match before.0 == POOL[0] {
+            true => assert_eq!(now.0, added[0]),
+            false => assert_eq!(now, before),
+        }
+    }
+    let mut total = Snapshot::default();
+    for snapshot in bed.stop() {
+        assert!(snapshot.conserved(), "{snapshot:?}");
+        total += &snapshot;
+    }
+    assert_eq!((total.engine.dropped.packets, total.worker.handed.before_lost), (0, 0));
 }

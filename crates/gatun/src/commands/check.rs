@@ -3,7 +3,8 @@
 use gatun_config::{
     Bytes, Config, Located, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
 };
-use gatun_nat::reconfigure::Difference;
+use gatun_nat::reconfigure::{Difference, Refused};
+use gatun_nat::workers::Shares;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -124,6 +125,14 @@ fn difference(old: &Config, new: &Config) -> String {
     let mut difference = Difference::between(&old.plan, &new.plan);
     if old.events != new.events {
         difference.restarts.push("[events]: where they are written to".to_owned());
+    }
+    if old.plan.is_stateful() && old.workers() > 1 && old.workers() == new.workers() {
+        // Whose a subscriber is depends on the daemon's own key: who moves is not known here.
+        let running = Shares::new(&old.plan, old.workers(), [0; 4]);
+        let refused = running.ok().and_then(|running| Shares::after(&running.steering, &new.plan).err());
+        if let Some(Refused::Restart(restarts)) = refused {
+            difference.restarts.extend(restarts);
+        }
     }
     if old.ports != new.ports {
         difference

@@ -26,12 +26,12 @@ pub(super) fn check(plans: &[&Plan]) -> anyhow::Result<()> {
     }
 }
 
-/// As [`check`], of what other tables need more than those that there are.
+/// As [`check`], of what other tables need more than those that there are, all workers together.
 ///
 /// # Errors
 /// As [`check`].
-pub(super) fn check_more(old: &Plan, new: &Plan) -> Result<(), String> {
-    let more = Memory::of(new).total().saturating_sub(Memory::of(old).total());
+pub(super) fn check_more(old: &[&Plan], new: &[&Plan]) -> Result<(), String> {
+    let more = Memory::of_workers(new).saturating_sub(Memory::of_workers(old));
     match available() {
         Some(available) if more > available => Err(format!(
             "the tables need {} more when they are full, and {} can be had",

@@ -33,19 +33,18 @@ use event_log::EventLog;
 use gatun_config::{EventSink, StateDir};
 use gatun_io::Backend;
 use gatun_io_tun::LinkEvent;
-use gatun_nat::workers::{Shares, Steering};
+use gatun_nat::workers::Shares;
 use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use notify::Notifier;
 use outlet::Output;
 use ports::Ports;
-use reload::Reload;
+use reload::{Crew, Reload};
 use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -121,11 +120,12 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let notifier = Notifier::from_environment();
     let mut said = Vec::new();
     let mut estate = takeover::open(&settings, setup.user.as_ref(), (clock, setup.forget), &mut said)?;
-    let Built { mut engines, exchange, steering } =
+    let Built { mut engines, exchange, crew } =
         build(&settings.plan, settings.ports.workers(), estate.as_mut())?;
-    let taken = estate
-        .as_ref()
-        .and_then(|estate| estate.take_over(&settings.plan, &mut engines, steering.as_deref(), clock));
+    let taken = estate.as_ref().and_then(|estate| {
+        let steering = crew.as_ref().map(|crew| &*crew.steering);
+        estate.take_over(&settings.plan, &mut engines, steering, clock)
+    });
     let sockets = Sockets::open(&settings.control)?;
     privileges::keep_for_start(setup.user.is_some(), settings.ports.rights())?;
     let (sender, events) = channel();
@@ -158,6 +158,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
     let reload = Reload {
         settings,
+        crew,
         reread: setup.reread,
         workers: handles,
         facts,
@@ -190,13 +191,13 @@ struct Running {
 struct Built {
     engines: Vec<Nat>,
     exchange: Vec<Exchange>,
-    steering: Option<Arc<Steering>>,
+    crew: Option<Crew>,
 }
 
 fn build(plan: &Plan, workers: usize, mut estate: Option<&mut Estate>) -> anyhow::Result<Built> {
     if workers <= 1 || !plan.is_stateful() {
         let engines = build_engines(&vec![plan; workers], estate)?;
-        return Ok(Built { engines, exchange: Vec::new(), steering: None });
+        return Ok(Built { engines, exchange: Vec::new(), crew: None });
     }
     let seed = match estate.as_mut() {
         Some(estate) => estate.steering(workers, seed()?),
@@ -204,9 +205,9 @@ fn build(plan: &Plan, workers: usize, mut estate: Option<&mut Estate>) -> anyhow
     };
     let shares = Shares::new(plan, workers, seed).map_err(|e| anyhow::anyhow!("{}", e.0))?;
     let engines = build_engines(&shares.plans.iter().collect::<Vec<_>>(), estate)?;
-    let steering = Arc::new(shares.steering);
-    let exchange = exchange(workers, &steering).context("no exchange between workers")?;
-    Ok(Built { engines, exchange, steering: Some(steering) })
+    let crew = Crew::new(shares);
+    let exchange = exchange(workers, &crew.steering).context("no exchange between workers")?;
+    Ok(Built { engines, exchange, crew: Some(crew) })
 }
 
 /// An engine for each plan, where there is memory for all of them.

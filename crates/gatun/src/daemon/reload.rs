@@ -12,8 +12,11 @@ use super::{ANSWER_MAX, PortSettings, Reread, Settings, memory};
 use anyhow::Context as _;
 use gatun_control::SharedFacts;
 use gatun_io_tun::{Orders, Prefix, TunConfig};
+use gatun_nat::Plan;
 use gatun_nat::reconfigure::{Change, Difference, NotNow, Refused, Settled};
+use gatun_nat::workers::{Shares, Steering};
 use gatun_worker::Handle;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -22,10 +25,38 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Lines of one kind that are logged; more are counted.
 const LINES_MAX: usize = 40;
 
+/// Workers that share a translator: what each of them runs by.
+pub(super) struct Crew {
+    /// Without mappings, which may be many.
+    plans: Vec<Plan>,
+    pub(super) steering: Arc<Steering>,
+}
+
+impl Crew {
+    pub(super) fn new(shares: Shares) -> Crew {
+        let Shares { mut plans, steering, .. } = shares;
+        for siit in plans.iter_mut().flat_map(|plan| &mut plan.siit) {
+            siit.eamt = Vec::new();
+        }
+        Crew { plans, steering: Arc::new(steering) }
+    }
+}
+
+/// A change, ready for every worker.
+struct Ready {
+    changes: Vec<Box<Change>>,
+    /// Where workers share: what they run by then.
+    crew: Option<Crew>,
+    /// Subscribers that move to other workers.
+    moved: usize,
+}
+
 /// What a change of the configuration has to do with.
 pub(super) struct Reload {
     /// What runs.
     pub(super) settings: Settings,
+    /// Where several workers share what has state: what each runs by.
+    pub(super) crew: Option<Crew>,
     pub(super) reread: Reread,
     pub(super) workers: Vec<Handle>,
     /// What the API tells of the configuration.
@@ -87,12 +118,6 @@ impl Reload {
         })?;
         let mut difference = Difference::between(&self.settings.plan, &new.plan);
         difference.restarts.extend(outside_engine(&self.settings, &new));
-        if self.workers.len() > 1 && !difference.changes.is_empty() && new.plan.is_stateful() {
-            difference.restarts.push(
-                "several workers share the public addresses and subscribers: who has which is set at the start"
-                    .to_owned(),
-            );
-        }
         let rerouted = self.rerouted(&new);
         if difference.is_empty() && rerouted.is_empty() {
             self.facts.set(new.control.facts);
@@ -100,14 +125,15 @@ impl Reload {
             return Ok(());
         }
         self.refuse_restarts(&difference.restarts)?;
-        memory::check_more(&self.settings.plan, &new.plan)?;
-        let changes = if difference.is_empty() { Vec::new() } else { self.prepare(&new)? };
+        let ready = if difference.is_empty() { None } else { Some(self.prepare(&new)?) };
         self.log("", &difference.changes);
         self.log("these end: ", &difference.ends);
         if let Some(estate) = &mut self.estate {
             estate.add(&new.plan).map_err(|e| e.to_string())?;
         }
-        self.apply(changes)?;
+        if let Some(ready) = ready {
+            self.apply(ready)?;
+        }
         if let Some(names) = &self.names {
             names.set(&new.plan);
         }
@@ -140,33 +166,60 @@ impl Reload {
         Err("what the configuration asks for needs a restart".to_owned())
     }
 
-    /// What each worker's engine needs and has not.
-    fn prepare(&self, new: &Settings) -> Result<Vec<Box<Change>>, String> {
+    /// What each worker's engine needs and has not: all of them, or none is changed.
+    fn prepare(&self, new: &Settings) -> Result<Ready, String> {
+        let Some(crew) = &self.crew else {
+            let workers = self.workers.len();
+            let (old, new) = (vec![&self.settings.plan; workers], vec![&new.plan; workers]);
+            return Ok(Ready { changes: self.prepare_each(&old, &new)?, crew: None, moved: 0 });
+        };
+        let mut shares = match Shares::after(&crew.steering, &new.plan) {
+            Ok(shares) => shares,
+            Err(refused) => return Err(self.refuse(refused)),
+        };
+        let old: Vec<&Plan> = crew.plans.iter().collect();
+        let mut changes = self.prepare_each(&old, &shares.plans.iter().collect::<Vec<_>>())?;
+        let moved = shares.moved.iter().map(Vec::len).sum();
+        for (change, moved) in changes.iter_mut().zip(std::mem::take(&mut shares.moved)) {
+            change.end_moved(moved);
+        }
+        Ok(Ready { changes, crew: Some(Crew::new(shares)), moved })
+    }
+
+    fn prepare_each(&self, old: &[&Plan], new: &[&Plan]) -> Result<Vec<Box<Change>>, String> {
+        memory::check_more(old, new)?;
         let mut changes: Vec<Box<Change>> = Vec::new();
-        let old = &self.settings.plan;
-        for worker in &self.workers {
+        for (worker, (old, new)) in self.workers.iter().zip(old.iter().zip(new)) {
             let outline = worker.outline(ANSWER_MAX).ok_or("a worker does not answer")?;
             let made = match changes.first() {
-                None => Change::prepare(&outline, old, &new.plan),
-                Some(first) => first.sibling(&outline, old, &new.plan),
+                None => Change::prepare(&outline, old, new),
+                Some(first) => first.sibling(&outline, old, new),
             };
-            match made {
-                Ok(change) => changes.push(Box::new(change)),
-                Err(Refused::Restart(restarts)) => {
-                    self.refuse_restarts(&restarts)?;
-                }
-                Err(Refused::Build(error)) => return Err(error.to_string()),
-            }
+            changes.push(Box::new(made.map_err(|refused| self.refuse(refused))?));
         }
         Ok(changes)
     }
 
+    fn refuse(&self, refused: Refused) -> String {
+        match refused {
+            Refused::Restart(restarts) => self.refuse_restarts(&restarts).err().unwrap_or_default(),
+            Refused::Build(error) => error.to_string(),
+        }
+    }
+
     /// Puts the changes in place. Nobody else changes an engine, and each has settled since the last time: a worker
     /// can refuse its change only before any other has its own.
-    fn apply(&self, changes: Vec<Box<Change>>) -> Result<(), String> {
+    fn apply(&mut self, ready: Ready) -> Result<(), String> {
+        let Ready { changes, crew, moved } = ready;
+        if moved > 0 {
+            self.output.log(&format!(
+                "reload: these end: sessions of {moved} subscribers, whose static bindings are at another worker now"
+            ));
+        }
         for (number, (worker, mut change)) in self.workers.iter().zip(changes).enumerate() {
             loop {
-                match worker.apply(change, ANSWER_MAX) {
+                let steering = crew.as_ref().map(|crew| Arc::clone(&crew.steering));
+                match worker.apply(change, steering, ANSWER_MAX) {
                     Some(applied) => match applied.result {
                         Ok(()) => break,
                         Err(NotNow::Settling) => {
@@ -183,6 +236,7 @@ impl Reload {
                 }
             }
         }
+        self.crew = crew;
         Ok(())
     }
 
@@ -253,7 +307,6 @@ mod tests {
     use crate::daemon::ControlSettings;
     use gatun_config::Api;
     use gatun_control::Facts;
-    use gatun_nat::Plan;
 
     fn settings(devices: Vec<TunConfig>) -> Settings {
         let config = gatun_api::types::Config { file: String::new(), text: String::new() };

@@ -63,6 +63,55 @@ fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_
 }
 
 #[test]
+fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
+    in_lab("reload::workers_that_share_a_translator_change_together_while_their_flows_go_on", || {
+        let net = network();
+        let shared = |addresses: &str, more: &str| {
+            config(addresses, more).replace("[[pool]]", "queues = 2\n[[pool]]").replace(EVENTS, "")
+        };
+        let two = shared("[\"192.0.2.1\", \"192.0.2.2\"]", "");
+        let daemon = Daemon::start(&net, &two);
+        assert!(daemon.stderr().contains("translating with 2 workers"), "{}", daemon.stderr());
+        // Subscribers of both workers, with a flow each, that is there all the time.
+        let hosts: Vec<String> = (1..9).map(|n| format!("2001:db8:1:{n}::5")).collect();
+        for host in &hosts {
+            net.client.address("eth0", &format!("{host}/128")).unwrap();
+            net.translator.ip(&format!("-6 route add {host} via 2001:db8:1::2")).unwrap();
+        }
+        // Each gets its public address while there are but two, and the kernel knows all neighbours.
+        assert!(hosts.iter().all(|host| ping(&net.client, 2, SERVER, &format!("-I {host}"))));
+        let flows: Vec<String> = hosts
+            .iter()
+            .map(|host| format!("ping -D -I {host} -i 0.02 -W 2 -c 200 {SERVER} > /run/flow-{host} &"))
+            .collect();
+        let line = flows.join(" ") + " wait";
+        let mut flow = Process::start(net.client.command("sh").args(["-c", &line])).unwrap();
+        let six = "[\"192.0.2.1\", \"192.0.2.2\", \"192.0.2.5-192.0.2.8\"]";
+        let said = daemon.reload(&shared(six, "[timeouts]\nudp = \"3m\"\n"), "reload: done");
+        assert!(said.contains("added 192.0.2.5-192.0.2.8 (4 addresses)"), "{said}");
+        assert!(said.contains("0 sessions, 0 bindings and 0 port blocks have ended"), "{said}");
+        let three = "[\"192.0.2.1\", \"192.0.2.2\", \"192.0.2.5\"]";
+        let said = daemon.reload(&shared(three, "[limits]\nsessions_per_subscriber = 100\n"), "reload: done");
+        assert!(said.contains("0 sessions, 0 bindings and 0 port blocks have ended"), "{said}");
+        // All or nothing: the second worker would have no address.
+        let said = daemon.reload(&shared("[\"192.0.2.1\", \"192.0.2.5\"]", ""), "nothing has changed");
+        assert!(
+            said.contains("worker 1 of 2 would have no address of it") || said.contains("worker 0 of 2"),
+            "{said}"
+        );
+        assert!(flow.wait(Duration::from_secs(20)).unwrap().success());
+        // Its super-packets may fill the rings between workers, so that a ping is lost and counted: after those.
+        tcp_copy(&net.client, &net.server, "TCP-LISTEN:5001", &format!("TCP:[{SERVER}]:5001"));
+        let ended = daemon.stop(Signal::TERM);
+        for host in &hosts {
+            let text = std::fs::read_to_string(format!("/run/flow-{host}")).unwrap();
+            let lost: Vec<u32> = (1..=200).filter(|n| !text.contains(&format!("icmp_seq={n} "))).collect();
+            assert!(lost.is_empty(), "{host}: {lost:?} lost\n{text}\n{}\n{}", ended.stderr, ended.stdout);
+        }
+    });
+}
+
+#[test]
 fn what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told() {
     in_lab("reload::what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told", || {
         let net = network();

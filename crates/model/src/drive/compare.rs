@@ -374,9 +374,18 @@ impl Pair {
         })
     }
 
-    /// Gives both another plan, and lets the engine end what may not stay.
     fn reload(&mut self, seed: u64) -> Result<(), String> {
-        let (old, new) = (self.plan.clone(), changed(&self.first, &self.plan, seed));
+        self.change_to(changed(&self.first, &self.plan, seed))
+    }
+
+    /// Whether the engine that runs could have another plan.
+    pub(super) fn may_change_to(&self, new: &Plan) -> Result<bool, String> {
+        Ok(change_of(&self.nat, &self.plan, new)?.is_some())
+    }
+
+    /// Gives both another plan, and lets the engine end what may not stay.
+    pub(super) fn change_to(&mut self, new: Plan) -> Result<(), String> {
+        let old = self.plan.clone();
         let now = Instant(self.now as u64);
         // What a running engine cannot do, or nobody.
         let Some(mut change) = change_of(&self.nat, &old, &new)? else { return Ok(()) };

@@ -2,12 +2,14 @@
 //! sends to another's public address goes there, and all of them together are one translator.
 
 use super::Outcome;
+use super::change::changed;
 use super::compare::{Failure, Pair};
 use super::history::Op;
 use super::universe::{POOLS, universe};
 use crate::coverage::Coverage;
 use crate::model::Seen;
 use gatun_nat::plan::{Allocation, Pool4};
+use gatun_nat::reconfigure::Refused;
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{Plan, Reply, Verdict};
 use gatun_wire::DropReason;
@@ -26,7 +28,7 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Option<Outcome>, Failure
     let workers = 2 + (world % 2) as usize;
     let Ok(shares) = Shares::new(&plan, workers, [seed, 5, 6, 7]) else { return Ok(None) };
     let failure = |step| move |what| Failure { step, what };
-    let mut crew = Crew::new(shares, seed, world).map_err(failure(0))?;
+    let mut crew = Crew::new(plan, shares, seed, world).map_err(failure(0))?;
     for (step, op) in ops.iter().enumerate() {
         crew.step(op).map_err(failure(step))?;
     }
@@ -51,18 +53,21 @@ fn shared_universe(world: u64) -> Plan {
         if let Allocation::Deterministic(formula) = &pool.allocation {
             pool.allocation = Allocation::Blocks(formula.blocks);
         }
-        widen(pool, POOLS[n]);
+        widen(pool, POOLS[n], 5);
     }
     plan
 }
 
-fn widen(pool: &mut Pool4, first: Ipv4Addr) {
+fn widen(pool: &mut Pool4, first: Ipv4Addr, addresses: u32) {
     for range in &mut pool.ranges {
-        range.last = Ipv4Addr::from(u32::from(first) + 4);
+        range.last = Ipv4Addr::from(u32::from(first) + addresses - 1);
     }
 }
 
 struct Crew {
+    /// What all together were made for, and what they have now.
+    first: Plan,
+    plan: Plan,
     pairs: Vec<Pair>,
     steering: Steering,
     coverage: Coverage,
@@ -71,7 +76,7 @@ struct Crew {
 }
 
 impl Crew {
-    fn new(shares: Shares, seed: u64, world: u64) -> Result<Self, String> {
+    fn new(plan: Plan, shares: Shares, seed: u64, world: u64) -> Result<Self, String> {
         let workers = shares.plans.len();
         let mut pairs = Vec::new();
         for (n, plan) in shares.plans.iter().enumerate() {
@@ -79,13 +84,13 @@ impl Crew {
             pair.is_worker(n, workers);
             pairs.push(pair);
         }
-        Ok(Crew { pairs, steering: shares.steering, coverage: Coverage::default(), turn: 0 })
+        let (first, steering) = (plan.clone(), shares.steering);
+        Ok(Crew { first, plan, pairs, steering, coverage: Coverage::default(), turn: 0 })
     }
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
         match op {
-            // Workers that share what has state are left to a restart.
-            Op::Reload { .. } => return Ok(()),
+            Op::Reload { seed } => return self.reload(*seed),
             Op::Clock { .. } | Op::Expire { .. } | Op::Settle | Op::Flush => {
                 self.flush()?;
                 for pair in &mut self.pairs {
@@ -102,6 +107,43 @@ impl Crew {
             self.pairs[owner].waiting.push(packet);
         }
         if self.pairs.iter().any(|pair| pair.waiting.len() >= 4) { self.flush() } else { Ok(()) }
+    }
+
+    /// Gives all of them another plan, or none.
+    fn reload(&mut self, seed: u64) -> Result<(), String> {
+        self.flush()?;
+        let mut new = changed(&self.first, &self.plan, seed);
+        for (n, pool) in
+            new.pools.iter_mut().enumerate().filter(|(n, p)| p.ranges != self.plan.pools[*n].ranges)
+        {
+            widen(pool, POOLS[n], 3 + (seed % 6) as u32);
+        }
+        // Whose sessions end at a worker because their subscriber is another's now is not modelled.
+        for (new, old) in new.nat64.iter_mut().zip(&self.plan.nat64) {
+            new.static_bindings.clone_from(&old.static_bindings);
+        }
+        for (new, old) in new.nat44.iter_mut().zip(&self.plan.nat44) {
+            new.static_bindings.clone_from(&old.static_bindings);
+        }
+        let shares = match Shares::after(&self.steering, &new) {
+            Ok(shares) => shares,
+            Err(Refused::Restart(_)) => {
+                self.coverage.mark("a plan is refused to workers that run");
+                return Ok(());
+            }
+            Err(Refused::Build(e)) => return Err(format!("the other plan is refused: {e}")),
+        };
+        for (pair, plan) in self.pairs.iter().zip(&shares.plans) {
+            if !pair.may_change_to(plan)? {
+                return Ok(());
+            }
+        }
+        for (pair, plan) in self.pairs.iter_mut().zip(shares.plans) {
+            pair.change_to(plan)?;
+        }
+        (self.plan, self.steering) = (new, shares.steering);
+        self.coverage.mark("workers change together");
+        self.agree()
     }
 
     /// Who knows the binding that a step is about, if anybody does.

@@ -15,8 +15,9 @@ use super::{Place, Tables};
 use crate::event::EventKind;
 use crate::plan::{StaticBinding, Transport};
 use crate::pool4::TRANSPORTS;
-use crate::session::{Inside, NONE, RecordId};
+use crate::session::{Inside, NONE, RecordId, Session};
 use crate::stateful::{Instance, Instances};
+use crate::subscriber::SubscriberKey;
 use alloc::vec::Vec;
 use gatun_wire::proto;
 
@@ -46,6 +47,8 @@ pub(crate) struct Settling {
     pub(crate) statics_new: Vec<(u8, StaticBinding)>,
     /// Whether some inside hosts are served no longer.
     pub(crate) judges: bool,
+    /// Subscribers that are another worker's now, in order.
+    pub(crate) moved: Vec<SubscriberKey>,
     step: Step,
     done: Settled,
 }
@@ -109,7 +112,7 @@ impl Tables {
                 Step::StaticGone(n) => self.end_static(&work, n, &mut budget),
                 Step::Bindings(n, t, port) => self.end_bindings(&work, (n, t, port), &mut budget),
                 Step::Blocks(n, from) => self.end_blocks(&mut work, n, from, &mut budget),
-                Step::Judge(id) => self.judge(nats, work.judges, id, &mut budget),
+                Step::Judge(id) => self.judge(nats, &work, id, &mut budget),
                 Step::StaticNew(n) => self.make_static(&mut work, n, &mut budget),
                 Step::Done => Step::Done,
             };
@@ -228,7 +231,8 @@ impl Tables {
     }
 
     /// Ends the session of a record where its inside host is served no longer, or not to where it goes.
-    fn judge(&mut self, nats: Instances<'_>, judges: bool, id: RecordId, budget: &mut usize) -> Step {
+    fn judge(&mut self, nats: Instances<'_>, work: &Settling, id: RecordId, budget: &mut usize) -> Step {
+        let judges = work.judges || !work.moved.is_empty();
         if !judges || id >= self.high() {
             return Step::StaticNew(0);
         }
@@ -252,6 +256,7 @@ impl Tables {
                 (!inside.is_some_and(|a| nat.serves(a)), nat.is_exempt(remote.0, protocol, port))
             }
         };
+        let all = all || self.has_moved(work, &session);
         if all && !session.is_overloaded() {
             // All of its binding's: else one might be opened through it behind this look.
             if !self.end_ring(id, budget) {
@@ -261,6 +266,12 @@ impl Tables {
             self.close(id);
         }
         Step::Judge(id + 1)
+    }
+
+    /// Whether a session's subscriber is another worker's.
+    fn has_moved(&self, work: &Settling, session: &Session) -> bool {
+        let is_listed = |key| work.moved.binary_search(&key).is_ok();
+        !work.moved.is_empty() && self.subscribers.get(session.subscriber).is_some_and(|s| is_listed(s.key()))
     }
 
     /// Makes a binding of the configuration. What is in its way ends first.

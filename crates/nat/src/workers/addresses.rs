@@ -1,8 +1,9 @@
 //! Which worker has which public address.
 
 use crate::build_error::BuildError;
-use crate::plan::{Plan, PoolRange};
+use crate::plan::{Plan, Pool4, PoolRange};
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
@@ -31,10 +32,7 @@ impl Addresses {
     /// Where a pool has fewer addresses than there are workers.
     pub(super) fn new(plan: &Plan, workers: usize) -> Result<Self, BuildError> {
         let mut spans = Vec::new();
-        let mut pools: Vec<usize> = plan.pools_of_instances().collect();
-        pools.sort_unstable();
-        pools.dedup();
-        for pool in pools.into_iter().filter_map(|pool| plan.pools.get(pool)) {
+        for pool in pools_in_use(plan) {
             let rows = rows(&pool.ranges);
             let count: u64 = rows.iter().map(|(first, last)| u64::from(last - first) + 1).sum();
             if count < workers as u64 {
@@ -47,10 +45,65 @@ impl Addresses {
             }
             deal(&rows, count, workers as u64, &mut spans);
         }
+        Ok(Self::of(spans))
+    }
+
+    fn of(mut spans: Vec<Span>) -> Self {
         spans.sort_unstable_by_key(|span| span.first);
         let first = spans.first().map_or(0, |span| span.first);
         let width = spans.last().map_or(0, |span| span.last - first);
-        Ok(Addresses { first, width, spans })
+        Addresses { first, width, spans }
+    }
+
+    /// The same for another plan. An address that stays is its worker's; new ones go to those who have the fewest of
+    /// their pool.
+    ///
+    /// # Errors
+    /// Where a worker would have none of a pool.
+    pub(super) fn changed_to(&self, plan: &Plan, workers: usize) -> Result<Self, BuildError> {
+        let mut spans = Vec::new();
+        for pool in pools_in_use(plan) {
+            let (mut counts, mut new) = (vec![0u64; workers], Vec::new());
+            for part in rows(&pool.ranges).into_iter().flat_map(|row| self.parts(row)) {
+                let (first, last, worker) = part;
+                let Some(worker) = worker else {
+                    new.push((first, last));
+                    continue;
+                };
+                spans.push(Span { first, last, worker });
+                if let Some(count) = counts.get_mut(usize::from(worker)) {
+                    *count += u64::from(last - first) + 1;
+                }
+            }
+            let room = deal_new(&new, &counts, &mut spans);
+            if let Some(worker) = counts.iter().zip(room).position(|(has, gets)| has + gets == 0) {
+                return Err(BuildError(format!(
+                    "pool {:?}: worker {worker} of {workers} would have no address of it: leave it one, add as many as \
+                     go, or restart, which deals them out anew",
+                    pool.name
+                )));
+            }
+        }
+        Ok(Self::of(spans))
+    }
+
+    /// A row of addresses, cut where another worker's begin, or nobody's.
+    fn parts(&self, (first, last): (u32, u32)) -> Vec<(u32, u32, Option<u16>)> {
+        let (mut at, mut parts) = (u64::from(first), Vec::new());
+        let from = self.spans.partition_point(|span| span.last < first);
+        let after = self.spans.get(from..).unwrap_or_default().iter().take_while(|span| span.first <= last);
+        for span in after {
+            if u64::from(span.first) > at {
+                parts.push((at as u32, span.first.saturating_sub(1), None));
+                at = span.first.into();
+            }
+            parts.push((at as u32, span.last.min(last), Some(span.worker)));
+            at = u64::from(span.last) + 1;
+        }
+        if at <= u64::from(last) {
+            parts.push((at as u32, last, None));
+        }
+        parts
     }
 
     /// Whose an address is; `None` where it is in no pool.
@@ -90,6 +143,48 @@ impl Addresses {
             (first <= last).then(|| PoolRange { first: first.into(), last: last.into(), ..*range })
         })
     }
+}
+
+/// Each pool that instances use, once.
+fn pools_in_use(plan: &Plan) -> impl Iterator<Item = &Pool4> {
+    let mut pools: Vec<usize> = plan.pools_of_instances().collect();
+    pools.sort_unstable();
+    pools.dedup();
+    pools.into_iter().filter_map(|pool| plan.pools.get(pool))
+}
+
+/// Deals out new addresses to workers who have so many, until all have alike as far as they last. How many each gets.
+fn deal_new(rows: &[(u32, u32)], counts: &[u64], spans: &mut Vec<Span>) -> Vec<u64> {
+    let new: u64 = rows.iter().map(|(first, last)| u64::from(last - first) + 1).sum();
+    let needed = |level: u64| counts.iter().map(|&has| level.saturating_sub(has)).sum::<u64>();
+    // The most that all can have at least.
+    let (mut level, mut too_high) = (0, counts.iter().max().unwrap_or(&0) + new + 1);
+    while level + 1 < too_high {
+        let middle = level + (too_high - level) / 2;
+        if needed(middle) <= new { level = middle } else { too_high = middle }
+    }
+    let mut rest = new - needed(level);
+    let mut gets: Vec<u64> = counts.iter().map(|&has| level.saturating_sub(has)).collect();
+    for (more, _) in gets.iter_mut().zip(counts).filter(|(_, has)| **has <= level) {
+        let one = rest.min(1);
+        *more += one;
+        rest -= one;
+    }
+    let mut left = (0u16..).zip(gets.iter().copied()).filter(|(_, n)| *n > 0);
+    let mut next = left.next();
+    for &(first, last) in rows {
+        let mut at = u64::from(first);
+        while at <= u64::from(last)
+            && let Some((worker, n)) = next
+        {
+            let until = (at + n - 1).min(last.into());
+            spans.push(Span { first: at as u32, last: until as u32, worker });
+            let n = n - (until - at + 1);
+            next = if n > 0 { Some((worker, n)) } else { left.next() };
+            at = until + 1;
+        }
+    }
+    gets
 }
 
 /// Addresses of ranges in order, each once, as rows.

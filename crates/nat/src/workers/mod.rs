@@ -18,8 +18,11 @@ mod steering;
 
 use crate::build_error::BuildError;
 use crate::plan::{Allocation, Limits, Plan, StaticBinding};
+use crate::reconfigure::Refused;
+use crate::subscriber::SubscriberKey;
 use addresses::Addresses;
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 
 pub use steering::Steering;
@@ -34,6 +37,8 @@ pub struct Shares {
     pub plans: Vec<Plan>,
     /// Whose a packet is.
     pub steering: Steering,
+    /// By worker, subscribers that it had by the plan before, and that another one has now; in order.
+    pub moved: Vec<Vec<SubscriberKey>>,
 }
 
 impl Shares {
@@ -52,14 +57,36 @@ impl Shares {
             check_pools(plan, workers)?;
         }
         let mut addresses = Addresses::new(plan, workers)?;
-        let pins = steering::pins(plan, &mut addresses)?;
+        let pins = steering::pins(plan, &mut addresses, None)?;
+        let steering = Steering::new(plan, workers, addresses, pins, seed);
+        Self::of(plan, steering, Vec::new())
+    }
+
+    /// `plan`, shared among workers that run by `running`. Who has a session keeps its worker, and a worker its
+    /// addresses; new ones go to those who have the fewest. Only a subscriber that static bindings bind elsewhere moves.
+    ///
+    /// # Errors
+    /// What workers that run cannot do: where one would have no address of a pool, or a subscriber's bindings would be
+    /// two workers'.
+    pub fn after(running: &Steering, plan: &Plan) -> Result<Shares, Refused> {
+        let restart = |error: BuildError| Refused::Restart(vec![error.0]);
+        if running.workers() > 1 {
+            check_pools(plan, running.workers()).map_err(restart)?;
+        }
+        let steering = running.changed_to(plan).map_err(restart)?;
+        let moved = running.moved_to(&steering);
+        Self::of(plan, steering, moved).map_err(restart)
+    }
+
+    fn of(plan: &Plan, steering: Steering, moved: Vec<Vec<SubscriberKey>>) -> Result<Shares, BuildError> {
+        let workers = steering.workers();
         // The first engine's mappings are the others' too, and may be many.
         let mut rest = plan.clone();
         rest.siit.iter_mut().for_each(|siit| siit.eamt = Vec::new());
         let whole = |worker| if worker == 0 { plan } else { &rest };
-        let plans = (0..workers).map(|worker| share(whole(worker), worker, workers, &addresses));
+        let plans = (0..workers).map(|worker| share(whole(worker), worker, workers, steering.addresses()));
         let plans = plans.collect::<Result<Vec<_>, _>>()?;
-        Ok(Shares { plans, steering: Steering::new(plan, workers, addresses, pins, seed) })
+        Ok(Shares { plans, steering, moved })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::build_error::BuildError;
 use crate::plan::{Net4, Plan};
 use crate::pool6::Owners;
 use crate::subscriber::SubscriberKey;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -56,6 +56,40 @@ impl Steering {
             pins,
             hasher: Hasher64::new(seed),
         }
+    }
+
+    /// How packets find workers by another plan, who stay as many: subscribers are where they were, but for those that
+    /// static bindings pin.
+    ///
+    /// # Errors
+    /// What only a restart can do.
+    pub(super) fn changed_to(&self, plan: &Plan) -> Result<Self, BuildError> {
+        let workers = self.workers as usize;
+        let mut addresses = self.addresses.changed_to(plan, workers)?;
+        let pins = pins(plan, &mut addresses, Some(&self.addresses))?;
+        Ok(Steering { hasher: self.hasher, ..Steering::new(plan, workers, addresses, pins, [0; 4]) })
+    }
+
+    /// By worker, the subscribers that another one has by another plan.
+    pub(super) fn moved_to(&self, new: &Steering) -> Vec<Vec<SubscriberKey>> {
+        let mut moved = alloc::vec![Vec::new(); self.workers as usize];
+        let both: BTreeSet<&SubscriberKey> = self.pins.keys().chain(new.pins.keys()).collect();
+        for &subscriber in both {
+            let (from, to) = (self.of_subscriber(subscriber), new.of_subscriber(subscriber));
+            if let Some(list) = moved.get_mut(from).filter(|_| from != to) {
+                list.push(subscriber);
+            }
+        }
+        moved
+    }
+
+    /// Workers.
+    pub(super) fn workers(&self) -> usize {
+        self.workers as usize
+    }
+
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// The worker that has to have a packet which was received from a realm; `None` where any may.
@@ -130,7 +164,7 @@ impl Steering {
     }
 
     /// The worker of a subscriber.
-    fn of_subscriber(&self, subscriber: SubscriberKey) -> usize {
+    pub(super) fn of_subscriber(&self, subscriber: SubscriberKey) -> usize {
         if !self.pins.is_empty()
             && let Some(worker) = self.pins.get(&subscriber)
         {
@@ -169,8 +203,13 @@ fn quoted_destination4(packet: &[u8]) -> Option<Ipv4Addr> {
 }
 
 /// Pins the subscribers that have static bindings to the workers of their public addresses; an address that a second
-/// binding of a subscriber wants goes to its worker too, unless another subscriber has pinned it.
-pub(super) fn pins(plan: &Plan, addresses: &mut Addresses) -> Result<Pins, BuildError> {
+/// binding of a subscriber wants goes to its worker too, unless another subscriber has pinned it. One that workers run
+/// with stays where it is.
+pub(super) fn pins(
+    plan: &Plan,
+    addresses: &mut Addresses,
+    running: Option<&Addresses>,
+) -> Result<Pins, BuildError> {
     let of64 = plan.nat64.iter().map(|n| (&n.name, n.subscriber_len, &n.static_bindings));
     let of44 = plan.nat44.iter().map(|n| (&n.name, n.key_len(), &n.static_bindings));
     let mut pins = Pins::new();
@@ -181,8 +220,10 @@ pub(super) fn pins(plan: &Plan, addresses: &mut Addresses) -> Result<Pins, Build
             let Some(owner) = addresses.owner(outside) else { continue };
             let worker =
                 *pins.entry(SubscriberKey::of(instance as u8, binding.inside.0, len)).or_insert(owner as u16);
-            match pinned.get(&outside) {
-                Some(other) if *other != worker => {
+            let stays = running.is_some_and(|running| running.owner(outside).is_some());
+            let has = pinned.get(&outside).copied().or(stays.then_some(owner as u16));
+            match has {
+                Some(other) if other != worker => {
                     return Err(BuildError(format!(
                         "{name:?}: static binding {}: its subscriber's other bindings and {outside}'s are two \
                          workers': put them on one address, or give the port one queue",

@@ -247,3 +247,73 @@ fn hosts_of_two_realms_with_one_address_are_two_subscribers() {
     // Three in four on average.
     assert!((120..180).contains(&apart) && (120..180).contains(&apart6), "{apart} {apart6}");
 }
+
+/// Addresses of a pool's ranges, each with its worker.
+fn owners(shares: &Shares, ranges: &[PoolRange]) -> BTreeMap<u32, usize> {
+    let addresses = ranges.iter().flat_map(|r| u32::from(r.first)..=u32::from(r.last));
+    addresses.map(|a| (a, shares.steering.addresses().owner(a.into()).unwrap())).collect()
+}
+
+proptest! {
+    #[test]
+    fn addresses_that_stay_keep_their_workers_and_new_ones_go_to_those_with_the_fewest(
+        workers in 2usize..6,
+        before in prop::collection::btree_set(0u8..60, 6..30),
+        after in prop::collection::btree_set(0u8..60, 6..30),
+    ) {
+        let ranges = |set: &std::collections::BTreeSet<u8>| -> Vec<PoolRange> {
+            set.iter().map(|&n| range([192, 0, 2, n], [192, 0, 2, n], (1024, 2000))).collect()
+        };
+        let (old, new) = (ranges(&before), ranges(&after));
+        let running = Shares::new(&plan(old.clone()), workers, [3; 4]).unwrap();
+        let had = owners(&running, &old);
+        let kept = |worker| new.iter().filter(|r| had.get(&u32::from(r.first)) == Some(&worker)).count();
+        let changed = Shares::after(&running.steering, &plan(new.clone()));
+        let (added, kept): (usize, Vec<usize>) =
+            (after.difference(&before).count(), (0..workers).map(kept).collect());
+        let without = kept.iter().filter(|n| **n == 0).count();
+        prop_assert_eq!(changed.is_ok(), without <= added, "{:?} and {} more", kept, added);
+        let Ok(changed) = changed else { return Ok(()) };
+        let has = owners(&changed, &new);
+        for (address, worker) in &has {
+            prop_assert!(had.get(address).is_none_or(|before| before == worker));
+        }
+        let counts: Vec<usize> = (0..workers).map(|w| has.values().filter(|o| **o == w).count()).collect();
+        let least = *counts.iter().min().unwrap();
+        // Who got something has no more than one beyond the one with the fewest.
+        prop_assert!(counts.iter().zip(&kept).all(|(now, kept)| now == kept || *now <= least + 1), "{:?} {:?}", kept, counts);
+        for (worker, share) in changed.plans.iter().enumerate() {
+            let mine: usize = share.pools[0].ranges.iter().map(|r| (u32::from(r.last) - u32::from(r.first) + 1) as usize).sum();
+            prop_assert_eq!(mine, counts[worker]);
+        }
+        prop_assert_eq!(changed.moved.iter().map(Vec::len).sum::<usize>(), 0);
+    }
+}
+
+#[test]
+fn subscribers_stay_where_they_are_but_for_those_that_new_bindings_pin() {
+    let wide = vec![range([192, 0, 2, 0], [192, 0, 2, 7], (1024, 65_535))];
+    let running = Shares::new(&plan(wide.clone()), 4, [3; 4]).unwrap();
+    let dst = "64:ff9b::cb00:7107".parse().unwrap();
+    let owner = |shares: &Shares, host: u128| {
+        let packet = udp6((0x2001_0db8 << 96 | host << 64 | 1).into(), dst);
+        shares.steering.owner(&packet, 0).unwrap()
+    };
+    // One whose worker has not 192.0.2.7.
+    let host = (0..).find(|&host| owner(&running, host) != 3).unwrap();
+    let inside = Ipv6Addr::from(0x2001_0db8 << 96 | host << 64 | 1).to_string();
+    let mut bound = plan(wide.clone());
+    bound.nat64[0].static_bindings = vec![binding(&inside, [192, 0, 2, 7], 80)];
+    let changed = Shares::after(&running.steering, &bound).unwrap();
+    assert_eq!(owner(&changed, host), 3);
+    assert_eq!(changed.moved[owner(&running, host)].len(), 1);
+    assert_eq!(changed.moved.iter().map(Vec::len).sum::<usize>(), 1);
+    assert!((0..500).filter(|h| *h != host).all(|h| owner(&running, h) == owner(&changed, h)));
+    // And back, when the binding goes.
+    let back = Shares::after(&changed.steering, &plan(wide)).unwrap();
+    assert_eq!((owner(&back, host), back.moved[3].len()), (owner(&running, host), 1));
+    // At addresses of two workers that run, a subscriber cannot be.
+    bound.nat64[0].static_bindings.push(binding(&inside, [192, 0, 2, 0], 80));
+    let Err(Refused::Restart(why)) = Shares::after(&running.steering, &bound) else { panic!("accepted") };
+    assert!(why[0].contains("are two workers'"), "{why:?}");
+}

@@ -3,6 +3,7 @@
 mod addresses;
 mod allocation;
 mod ethernet;
+mod log;
 mod pools;
 mod realms;
 
@@ -14,9 +15,9 @@ use crate::sections::nat64::RawNat64;
 use crate::sections::port::{DeviceMode, RawPort, Routes};
 use crate::sections::siit::RawSiit;
 use crate::{Config, Port};
-use gatun_nat::Plan;
-use gatun_nat::plan::{Nat44, Nat64, Siit};
+use gatun_nat::plan::{EventPlan, Nat44, Nat64, Siit};
 use gatun_nat::workers::Shares;
+use gatun_nat::{EventKinds, Plan};
 use std::collections::HashMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -59,7 +60,12 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let mut instance_names = instance_names.into_iter();
     let mut name = || instance_names.next().unwrap_or_default();
     let realms::Realms { nat64: realms64, nat44: realms44 } = realms;
-    let plan = Plan {
+    let (events, json_kinds) = match &read.events {
+        Some(events) => (Some(events.sink.clone()), events.plan.kinds),
+        None => (None, EventKinds::NONE),
+    };
+    let (raw_log, raw_events) = (read.log.take(), read.events.take());
+    let mut plan = Plan {
         own4,
         own6,
         pools,
@@ -74,21 +80,14 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         siit: read.siit.into_iter().map(|raw| siit(raw, name())).collect(),
         limits: read.limits,
         icmp: read.icmp,
-        events: read.events.as_ref().map(|events| events.plan).unwrap_or_default(),
+        events: EventPlan::default(),
     };
-    let events = read.events.map(|events| events.sink);
+    let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
+    plan.events = log::events(raw_events.as_ref(), log.as_ref());
     let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
-    let config = Config {
-        plan,
-        ports,
-        dpdk,
-        events,
-        api: read.api,
-        metrics: read.metrics,
-        state: read.state,
-        text: String::new(),
-    };
+    let (api, metrics, state, text) = (read.api, read.metrics, read.state, String::new());
+    let config = Config { plan, ports, dpdk, events, json_kinds, log, api, metrics, state, text };
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
     check_workers(&config, &port_spans, problems);

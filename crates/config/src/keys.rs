@@ -68,8 +68,7 @@ pub(crate) fn find<'k>(keys: &'k [Key], name: &str) -> Option<&'k Key> {
 }
 
 /// Keys of the design that this version does not read yet, and what to do meanwhile.
-pub(crate) const LATER: &[(&str, &str)] =
-    &[("pcp", "take the section out; `static` bindings open ports"), ("log", "take the section out")];
+pub(crate) const LATER: &[(&str, &str)] = &[("pcp", "take the section out; `static` bindings open ports")];
 
 // The words of the keys that have words, beside what they mean.
 pub(crate) const BACKEND: &[(&str, Backend)] =
@@ -173,6 +172,8 @@ const DEVICE: Kind = Kind::Text {
 };
 const ARGUMENT: Kind = Kind::Text { form: "argument", pattern: "^-[!-~]+$" };
 const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
+const DIRECTORY: Kind = Kind::Text { form: "directory, a path from / on", pattern: "^/.*$" };
+const SIZE: Kind = Kind::Text { form: "size, as 50GiB", pattern: "^[0-9]+ *(MiB|GiB|TiB)$" };
 const ADDRESS4: Kind = Kind::Text { form: "IPv4 address", pattern: "^[0-9.]+$" };
 const ADDRESS6: Kind = Kind::Text { form: "IPv6 address", pattern: "^[0-9A-Fa-f:.]+$" };
 const ADDRESS: Kind = Kind::Text { form: "address/length", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
@@ -259,6 +260,12 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(EVENTS),
         "{ file = \"stdout\" }",
         "What happens to sessions, port blocks and limits, one JSON object a line. Without this section nothing is told.",
+    ),
+    key(
+        "log",
+        Kind::Table(LOG),
+        "{ directory = \"/var/lib/gatun/log\" }",
+        "A log on disk of who had which public port when, which `gatun who ADDRESS:PORT --at TIME` searches (see logging.md). Without this section nothing is kept.",
     ),
     key(
         "api",
@@ -609,6 +616,14 @@ pub(crate) const EVENTS: &[Key] = &[
     key("destinations", Kind::Flag, "false", "Whether the events of sessions tell the remote address and port (RFC 6888 REQ-12: not unless it has to be).").default("false"),
     key("ring", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Events that wait to be written, for each worker; packets never wait for them. More are lost, and how many is told.").default("65_536"),
     key("threshold", Kind::Integer { min: 11, max: 100 }, "90", "How full a pool's ports, the sessions or the subscribers are, of a hundred, when it is told; and again when they are ten below.").default("90"),
+];
+
+/// `[log]`
+pub(crate) const LOG: &[Key] = &[
+    key("directory", DIRECTORY, "\"/var/lib/gatun/log\"", "The directory of its files; it is made where there is none. One daemon writes to it.").default("\"/var/lib/gatun/log\""),
+    key("retention", Kind::Duration, "\"180d\"", "How long it is kept: whole files are taken away once all in them is older. What is open then is kept on.").default("for ever"),
+    key("size_max", SIZE, "\"50GiB\"", "How much it may be; the oldest files go first.").default("no bound"),
+    key("bindings", Kind::Flag, "true", "Whether each binding is logged. Blocks of ports are logged in any case, and tell as much in far fewer records.").default("true where a pool gives out ports one by one"),
 ];
 
 /// `[api]`

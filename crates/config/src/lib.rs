@@ -32,11 +32,12 @@ pub use sections::api::{Api, ApiSocket};
 pub use sections::dpdk::{Dpdk, HugePages};
 pub use sections::ethernet::{Answers, Device, Driver, Ethernet, XdpMode, host};
 pub use sections::events::EventSink;
+pub use sections::log::{LOG_DIRECTORY, Log};
 pub use sections::port::{DeviceMode, Network, Port, Routes};
 pub use sections::state::StateDir;
 
-use gatun_nat::Plan;
 use gatun_nat::workers::Shares;
+use gatun_nat::{EventKinds, Plan};
 use problem::Problems;
 use std::borrow::Cow;
 use std::fs::File;
@@ -70,6 +71,10 @@ pub struct Config {
     pub dpdk: Dpdk,
     /// Where events go, if they go anywhere.
     pub events: Option<EventSink>,
+    /// Which of them: the plan's are those that anybody wants.
+    pub json_kinds: EventKinds,
+    /// The log of who had which public port when, if one is kept.
+    pub log: Option<Log>,
     /// Where the daemon is asked.
     pub api: Api,
     /// Where metrics are served on TCP, if they are.

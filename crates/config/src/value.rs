@@ -65,6 +65,12 @@ pub(crate) fn bytes(value: &DeValue<'_>, min: u32, max: u32) -> Read<u32> {
 
 /// A time span such as "5m", "2h4m", "1h 30m", "90s" or "1500ms", in milliseconds.
 pub(crate) fn duration_ms(value: &DeValue<'_>) -> Read<u32> {
+    u32::try_from(long_duration_ms(value)?)
+        .map_err(|_| Wrong::with("the time span is too long", "write at most \"49d\""))
+}
+
+/// The same, of any length.
+pub(crate) fn long_duration_ms(value: &DeValue<'_>) -> Read<u64> {
     let s = match value {
         DeValue::String(s) => s.as_ref(),
         DeValue::Integer(n) => {
@@ -102,8 +108,21 @@ pub(crate) fn duration_ms(value: &DeValue<'_>) -> Read<u32> {
         total = number.checked_mul(factor).and_then(|n| total.checked_add(n)).ok_or_else(wrong)?;
         rest = after.trim_start();
     }
-    u32::try_from(total)
-        .map_err(|_| Wrong::with(format!("\"{}\" is too long", shorten(s)), "write at most \"49d\""))
+    Ok(total)
+}
+
+/// Bytes as a string with a unit: "50GiB".
+pub(crate) fn size(value: &DeValue<'_>) -> Read<u64> {
+    let s = text(value)?;
+    let (digits, unit) = split_number(s);
+    let factor: u64 = match unit.trim() {
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return Err(Wrong::new(format!("\"{}\" is not a size in MiB, GiB or TiB", shorten(s)))),
+    };
+    let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
+    size.filter(|n| *n > 0).ok_or_else(|| Wrong::new(format!("\"{}\" is no size", shorten(s))))
 }
 
 /// Milliseconds as a time span that [`duration_ms`] reads.

@@ -32,7 +32,7 @@ tcp_established = "2 hours"
 sessions_max = 0
 [icmp]
 suppress = ["no_bibb"]
-[log]
+[pcp]
 listen = "[::1]:9464"
 "#;
     insta::assert_snapshot!(report(text));

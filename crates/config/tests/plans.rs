@@ -554,3 +554,39 @@ fn instances_may_share_a_prefix_where_ports_or_sources_tell_them_apart() {
     assert_eq!(config.ports[1].ethernet.as_ref().unwrap().realms, [1, 1]);
     assert!(config.plan.is_ruled());
 }
+
+const TWO_POOLS: &str = "[[pool]]\nname = \"b\"\nprefixes = \"192.0.2.0/28\"\nallocation = \"blocks\"\n\
+                         [[nat64]]\npool6 = \"64:ff9b::/96\"\npool = \"b\"\n";
+
+#[test]
+fn a_log_wants_the_events_that_it_keeps_beside_those_that_are_told() {
+    use gatun_nat::{EventKind::*, EventKinds};
+    let kinds =
+        |kinds: &[gatun_nat::EventKind]| kinds.iter().fold(EventKinds::NONE, |all, kind| all.with(*kind));
+    let load = |text: &str| gatun_config::load_str(&format!("{TWO_POOLS}{text}"), "x").unwrap();
+    let (config, _) = load("[log]\n");
+    let log = config.log.unwrap();
+    assert_eq!((log.directory.to_str(), log.bindings), (Some(gatun_config::LOG_DIRECTORY), false));
+    assert_eq!(
+        (config.plan.events.kinds, config.json_kinds),
+        (kinds(&[BlockAssigned, BlockReleased]), EventKinds::NONE)
+    );
+    let (config, _) = load(
+        "[events]\nfile = \"stdout\"\nkinds = [\"quota_hit\"]\n[log]\nretention = \"180d\"\nsize_max = \"2TiB\"\n",
+    );
+    let log = config.log.unwrap();
+    assert_eq!((log.retention_ms, log.size_max), (Some(180 * 86_400_000), Some(2 << 40)));
+    assert_eq!(config.json_kinds, kinds(&[QuotaHit]));
+    assert_eq!(config.plan.events.kinds, kinds(&[QuotaHit, BlockAssigned, BlockReleased]));
+    // Ports given out one by one are known by their bindings alone.
+    let random = "[[pool]]\nname = \"r\"\nprefixes = \"198.51.100.0/28\"\n[[nat44]]\ninside = \"10.0.0.0/8\"\npool = \"r\"\n";
+    let (config, warnings) = load(&format!("{random}[log]\n"));
+    assert!(config.log.unwrap().bindings && warnings.iter().count() == 0);
+    assert_eq!(
+        config.plan.events.kinds,
+        kinds(&[BlockAssigned, BlockReleased, BindingCreated, BindingDeleted])
+    );
+    let (config, warnings) = load(&format!("{random}[log]\nbindings = false\n"));
+    assert!(!config.log.unwrap().bindings);
+    assert!(warnings.to_string().contains("pool \"r\" gives out ports one by one"), "{warnings}");
+}

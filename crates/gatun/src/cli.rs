@@ -1,7 +1,7 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
 use crate::commands::{
-    bench, check, clear, completions, demo, doctor, explain, init, man, run, show, translate, who,
+    bench, check, clear, completions, demo, doctor, explain, init, log, man, run, show, translate, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -15,6 +15,8 @@ Examples:
   gatun explain 2001:db8::5 198.51.100.7 tcp
                                        what would become of a packet, and why
   gatun who 192.0.2.7:41822            whose a public port is
+  gatun who 192.0.2.7:41822 --at @1769864759
+                                       whose it was, by the log
   gatun translate in.pcap out.pcap --config gatun.toml
                                        translate a capture, offline
 ";
@@ -43,10 +45,12 @@ pub(crate) enum Command {
     Drops(show::DropsArgs),
     /// End sessions or bindings of a running daemon
     Clear(clear::Args),
-    /// Say whose a public address and port is now
+    /// Say whose a public address and port is, or was
     Who(who::Args),
     /// Say where an inside host is seen from outside now
     Where(who::WhereArgs),
+    /// Check or print the log of who had which port when
+    Log(log::Args),
     /// Check a configuration file, and say what it asks for
     Check(check::Args),
     /// Write a small configuration file
@@ -79,6 +83,7 @@ impl Command {
             Command::Clear(args) => clear::execute(args),
             Command::Who(args) => who::execute(args),
             Command::Where(args) => who::execute_where(args),
+            Command::Log(args) => log::execute(args),
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),

@@ -72,6 +72,11 @@ impl EventKinds {
         EventKinds(self.0 & !others.0)
     }
 
+    /// These and those.
+    pub const fn and(self, others: EventKinds) -> EventKinds {
+        EventKinds(self.0 | others.0)
+    }
+
     /// Whether a kind is among them.
     #[inline(always)]
     pub const fn has(self, kind: EventKind) -> bool {
@@ -133,7 +138,8 @@ pub struct Event {
 const _: () = assert!(size_of::<Event>() <= 64);
 
 impl Event {
-    pub(crate) fn new(kind: EventKind, at: Instant) -> Event {
+    /// An event of which nothing more is known.
+    pub fn new(kind: EventKind, at: Instant) -> Event {
         Event {
             at,
             value: 0,
@@ -160,13 +166,27 @@ impl Event {
         self
     }
 
-    pub(crate) fn with_outside(mut self, address: Ipv4Addr, first: u16, last: u16) -> Event {
+    /// With an inside address, or the first one of a subscriber's, and a port.
+    pub fn with_inside(mut self, address: Ipv6Addr, port: u16) -> Event {
+        (self.inside, self.inside_port) = (address.octets(), port);
+        self
+    }
+
+    /// With a remote address and port.
+    pub fn with_remote(mut self, address: Ipv4Addr, port: u16) -> Event {
+        (self.remote, self.remote_port) = (address.octets(), port);
+        self
+    }
+
+    /// With an outside address, and its port or the first and last one of a block.
+    pub fn with_outside(mut self, address: Ipv4Addr, first: u16, last: u16) -> Event {
         self.outside = address.octets();
         (self.outside_port, self.outside_last) = (first, last);
         self
     }
 
-    pub(crate) fn for_transports(mut self, transports: [bool; 3]) -> Event {
+    /// For some transports, in the order of [`Transport`].
+    pub fn for_transports(mut self, transports: [bool; 3]) -> Event {
         self.transports = transports.iter().rev().fold(0, |bits, &on| bits << 1 | u8::from(on));
         self
     }

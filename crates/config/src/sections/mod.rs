@@ -6,6 +6,7 @@ pub(crate) mod dpdk;
 pub(crate) mod eam;
 pub(crate) mod ethernet;
 pub(crate) mod events;
+pub(crate) mod log;
 pub(crate) mod nat44;
 pub(crate) mod nat64;
 pub(crate) mod pool;
@@ -37,6 +38,7 @@ pub(crate) struct Sections {
     pub(crate) limits: Limits,
     pub(crate) icmp: IcmpPolicy,
     pub(crate) events: Option<events::Events>,
+    pub(crate) log: Option<log::RawLog>,
     pub(crate) api: api::Api,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) state: state::StateDir,
@@ -71,11 +73,27 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));
     let events = file.table("events", problems).and_then(|t| events::read(&t, problems));
+    let log = file.table("log", problems).map(|t| log::read(&t, problems));
     let api = file.table("api", problems).map_or_else(api::Api::default, |t| api::read(&t, problems));
     let metrics = file.table("metrics", problems).and_then(|t| api::read_metrics(&t, problems));
     let dpdk = file.table("dpdk", problems).map(|t| dpdk::read(&t, problems));
     let state = file.table("state", problems).map(|t| state::read(&t, problems)).unwrap_or_default();
-    Sections { ports, dpdk, pools, nat64, nat44, siit, translator, limits, icmp, events, api, metrics, state }
+    Sections {
+        ports,
+        dpdk,
+        pools,
+        nat64,
+        nat44,
+        siit,
+        translator,
+        limits,
+        icmp,
+        events,
+        log,
+        api,
+        metrics,
+        state,
+    }
 }
 
 fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {

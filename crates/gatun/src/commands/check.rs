@@ -1,7 +1,8 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
+use super::volume::Volume;
 use gatun_config::{
-    Bytes, Config, Located, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
+    Bytes, Config, Located, Log, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
 };
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
@@ -134,6 +135,11 @@ fn difference(old: &Config, new: &Config) -> String {
             difference.restarts.extend(restarts);
         }
     }
+    if !Log::is_same_place(old.log.as_ref(), new.log.as_ref()) {
+        difference
+            .restarts
+            .push("[log]: whether there is one, where it is, and how much of it is kept".to_owned());
+    }
     if old.ports != new.ports {
         difference
             .changes
@@ -192,7 +198,7 @@ fn summary(config: &Config) -> String {
     let own = |address: Option<String>| address.unwrap_or_else(|| "none".to_owned());
     let (own4, own6) = (own(plan.own4.map(|a| a.to_string())), own(plan.own6.map(|a| a.to_string())));
     let _ = writeln!(out, "  own     {own4}, {own6}");
-    let _ = write!(out, "{}", memory(config));
+    let _ = write!(out, "{}{}", memory(config), Volume::of(config).summary(config));
     out
 }
 
@@ -312,7 +318,7 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
             let size = PoolSize::of(p);
             json!({ "name": p.name, "addresses": size.addresses, "ports": size.ports })
         });
-        let memory = config.memory();
+        let (memory, volume) = (config.memory(), Volume::of(config));
         json!({
             "nat64": config.plan.nat64.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "nat44": config.plan.nat44.iter().map(|i| &i.name).collect::<Vec<_>>(),
@@ -321,6 +327,8 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
             "pools": pools.collect::<Vec<_>>(),
             "memory_bytes": memory.total(),
             "memory_by_table": json_of_memory(&memory),
+            "log_bytes_a_day": volume.log,
+            "events_bytes_a_day": volume.json,
         })
     });
     format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))

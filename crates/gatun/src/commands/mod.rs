@@ -9,10 +9,12 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod init;
+pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod translate;
+mod volume;
 pub(crate) mod who;
 
 use std::io::{ErrorKind, Write as _};

@@ -89,7 +89,8 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    Ok(Settings { plan: config.plan, events: config.events, ports, control, state: config.state })
+    let Config { plan, events, json_kinds, log, state, .. } = config;
+    Ok(Settings { plan, events, json_kinds, log, ports, control, state })
 }
 
 /// What the API tells of a configuration.

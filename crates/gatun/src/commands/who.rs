@@ -1,18 +1,24 @@
-//! `gatun who` and `gatun where`: whose a public port is now, and where an inside host is seen now.
+//! `gatun who` and `gatun where`: whose a public port is now or was, and where an inside host is seen now.
 
 use super::ask::Daemon;
+use super::log::StoreArgs;
 use crate::show::{self, Output};
 use anyhow::bail;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Protocol, Where, Who};
+use gatun_logstore::time::Span;
 use std::net::{IpAddr, SocketAddrV4};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-It tells of this moment. What there was is in the log of events ([events]).
+Without --at it asks the daemon for this moment; with it, it reads the log that a
+daemon keeps where the configuration has [log], whether one runs or not. Times are
+UTC where they have no offset: 2026-01-31T13:05:59Z, \"2026-01-31 13:05\",
+2026-01-31T14:05:59+01:00, @1769864759, \"2h ago\".
 
 Examples:
   gatun who 192.0.2.7:41822
+  gatun who 192.0.2.7:41822 --at 2026-01-31T13:05:59Z
   gatun who 192.0.2.7:41822 --protocol udp -o json
 
 Exit status: 0 where somebody has it, 1 where nobody does.
@@ -28,16 +34,24 @@ pub(crate) struct Args {
     /// Only of this protocol: tcp, udp or icmp
     #[arg(long, short)]
     protocol: Option<Protocol>,
+    /// At this time, by the log
+    #[arg(long, value_name = "TIME", value_parser = super::log::time)]
+    at: Option<Span>,
     /// How
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
+    #[command(flatten)]
+    store: StoreArgs,
     #[command(flatten)]
     daemon: Daemon,
 }
 
 /// # Errors
-/// Why the daemon does not answer.
+/// Why the daemon does not answer, or the log cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(at) = args.at {
+        return execute_at(&args, at);
+    }
     let mut query =
         vec![("address", args.outside.ip().to_string()), ("port", args.outside.port().to_string())];
     query.extend(args.protocol.map(|protocol| ("protocol", protocol.to_string())));
@@ -49,6 +63,22 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         output => super::print_bytes(&show::as_json(&who, output)?)?,
     }
     Ok(if is_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// By the log.
+fn execute_at(args: &Args, at: Span) -> anyhow::Result<ExitCode> {
+    let mut answer = args.store.open()?.who(*args.outside.ip(), args.outside.port(), at);
+    if let Some(protocol) = args.protocol {
+        let name = protocol.to_string();
+        answer.holders.retain(|holder| holder.protocols.contains(&name.as_str()));
+        answer.near.retain(|holder| holder.protocols.contains(&name.as_str()));
+    }
+    match args.output {
+        Output::Table => super::print_bytes(show::who_had(&answer).as_bytes())?,
+        Output::Csv => bail!("this is no list: -o json or table"),
+        output => super::print_bytes(&show::as_json(&answer, output)?)?,
+    }
+    Ok(if answer.holders.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Arguments of `where`.

@@ -1,21 +1,26 @@
-//! Events as JSON, one object a line, to a file or to standard output.
+//! Events to whoever wants them: as JSON, one object a line, to a file or to standard output; to the log's store.
 //!
 //! A thread of its own empties the rings of all workers. Where what it writes to is slow, rings fill up and
 //! events are lost, which the next record tells; packets never wait. Where it cannot be written to (a full
 //! disk), the log says so, and how many events are missing once it can.
 
+use super::Settings;
 use super::event_file::EventFile;
+use super::log_store::{LogSender, record_of};
 use super::outlet::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
+use gatun_logstore::Mark;
+use gatun_logstore::time::{rfc3339, since_1970_ms};
 use gatun_nat::event::Gauge;
-use gatun_nat::{Event, EventKind, EventReader, Plan};
+use gatun_nat::{Event, EventKind, EventKinds, EventReader};
+use gatun_worker::Clock;
 use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::net::Ipv6Addr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long the thread sleeps where no event waits.
 const IDLE: Duration = Duration::from_millis(50);
@@ -23,6 +28,8 @@ const IDLE: Duration = Duration::from_millis(50);
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
 /// How often the file's place is looked at: whether somebody has rotated it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Milliseconds by which the system's clock may drift until that counts as its having been set.
+const CLOCK_SET_MS: u64 = 100;
 /// Events of one ring that are written before the next ring is looked at.
 const TURN: usize = 1024;
 
@@ -34,14 +41,14 @@ pub(super) struct EventLog {
     names: Shared,
 }
 
-/// Names that change with the configuration.
+/// What changes with the configuration.
 #[derive(Clone)]
 pub(super) struct Shared(Arc<RwLock<Arc<Names>>>);
 
 impl Shared {
-    /// The names of another plan, from now on.
-    pub(super) fn set(&self, plan: &Plan) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Names::of(plan));
+    /// Those of another configuration, from now on.
+    pub(super) fn set(&self, settings: &Settings) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Names::of(settings));
     }
 
     fn get(&self) -> Arc<Names> {
@@ -49,31 +56,67 @@ impl Shared {
     }
 }
 
+/// The time of day of the engines' times: their clock is steady, the system's may be set.
+pub(super) struct TimeOfDay {
+    clock: Clock,
+    /// When the engines' clock began, by the system's clock as it is now; milliseconds since 1970.
+    began_ms: u64,
+}
+
+impl TimeOfDay {
+    pub(super) fn of(clock: Clock) -> TimeOfDay {
+        let mut times = TimeOfDay { clock, began_ms: 0 };
+        times.began_ms = times.began_now_ms();
+        times
+    }
+
+    fn began_now_ms(&self) -> u64 {
+        since_1970_ms(SystemTime::now()).saturating_sub(self.clock.now().0)
+    }
+
+    /// Looks at the system's clock; says by how many milliseconds it was set, if it was.
+    fn look(&mut self) -> Option<i64> {
+        let began_ms = self.began_now_ms();
+        let by_ms = began_ms.wrapping_sub(self.began_ms) as i64;
+        if by_ms.unsigned_abs() < CLOCK_SET_MS {
+            return None;
+        }
+        self.began_ms = began_ms;
+        Some(by_ms)
+    }
+
+    fn ms(&self, event: &Event) -> u64 {
+        self.began_ms.saturating_add(event.at.0)
+    }
+}
+
 impl EventLog {
-    /// Opens the sink and starts the thread. `epoch` is the time of day at which the engines' clock began.
+    /// Opens the sink and starts the thread. `times` gives the time of day; `log` also gets what is a record.
     ///
     /// # Errors
     /// Where the file cannot be opened.
     pub(super) fn start(
-        sink: &EventSink,
-        plan: &Plan,
+        settings: &Settings,
         readers: Vec<EventReader>,
-        epoch: SystemTime,
+        times: TimeOfDay,
+        log: Option<LogSender>,
         output: &Output,
     ) -> anyhow::Result<EventLog> {
-        let out = match (EventFile::open(sink), sink) {
-            (Err(error), EventSink::File(path)) => {
-                return Err(error).with_context(|| format!("events: cannot write to {}", path.display()));
-            }
-            (opened, _) => opened?,
+        let lines = match &settings.events {
+            None => None,
+            Some(sink) => match (EventFile::open(sink), sink) {
+                (Err(error), EventSink::File(path)) => {
+                    return Err(error).with_context(|| format!("events: cannot write to {}", path.display()));
+                }
+                (opened, _) => Some(Lines::new(opened?, output.clone())),
+            },
         };
-        let names = Shared(Arc::new(RwLock::new(Arc::new(Names::of(plan)))));
-        let of_thread = names.clone();
+        let names = Shared(Arc::new(RwLock::new(Arc::new(Names::of(settings)))));
         let (running, ended) = channel();
-        let mut lines = Lines::new(out, output.clone());
+        let mut teller = Teller { readers, names: names.clone(), times, lines, log };
         let body = move || {
             let _running = running;
-            write_all(readers, &of_thread, epoch, &mut lines);
+            teller.run();
         };
         std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
         Ok(EventLog { ended, output: output.clone(), names })
@@ -98,14 +141,21 @@ struct Names {
     /// Each with the length of its subscribers' prefixes.
     instances: Vec<(String, u8)>,
     pools: Vec<String>,
+    /// Which kinds become lines.
+    json_kinds: EventKinds,
+    /// Whether the log has bindings.
+    log_bindings: bool,
 }
 
 impl Names {
-    fn of(plan: &Plan) -> Names {
+    fn of(settings: &Settings) -> Names {
+        let plan = &settings.plan;
         let of64 = plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len));
         Names {
             instances: of64.chain(plan.nat44.iter().map(|n| (n.name.clone(), n.subscriber_len))).collect(),
             pools: plan.pools.iter().map(|p| p.name.clone()).collect(),
+            json_kinds: settings.json_kinds.with(EventKind::EventsLost),
+            log_bindings: settings.log.as_ref().is_some_and(|log| log.bindings),
         }
     }
 
@@ -209,31 +259,73 @@ impl Lines {
     }
 }
 
-/// Writes until every engine is gone and its ring empty.
-fn write_all(mut readers: Vec<EventReader>, names: &Shared, epoch: SystemTime, lines: &mut Lines) {
-    let mut text = Vec::new();
-    loop {
-        let mut written = 0;
-        // Asked before the rings are emptied: what came before the end is found.
-        let over = readers.iter().all(EventReader::is_abandoned);
-        let names = &*names.get();
-        for (worker, reader) in readers.iter_mut().enumerate() {
-            for event in std::iter::from_fn(|| reader.next()).take(TURN) {
-                text.clear();
-                // Cannot fail: a vector takes everything, and every key is a text.
-                let _ = serde_json::to_writer(&mut text, &Line::of(&event, worker, names, epoch));
-                text.push(b'\n');
-                lines.put(&text);
-                written += 1;
+/// The thread's work.
+struct Teller {
+    readers: Vec<EventReader>,
+    names: Shared,
+    times: TimeOfDay,
+    lines: Option<Lines>,
+    log: Option<LogSender>,
+}
+
+impl Teller {
+    /// Tells until every engine is gone and its ring empty.
+    fn run(&mut self) {
+        loop {
+            // Asked before the rings are emptied: what came before the end is found.
+            let over = self.readers.iter().all(EventReader::is_abandoned);
+            if let Some(by_ms) = self.times.look()
+                && let Some(log) = &self.log
+            {
+                log.mark(Mark::ClockSet { at_ms: since_1970_ms(SystemTime::now()), by_ms });
+            }
+            let told = self.turn();
+            if let Some(lines) = &mut self.lines {
+                lines.flush();
+                lines.follow();
+            }
+            match (told, over) {
+                (0, true) => break,
+                (0, false) => std::thread::sleep(IDLE),
+                _ => {}
             }
         }
-        lines.flush();
-        lines.follow();
-        match (written, over) {
-            (0, true) => return lines.end(),
-            (0, false) => std::thread::sleep(IDLE),
-            _ => {}
+        if let Some(lines) = &self.lines {
+            lines.end();
         }
+    }
+
+    /// Tells some events of each worker; says how many.
+    fn turn(&mut self) -> usize {
+        let Teller { readers, names, times, lines, log } = self;
+        let names = &*names.get();
+        let (mut told, mut text) = (0, Vec::new());
+        for (worker, reader) in readers.iter_mut().enumerate() {
+            let mut records = Vec::new();
+            for event in std::iter::from_fn(|| reader.next()).take(TURN) {
+                told += 1;
+                let at_ms = times.ms(&event);
+                if let Some(lines) = lines
+                    && names.json_kinds.has(event.kind)
+                {
+                    text.clear();
+                    // Cannot fail: a vector takes everything, and every key is a text.
+                    let _ = serde_json::to_writer(&mut text, &Line::of(&event, worker, names, at_ms));
+                    text.push(b'\n');
+                    lines.put(&text);
+                }
+                match log {
+                    Some(log) if event.kind == EventKind::EventsLost => log.lost(event.value),
+                    _ => records.extend(record_of(&event, at_ms, names.log_bindings)),
+                }
+            }
+            if let Some(log) = log
+                && !records.is_empty()
+            {
+                log.send(records);
+            }
+        }
+        told
     }
 }
 
@@ -276,7 +368,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn of(event: &Event, worker: usize, names: &'a Names, epoch: SystemTime) -> Line<'a> {
+    fn of(event: &Event, worker: usize, names: &'a Names, at_ms: u64) -> Line<'a> {
         use EventKind::*;
         let mapping = matches!(event.kind, SessionCreated | SessionDeleted | BindingCreated | BindingDeleted);
         let block = matches!(event.kind, BlockAssigned | BlockReleased);
@@ -285,7 +377,7 @@ impl<'a> Line<'a> {
         let of_pool = !crossing || event.gauge == Some(Gauge::PoolPorts);
         let remote = !event.remote().is_unspecified();
         Line {
-            time: time_of(epoch + Duration::from_millis(event.at.0)),
+            time: rfc3339(at_ms),
             event: event.kind.name(),
             worker,
             instance: if mapping || block || refusal { names.instance(event) } else { None },
@@ -321,44 +413,5 @@ fn gauge(gauge: Gauge) -> &'static str {
         Gauge::PoolPorts => "pool_ports",
         Gauge::Sessions => "sessions",
         Gauge::Subscribers => "subscribers",
-    }
-}
-
-/// RFC 3339, in UTC, with milliseconds.
-fn time_of(at: SystemTime) -> String {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let (days, of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    let (year, month, day) = date_of(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
-}
-
-/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.
-fn date_of(days: u64) -> (u64, u64, u64) {
-    // Years begin on 1 March here, so that the leap day is a year's last; 400 of them are 146,097 days.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leap_days) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let year = era * 400 + year_of_era + u64::from(month >= 10);
-    (year, if month < 10 { month + 3 } else { month - 9 }, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        let at = |secs: u64, ms: u64| time_of(UNIX_EPOCH + Duration::from_millis(secs * 1000 + ms));
-        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(at(951_782_399, 7), "2000-02-28T23:59:59.007Z");
-        assert_eq!(at(951_782_400, 0), "2000-02-29T00:00:00.000Z");
-        assert_eq!(at(951_868_800, 0), "2000-03-01T00:00:00.000Z");
-        assert_eq!(at(1_735_689_599, 999), "2024-12-31T23:59:59.999Z");
-        assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000Z");
     }
 }

@@ -15,6 +15,7 @@ mod ethernet;
 mod event_file;
 mod event_log;
 mod links;
+mod log_store;
 mod memory;
 mod notify;
 mod outlet;
@@ -29,14 +30,15 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use control::Sockets;
-use event_log::EventLog;
-use gatun_config::{EventSink, StateDir};
+use event_log::{EventLog, TimeOfDay};
+use gatun_config::{EventSink, Log, StateDir};
 use gatun_io::Backend;
 use gatun_io_tun::LinkEvent;
 use gatun_nat::workers::Shares;
-use gatun_nat::{Nat, Plan};
+use gatun_nat::{EventKinds, Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
+use log_store::LogStore;
 use notify::Notifier;
 use outlet::Output;
 use ports::Ports;
@@ -47,8 +49,8 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
-use takeover::Estate;
+use std::time::{Duration, Instant};
+use takeover::{Estate, Taken};
 
 pub(crate) use control::ControlSettings;
 #[cfg(feature = "dpdk")]
@@ -60,6 +62,8 @@ pub(crate) use xdp::XdpPorts;
 
 /// How long a worker may take to answer between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// How long the end of the daemon waits for the last records to be on disk.
+const LAST_WRITES_MAX: Duration = Duration::from_secs(2);
 
 /// What of a configuration the daemon uses.
 #[derive(Clone)]
@@ -68,6 +72,10 @@ pub(crate) struct Settings {
     pub(crate) plan: Plan,
     /// Where events go.
     pub(crate) events: Option<EventSink>,
+    /// Which of them.
+    pub(crate) json_kinds: EventKinds,
+    /// The log of who had which port when.
+    pub(crate) log: Option<Log>,
     /// Where packets come from and go to.
     pub(crate) ports: PortSettings,
     /// Where the daemon is asked.
@@ -116,7 +124,7 @@ enum Event {
 pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Whoever cannot have the tables has no device made either.
     let settings = setup.settings;
-    let (clock, epoch) = (Clock::new(), SystemTime::now());
+    let clock = Clock::new();
     let notifier = Notifier::from_environment();
     let mut said = Vec::new();
     let mut estate = takeover::open(&settings, setup.user.as_ref(), (clock, setup.forget), &mut said)?;
@@ -143,12 +151,22 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Before the first worker runs, so that no signal finds the default handler.
     signals::watch(sender.clone())?;
     let backends = std::mem::take(&mut ports.backends);
-    let event_log = match &settings.events {
-        Some(sink) => {
-            let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
-            Some(EventLog::start(sink, &settings.plan, readers, epoch, &output)?)
+    let log_store = match &settings.log {
+        Some(log) => {
+            let goes_on = taken.as_ref().is_some_and(Taken::is_some);
+            let text = &settings.control.facts.config.text;
+            Some(LogStore::start(log, (text, &settings.plan), goes_on, &output)?)
         }
         None => None,
+    };
+    let log_sender = log_store.as_ref().map(LogStore::sender);
+    let event_log = match settings.events.is_some() || settings.log.is_some() {
+        true => {
+            let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
+            let times = TimeOfDay::of(clock);
+            Some(EventLog::start(&settings, readers, times, log_sender.clone(), &output)?)
+        }
+        false => None,
     };
     let workers = start_workers(engines, backends, exchange, clock, &sender)?;
     let count = workers.len();
@@ -167,6 +185,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         names: event_log.as_ref().map(EventLog::names),
         estate,
         notifier: notifier.clone(),
+        log: log_sender,
         output: output.clone(),
     };
     let reload = reload.start()?;
@@ -174,6 +193,9 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let exit = supervise(workers, &events, &reload, (&output, &notifier));
     if let Some(log) = event_log {
         log.finish();
+    }
+    if let Some(log) = log_store {
+        log.finish(&output, LAST_WRITES_MAX);
     }
     Ok(exit)
 }

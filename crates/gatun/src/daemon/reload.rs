@@ -5,11 +5,13 @@
 //! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
 
 use super::event_log::Shared;
+use super::log_store::LogSender;
 use super::notify::Notifier;
 use super::outlet::Output;
 use super::takeover::Estate;
 use super::{ANSWER_MAX, PortSettings, Reread, Settings, memory};
 use anyhow::Context as _;
+use gatun_config::Log;
 use gatun_control::SharedFacts;
 use gatun_io_tun::{Orders, Prefix, TunConfig};
 use gatun_nat::Plan;
@@ -70,6 +72,7 @@ pub(super) struct Reload {
     pub(super) estate: Option<Estate>,
     /// Who is told that a change has begun, and is over.
     pub(super) notifier: Notifier,
+    pub(super) log: Option<LogSender>,
     pub(super) output: Output,
 }
 
@@ -135,7 +138,10 @@ impl Reload {
             self.apply(ready)?;
         }
         if let Some(names) = &self.names {
-            names.set(&new.plan);
+            names.set(&new);
+        }
+        if let Some(log) = &self.log {
+            log.configured(&new.control.facts.config.text, &new.plan);
         }
         for device in rerouted {
             if let (Some(name), Some(config)) = (self.devices.get(device), new.ports.devices().get(device))
@@ -283,6 +289,9 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     if old.state != new.state {
         restarts.push("[state]: where sessions are kept".to_owned());
     }
+    if !Log::is_same_place(old.log.as_ref(), new.log.as_ref()) {
+        restarts.push("[log]: whether there is one, where it is, and how much of it is kept".to_owned());
+    }
     restarts.extend(super::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
@@ -307,13 +316,15 @@ mod tests {
     use crate::daemon::ControlSettings;
     use gatun_config::Api;
     use gatun_control::Facts;
+    use gatun_nat::EventKinds;
 
     fn settings(devices: Vec<TunConfig>) -> Settings {
         let config = gatun_api::types::Config { file: String::new(), text: String::new() };
         let facts = Facts { config, ports: Vec::new(), sessions_max: 0, subscribers_max: 0 };
         let control = ControlSettings { api: Api::default(), metrics: None, facts };
+        let (plan, ports, json_kinds) = (Plan::default(), PortSettings::Tun(devices), EventKinds::NONE);
         let state = gatun_config::StateDir::Off;
-        Settings { plan: Plan::default(), events: None, ports: PortSettings::Tun(devices), control, state }
+        Settings { plan, events: None, json_kinds, log: None, ports, control, state }
     }
 
     #[test]

@@ -261,6 +261,11 @@ fn restore(
 }
 
 impl Taken {
+    /// Whether anything was taken over.
+    pub(super) fn is_some(&self) -> bool {
+        self.sessions > 0
+    }
+
     /// Says it in the log.
     pub(super) fn tell(&self, output: &Output) {
         let ms = self.took.as_secs_f64() * 1e3;

@@ -1,6 +1,9 @@
 //! What the API answers, as tables, CSV or JSON.
 
+mod past;
 mod rows;
+
+pub(crate) use past::who_had;
 
 use crate::tables::{group, table, table_of};
 use anyhow::Context as _;

@@ -9,6 +9,7 @@ mod dpdk;
 mod events;
 mod harness;
 mod lifecycle;
+mod log;
 mod nat44;
 mod operate;
 mod reload;

@@ -1,0 +1,45 @@
+//! Which events have to be made for those who want them, and what the log keeps.
+
+use crate::problem::Problems;
+use crate::sections::events::Events;
+use crate::sections::log::{Log, RawLog};
+use gatun_nat::plan::{Allocation, EventPlan, Plan};
+use gatun_nat::{EventKind, EventKinds};
+
+/// What the log keeps: bindings too, where ports are given out one by one.
+pub(super) fn build(raw: &RawLog, plan: &Plan, problems: &mut Problems) -> Log {
+    let RawLog { directory, retention_ms, size_max, bindings, bindings_span } = raw;
+    let mut used = plan.pools_of_instances().filter_map(|pool| plan.pools.get(pool));
+    let random = used.find(|pool| matches!(pool.allocation, Allocation::Random(_)));
+    if let (Some(false), Some(pool)) = (bindings, random) {
+        let what = format!(
+            "pool \"{}\" gives out ports one by one: without its bindings the log cannot tell who had one",
+            pool.name
+        );
+        problems.warn(
+            bindings_span.clone(),
+            what,
+            "leave `bindings` out, or give the pool `allocation = \"blocks\"`",
+        );
+    }
+    Log {
+        directory: directory.clone(),
+        retention_ms: *retention_ms,
+        size_max: *size_max,
+        bindings: bindings.unwrap_or(random.is_some()),
+    }
+}
+
+/// The engine's events: all that anybody wants.
+pub(super) fn events(told: Option<&Events>, log: Option<&Log>) -> EventPlan {
+    let told = told.map(|events| events.plan).unwrap_or_default();
+    let of_log = match log {
+        None => EventKinds::NONE,
+        Some(log) => {
+            let blocks = EventKinds::NONE.with(EventKind::BlockAssigned).with(EventKind::BlockReleased);
+            let bindings = blocks.with(EventKind::BindingCreated).with(EventKind::BindingDeleted);
+            if log.bindings { bindings } else { blocks }
+        }
+    };
+    EventPlan { kinds: told.kinds.and(of_log), ..told }
+}

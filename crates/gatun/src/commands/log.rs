@@ -1,0 +1,206 @@
+//! `gatun log`: the log of who had which public port when, read where it is, with or without a daemon.
+
+use anyhow::{Context as _, anyhow, bail};
+use gatun_config::LOG_DIRECTORY;
+use gatun_logstore::time::{Span, parse, rfc3339, since_1970_ms};
+use gatun_logstore::{Directory, Entry, Hash, LogError, Mark, Reader, Record, Verification};
+use serde_json::json;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatun log verify
+  gatun log verify --anchor 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  gatun log show --from 2026-01-31 --to 2026-02-01 --outside 203.0.113.7
+
+`verify` reads every byte. Each file has the SHA-256 of the one before it, so that
+none can be changed, left out or put in place of another; that the end was cut off
+is seen by whoever has kept a hash (the daemon logs each) and gives it as --anchor.
+
+Exit status of `verify`: 0 where all is as it was written, 1 where it is not.
+";
+
+/// Where the log is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// The directory of the log ([log] directory)
+    #[arg(long, value_name = "DIRECTORY", default_value = LOG_DIRECTORY)]
+    store: PathBuf,
+}
+
+impl StoreArgs {
+    /// # Errors
+    /// Where there is none, or it cannot be read.
+    pub(crate) fn open(&self) -> anyhow::Result<Reader> {
+        let place = self.store.display();
+        if !self.store.is_dir() {
+            bail!(
+                "{place}: there is no log here; --store says where it is, and [log] in the configuration has one kept"
+            );
+        }
+        Reader::open(Box::new(Directory::to_read(&self.store)))
+            .with_context(|| format!("the log in {place} cannot be read"))
+    }
+}
+
+/// A time of the command line.
+///
+/// # Errors
+/// What to write instead.
+pub(crate) fn time(text: &str) -> Result<Span, String> {
+    parse(text, since_1970_ms(SystemTime::now()))
+}
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Check that nothing was changed since it was written
+    Verify(VerifyArgs),
+    /// Print its records, a JSON object a line
+    Show(ShowArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct VerifyArgs {
+    /// A hash noted before, which has to be one of the chain's
+    #[arg(long, value_name = "SHA-256")]
+    anchor: Option<Hash>,
+    /// Say it as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// From this time on
+    #[arg(long, value_parser = time)]
+    from: Option<Span>,
+    /// Up to this time
+    #[arg(long, value_parser = time)]
+    to: Option<Span>,
+    /// Only of this public address
+    #[arg(long, value_name = "ADDRESS")]
+    outside: Option<Ipv4Addr>,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// # Errors
+/// Where the log cannot be read.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Verify(args) => verify(&args),
+        What::Show(args) => show(&args),
+    }
+}
+
+fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let verification = args.store.open()?.verify(args.anchor)?;
+    let text = match args.json {
+        true => format!("{:#}\n", serde_json::to_value(&verification)?),
+        false => report(&verification),
+    };
+    super::print_bytes(text.as_bytes())?;
+    Ok(if verification.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn report(v: &Verification) -> String {
+    let times = v.times_ms.map_or_else(
+        || "nothing in it".to_owned(),
+        |(first, last)| format!("from {} to {}", rfc3339(first), rfc3339(last)),
+    );
+    let (records, segments) = (super::check::grouped(v.records), super::check::grouped(v.segments));
+    let mut out =
+        format!("{records} records in {segments} sealed files and the one that is written, {times}\n");
+    for note in &v.notes {
+        out += &format!("note: {note}\n");
+    }
+    for fault in &v.faults {
+        out += &format!("FAULT: {fault}\n");
+    }
+    if let Some(hash) = v.last_sealed {
+        out += &format!("last sealed file: SHA-256 {hash}\n");
+    }
+    out += &match v.faults.len() {
+        0 => format!("nothing was changed; head {}\n", v.head),
+        n => format!("{n} fault{}: this is not what was written\n", if n == 1 { "" } else { "s" }),
+    };
+    out
+}
+
+/// A line could not be written, or the log not be read.
+enum Ended {
+    Log(LogError),
+    Output(std::io::Error),
+}
+
+impl From<LogError> for Ended {
+    fn from(error: LogError) -> Ended {
+        Ended::Log(error)
+    }
+}
+
+fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
+    let span = (args.from.map_or(0, |from| from.from_ms), args.to.map_or(u64::MAX, |to| to.from_ms));
+    let reader = args.store.open()?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let each = |entry: Entry<'_>| {
+        let line = match entry {
+            Entry::Record(r) if args.outside.is_some_and(|outside| outside != r.outside) => return Ok(()),
+            Entry::Mark(_) if args.outside.is_some() => return Ok(()),
+            Entry::Record(record) => line_of_record(record),
+            Entry::Mark(mark) => line_of_mark(mark),
+        };
+        writeln!(out, "{line}").map_err(Ended::Output)
+    };
+    let shown = reader.show(span, each);
+    match shown.and_then(|()| out.flush().map_err(Ended::Output)) {
+        Err(Ended::Log(error)) => Err(anyhow!(error)),
+        Err(Ended::Output(error)) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn line_of_record(r: &Record) -> String {
+    let all = ["tcp", "udp", "icmp"].into_iter().enumerate();
+    let protocols: Vec<&str> =
+        all.filter(|(bit, _)| r.transports & 1 << bit != 0).map(|(_, name)| name).collect();
+    let inside = r.inside.to_ipv4_mapped().map_or_else(|| r.inside.to_string(), |v4| v4.to_string());
+    let mut line = json!({
+        "time": rfc3339(r.at_ms), "event": r.kind.name(), "protocols": protocols, "outside": r.outside,
+        "inside": inside, "instance": r.instance, "pool": r.pool,
+    });
+    if let Some(line) = line.as_object_mut() {
+        match r.kind.is_block() {
+            true => drop(line.insert("outside_ports".to_owned(), json!([r.first, r.last]))),
+            false => {
+                line.insert("outside_port".to_owned(), json!(r.first));
+                line.insert("inside_port".to_owned(), json!(r.inside_port));
+            }
+        }
+    }
+    line.to_string()
+}
+
+fn line_of_mark(mark: &Mark) -> String {
+    let mut line = json!({ "time": rfc3339(mark.at_ms()) });
+    if let (Some(line), Ok(serde_json::Value::Object(fields))) =
+        (line.as_object_mut(), serde_json::to_value(mark))
+    {
+        line.extend(fields.into_iter().filter(|(name, _)| name != "at_ms"));
+    }
+    line.to_string()
+}

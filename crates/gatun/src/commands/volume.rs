@@ -1,0 +1,139 @@
+//! How much is logged in a day, by the limits of a configuration: what an operator has to have room for.
+
+use super::check::grouped;
+use gatun_config::Config;
+use gatun_nat::plan::Allocation;
+use gatun_nat::{EventKind, EventKinds};
+use std::fmt::Write as _;
+
+/// Connections of a subscriber in a day, as RFC 7422 1 assumes for a household.
+const CONNECTIONS_A_DAY: u64 = 33_000;
+/// Port blocks that a subscriber gets and gives back in a day: one an hour.
+const BLOCKS_A_DAY: u64 = 24;
+/// Bytes of a record in the log, compressed (`cargo run --example measure`): of a block, and of a binding, whose inside
+/// address and port are more.
+const RECORD_LEN: [u64; 2] = [10, 16];
+/// Bytes of a JSON line.
+const LINE_LEN: u64 = 240;
+
+/// Events of a day, and of which kind they are.
+struct Day {
+    blocks: u64,
+    bindings: u64,
+    sessions: u64,
+}
+
+impl Day {
+    /// Of all subscribers that there may be.
+    fn of(config: &Config) -> Day {
+        let plan = &config.plan;
+        let subscribers = u64::from(plan.limits.subscribers_max);
+        let pools: Vec<_> = plan.pools_of_instances().filter_map(|pool| plan.pools.get(pool)).collect();
+        let has_blocks = pools.iter().any(|pool| matches!(pool.allocation, Allocation::Blocks(_)));
+        Day {
+            blocks: if has_blocks { subscribers * BLOCKS_A_DAY * 2 } else { 0 },
+            bindings: subscribers * CONNECTIONS_A_DAY * 2,
+            sessions: subscribers * CONNECTIONS_A_DAY * 2,
+        }
+    }
+
+    /// How many are told where both the beginning and the end of these kinds are, or one of them.
+    fn events(&self, kinds: EventKinds) -> u64 {
+        use EventKind::*;
+        let half = |kind, count: u64| if kinds.has(kind) { count / 2 } else { 0 };
+        half(BlockAssigned, self.blocks)
+            + half(BlockReleased, self.blocks)
+            + half(BindingCreated, self.bindings)
+            + half(BindingDeleted, self.bindings)
+            + half(SessionCreated, self.sessions)
+            + half(SessionDeleted, self.sessions)
+    }
+}
+
+/// Bytes of a day in the log and as JSON lines; `None` where there is no such thing.
+pub(crate) struct Volume {
+    pub(crate) log: Option<u64>,
+    pub(crate) json: Option<u64>,
+}
+
+impl Volume {
+    pub(crate) fn of(config: &Config) -> Volume {
+        let day = Day::of(config);
+        let [block, binding] = RECORD_LEN;
+        let in_log = |log: &gatun_config::Log| {
+            day.blocks * block + if log.bindings { day.bindings * binding } else { 0 }
+        };
+        Volume {
+            log: config.log.as_ref().filter(|_| config.plan.is_stateful()).map(in_log),
+            json: config
+                .events
+                .as_ref()
+                .filter(|_| config.plan.is_stateful())
+                .map(|_| day.events(config.json_kinds) * LINE_LEN),
+        }
+    }
+
+    /// Some lines, with what is assumed.
+    pub(crate) fn summary(&self, config: &Config) -> String {
+        let mut out = String::new();
+        let mut line = |what: &str, bytes: u64, place: &str| {
+            // Writing to a String does not fail.
+            let _ = writeln!(out, "  {what} {} GB a day, {place}", gigabytes(bytes));
+        };
+        if let (Some(bytes), Some(log)) = (self.log, &config.log) {
+            line("log    ", bytes, &format!("in {}", log.directory.display()));
+        }
+        if let Some(bytes) = self.json {
+            line("events ", bytes, "as JSON lines");
+        }
+        if !out.is_empty() {
+            let subscribers = grouped(config.plan.limits.subscribers_max.into());
+            let _ = writeln!(
+                out,
+                "          if there are {subscribers} subscribers (subscribers_max), each with {} connections (RFC 7422 1)",
+                grouped(CONNECTIONS_A_DAY)
+            );
+            let _ = writeln!(
+                out,
+                "          and {BLOCKS_A_DAY} port blocks a day, where ports are given out by blocks"
+            );
+        }
+        out
+    }
+}
+
+/// With two figures behind the point below ten.
+fn gigabytes(bytes: u64) -> String {
+    let gb = bytes as f64 / 1e9;
+    match gb {
+        gb if gb >= 10.0 => grouped(gb.round() as u64),
+        gb => format!("{gb:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[[pool]]\nprefixes = \"192.0.2.0/28\"\nALLOCATION\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n\
+                        [limits]\nsubscribers_max = 100000\n[log]\n[events]\nfile = \"stdout\"\n";
+
+    fn volume(allocation: &str) -> (Volume, String) {
+        let text = FILE.replace("ALLOCATION", allocation);
+        let (config, _) = gatun_config::load_str(&text, "x").unwrap();
+        let volume = Volume::of(&config);
+        let summary = volume.summary(&config);
+        (volume, summary)
+    }
+
+    #[test]
+    fn blocks_are_a_thousandth_of_bindings_and_the_assumption_is_told() {
+        let (blocks, summary) = volume("allocation = \"blocks\"");
+        assert_eq!((blocks.log, blocks.json), (Some(48_000_000), Some(1_152_000_000)));
+        assert!(summary.contains("0.05 GB a day, in /var/lib/gatun/log"), "{summary}");
+        assert!(summary.contains("100,000 subscribers (subscribers_max), each with 33,000"), "{summary}");
+        let (bindings, summary) = volume("");
+        assert_eq!(bindings.log, Some(105_600_000_000));
+        assert!(summary.contains("106 GB a day"), "{summary}");
+    }
+}

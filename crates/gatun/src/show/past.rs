@@ -1,0 +1,58 @@
+//! Who had a port, in words.
+
+use gatun_logstore::{Answer, Holder};
+
+/// An answer of the log.
+pub(crate) fn who_had(answer: &Answer) -> String {
+    let pool = answer.pool.as_ref().map_or_else(String::new, |pool| format!(", of pool {pool}"));
+    let mut out = format!("{}:{}{pool}, at {}", answer.address, answer.port, answer.at);
+    out += match answer.precision_ms {
+        0 | 1 => "\n",
+        1000 => " or in the second after\n",
+        60_000 => " or in the minute after\n",
+        _ => " or within the time that it stands for\n",
+    };
+    if answer.holders.is_empty() {
+        out += "  nobody had it, by the log\n";
+    }
+    answer.holders.iter().for_each(|holder| out += &line(holder));
+    if !answer.near.is_empty() {
+        out += "within a minute of that time\n";
+        answer.near.iter().for_each(|holder| out += &line(holder));
+    }
+    for caveat in &answer.caveats {
+        out += &format!("note: {caveat}\n");
+    }
+    if let Some(configuration) = &answer.configuration {
+        out += &format!(
+            "configuration in force: since {}, SHA-256 {}\n",
+            configuration.since, configuration.hash
+        );
+    }
+    out
+}
+
+fn line(holder: &Holder) -> String {
+    let who = match (&holder.subscriber, &holder.inside) {
+        (Some(subscriber), _) => format!("subscriber {subscriber}"),
+        (None, Some(inside)) if inside.is_ipv6() => {
+            format!("[{inside}]:{}", holder.inside_port.unwrap_or_default())
+        }
+        (None, Some(inside)) => format!("{inside}:{}", holder.inside_port.unwrap_or_default()),
+        (None, None) => "somebody".to_owned(),
+    };
+    let instance = holder.instance.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
+    let ports = match holder.ports {
+        (first, last) if first == last => format!("port {first}"),
+        (first, last) => format!("ports {first}-{last}"),
+    };
+    let from = holder.from.as_deref().unwrap_or("a time before the log");
+    let to = match (&holder.to, &holder.end) {
+        (Some(to), _) => format!("to {to}"),
+        (None, Some(end)) => format!("on; the end: {end}"),
+        (None, None) => "on".to_owned(),
+    };
+    let doubt = if holder.certain { "" } else { " (not for certain at that time)" };
+    let protocols = holder.protocols.join(", ");
+    format!("  {who}{instance}{doubt}\n    {ports} for {protocols}, by {}, from {from} {to}\n", holder.by)
+}

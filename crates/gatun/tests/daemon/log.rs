@@ -1,0 +1,145 @@
+//! The log of who had which port when, kept by a daemon and asked with and without one.
+
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
+use gatun_lab::topology::SERVER;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn config(store: &str, subscriber: &str) -> String {
+    let blocks = NAT64.replacen(
+        "prefixes = \"192.0.2.1\"\n",
+        "name = \"res\"\nprefixes = \"192.0.2.1\"\nallocation = \"blocks\"\n",
+        1,
+    );
+    let blocks =
+        blocks.replacen("name = \"lab\"", &format!("name = \"lab\"\nsubscriber = \"{subscriber}\""), 1);
+    format!("{CREATE}{blocks}[log]\ndirectory = \"{store}\"\n")
+}
+
+fn gatun(arguments: &[&str]) -> (bool, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_gatun")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+/// Lines of the log, once one of them is an event of that name.
+fn lines(store: &str, event: &str) -> Vec<Value> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let (_, out, _) = gatun(&["log", "show", "--store", store]);
+        let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if lines.iter().any(|line| line["event"] == event) {
+            return lines;
+        }
+        assert!(Instant::now() < deadline, "no {event} in {out}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn wait_for_configurations(store: &str, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let all = lines(store, "block_assigned");
+        if all.iter().filter(|line| line["mark"] == "config").count() == count {
+            return;
+        }
+        assert!(Instant::now() < deadline, "not {count} configurations in {all:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn who(store: &str, port: u64, at: &str) -> Value {
+    let (_, out, err) =
+        gatun(&["who", &format!("192.0.2.1:{port}"), "--at", at, "--store", store, "-o", "json"]);
+    serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"))
+}
+
+// proves: R68-16
+#[test]
+fn who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one() {
+    in_lab(
+        "log::who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the_next_one",
+        || {
+            let net = network();
+            let store = "/run/gatun-log-test/store";
+            let daemon = Daemon::start(&net, &config(store, "/64"));
+            assert!(ping(&net.client, 2, SERVER, ""));
+            let logged = lines(store, "block_assigned");
+            let block = logged.iter().find(|line| line["event"] == "block_assigned").unwrap();
+            let (time, port) =
+                (block["time"].as_str().unwrap(), block["outside_ports"][0].as_u64().unwrap() + 7);
+            let answer = who(store, port, time);
+            assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
+            assert_eq!((&answer["holders"][0]["certain"], &answer["pool"]), (&true.into(), &"res".into()));
+            // Another configuration is in the log from then on.
+            let said = daemon.reload(
+                &config(store, "/64").replace("[log]", "[limits]\nsessions_per_subscriber = 99\n[log]"),
+                "reload: done",
+            );
+            assert!(!said.contains("needs a restart"), "{said}");
+            wait_for_configurations(store, 2);
+            daemon.process.signal(Signal::KILL).unwrap();
+            drop(daemon);
+            let kept = || {
+                let answer = who(store, port, time);
+                assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
+            };
+            kept();
+            let daemon = Daemon::start(&net, &config(store, "/64"));
+            kept();
+            let ended = daemon.stop(Signal::TERM);
+            assert!(ended.stderr.contains("records are sealed, SHA-256"), "{}", ended.stderr);
+            kept();
+            let (_, text, _) = gatun(&["who", &format!("192.0.2.1:{port}"), "--at", time, "--store", store]);
+            assert!(text.contains("subscriber 2001:db8:1::/64 of lab"), "{text}");
+            assert!(text.contains("between ") && text.contains("no record tells"), "it was killed: {text}");
+            let (well, out, _) = gatun(&["log", "verify", "--store", store]);
+            assert!(well && out.contains("nothing was changed"), "{out}");
+            wait_for_configurations(store, 3);
+            // Nobody has changed it; now somebody does.
+            let segment = std::fs::read_dir(store)
+                .unwrap()
+                .map(|e| e.unwrap().path())
+                .find(|p| p.extension().is_some_and(|e| e == "segment"));
+            let mut bytes = std::fs::read(segment.as_ref().unwrap()).unwrap();
+            bytes[30] ^= 1;
+            std::fs::write(segment.unwrap(), bytes).unwrap();
+            let (well, out, _) = gatun(&["log", "verify", "--store", store]);
+            assert!(!well && out.contains("FAULT: "), "{out}");
+        },
+    );
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_packets_go_on() {
+    in_lab(
+        "log::a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_packets_go_on",
+        || {
+            let net = network();
+            let mut refused = Daemon::spawn(&net, &config("/proc/gatun", "/64"), &[]);
+            assert!(!refused.process.wait(Duration::from_secs(10)).unwrap().success());
+            assert!(refused.stderr().contains("[log]: cannot write to /proc/gatun"), "{}", refused.stderr());
+            // A disk that is full at once.
+            let place = Path::new("/run/gatun-log-full");
+            std::fs::create_dir_all(place).unwrap();
+            gatun_lab::run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=4k", "none"]).arg(place))
+                .unwrap();
+            std::fs::write(place.join("filler"), [0; 4096]).unwrap();
+            let daemon = Daemon::start(&net, &config("/run/gatun-log-full/store", "/64"));
+            assert!(ping(&net.client, 2, SERVER, ""));
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while !daemon.stderr().contains("packets go on, records wait") {
+                assert!(Instant::now() < deadline, "{}", daemon.stderr());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // Once there is room, what has waited is written.
+            gatun_lab::run(Command::new("mount").args(["-o", "remount,size=1m"]).arg(place)).unwrap();
+            lines("/run/gatun-log-full/store", "block_assigned");
+            let ended = daemon.stop(Signal::TERM);
+            assert!(ended.stderr.contains("log: it is written again"), "{}", ended.stderr);
+        },
+    );
+}

@@ -1,0 +1,231 @@
+//! The file that is being written: frames, one a write, in the order of events.
+//!
+//! ```text
+//!   head   "GATUNLOG" 'J' version 0 0 0 0 0 0, number, SHA-256 of the segment before, SHA-256 of these
+//!   frame  "FRAM", bytes of the payload, SHA-256 of the head or frame before, payload, SHA-256 of all this
+//!   payload  bytes of the marks, marks, chunk
+//! ```
+//! A frame is whole or it is not there: whatever kills the writer, what it leaves behind is frames and at most one
+//! torn one at the end, which nobody was told of. Where frames follow one that is no longer what was written, it was
+//! changed since.
+
+use crate::chunk;
+use crate::hash::Hash;
+use crate::mark::{self, Mark};
+use crate::record::Record;
+use crate::segment::{HEAD_LEN, head};
+use crate::varint::Bytes;
+
+const FRAME: &[u8; 4] = b"FRAM";
+/// Places that look like the beginning of a frame and are none, at most: each may cost a hash of all that follows.
+const TRIES_MAX: usize = 1000;
+/// Bytes of a journal's head.
+pub(crate) const JOURNAL_HEAD_LEN: usize = HEAD_LEN + 8 + 32 + 32;
+/// Bytes of a frame beside its payload.
+const FRAME_LEN: usize = 4 + 4 + 32 + 32;
+
+/// The head of a journal, and the digest that its first frame follows.
+pub(crate) fn head_of(number: u64, previous: Hash) -> (Vec<u8>, Hash) {
+    let fields = [&head(b'J')[..], &number.to_le_bytes(), &previous.0].concat();
+    let digest = Hash::of(&[&fields]);
+    ([&fields[..], &digest.0].concat(), digest)
+}
+
+/// A frame after the one of that digest, and its own.
+pub(crate) fn frame(after: Hash, marks: &[Mark], records: &[Record]) -> (Vec<u8>, Hash) {
+    let (marks, chunk) = (mark::encode(marks), chunk::encode(records));
+    let len = (4 + marks.len() + chunk.len()) as u32;
+    let marks_len = (marks.len() as u32).to_le_bytes();
+    let body = [&FRAME[..], &len.to_le_bytes(), &after.0, &marks_len, &marks, &chunk].concat();
+    let digest = Hash::of(&[&body]);
+    ([&body[..], &digest.0].concat(), digest)
+}
+
+/// What a journal was found to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Every byte is part of a frame.
+    Whole,
+    /// So many bytes at the end are a frame that was not written to its end.
+    Torn(u64),
+    /// It was changed since it was written, at this byte.
+    Damaged(u64),
+}
+
+/// What was read of a journal.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) number: u64,
+    pub(crate) previous: Hash,
+    pub(crate) records: Vec<Record>,
+    pub(crate) marks: Vec<Mark>,
+    /// Digests of the frames, in their order.
+    pub(crate) digests: Vec<Hash>,
+    /// Bytes up to the end of the last frame that follows the one before.
+    pub(crate) good_len: u64,
+    pub(crate) state: State,
+}
+
+impl Scan {
+    /// The digest of the last frame, or of the head.
+    pub(crate) fn digest(&self) -> Hash {
+        self.digests.last().copied().unwrap_or_else(|| head_of(self.number, self.previous).1)
+    }
+}
+
+/// Reads a journal; `None` where it has no head, as it was not written to its end.
+///
+/// Of one that was changed, all frames are read that are whole in themselves.
+pub(crate) fn scan(bytes: &[u8]) -> Option<Scan> {
+    let (number, previous, head_digest) = read_head(bytes)?;
+    let mut scan = Scan {
+        number,
+        previous,
+        records: Vec::new(),
+        marks: Vec::new(),
+        digests: Vec::new(),
+        good_len: JOURNAL_HEAD_LEN as u64,
+        state: State::Whole,
+    };
+    let (mut at, mut after) = (JOURNAL_HEAD_LEN, head_digest);
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        match read_frame(rest) {
+            Some(frame) if frame.after == after => {
+                after = frame.digest;
+                at += frame.len;
+                scan.take(frame);
+                scan.good_len = at as u64;
+            }
+            _ => {
+                salvage(bytes, at, &mut scan);
+                break;
+            }
+        }
+    }
+    Some(scan)
+}
+
+/// Reads whole frames behind a place where the chain is broken. Where there are none, the end is torn.
+fn salvage(bytes: &[u8], broken: usize, scan: &mut Scan) {
+    scan.state = State::Torn((bytes.len() - broken) as u64);
+    let (mut at, mut tries) = (broken, 0);
+    while let Some(found) = bytes.get(at..).and_then(|rest| rest.windows(4).position(|four| four == FRAME)) {
+        at += found;
+        match bytes.get(at..).and_then(read_frame) {
+            Some(frame) => {
+                scan.state = State::Damaged(broken as u64);
+                at += frame.len;
+                scan.take(frame);
+            }
+            None if tries < TRIES_MAX => (at, tries) = (at + 1, tries + 1),
+            None => return,
+        }
+    }
+}
+
+impl Scan {
+    fn take(&mut self, frame: Frame) {
+        self.records.extend(frame.records);
+        self.marks.extend(frame.marks);
+        self.digests.push(frame.digest);
+    }
+}
+
+fn read_head(bytes: &[u8]) -> Option<(u64, Hash, Hash)> {
+    let mut rest = Bytes(bytes.get(..JOURNAL_HEAD_LEN)?);
+    let is_head = rest.take(HEAD_LEN)? == head(b'J');
+    let (number, previous) = (u64::from_le_bytes(rest.array()?), Hash(rest.array()?));
+    let digest = Hash(rest.array()?);
+    (is_head && head_of(number, previous).1 == digest).then_some((number, previous, digest))
+}
+
+struct Frame {
+    after: Hash,
+    digest: Hash,
+    len: usize,
+    records: Vec<Record>,
+    marks: Vec<Mark>,
+}
+
+/// The frame at the front, where it is whole.
+fn read_frame(bytes: &[u8]) -> Option<Frame> {
+    let mut rest = Bytes(bytes);
+    if rest.take(4)? != FRAME {
+        return None;
+    }
+    let payload_len = u32::from_le_bytes(rest.array()?) as usize;
+    let after = Hash(rest.array()?);
+    let mut payload = Bytes(rest.take(payload_len)?);
+    let digest = Hash(rest.array()?);
+    let len = payload_len + FRAME_LEN;
+    if Hash::of(&[bytes.get(..len - 32)?]) != digest {
+        return None;
+    }
+    let marks_len = u32::from_le_bytes(payload.array()?) as usize;
+    let marks = mark::decode(payload.take(marks_len)?)?;
+    Some(Frame { after, digest, len, marks, records: chunk::decode(payload.0)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::RecordKind;
+    use crate::record::tests::record;
+
+    /// A journal of some frames, and where each ends.
+    fn journal(frames: u64) -> (Vec<u8>, Vec<usize>) {
+        let (mut bytes, mut digest) = head_of(7, Hash([3; 32]));
+        let mut ends = vec![bytes.len()];
+        for n in 0..frames {
+            let r = record(n, RecordKind::BlockAssigned, "192.0.2.1", (256 * n as u16, 256 * n as u16 + 255));
+            let (frame, next) = frame(digest, &[Mark::Alive { at_ms: n }], &[r]);
+            bytes.extend(frame);
+            digest = next;
+            ends.push(bytes.len());
+        }
+        (bytes, ends)
+    }
+
+    #[test]
+    fn cut_at_any_byte_it_has_all_frames_that_were_whole() {
+        let (bytes, ends) = journal(4);
+        for len in 0..=bytes.len() {
+            let Some(scan) = scan(&bytes[..len]) else {
+                assert!(len < JOURNAL_HEAD_LEN);
+                continue;
+            };
+            let whole = ends.iter().filter(|end| **end <= len).count() - 1;
+            assert_eq!((scan.number, scan.records.len(), scan.marks.len()), (7, whole, whole));
+            assert_eq!(scan.good_len as usize, ends[whole]);
+            let torn = len - ends[whole];
+            assert_eq!(scan.state, if torn == 0 { State::Whole } else { State::Torn(torn as u64) });
+        }
+    }
+
+    #[test]
+    fn any_changed_byte_before_the_last_frame_is_seen_as_damage_and_costs_one_frame() {
+        let (bytes, ends) = journal(4);
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x40;
+            let Some(scan) = scan(&changed) else {
+                assert!(at < JOURNAL_HEAD_LEN);
+                continue;
+            };
+            let frame = ends.iter().filter(|end| **end <= at).count() - 1;
+            assert_eq!(scan.records.len(), 3, "byte {at}");
+            let broken = ends[frame] as u64;
+            let torn = bytes.len() as u64 - broken;
+            let expected = if frame == 3 { State::Torn(torn) } else { State::Damaged(broken) };
+            assert_eq!((scan.state, scan.good_len), (expected, broken));
+        }
+    }
+
+    #[test]
+    fn a_frame_taken_out_is_seen() {
+        let (bytes, ends) = journal(4);
+        let without = [&bytes[..ends[1]], &bytes[ends[2]..]].concat();
+        let scan = scan(&without).unwrap();
+        assert_eq!((scan.state, scan.records.len()), (State::Damaged(ends[1] as u64), 3));
+    }
+}

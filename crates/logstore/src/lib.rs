@@ -1,0 +1,39 @@
+//! A log of who had which public port when: append-only, compressed, chained by hashes, and searched in milliseconds.
+//!
+//! ```text
+//!   Store   writes: journal (a frame a commit, on disk before it is acknowledged) -> sealed, sorted segments
+//!   Reader  reads, with or without a writer: who(address, port, time), show, verify
+//! ```
+//! What happens is a [`Record`]; when a daemon ran, by which configuration, and what is missing, is a [`Mark`].
+//! docs/logging.md describes the files, decision 0071 why they are so.
+#![forbid(unsafe_code)]
+
+mod chunk;
+pub mod disk;
+mod error;
+mod hash;
+mod journal;
+mod mark;
+mod names;
+mod plan;
+mod reader;
+mod record;
+mod retire;
+mod segment;
+mod store;
+pub mod time;
+mod varint;
+mod who;
+
+pub use disk::{Directory, Disk};
+pub use error::{LogError, Result};
+pub use hash::Hash;
+pub use mark::Mark;
+pub use plan::{
+    AllocationInForce, ByConfiguration, InstanceInForce, PlanInForce, PoolInForce, RangeInForce,
+    StaticInForce,
+};
+pub use reader::{Entry, Reader, Verification};
+pub use record::{Record, RecordKind};
+pub use store::{Options, Status, Store};
+pub use who::{Answer, Holder, InForce};

@@ -1,0 +1,95 @@
+//! What is still open when old segments go: carried over, so that a block held for longer than the log reaches back
+//! still has a holder.
+
+use crate::disk::Disk;
+use crate::error::Result;
+use crate::mark::Mark;
+use crate::record::{Key, Record};
+use crate::segment::{FileKind, Records, Segment, Tail, Writer};
+use std::iter::Peekable;
+
+/// Marks of losses that are carried over, at most.
+const LOSSES_MAX: usize = 100;
+
+/// Writes to `name` what of `old`, carried over before, and of the segment after it is open at that segment's end.
+pub(crate) fn carry(
+    disk: &mut dyn Disk,
+    old: Option<&Segment>,
+    segment: &Segment,
+    name: &str,
+) -> Result<Tail> {
+    let of_segment = segment.marks(disk)?;
+    // A daemon that began anew had nothing of what was open before: a segment is of one daemon.
+    let anew = of_segment.iter().any(|mark| matches!(mark, Mark::Start { keeps_state: false, .. }));
+    let mut marks = old.map_or(Ok(Vec::new()), |old| old.marks(disk))?;
+    marks.extend(of_segment);
+    let open = open_at_end(disk, old.filter(|_| !anew), segment)?;
+    let marks = still_needed(marks, &open);
+    let mut writer = Writer::new(disk, name, FileKind::Carried)?;
+    open.iter().try_for_each(|record| writer.push(record))?;
+    writer.finish(segment.tail.number + 1, segment.tail.hash, segment.tail.journal, &marks)
+}
+
+type Source<'a> = Peekable<Box<dyn Iterator<Item = Result<Record>> + 'a>>;
+
+/// Merges both, which are sorted, and keeps what was begun and not ended.
+fn open_at_end(disk: &dyn Disk, old: Option<&Segment>, segment: &Segment) -> Result<Vec<Record>> {
+    let source = |segment| -> Result<Source<'_>> {
+        let records: Box<dyn Iterator<Item = _>> = match segment {
+            Some(segment) => Box::new(Records::of(disk, segment)?),
+            None => Box::new(std::iter::empty()),
+        };
+        Ok(records.peekable())
+    };
+    let mut sources = [source(old)?, source(Some(segment))?];
+    let mut open = Vec::new();
+    while let Some(key) = least_key(&mut sources) {
+        let begin = open.len();
+        for source in &mut sources {
+            while let Some(record) = source.next_if(|next| next.as_ref().map_or(true, |r| r.key() == key)) {
+                let record = record?;
+                let same = |other: &Record| other.is_same_place(&record);
+                if let Some(at) = open.iter().skip(begin).position(same) {
+                    open.remove(begin + at);
+                }
+                if record.kind.begins() {
+                    open.push(record);
+                }
+            }
+        }
+    }
+    Ok(open)
+}
+
+/// The least key of what comes next; that of an error is the least of all.
+fn least_key(sources: &mut [Source<'_>; 2]) -> Option<Key> {
+    let keys = sources.iter_mut().filter_map(|source| source.peek());
+    keys.map(|next| next.as_ref().map_or(Key::default(), Record::key)).min()
+}
+
+/// Of all marks, those that an answer about what is open, or about the time after, may need.
+fn still_needed(marks: Vec<Mark>, open: &[Record]) -> Vec<Mark> {
+    let last = |is: &dyn Fn(&Mark) -> bool| marks.iter().rposition(is);
+    let start = last(&|m| matches!(m, Mark::Start { .. }));
+    let stop = last(&|m| matches!(m, Mark::Stop { .. })).filter(|stop| Some(*stop) > start);
+    let alive = last(&|m| matches!(m, Mark::Alive { .. }));
+    let mut configs: Vec<(usize, u64)> = Vec::new();
+    for (at, mark) in marks.iter().enumerate() {
+        if let Mark::Config { at_ms, .. } = mark {
+            configs.push((at, *at_ms));
+        }
+    }
+    let mut wanted: Vec<usize> =
+        [start, stop, alive, configs.last().map(|c| c.0)].into_iter().flatten().collect();
+    // Records have numbers of instances and pools as their configuration had them.
+    for record in open {
+        let before = configs.iter().rposition(|(_, at_ms)| *at_ms <= record.at_ms).unwrap_or(0);
+        wanted.extend(configs.get(before).map(|c| c.0));
+    }
+    let losses = marks.iter().enumerate().rev().filter(|(_, m)| matches!(m, Mark::Lost { .. }));
+    wanted.extend(losses.map(|(at, _)| at).take(LOSSES_MAX));
+    wanted.sort_unstable();
+    wanted.dedup();
+    let mut marks: Vec<Option<Mark>> = marks.into_iter().map(Some).collect();
+    wanted.into_iter().filter_map(|at| marks.get_mut(at).and_then(Option::take)).collect()
+}

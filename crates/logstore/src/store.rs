@@ -1,0 +1,450 @@
+//! The writer: a journal that grows, sealed into segments; old segments are taken away.
+//!
+//! ```text
+//!   append, mark -> commit: one frame, on disk when it returns (acknowledged)
+//!   maintain: journal -> segment (sorted, compressed) -> ... -> taken away, what is still open in it carried over
+//! ```
+//! Each step leaves files behind from which [`Store::open`] goes on, wherever the process was killed: a segment counts
+//! once it has its name, its journal is superfluous then; what was carried over counts once a mark names it.
+//! Decision 0071 says why so.
+
+use crate::disk::{Disk, read};
+use crate::error::{LogError, Result};
+use crate::hash::Hash;
+use crate::journal::{self, Scan, State};
+use crate::mark::Mark;
+use crate::names::{Names, carried_name, journal_name, segment_name, tmp_name};
+use crate::record::Record;
+use crate::segment::{FileKind, Segment, Writer};
+use crate::{chunk, retire};
+
+/// How a store keeps what it is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Records of a segment.
+    pub segment_records: u64,
+    /// How long a journal grows, milliseconds.
+    pub segment_ms: u64,
+    /// How long a record is kept, milliseconds; `None` is for ever.
+    pub retention_ms: Option<u64>,
+    /// Bytes of all segments; the oldest ones go first. `None` is without bound.
+    pub size_max: Option<u64>,
+}
+
+impl Default for Options {
+    /// A million records or a day; kept for ever.
+    fn default() -> Self {
+        Options { segment_records: 1 << 20, segment_ms: 86_400_000, retention_ms: None, size_max: None }
+    }
+}
+
+/// Bytes of a journal, at most; it is sealed then, however few records it has.
+const JOURNAL_LEN_MAX: u64 = 64 << 20;
+
+/// What the store has on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Segments.
+    pub segments: u64,
+    /// Records, those of the journal too.
+    pub records: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// The hash that all of it hangs on: of the last frame, or of the last segment.
+    pub head: Hash,
+}
+
+/// A log that is written to.
+pub struct Store {
+    disk: Box<dyn Disk>,
+    options: Options,
+    /// All segments, the oldest first.
+    segments: Vec<Segment>,
+    /// What was open when the segments before the first one ended.
+    carried: Option<Segment>,
+    journal: Journal,
+    /// Files that are no longer needed.
+    superfluous: Vec<String>,
+    /// Not yet in the journal.
+    waiting: Vec<Record>,
+    waiting_marks: Vec<Mark>,
+    /// What is to be said to an operator.
+    said: Vec<String>,
+}
+
+struct Journal {
+    number: u64,
+    /// The hash of the segment before.
+    previous: Hash,
+    name: String,
+    /// Whether the file has its head.
+    is_begun: bool,
+    /// Bytes that are acknowledged.
+    len: u64,
+    /// Whether there may be more bytes, of a write that failed.
+    is_dirty: bool,
+    digest: Hash,
+    records: u64,
+    /// Whether there is a mark that a segment is worth.
+    has_news: bool,
+    began_ms: Option<u64>,
+}
+
+impl Store {
+    /// Opens a store, or begins one; puts in order what a killed process has left. `now_ms` is the time for marks
+    /// about that.
+    ///
+    /// # Errors
+    /// Where files cannot be read or written. What was changed in them is no error: it is marked and said.
+    pub fn open(disk: Box<dyn Disk>, options: Options, now_ms: u64) -> Result<Store> {
+        let mut store = Store {
+            disk,
+            options,
+            segments: Vec::new(),
+            carried: None,
+            journal: Journal::new(0, Hash::default()),
+            superfluous: Vec::new(),
+            waiting: Vec::new(),
+            waiting_marks: Vec::new(),
+            said: Vec::new(),
+        };
+        let names = Names::of(&*store.disk)?;
+        for name in &names.unfinished {
+            store.remove(name)?;
+        }
+        for (_, name) in &names.segments {
+            match Segment::open(&*store.disk, name, FileKind::Segment) {
+                Ok(segment) => store.segments.push(segment),
+                Err(LogError::Damaged { what, .. }) => store.put_aside(name, &what, now_ms)?,
+                Err(error) => return Err(error),
+            }
+        }
+        store.open_carried(&names, now_ms)?;
+        store.open_journals(&names, now_ms)?;
+        Ok(store)
+    }
+
+    /// Takes up what was carried over, by the last mark that names it, and takes away what is older.
+    fn open_carried(&mut self, names: &Names, now_ms: u64) -> Result<()> {
+        let mut first = None;
+        for segment in &self.segments {
+            let marks = segment.marks(&*self.disk).unwrap_or_default();
+            first = retired(&marks).or(first);
+        }
+        for (_, name) in &names.journals {
+            let scan = self.scan(name)?;
+            first = scan.as_ref().and_then(|scan| retired(&scan.marks)).or(first);
+        }
+        for (number, name) in &names.carried {
+            if first != Some(*number) {
+                self.remove(name)?;
+                continue;
+            }
+            match Segment::open(&*self.disk, name, FileKind::Carried) {
+                Err(LogError::Damaged { what, .. }) => self.put_aside(name, &what, now_ms)?,
+                opened => self.carried = Some(opened?),
+            }
+        }
+        let old = self.segments.iter().take_while(|s| s.tail.number < first.unwrap_or(0)).count();
+        for segment in self.segments.drain(..old).collect::<Vec<_>>() {
+            self.remove(&segment.name)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on after the last journal.
+    fn open_journals(&mut self, names: &Names, now_ms: u64) -> Result<()> {
+        let sealed = self.segments.last().map(|s| (s.tail.number, s.tail.journal));
+        let mut left: Option<(&str, Scan)> = None;
+        for (number, name) in &names.journals {
+            match (self.scan(name)?, sealed) {
+                // Its head was being written when the process ended: frames come once that is safe.
+                (None, _) if self.disk.len(name).is_ok_and(|len| len <= journal::JOURNAL_HEAD_LEN as u64) => {
+                    self.remove(name)?;
+                }
+                (None, _) => self.put_aside(name, "it does not begin as a journal", now_ms)?,
+                // It has become that segment.
+                (Some(scan), Some((sealed, of))) if *number <= sealed && scan.digest() == of => {
+                    self.remove(name)?;
+                }
+                (Some(_), Some((sealed, _))) if *number <= sealed => {
+                    self.put_aside(name, "it is not what its segment was made of", now_ms)?;
+                }
+                (Some(scan), _) => {
+                    if let Some((older, _)) = left.replace((name, scan)) {
+                        self.put_aside(older, "a newer journal follows it", now_ms)?;
+                    }
+                }
+            }
+        }
+        self.journal = Journal::new(names.highest() + 1, self.last_hash());
+        match left {
+            None => self.clean(),
+            Some((name, scan)) => self.take_up(name, scan, now_ms),
+        }
+    }
+
+    /// Goes on with a journal that was left, or seals it where there is anything in it: what follows is another run's.
+    fn take_up(&mut self, name: &str, scan: Scan, now_ms: u64) -> Result<()> {
+        let digest = scan.digest();
+        let mut marks = scan.marks;
+        if scan.previous != self.last_hash() {
+            let file = self.segments.last().map_or_else(|| "segments".to_owned(), |s| s.name.clone());
+            self.said.push(format!("{file}: it is not what {name} was begun after"));
+            marks.push(Mark::Damaged { at_ms: now_ms, file });
+        }
+        if matches!(scan.state, State::Damaged(_)) {
+            marks.push(self.set_aside(name, "it was changed since it was written", now_ms)?);
+            self.clean()?;
+            return self.seal_records(scan.records, &marks);
+        }
+        let old = Journal::new(scan.number, scan.previous);
+        self.journal = Journal { is_begun: true, len: scan.good_len, digest, ..old };
+        if let State::Torn(bytes) = scan.state {
+            self.journal.is_dirty = true;
+            self.clean()?;
+            self.disk.sync(name).map_err(LogError::io(name))?;
+            self.said.push(format!("{name}: {bytes} bytes of a write that was not finished are cut"));
+            marks.push(Mark::Cut { at_ms: now_ms, bytes });
+        }
+        if scan.records.is_empty() && marks.is_empty() {
+            return Ok(());
+        }
+        self.seal_records(scan.records, &marks)
+    }
+
+    /// The hash of the last segment there was.
+    fn last_hash(&self) -> Hash {
+        let last = self.segments.last().map(|s| s.tail.hash);
+        last.or(self.carried.as_ref().map(|c| c.tail.previous)).unwrap_or_default()
+    }
+
+    fn scan(&self, name: &str) -> Result<Option<Scan>> {
+        let len = self.disk.len(name).map_err(LogError::io(name))? as usize;
+        Ok(journal::scan(&read(&*self.disk, name, 0, len).map_err(LogError::io(name))?))
+    }
+
+    /// Keeps a changed file under another name, and remembers to say so.
+    fn put_aside(&mut self, name: &str, what: &str, now_ms: u64) -> Result<()> {
+        let mark = self.set_aside(name, what, now_ms)?;
+        self.waiting_marks.push(mark);
+        Ok(())
+    }
+
+    fn set_aside(&mut self, name: &str, what: &str, now_ms: u64) -> Result<Mark> {
+        let file = format!("{name}.damaged-{now_ms}");
+        self.said.push(format!("{name}: {what}; it is kept as {file}"));
+        self.disk.rename(name, &file).map_err(LogError::io(name))?;
+        self.disk.sync_names().map_err(LogError::io(name))?;
+        Ok(Mark::Damaged { at_ms: now_ms, file })
+    }
+
+    fn remove(&mut self, name: &str) -> Result<()> {
+        self.disk.remove(name).map_err(LogError::io(name))?;
+        self.disk.sync_names().map_err(LogError::io(name))
+    }
+
+    /// Takes records, in the order in which they happened. They are safe once [`Store::commit`] has said so.
+    pub fn append(&mut self, records: &[Record]) {
+        self.waiting.extend_from_slice(records);
+    }
+
+    /// Takes a mark, as [`Store::append`] does.
+    pub fn mark(&mut self, mark: Mark) {
+        self.waiting_marks.push(mark);
+    }
+
+    /// Records that are not acknowledged.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Gives up all records that wait, where they cannot be written and there are too many of them.
+    pub fn forget_waiting(&mut self) -> u64 {
+        std::mem::take(&mut self.waiting).len() as u64
+    }
+
+    /// What is to be said to an operator since the last time.
+    pub fn take_said(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// Writes what waits. Once this returns, it outlasts the process and a loss of power.
+    ///
+    /// # Errors
+    /// Where it cannot be written: then it waits still.
+    pub fn commit(&mut self) -> Result<()> {
+        while !(self.waiting.is_empty() && self.waiting_marks.is_empty()) {
+            self.clean()?;
+            let count = self.waiting.len().min(chunk::CHUNK_RECORDS_MAX);
+            let records = self.waiting.get(..count).unwrap_or_default();
+            let (frame, digest) = journal::frame(self.journal.digest, &self.waiting_marks, records);
+            let journal = &mut self.journal;
+            journal.is_dirty = true;
+            self.disk.append(&journal.name, &frame).map_err(LogError::io(&journal.name))?;
+            self.disk.sync(&journal.name).map_err(LogError::io(&journal.name))?;
+            journal.is_dirty = false;
+            journal.digest = digest;
+            journal.len += frame.len() as u64;
+            journal.records += count as u64;
+            let first = records.first().map(|r| r.at_ms).or(self.waiting_marks.first().map(Mark::at_ms));
+            journal.began_ms = journal.began_ms.or(first);
+            journal.has_news |= self.waiting_marks.iter().any(|m| !matches!(m, Mark::Alive { .. }));
+            self.waiting.drain(..count);
+            self.waiting_marks.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes the journal ready for a frame: gives it a head, or cuts what a failed write has left behind the last
+    /// acknowledged frame.
+    fn clean(&mut self) -> Result<()> {
+        let Journal { number, previous, name, is_begun, len, is_dirty, .. } = &mut self.journal;
+        if !*is_begun {
+            if self.disk.len(name).is_ok() {
+                self.disk.truncate(name, 0).map_err(LogError::io(name))?;
+            }
+            self.disk.append(name, &journal::head_of(*number, *previous).0).map_err(LogError::io(name))?;
+            self.disk.sync(name).map_err(LogError::io(name))?;
+            self.disk.sync_names().map_err(LogError::io(name))?;
+            *is_begun = true;
+        }
+        if *is_dirty {
+            self.disk.truncate(name, *len).map_err(LogError::io(name))?;
+            *is_dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Seals the journal where it is long or old enough, and takes away what is too old or too much.
+    ///
+    /// # Errors
+    /// Where files cannot be written: all goes on as it was, and the next call tries again.
+    pub fn maintain(&mut self, now_ms: u64) -> Result<()> {
+        let journal = &self.journal;
+        let age = now_ms.saturating_sub(journal.began_ms.unwrap_or(now_ms));
+        let is_old = age >= self.options.segment_ms && (journal.records > 0 || journal.has_news);
+        if is_old || journal.records >= self.options.segment_records || journal.len >= JOURNAL_LEN_MAX {
+            self.seal()?;
+        }
+        while self.is_too_much(now_ms) {
+            self.retire(now_ms)?;
+        }
+        while let Some(name) = self.superfluous.pop() {
+            self.remove(&name)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the journal a segment. What waits goes into the next one.
+    ///
+    /// # Errors
+    /// As [`Store::maintain`].
+    pub fn seal(&mut self) -> Result<()> {
+        self.clean()?;
+        let scan = self.scan(&self.journal.name)?;
+        match scan {
+            Some(scan) if scan.digest() == self.journal.digest && scan.state == State::Whole => {
+                self.seal_records(scan.records, &scan.marks)
+            }
+            _ => Err(LogError::damaged(&self.journal.name, "somebody else has changed it")),
+        }
+    }
+
+    fn seal_records(&mut self, mut records: Vec<Record>, marks: &[Mark]) -> Result<()> {
+        let number = self.journal.number;
+        let previous = self.last_hash();
+        // Stable: records of the same ports stay in their order.
+        records.sort_by_key(Record::key);
+        let (tmp, name) = (tmp_name(&segment_name(number)), segment_name(number));
+        if self.disk.len(&tmp).is_ok() {
+            self.remove(&tmp)?;
+        }
+        let mut writer = Writer::new(&mut *self.disk, &tmp, FileKind::Segment)?;
+        records.iter().try_for_each(|record| writer.push(record))?;
+        let tail = writer.finish(number, previous, self.journal.digest, &without_signs_of_life(marks))?;
+        self.disk.rename(&tmp, &name).map_err(LogError::io(&name))?;
+        self.disk.sync_names().map_err(LogError::io(&name))?;
+        self.said.push(format!("{name}: {} records are sealed, SHA-256 {}", tail.records, tail.hash));
+        let len = self.disk.len(&name).map_err(LogError::io(&name))?;
+        let (hash, old) = (tail.hash, self.journal.name.clone());
+        self.segments.push(Segment { name, tail, len });
+        self.journal = Journal::new(number + 1, hash);
+        self.superfluous.push(old);
+        self.clean()
+    }
+
+    fn is_too_much(&self, now_ms: u64) -> bool {
+        let Some(oldest) = self.segments.first() else { return false };
+        let is_old = |ms| oldest.tail.times_ms.1.saturating_add(ms) < now_ms;
+        let bytes: u64 = self.segments.iter().chain(&self.carried).map(|s| s.len).sum();
+        self.options.retention_ms.is_some_and(is_old) || self.options.size_max.is_some_and(|max| bytes > max)
+    }
+
+    /// Takes away the oldest segment; what is still open at its end is carried over.
+    fn retire(&mut self, now_ms: u64) -> Result<()> {
+        let Some(oldest) = self.segments.first().cloned() else { return Ok(()) };
+        let (first, old) = (oldest.tail.number + 1, self.carried.clone());
+        let (tmp, name) = (tmp_name(&carried_name(first)), carried_name(first));
+        if self.disk.len(&tmp).is_ok() {
+            self.remove(&tmp)?;
+        }
+        let tail = retire::carry(&mut *self.disk, old.as_ref(), &oldest, &tmp)?;
+        self.disk.rename(&tmp, &name).map_err(LogError::io(&name))?;
+        self.disk.sync_names().map_err(LogError::io(&name))?;
+        let len = self.disk.len(&name).map_err(LogError::io(&name))?;
+        let (last_hash, carried_hash) = (oldest.tail.hash, tail.hash);
+        self.mark(Mark::Retired { at_ms: now_ms, first, last_hash, carried_hash });
+        self.commit()?;
+        self.segments.remove(0);
+        self.carried = Some(Segment { name, tail, len });
+        self.said
+            .push(format!("{}: taken away, as it is older or there is more than is to be kept", oldest.name));
+        self.superfluous.push(oldest.name);
+        self.superfluous.extend(old.map(|old| old.name));
+        Ok(())
+    }
+
+    /// What there is.
+    pub fn status(&self) -> Status {
+        Status {
+            segments: self.segments.len() as u64,
+            records: self.segments.iter().map(|s| s.tail.records).sum::<u64>() + self.journal.records,
+            bytes: self.segments.iter().chain(&self.carried).map(|s| s.len).sum::<u64>() + self.journal.len,
+            head: self.journal.digest,
+        }
+    }
+}
+
+impl Journal {
+    fn new(number: u64, previous: Hash) -> Journal {
+        Journal {
+            number,
+            previous,
+            name: journal_name(number),
+            is_begun: false,
+            len: journal::JOURNAL_HEAD_LEN as u64,
+            is_dirty: false,
+            digest: journal::head_of(number, previous).1,
+            records: 0,
+            has_news: false,
+            began_ms: None,
+        }
+    }
+}
+
+/// The first segment that is kept, by the last mark that tells of it.
+pub(crate) fn retired(marks: &[Mark]) -> Option<u64> {
+    marks.iter().rev().find_map(|mark| match mark {
+        Mark::Retired { first, .. } => Some(*first),
+        _ => None,
+    })
+}
+
+/// Of signs of life, only the last.
+fn without_signs_of_life(marks: &[Mark]) -> Vec<Mark> {
+    let is_sign = |mark: &Mark| matches!(mark, Mark::Alive { .. });
+    let last = marks.iter().rposition(is_sign);
+    let kept = marks.iter().enumerate().filter(|(at, mark)| !is_sign(mark) || Some(*at) == last);
+    kept.map(|(_, mark)| mark.clone()).collect()
+}

@@ -1,0 +1,207 @@
+//! Answers about times past.
+
+use crate::support::{Memory, block, config, reader, start, subscriber};
+use gatun_logstore::time::{Span, rfc3339};
+use gatun_logstore::{AllocationInForce, Answer, Mark, Options, Record, RecordKind, Store};
+
+const BLOCKS: AllocationInForce = AllocationInForce::Blocks { size: 256 };
+
+fn open(disk: &Memory) -> Store {
+    Store::open(Box::new(disk.clone()), Options::default(), 1).unwrap()
+}
+
+fn ask(disk: &Memory, port: u16, at_ms: u64) -> Answer {
+    reader(disk).who("192.0.2.1".parse().unwrap(), port, Span { from_ms: at_ms, precision_ms: 1 })
+}
+
+/// Subscribers that held the port, and whether for certain.
+fn holders(answer: &Answer) -> Vec<(String, bool)> {
+    answer.holders.iter().map(|h| (h.subscriber.clone().unwrap_or_default(), h.certain)).collect()
+}
+
+fn of(n: u16, certain: bool) -> Vec<(String, bool)> {
+    vec![(format!("{}/64", subscriber(n)), certain)]
+}
+
+// proves: R68-16
+#[test]
+fn a_block_is_its_holders_from_assignment_to_release_in_the_journal_and_in_segments() {
+    let (disk, now) = (Memory::new(), 1_700_000_000_000);
+    let mut store = open(&disk);
+    store.mark(start(now));
+    store.mark(config(now, "home", BLOCKS));
+    store.append(&[block(now + 100_000, true, 8, 1), block(now + 200_000, false, 8, 1)]);
+    store.append(&[block(now + 500_000, true, 8, 2), block(now + 500_000, true, 9, 3)]);
+    store.commit().unwrap();
+    for sealed in [false, true] {
+        let ask = |port, ms| ask(&disk, port, now + ms);
+        for port in [8 * 256, 8 * 256 + 255] {
+            assert_eq!(holders(&ask(port, 99_999)), []);
+            assert_eq!(holders(&ask(port, 100_000)), of(1, true));
+            assert_eq!(holders(&ask(port, 199_999)), of(1, true));
+            assert_eq!(holders(&ask(port, 200_000)), []);
+            assert_eq!(holders(&ask(port, 500_000)), of(2, true));
+        }
+        assert_eq!(holders(&ask(9 * 256, 500_000)), of(3, true));
+        assert_eq!(holders(&ask(10 * 256, 500_000)), []);
+        let answer = ask(8 * 256, 150_000);
+        let holder = &answer.holders[0];
+        assert_eq!((holder.instance.as_deref(), holder.pool.as_deref()), (Some("home"), Some("res")));
+        assert_eq!(
+            (&holder.from, &holder.to),
+            (&Some(rfc3339(now + 100_000)), &Some(rfc3339(now + 200_000)))
+        );
+        assert_eq!((holder.by, &holder.protocols[..]), ("block", &["tcp", "udp", "icmp"][..]));
+        assert_eq!((answer.pool.as_deref(), answer.caveats.len()), (Some("res"), 0), "{answer:?}");
+        // Whose clock is wrong by half a minute is told.
+        assert_eq!(ask(8 * 256, 230_000).near[0].subscriber, Some(format!("{}/64", subscriber(1))));
+        assert!(ask(8 * 256, 260_000).near.is_empty());
+        // A second may be any of its milliseconds.
+        let second = Span { from_ms: now + 99_500, precision_ms: 1000 };
+        let answer = reader(&disk).who("192.0.2.1".parse().unwrap(), 8 * 256, second);
+        assert_eq!(holders(&answer), of(1, false));
+        if !sealed {
+            store.seal().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_ended_without_a_word_leaves_an_interval_and_one_that_said_so_an_end() {
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(10));
+    store.mark(config(10, "home", BLOCKS));
+    store.append(&[block(100, true, 8, 1)]);
+    store.mark(Mark::Alive { at_ms: 70_000 });
+    store.commit().unwrap();
+    drop(store);
+    let mut store = open(&disk);
+    store.mark(start(90_000));
+    store.append(&[block(95_000, true, 9, 2)]);
+    store.mark(Mark::Stop { at_ms: 99_000 });
+    store.commit().unwrap();
+    drop(store);
+    let mut store = open(&disk);
+    store.mark(start(200_000));
+    store.commit().unwrap();
+    assert_eq!(holders(&ask(&disk, 8 * 256, 60_000)), of(1, true));
+    let between = ask(&disk, 8 * 256, 80_000);
+    assert_eq!(holders(&between), of(1, false));
+    let said = between.holders[0].end.as_deref().unwrap();
+    assert!(said.contains("between 1970-01-01T00:01:10.000Z and 1970-01-01T00:01:30.000Z"), "{said}");
+    assert_eq!(holders(&ask(&disk, 8 * 256, 90_000)), []);
+    assert_eq!(holders(&ask(&disk, 9 * 256, 98_999)), of(2, true));
+    let stopped = ask(&disk, 9 * 256, 150_000);
+    assert_eq!(holders(&stopped), []);
+    assert!(stopped.caveats[0].contains("no translator ran"), "{stopped:?}");
+    // One that has the state of the one before it goes on with it.
+    store.append(&[block(201_000, true, 10, 4)]);
+    store.commit().unwrap();
+    drop(store);
+    let mut store = open(&disk);
+    store.mark(Mark::Start { at_ms: 300_000, version: "2".into(), keeps_state: true });
+    store.commit().unwrap();
+    assert_eq!(holders(&ask(&disk, 10 * 256, 300_500)), of(4, true));
+}
+
+// proves: R74-1
+#[test]
+fn deterministic_ports_are_answered_by_the_configuration_of_that_time() {
+    let deterministic = |network: &str| AllocationInForce::Deterministic {
+        inside: vec![(network.parse().unwrap(), 62)],
+        subscriber_len: 64,
+        overflow_per_address: 0,
+        size: 1024,
+    };
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(10));
+    store.mark(config(10, "old", deterministic("2001:db8:a::")));
+    store.mark(config(5_000_000, "new", deterministic("2001:db8:b::")));
+    store.commit().unwrap();
+    store.seal().unwrap();
+    // The third block of 1024 ports, from 1024 on, of the first address.
+    let ask = |ms| {
+        reader(&disk).who("192.0.2.0".parse().unwrap(), 3 * 1024 + 5, Span { from_ms: ms, precision_ms: 1 })
+    };
+    for (at_ms, name, network) in
+        [(1_000, "old", "2001:db8:a:2::/64"), (6_000_000, "new", "2001:db8:b:2::/64")]
+    {
+        let answer = ask(at_ms);
+        assert_eq!(holders(&answer), [(network.to_owned(), true)]);
+        let holder = &answer.holders[0];
+        assert_eq!((holder.by, holder.ports), ("configuration", (3 * 1024, 4 * 1024 - 1)));
+        assert_eq!(holder.instance.as_deref(), Some(name));
+        let hash = answer.configuration.unwrap().hash;
+        assert_eq!(hash, gatun_logstore::Hash::of(&[name.as_bytes()]));
+    }
+    assert_eq!(ask(1_000).holders[0].to, Some(rfc3339(5_000_000)));
+    assert!(ask(5).holders.is_empty());
+}
+
+#[test]
+fn a_binding_tells_its_host_and_a_block_of_another_size_beside_it_is_found_as_well() {
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(10));
+    store.mark(config(10, "home", AllocationInForce::Random));
+    let binding = |at_ms, kind, transports, port, host: &str| Record {
+        at_ms,
+        kind,
+        transports,
+        instance: 0,
+        pool: 0,
+        outside: "192.0.2.1".parse().unwrap(),
+        first: port,
+        last: port,
+        inside: host.parse().unwrap(),
+        inside_port: 4711,
+    };
+    store.append(&[
+        binding(100, RecordKind::BindingCreated, 1, 2050, "2001:db8::7"),
+        binding(100, RecordKind::BindingCreated, 2, 2050, "::ffff:10.0.0.8"),
+        block(100, true, 8, 1),
+    ]);
+    store.append(&[Record { first: 2000, last: 2100, ..block(100, true, 0, 3) }]);
+    store.append(&[binding(5_000, RecordKind::BindingDeleted, 1, 2050, "2001:db8::7")]);
+    store.commit().unwrap();
+    store.seal().unwrap();
+    let answer = ask(&disk, 2050, 200);
+    let mut found: Vec<_> = answer
+        .holders
+        .iter()
+        .map(|h| (h.inside.map(|a| a.to_string()), h.ports, h.protocols.len()))
+        .collect();
+    found.sort();
+    let host = |address: &str| Some(address.to_owned());
+    assert_eq!(
+        found,
+        [
+            (None, (2000, 2100), 3),
+            (None, (2048, 2303), 3),
+            (host("10.0.0.8"), (2050, 2050), 1),
+            (host("2001:db8::7"), (2050, 2050), 1)
+        ]
+    );
+    assert_eq!(ask(&disk, 2050, 6_000).holders.len(), 3);
+}
+
+// proves: LOG-4
+#[test]
+fn what_was_lost_is_told_with_the_answers_that_it_may_concern() {
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(10));
+    store.mark(config(10, "home", BLOCKS));
+    store.append(&[block(1_000, true, 8, 1)]);
+    store.mark(Mark::Lost { at_ms: 500_000, events: 12 });
+    store.append(&[block(900_000, true, 8, 2)]);
+    store.commit().unwrap();
+    let answer = ask(&disk, 8 * 256, 600_000);
+    assert_eq!(holders(&answer), of(1, false), "its release is missing");
+    assert!(answer.caveats[0].contains("12 events"), "{answer:?}");
+    let answer = ask(&disk, 8 * 256, 900_000);
+    assert_eq!((holders(&answer), answer.caveats.len()), (of(2, true), 0));
+    assert!(ask(&disk, 8 * 256, 2_000_000).caveats[0].contains("the log ends before"));
+}

@@ -60,10 +60,11 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let mut instance_names = instance_names.into_iter();
     let mut name = || instance_names.next().unwrap_or_default();
     let realms::Realms { nat64: realms64, nat44: realms44 } = realms;
-    let (events, json_kinds) = match &read.events {
-        Some(events) => (Some(events.sink.clone()), events.plan.kinds),
-        None => (None, EventKinds::NONE),
+    let (events, json_kinds, json_destinations) = match &read.events {
+        Some(events) => (Some(events.sink.clone()), events.plan.kinds, events.plan.destinations),
+        None => (None, EventKinds::NONE, false),
     };
+    let exports = log::exports(std::mem::take(&mut read.exports), problems);
     let (raw_log, raw_events) = (read.log.take(), read.events.take());
     let mut plan = Plan {
         own4,
@@ -83,11 +84,24 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         events: EventPlan::default(),
     };
     let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
-    plan.events = log::events(raw_events.as_ref(), log.as_ref());
+    plan.events = log::events(raw_events.as_ref(), &exports, log.as_ref());
     let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
     let (api, metrics, state, text) = (read.api, read.metrics, read.state, String::new());
-    let config = Config { plan, ports, dpdk, events, json_kinds, log, api, metrics, state, text };
+    let config = Config {
+        plan,
+        ports,
+        dpdk,
+        events,
+        json_kinds,
+        json_destinations,
+        exports,
+        log,
+        api,
+        metrics,
+        state,
+        text,
+    };
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
     check_workers(&config, &port_spans, problems);

@@ -2,6 +2,7 @@
 //! the schema and the reference page are made from it.
 
 use crate::sections::dpdk::HugePages;
+use crate::sections::export::ExportFormat;
 use gatun_nat::EventKind;
 use gatun_nat::plan::{
     BlockProtocols, Blocks, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport,
@@ -82,6 +83,8 @@ pub(crate) const MODE: &[(&str, Mode)] = &[
 ];
 pub(crate) const HUGE_PAGES: &[(&str, HugePages)] =
     &[("auto", HugePages::Auto), ("always", HugePages::Always), ("never", HugePages::Never)];
+pub(crate) const EXPORT_FORMAT: &[(&str, ExportFormat)] =
+    &[("ipfix", ExportFormat::Ipfix), ("syslog", ExportFormat::Syslog), ("json", ExportFormat::Json)];
 pub(crate) const PROTOCOL: &[(&str, Transport)] =
     &[("tcp", Transport::Tcp), ("udp", Transport::Udp), ("icmp", Transport::Icmp)];
 pub(crate) const PAIRING: &[(&str, Pairing)] = &[("soft", Pairing::Soft), ("hard", Pairing::Hard)];
@@ -172,7 +175,9 @@ const DEVICE: Kind = Kind::Text {
 };
 const ARGUMENT: Kind = Kind::Text { form: "argument", pattern: "^-[!-~]+$" };
 const FILE: Kind = Kind::Text { form: "file name", pattern: "^.+$" };
-const DIRECTORY: Kind = Kind::Text { form: "directory, a path from / on", pattern: "^/.*$" };
+const FOLDER: Kind = Kind::Text { form: "directory, a path from / on", pattern: "^/.*$" };
+const COLLECTOR: Kind =
+    Kind::Text { form: "udp:ADDRESS:PORT, tcp:ADDRESS:PORT or unix:PATH", pattern: "^(udp|tcp|unix):.+$" };
 const SIZE: Kind = Kind::Text { form: "size, as 50GiB", pattern: "^[0-9]+ *(MiB|GiB|TiB)$" };
 const ADDRESS4: Kind = Kind::Text { form: "IPv4 address", pattern: "^[0-9.]+$" };
 const ADDRESS6: Kind = Kind::Text { form: "IPv6 address", pattern: "^[0-9A-Fa-f:.]+$" };
@@ -260,6 +265,12 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         Kind::Table(EVENTS),
         "{ file = \"stdout\" }",
         "What happens to sessions, port blocks and limits, one JSON object a line. Without this section nothing is told.",
+    ),
+    key(
+        "export",
+        Kind::Tables(EXPORT),
+        "[{ to = \"udp:192.0.2.10:4739\" }]",
+        "Collectors of events: IPFIX, syslog or JSON (see logging.md). None of them is waited for.",
     ),
     key(
         "log",
@@ -620,10 +631,24 @@ pub(crate) const EVENTS: &[Key] = &[
 
 /// `[log]`
 pub(crate) const LOG: &[Key] = &[
-    key("directory", DIRECTORY, "\"/var/lib/gatun/log\"", "The directory of its files; it is made where there is none. One daemon writes to it.").default("\"/var/lib/gatun/log\""),
+    key("directory", FOLDER, "\"/var/lib/gatun/log\"", "The directory of its files; it is made where there is none. One daemon writes to it.").default("\"/var/lib/gatun/log\""),
     key("retention", Kind::Duration, "\"180d\"", "How long it is kept: whole files are taken away once all in them is older. What is open then is kept on.").default("for ever"),
     key("size_max", SIZE, "\"50GiB\"", "How much it may be; the oldest files go first.").default("no bound"),
     key("bindings", Kind::Flag, "true", "Whether each binding is logged. Blocks of ports are logged in any case, and tell as much in far fewer records.").default("true where a pool gives out ports one by one"),
+];
+
+/// `[[export]]`
+pub(crate) const EXPORT: &[Key] = &[
+    key("name", NAME, "\"collector\"", "For operators, in metrics, and of the spool's files.").default("\"export1\", \"export2\", ..."),
+    key("to", COLLECTOR, "\"tcp:192.0.2.10:4739\"", "Where it is: `udp:ADDRESS:PORT`, `tcp:ADDRESS:PORT`, or `unix:PATH` of a socket of datagrams such as /dev/log.").required(),
+    key("format", Kind::Words(|| words(EXPORT_FORMAT)), "\"ipfix\"", "`ipfix` (RFC 7011, with the events of RFC 8158), `syslog` (RFC 5424; over TCP with octet counts, RFC 6587) or `json`, an object a line.").default("\"ipfix\""),
+    key("kinds", Kind::List(&EVENT_KIND), "[\"block_assigned\", \"block_released\"]", "Which events it gets. That events were lost is always told.").default("blocks, quotas, exhausted pools and thresholds"),
+    key("destinations", Kind::Flag, "false", "Whether the events of sessions tell the remote address and port (RFC 6888 REQ-12: not unless it has to be).").default("false"),
+    key("domain", Kind::Integer { min: 0, max: u32::MAX }, "1", "`ipfix`: the observation domain.").default("1"),
+    key("templates", Kind::Duration, "\"5m\"", "`ipfix` over UDP: how often templates are sent again, from one second on; over TCP a connection begins with them.").default("\"5m\""),
+    key("queue", Kind::Integer { min: 64, max: 1 << 24 }, "65_536", "Events that wait to be sent; more are lost, counted, and told in the stream.").default("65_536"),
+    key("spool", FOLDER, "\"/var/lib/gatun/spool\"", "A directory for events while the collector is away or slow; they are sent once it is back, also after a restart. Not with UDP, which does not tell.").default("none"),
+    key("spool_max", SIZE, "\"1GiB\"", "How much is spooled; more is lost, counted, and told in the stream.").default("\"1GiB\""),
 ];
 
 /// `[api]`

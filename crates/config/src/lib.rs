@@ -32,6 +32,7 @@ pub use sections::api::{Api, ApiSocket};
 pub use sections::dpdk::{Dpdk, HugePages};
 pub use sections::ethernet::{Answers, Device, Driver, Ethernet, XdpMode, host};
 pub use sections::events::EventSink;
+pub use sections::export::{Export, ExportFormat, ExportTarget};
 pub use sections::log::{LOG_DIRECTORY, Log};
 pub use sections::port::{DeviceMode, Network, Port, Routes};
 pub use sections::state::StateDir;
@@ -73,6 +74,10 @@ pub struct Config {
     pub events: Option<EventSink>,
     /// Which of them: the plan's are those that anybody wants.
     pub json_kinds: EventKinds,
+    /// Whether with the remote ends of sessions.
+    pub json_destinations: bool,
+    /// Collectors of events.
+    pub exports: Vec<Export>,
     /// The log of who had which public port when, if one is kept.
     pub log: Option<Log>,
     /// Where the daemon is asked.

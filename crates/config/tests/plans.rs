@@ -590,3 +590,29 @@ fn a_log_wants_the_events_that_it_keeps_beside_those_that_are_told() {
     assert!(!config.log.unwrap().bindings);
     assert!(warnings.to_string().contains("pool \"r\" gives out ports one by one"), "{warnings}");
 }
+
+#[test]
+fn collectors_have_names_and_get_what_they_ask_for() {
+    use gatun_config::{ExportFormat, ExportTarget};
+    use gatun_nat::EventKind::*;
+    let text = format!(
+        "{TWO_POOLS}[[export]]\nto = \"udp:192.0.2.10:4739\"\ndomain = 9\ntemplates = \"30s\"\n\
+         [[export]]\nname = \"siem\"\nto = \"tcp:[2001:db8::5]:601\"\nformat = \"syslog\"\nkinds = [\"session_created\"]\n\
+         destinations = true\nspool = \"/var/spool/gatun\"\nspool_max = \"5GiB\"\nqueue = 100\n"
+    );
+    let (config, _) = gatun_config::load_str(&text, "x").unwrap();
+    let [first, second] = &config.exports[..] else { panic!("{:?}", config.exports) };
+    assert_eq!(
+        (first.name.as_str(), first.format, first.domain, first.templates_ms),
+        ("export1", ExportFormat::Ipfix, 9, 30_000)
+    );
+    assert_eq!(first.target, ExportTarget::Udp("192.0.2.10:4739".parse().unwrap()));
+    assert!(!first.destinations && first.spool.is_none());
+    assert_eq!((second.name.as_str(), second.format, second.queue_max), ("siem", ExportFormat::Syslog, 100));
+    assert_eq!(second.spool, Some(("/var/spool/gatun".into(), 5 << 30)));
+    assert!(config.plan.events.destinations && !config.json_destinations);
+    assert!(config.plan.events.kinds.has(SessionCreated) && config.plan.events.kinds.has(BlockAssigned));
+    let udp = text.replace("tcp:[2001:db8::5]:601", "udp:[2001:db8::5]:601");
+    let report = gatun_config::load_str(&udp, "x").unwrap_err().to_string();
+    assert!(report.contains("UDP does not tell"), "{report}");
+}

@@ -274,6 +274,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         facts: SharedFacts::new(facts),
         workers: vec![handle.clone()],
         patience: Patience::default(),
+        figures: Box::new(Default::default),
         log: Box::new(|_| ()),
     };
     gatun_control::start(Listeners { api: Some(api), metrics: None }, setup)?;

@@ -184,6 +184,7 @@ impl Control {
             uptime_seconds: self.began.elapsed().as_secs(),
             facts: self.setup.facts.get(),
             workers: self.snapshots().await,
+            figures: (self.setup.figures)(),
         };
         let kind = match openmetrics {
             true => "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -64,6 +64,47 @@ impl SharedFacts {
     }
 }
 
+/// What became of events that were to be logged or sent to collectors.
+#[derive(Clone, Debug, Default)]
+pub struct LogFigures {
+    /// By collector.
+    pub exports: Vec<ExportFigures>,
+    /// Of the log on disk, where there is one.
+    pub store: Option<StoreFigures>,
+}
+
+/// A collector's.
+#[derive(Clone, Debug, Default)]
+pub struct ExportFigures {
+    /// Its name.
+    pub name: String,
+    /// Events given to the transport.
+    pub sent: u64,
+    /// Events lost.
+    pub lost: u64,
+    /// Events that wait in memory.
+    pub waiting: u64,
+    /// Bytes in its spool.
+    pub spooled_bytes: u64,
+    /// Whether it took the last message.
+    pub is_connected: bool,
+}
+
+/// The log's.
+#[derive(Clone, Debug, Default)]
+pub struct StoreFigures {
+    /// Records on disk.
+    pub records: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Events lost before they could be written.
+    pub lost: u64,
+    /// Records that wait.
+    pub waiting: u64,
+    /// Whether it could be written at the last attempt.
+    pub is_well: bool,
+}
+
 /// What is served.
 pub struct Setup {
     /// The daemon's version.
@@ -74,6 +115,8 @@ pub struct Setup {
     pub workers: Vec<Handle>,
     /// How long clients may take.
     pub patience: Patience,
+    /// What became of events.
+    pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
     /// Where a line about what was ended goes.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
 }

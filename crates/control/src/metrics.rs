@@ -3,7 +3,7 @@
 
 mod list;
 
-use crate::Facts;
+use crate::{Facts, LogFigures};
 use gatun_worker::Snapshot;
 use list::METRICS;
 use std::fmt::Write as _;
@@ -18,6 +18,7 @@ pub(crate) struct Scrape {
     pub(crate) facts: Arc<Facts>,
     /// By worker; none of one that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
+    pub(crate) figures: LogFigures,
 }
 
 /// Whether a metric only grows.
@@ -124,6 +125,7 @@ pub fn reference() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ExportFigures, StoreFigures};
     use gatun_api::types::Config;
 
     fn scrape() -> Scrape {
@@ -134,7 +136,10 @@ mod tests {
             subscribers_max: 8,
         };
         let workers = vec![Some(Snapshot { backend_name: "a\"b\\".into(), ..Snapshot::default() }), None];
-        Scrape { version: "1.2.3", uptime_seconds: 5, facts: Arc::new(facts), workers }
+        let export = ExportFigures { name: "siem".into(), sent: 5, lost: 2, ..ExportFigures::default() };
+        let store = Some(StoreFigures { records: 9, ..StoreFigures::default() });
+        let figures = LogFigures { exports: vec![export], store };
+        Scrape { version: "1.2.3", uptime_seconds: 5, facts: Arc::new(facts), workers, figures }
     }
 
     #[test]
@@ -159,6 +164,8 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("gatun_drops_total{direction=\"6to4\",reason=\"no_bib\"} 0\n"));
+        assert!(text.contains("gatun_export_lost_events_total{export=\"siem\"} 2\n"), "{text}");
+        assert!(text.contains("gatun_log_records 9\n") && text.contains("gatun_log_well 0\n"), "{text}");
         assert!(text.contains("gatun_sessions_max 7\n") && !text.contains("# EOF"));
         let open = render(&scrape, true);
         assert!(open.ends_with("# EOF\n") && open.contains("# TYPE gatun_drops counter\n"), "{open}");

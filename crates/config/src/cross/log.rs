@@ -2,6 +2,7 @@
 
 use crate::problem::Problems;
 use crate::sections::events::Events;
+use crate::sections::export::{Export, RawExport};
 use crate::sections::log::{Log, RawLog};
 use gatun_nat::plan::{Allocation, EventPlan, Plan};
 use gatun_nat::{EventKind, EventKinds};
@@ -30,8 +31,15 @@ pub(super) fn build(raw: &RawLog, plan: &Plan, problems: &mut Problems) -> Log {
     }
 }
 
+/// The collectors, each with a name.
+pub(super) fn exports(raw: Vec<RawExport>, problems: &mut Problems) -> Vec<Export> {
+    let names = super::names("export", raw.iter().map(|raw| (&raw.name, raw.span.clone())), problems);
+    let named = |(raw, name): (RawExport, String)| raw.export.map(|export| Export { name, ..export });
+    raw.into_iter().zip(names).filter_map(named).collect()
+}
+
 /// The engine's events: all that anybody wants.
-pub(super) fn events(told: Option<&Events>, log: Option<&Log>) -> EventPlan {
+pub(super) fn events(told: Option<&Events>, exports: &[Export], log: Option<&Log>) -> EventPlan {
     let told = told.map(|events| events.plan).unwrap_or_default();
     let of_log = match log {
         None => EventKinds::NONE,
@@ -41,5 +49,7 @@ pub(super) fn events(told: Option<&Events>, log: Option<&Log>) -> EventPlan {
             if log.bindings { bindings } else { blocks }
         }
     };
-    EventPlan { kinds: told.kinds.and(of_log), ..told }
+    let kinds = exports.iter().fold(told.kinds.and(of_log), |kinds, export| kinds.and(export.kinds));
+    let destinations = told.destinations || exports.iter().any(|export| export.destinations);
+    EventPlan { kinds, destinations, ..told }
 }

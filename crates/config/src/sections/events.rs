@@ -32,17 +32,21 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Events>
             Err(Wrong::new(what))
         }
     });
-    let names: Vec<_> = EventKind::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
-    let kinds = table.list("kinds", problems, |v| value::choice(v, &names));
-    let kinds = match table.node("kinds") {
-        None => EventKinds::FEW,
-        Some(_) => kinds.iter().fold(EventKinds::NONE, |set, kind| set.with(*kind.get_ref())),
-    };
     let plan = EventPlan {
-        kinds,
+        kinds: kinds(table, problems),
         ring_len: table.integer("ring", problems).unwrap_or(d.ring_len),
         destinations: table.flag("destinations", problems).unwrap_or(d.destinations),
         threshold: table.integer("threshold", problems).map_or(d.threshold, |n| n as u8),
     };
     Some(Events { sink: sink?, plan })
+}
+
+/// The kinds that a section asks for.
+pub(crate) fn kinds(table: &Table<'_>, problems: &mut Problems) -> EventKinds {
+    let names: Vec<_> = EventKind::ALL.iter().map(|kind| (kind.name(), *kind)).collect();
+    let kinds = table.list("kinds", problems, |v| value::choice(v, &names));
+    match table.node("kinds") {
+        None => EventKinds::FEW,
+        Some(_) => kinds.iter().fold(EventKinds::NONE, |set, kind| set.with(*kind.get_ref())),
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod dpdk;
 pub(crate) mod eam;
 pub(crate) mod ethernet;
 pub(crate) mod events;
+pub(crate) mod export;
 pub(crate) mod log;
 pub(crate) mod nat44;
 pub(crate) mod nat64;
@@ -38,6 +39,7 @@ pub(crate) struct Sections {
     pub(crate) limits: Limits,
     pub(crate) icmp: IcmpPolicy,
     pub(crate) events: Option<events::Events>,
+    pub(crate) exports: Vec<export::RawExport>,
     pub(crate) log: Option<log::RawLog>,
     pub(crate) api: api::Api,
     pub(crate) metrics: Option<SocketAddr>,
@@ -73,6 +75,7 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));
     let events = file.table("events", problems).and_then(|t| events::read(&t, problems));
+    let exports = each("export", "[[export]]", problems).iter().map(|t| export::read(t, problems)).collect();
     let log = file.table("log", problems).map(|t| log::read(&t, problems));
     let api = file.table("api", problems).map_or_else(api::Api::default, |t| api::read(&t, problems));
     let metrics = file.table("metrics", problems).and_then(|t| api::read_metrics(&t, problems));
@@ -89,6 +92,7 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
         limits,
         icmp,
         events,
+        exports,
         log,
         api,
         metrics,

@@ -1,7 +1,7 @@
 //! Every metric, once.
 
 use super::{Kind, Metric, Samples, View};
-use crate::tell;
+use crate::{ExportFigures, StoreFigures, tell};
 use gatun_io::{RxError, TxError};
 use gatun_nat::Counters;
 use gatun_nat::counters::{Count, Direction};
@@ -110,6 +110,14 @@ fn by_way(v: &View<'_>, s: &mut Samples<'_>, of: fn(Count) -> u64) {
     });
 }
 
+fn by_export(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&ExportFigures) -> u64) {
+    v.scrape.figures.exports.iter().for_each(|export| s.add(&[&export.name], of(export)));
+}
+
+fn of_log(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&StoreFigures) -> u64) {
+    v.scrape.figures.store.iter().for_each(|store| s.add(&[], of(store)));
+}
+
 fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
     let name = s.name.trim_start_matches("gatun_").trim_end_matches("_total").to_owned();
     let found = engine_counters(&v.total.engine).into_iter().find(|(known, ..)| *known == name);
@@ -117,6 +125,7 @@ fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
 }
 
 const WORKER: &[&str] = &["worker"];
+const EXPORT: &[&str] = &["export"];
 const INSTANCE: &[&str] = &["kind", "instance"];
 const INSTANCE_PROTOCOL: &[&str] = &["kind", "instance", "protocol"];
 const POOL: &[&str] = &["pool"];
@@ -476,6 +485,51 @@ pub(super) const METRICS: &[Metric] = &[
         POOL,
         |v, s| by_pool(v, s, |p| p.subscribers.into()),
         "Subscribers with state, of all instances that use a pool.",
+    ),
+    counter(
+        "export_sent_events",
+        EXPORT,
+        |v, s| by_export(v, s, |e| e.sent),
+        "Events given to the connection of a collector ([[export]]), or put into a datagram.",
+    ),
+    counter(
+        "export_lost_events",
+        EXPORT,
+        |v, s| by_export(v, s, |e| e.lost),
+        "Events that a collector does not get: its queue or spool was full, or it was away and has no spool.",
+    ),
+    gauge(
+        "export_waiting_events",
+        EXPORT,
+        |v, s| by_export(v, s, |e| e.waiting),
+        "Events that wait to be sent.",
+    ),
+    gauge(
+        "export_spool_bytes",
+        EXPORT,
+        |v, s| by_export(v, s, |e| e.spooled_bytes),
+        "Bytes in a collector's spool.",
+    ),
+    gauge(
+        "export_connected",
+        EXPORT,
+        |v, s| by_export(v, s, |e| e.is_connected.into()),
+        "Whether a collector has taken the last message.",
+    ),
+    gauge("log_records", &[], |v, s| of_log(v, s, |l| l.records), "Records of the log on disk ([log])."),
+    gauge("log_bytes", &[], |v, s| of_log(v, s, |l| l.bytes), "Bytes of its files."),
+    gauge("log_waiting_records", &[], |v, s| of_log(v, s, |l| l.waiting), "Records that wait to be written."),
+    counter(
+        "log_lost_events",
+        &[],
+        |v, s| of_log(v, s, |l| l.lost),
+        "Events that are missing in the log, as the disk or a worker's ring was full.",
+    ),
+    gauge(
+        "log_well",
+        &[],
+        |v, s| of_log(v, s, |l| l.is_well.into()),
+        "Whether the log could be written at the last attempt.",
     ),
 ];
 

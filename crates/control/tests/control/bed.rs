@@ -102,6 +102,7 @@ impl Bed {
             facts: SharedFacts::new(facts),
             workers: handles.clone(),
             patience: Patience { request: IDLE, idle: IDLE },
+            figures: Box::new(Default::default),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         };
         gatun_control::start(Listeners { api: Some(api), metrics: Some(metrics) }, setup).unwrap();

@@ -135,6 +135,9 @@ fn difference(old: &Config, new: &Config) -> String {
             difference.restarts.extend(restarts);
         }
     }
+    if old.exports != new.exports {
+        difference.restarts.push("[[export]]: collectors, and what they get".to_owned());
+    }
     if !Log::is_same_place(old.log.as_ref(), new.log.as_ref()) {
         difference
             .restarts

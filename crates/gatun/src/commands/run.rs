@@ -89,8 +89,8 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    let Config { plan, events, json_kinds, log, state, .. } = config;
-    Ok(Settings { plan, events, json_kinds, log, ports, control, state })
+    let Config { plan, events, json_kinds, json_destinations, exports, log, state, .. } = config;
+    Ok(Settings { plan, events, json_kinds, json_destinations, exports, log, ports, control, state })
 }
 
 /// What the API tells of a configuration.

@@ -1,4 +1,5 @@
-//! Events to whoever wants them: as JSON, one object a line, to a file or to standard output; to the log's store.
+//! Events to whoever wants them: as JSON, one object a line, to a file or to standard output; to the log's store; to
+//! collectors.
 //!
 //! A thread of its own empties the rings of all workers. Where what it writes to is slow, rings fill up and
 //! events are lost, which the next record tells; packets never wait. Where it cannot be written to (a full
@@ -10,14 +11,12 @@ use super::log_store::{LogSender, record_of};
 use super::outlet::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
+use gatun_export::{Batch, Names, Sink, Told, json};
 use gatun_logstore::Mark;
-use gatun_logstore::time::{rfc3339, since_1970_ms};
-use gatun_nat::event::Gauge;
+use gatun_logstore::time::since_1970_ms;
 use gatun_nat::{Event, EventKind, EventKinds, EventReader};
 use gatun_worker::Clock;
-use serde::Serialize;
 use std::io::{self, BufWriter, Write};
-use std::net::Ipv6Addr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -43,15 +42,15 @@ pub(super) struct EventLog {
 
 /// What changes with the configuration.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<RwLock<Arc<Names>>>);
+pub(super) struct Shared(Arc<RwLock<Arc<Terms>>>);
 
 impl Shared {
     /// Those of another configuration, from now on.
     pub(super) fn set(&self, settings: &Settings) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Names::of(settings));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Terms::of(settings));
     }
 
-    fn get(&self) -> Arc<Names> {
+    fn get(&self) -> Arc<Terms> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -100,6 +99,7 @@ impl EventLog {
         readers: Vec<EventReader>,
         times: TimeOfDay,
         log: Option<LogSender>,
+        sinks: Arc<Vec<Sink>>,
         output: &Output,
     ) -> anyhow::Result<EventLog> {
         let lines = match &settings.events {
@@ -111,9 +111,9 @@ impl EventLog {
                 (opened, _) => Some(Lines::new(opened?, output.clone())),
             },
         };
-        let names = Shared(Arc::new(RwLock::new(Arc::new(Names::of(settings)))));
+        let names = Shared(Arc::new(RwLock::new(Arc::new(Terms::of(settings)))));
         let (running, ended) = channel();
-        let mut teller = Teller { readers, names: names.clone(), times, lines, log };
+        let mut teller = Teller { readers, terms: names.clone(), times, lines, log, sinks };
         let body = move || {
             let _running = running;
             teller.run();
@@ -136,42 +136,24 @@ impl EventLog {
     }
 }
 
-/// Names of what events give numbers of.
-struct Names {
-    /// Each with the length of its subscribers' prefixes.
-    instances: Vec<(String, u8)>,
-    pools: Vec<String>,
+/// What of a configuration is told with events.
+struct Terms {
+    names: Arc<Names>,
     /// Which kinds become lines.
     json_kinds: EventKinds,
+    /// Whether with the remote ends of sessions.
+    json_destinations: bool,
     /// Whether the log has bindings.
     log_bindings: bool,
 }
 
-impl Names {
-    fn of(settings: &Settings) -> Names {
-        let plan = &settings.plan;
-        let of64 = plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len));
-        Names {
-            instances: of64.chain(plan.nat44.iter().map(|n| (n.name.clone(), n.subscriber_len))).collect(),
-            pools: plan.pools.iter().map(|p| p.name.clone()).collect(),
+impl Terms {
+    fn of(settings: &Settings) -> Terms {
+        Terms {
+            names: Arc::new(Names::of(&settings.plan)),
             json_kinds: settings.json_kinds.with(EventKind::EventsLost),
+            json_destinations: settings.json_destinations,
             log_bindings: settings.log.as_ref().is_some_and(|log| log.bindings),
-        }
-    }
-
-    fn pool(&self, event: &Event) -> Option<&str> {
-        self.pools.get(usize::from(event.pool)).map(String::as_str)
-    }
-
-    fn instance(&self, event: &Event) -> Option<&str> {
-        self.instances.get(usize::from(event.instance)).map(|(name, _)| name.as_str())
-    }
-
-    fn subscriber(&self, event: &Event) -> String {
-        let len = self.instances.get(usize::from(event.instance)).map_or(128, |(_, len)| *len);
-        match event.inside().to_ipv4_mapped() {
-            Some(v4) => format!("{v4}/{}", len.min(32)),
-            None => format!("{}/{len}", event.inside()),
         }
     }
 }
@@ -262,10 +244,12 @@ impl Lines {
 /// The thread's work.
 struct Teller {
     readers: Vec<EventReader>,
-    names: Shared,
+    terms: Shared,
     times: TimeOfDay,
     lines: Option<Lines>,
     log: Option<LogSender>,
+    /// Collectors.
+    sinks: Arc<Vec<Sink>>,
 }
 
 impl Teller {
@@ -297,26 +281,28 @@ impl Teller {
 
     /// Tells some events of each worker; says how many.
     fn turn(&mut self) -> usize {
-        let Teller { readers, names, times, lines, log } = self;
-        let names = &*names.get();
-        let (mut told, mut text) = (0, Vec::new());
+        let Teller { readers, terms, times, lines, log, sinks } = self;
+        let terms = &*terms.get();
+        let (mut count, mut text) = (0, Vec::new());
         for (worker, reader) in readers.iter_mut().enumerate() {
-            let mut records = Vec::new();
+            let (mut records, mut events) = (Vec::new(), Vec::new());
             for event in std::iter::from_fn(|| reader.next()).take(TURN) {
-                told += 1;
-                let at_ms = times.ms(&event);
+                count += 1;
+                let told = Told { at_ms: times.ms(&event), worker: worker as u16, event };
                 if let Some(lines) = lines
-                    && names.json_kinds.has(event.kind)
+                    && terms.json_kinds.has(event.kind)
                 {
                     text.clear();
-                    // Cannot fail: a vector takes everything, and every key is a text.
-                    let _ = serde_json::to_writer(&mut text, &Line::of(&event, worker, names, at_ms));
-                    text.push(b'\n');
+                    json::line(&told, &terms.names, terms.json_destinations, &mut text);
                     lines.put(&text);
                 }
                 match log {
                     Some(log) if event.kind == EventKind::EventsLost => log.lost(event.value),
-                    _ => records.extend(record_of(&event, at_ms, names.log_bindings)),
+                    Some(_) => records.extend(record_of(&event, told.at_ms, terms.log_bindings)),
+                    None => {}
+                }
+                if !sinks.is_empty() {
+                    events.push(told);
                 }
             }
             if let Some(log) = log
@@ -324,94 +310,11 @@ impl Teller {
             {
                 log.send(records);
             }
+            if !events.is_empty() {
+                let batch = Arc::new(Batch { names: Arc::clone(&terms.names), events });
+                sinks.iter().for_each(|sink| sink.put(&batch));
+            }
         }
-        told
-    }
-}
-
-/// A line. What an event does not have is left out.
-#[derive(Serialize)]
-struct Line<'a> {
-    time: String,
-    event: &'static str,
-    worker: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    instance: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pool: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    protocols: Vec<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subscriber: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inside: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inside_port: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outside: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outside_port: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    outside_ports: Option<[u16; 2]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remote: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remote_port: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gauge: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u64>,
-}
-
-impl<'a> Line<'a> {
-    fn of(event: &Event, worker: usize, names: &'a Names, at_ms: u64) -> Line<'a> {
-        use EventKind::*;
-        let mapping = matches!(event.kind, SessionCreated | SessionDeleted | BindingCreated | BindingDeleted);
-        let block = matches!(event.kind, BlockAssigned | BlockReleased);
-        let refusal = matches!(event.kind, QuotaHit | PoolExhausted);
-        let crossing = matches!(event.kind, ThresholdHigh | ThresholdLow);
-        let of_pool = !crossing || event.gauge == Some(Gauge::PoolPorts);
-        let remote = !event.remote().is_unspecified();
-        Line {
-            time: rfc3339(at_ms),
-            event: event.kind.name(),
-            worker,
-            instance: if mapping || block || refusal { names.instance(event) } else { None },
-            pool: if event.kind != EventsLost && of_pool { names.pool(event) } else { None },
-            protocols: protocols(event),
-            subscriber: (block || refusal).then(|| names.subscriber(event)),
-            inside: mapping.then(|| address(event.inside())),
-            inside_port: mapping.then_some(event.inside_port),
-            outside: (mapping || block).then(|| event.outside().to_string()),
-            outside_port: mapping.then_some(event.outside_port),
-            outside_ports: block.then_some([event.outside_port, event.outside_last]),
-            remote: remote.then(|| event.remote().to_string()),
-            remote_port: remote.then_some(event.remote_port),
-            reason: event.reason.map(|reason| reason.name()),
-            gauge: event.gauge.map(gauge),
-            value: (crossing || event.kind == EventsLost).then_some(event.value),
-            total: crossing.then_some(event.total),
-        }
-    }
-}
-
-fn protocols(event: &Event) -> Vec<&'static str> {
-    let all = ["tcp", "udp", "icmp"].into_iter().zip(event.transports());
-    all.filter(|(_, on)| *on).map(|(name, _)| name).collect()
-}
-
-fn address(inside: Ipv6Addr) -> String {
-    inside.to_ipv4_mapped().map_or_else(|| inside.to_string(), |v4| v4.to_string())
-}
-
-fn gauge(gauge: Gauge) -> &'static str {
-    match gauge {
-        Gauge::PoolPorts => "pool_ports",
-        Gauge::Sessions => "sessions",
-        Gauge::Subscribers => "subscribers",
+        count
     }
 }

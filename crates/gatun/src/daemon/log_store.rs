@@ -7,6 +7,7 @@
 use super::outlet::Output;
 use anyhow::Context as _;
 use gatun_config::Log;
+use gatun_control::StoreFigures;
 use gatun_logstore::time::since_1970_ms;
 use gatun_logstore::{Directory, Hash, Mark, Options, PlanInForce, Record, RecordKind, Store};
 use gatun_nat::{Event, EventKind, Plan};
@@ -40,6 +41,8 @@ struct Shared {
     marks: Mutex<Vec<Mark>>,
     /// Lost since the last mark that said so.
     unreported: AtomicU64,
+    /// As of the last write: records and bytes on disk, records that wait, events lost, whether all is well.
+    figures: Mutex<StoreFigures>,
     /// Whether what waits is the last.
     is_ending: AtomicBool,
 }
@@ -74,7 +77,8 @@ impl LogStore {
         sender.mark(Mark::Start { at_ms, version, keeps_state: goes_on });
         sender.configured(configuration.0, configuration.1);
         let output = output.clone();
-        let mut writer = Keeper { options, shared, output, sign_of_life: Instant::now(), failing: None };
+        let mut writer =
+            Keeper { options, shared, output, sign_of_life: Instant::now(), failing: None, lost: 0 };
         let body = move || {
             let _running = running;
             writer.run(directory, &received);
@@ -110,6 +114,11 @@ impl LogSender {
     /// So many events were lost on their way.
     pub(super) fn lost(&self, events: u64) {
         self.shared.unreported.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// What is known of the log.
+    pub(super) fn figures(&self) -> StoreFigures {
+        self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Gives it a mark.
@@ -166,6 +175,8 @@ struct Keeper {
     sign_of_life: Instant,
     /// What has been said of a failure, so that it is said once.
     failing: Option<String>,
+    /// Events lost since the daemon began.
+    lost: u64,
 }
 
 impl Keeper {
@@ -176,6 +187,7 @@ impl Keeper {
             let is_last = self.shared.is_ending.load(Ordering::Acquire);
             self.take(&mut store, batches);
             self.write(&mut store);
+            self.account(&store);
             if is_last {
                 // What waits then is lost.
                 let lost = store.waiting();
@@ -224,9 +236,7 @@ impl Keeper {
         let marks = std::mem::take(&mut *self.shared.marks.lock().unwrap_or_else(PoisonError::into_inner));
         marks.into_iter().for_each(|mark| store.mark(mark));
         let lost = self.shared.unreported.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            store.mark(Mark::Lost { at_ms: now_ms(), events: lost });
-        }
+        self.mark_lost(store, lost);
         if self.sign_of_life.elapsed() >= ALIVE_EVERY {
             store.mark(Mark::Alive { at_ms: now_ms() });
             self.sign_of_life = Instant::now();
@@ -239,11 +249,31 @@ impl Keeper {
                 self.failed(&error.to_string());
                 if store.waiting() >= WAITING_MAX {
                     let lost = store.forget_waiting();
-                    store.mark(Mark::Lost { at_ms: now_ms(), events: lost });
+                    self.mark_lost(store, lost);
                     self.output.log(&format!("log: {lost} records are lost, as too many wait"));
                 }
             }
         }
+    }
+
+    fn mark_lost(&mut self, store: &mut Store, events: u64) {
+        if events > 0 {
+            self.lost += events;
+            store.mark(Mark::Lost { at_ms: now_ms(), events });
+        }
+    }
+
+    /// Tells others how it stands.
+    fn account(&self, store: &Store) {
+        let status = store.status();
+        let figures = StoreFigures {
+            records: status.records,
+            bytes: status.bytes,
+            lost: self.lost,
+            waiting: store.waiting() as u64,
+            is_well: self.failing.is_none(),
+        };
+        *self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
 
     fn failed(&mut self, error: &str) {

@@ -6,6 +6,7 @@
 //! ```
 
 mod by_instance;
+mod collectors;
 mod control;
 mod counters;
 #[cfg(feature = "dpdk")]
@@ -31,7 +32,9 @@ mod xdp;
 use anyhow::{Context as _, bail};
 use control::Sockets;
 use event_log::{EventLog, TimeOfDay};
-use gatun_config::{EventSink, Log, StateDir};
+use gatun_config::{EventSink, Export, Log, StateDir};
+use gatun_control::LogFigures;
+use gatun_export::Sink;
 use gatun_io::Backend;
 use gatun_io_tun::LinkEvent;
 use gatun_nat::workers::Shares;
@@ -47,6 +50,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -74,6 +78,10 @@ pub(crate) struct Settings {
     pub(crate) events: Option<EventSink>,
     /// Which of them.
     pub(crate) json_kinds: EventKinds,
+    /// Whether with the remote ends of sessions.
+    pub(crate) json_destinations: bool,
+    /// Collectors of events.
+    pub(crate) exports: Vec<Export>,
     /// The log of who had which port when.
     pub(crate) log: Option<Log>,
     /// Where packets come from and go to.
@@ -160,18 +168,22 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let log_sender = log_store.as_ref().map(LogStore::sender);
-    let event_log = match settings.events.is_some() || settings.log.is_some() {
+    let sinks = Arc::new(collectors::start(&settings.exports, &output)?);
+    let told = settings.events.is_some() || settings.log.is_some() || !sinks.is_empty();
+    let event_log = match told {
         true => {
             let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
             let times = TimeOfDay::of(clock);
-            Some(EventLog::start(&settings, readers, times, log_sender.clone(), &output)?)
+            let (log, sinks) = (log_sender.clone(), Arc::clone(&sinks));
+            Some(EventLog::start(&settings, readers, times, log, sinks, &output)?)
         }
         false => None,
     };
     let workers = start_workers(engines, backends, exchange, clock, &sender)?;
     let count = workers.len();
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
-    let (facts, _socket) = sockets.serve(&settings, handles.clone(), &output)?;
+    let figures = figures(&sinks, log_store.as_ref());
+    let (facts, _socket) = sockets.serve(&settings, handles.clone(), figures, &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
     let reload = Reload {
@@ -194,6 +206,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     if let Some(log) = event_log {
         log.finish();
     }
+    sinks.iter().for_each(|sink| sink.finish(LAST_WRITES_MAX));
     if let Some(log) = log_store {
         log.finish(&output, LAST_WRITES_MAX);
     }
@@ -202,6 +215,15 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
 
 fn translating(workers: usize) -> String {
     format!("translating with {workers} worker{}", if workers == 1 { "" } else { "s" })
+}
+
+/// What metrics tell of the log and of collectors.
+fn figures(sinks: &Arc<Vec<Sink>>, log: Option<&LogStore>) -> Box<dyn Fn() -> LogFigures + Send + Sync> {
+    let (sinks, log) = (Arc::clone(sinks), log.map(LogStore::sender));
+    Box::new(move || LogFigures {
+        exports: collectors::figures(&sinks),
+        store: log.as_ref().map(log_store::LogSender::figures),
+    })
 }
 
 struct Running {

@@ -289,6 +289,9 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     if old.state != new.state {
         restarts.push("[state]: where sessions are kept".to_owned());
     }
+    if old.exports != new.exports {
+        restarts.push("[[export]]: collectors, and what they get".to_owned());
+    }
     if !Log::is_same_place(old.log.as_ref(), new.log.as_ref()) {
         restarts.push("[log]: whether there is one, where it is, and how much of it is kept".to_owned());
     }
@@ -324,7 +327,18 @@ mod tests {
         let control = ControlSettings { api: Api::default(), metrics: None, facts };
         let (plan, ports, json_kinds) = (Plan::default(), PortSettings::Tun(devices), EventKinds::NONE);
         let state = gatun_config::StateDir::Off;
-        Settings { plan, events: None, json_kinds, log: None, ports, control, state }
+        let (json_destinations, exports) = (false, Vec::new());
+        Settings {
+            plan,
+            events: None,
+            json_kinds,
+            json_destinations,
+            exports,
+            log: None,
+            ports,
+            control,
+            state,
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod api;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod events;
+mod export;
 mod harness;
 mod lifecycle;
 mod log;

@@ -1,0 +1,152 @@
+//! The way to a collector: nothing here waits for it.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How long a collector may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// Where a collector is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Datagrams.
+    Udp(SocketAddr),
+    /// A connection.
+    Tcp(SocketAddr),
+    /// A Unix socket of datagrams, such as /dev/log.
+    Unix(PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    /// `udp:ADDRESS:PORT`, `tcp:ADDRESS:PORT` or `unix:PATH`.
+    fn from_str(text: &str) -> Result<Target, String> {
+        let address = |text: &str| {
+            let address: Option<SocketAddr> = text.parse().ok().filter(|a: &SocketAddr| a.port() > 0);
+            address.ok_or_else(|| format!("\"{text}\" is not address:port, or [address]:port"))
+        };
+        match text.split_once(':') {
+            Some(("udp", rest)) => address(rest).map(Target::Udp),
+            Some(("tcp", rest)) => address(rest).map(Target::Tcp),
+            Some(("unix", path)) if path.starts_with('/') && !path.contains('\0') => {
+                Ok(Target::Unix(path.into()))
+            }
+            _ => Err(format!("\"{text}\" is none of udp:ADDRESS:PORT, tcp:ADDRESS:PORT and unix:PATH")),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Udp(address) => write!(f, "udp:{address}"),
+            Target::Tcp(address) => write!(f, "tcp:{address}"),
+            Target::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Target {
+    /// Whether messages follow each other in a stream, and it is known that somebody is there.
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Target::Tcp(_))
+    }
+}
+
+/// An open way.
+pub(crate) enum Transport {
+    Udp(UdpSocket),
+    Tcp(TcpStream),
+    Unix(UnixDatagram),
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// So many bytes of it were taken.
+    Bytes(usize),
+    /// Nothing can be taken now.
+    Later,
+}
+
+impl Transport {
+    /// # Errors
+    /// Where nobody is there.
+    pub(crate) fn open(target: &Target) -> io::Result<Transport> {
+        match target {
+            Target::Udp(address) => {
+                let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let socket = UdpSocket::bind(any)?;
+                socket.connect(address)?;
+                socket.set_nonblocking(true)?;
+                Ok(Transport::Udp(socket))
+            }
+            Target::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                stream.set_nonblocking(true)?;
+                Ok(Transport::Tcp(stream))
+            }
+            Target::Unix(path) => {
+                let socket = UnixDatagram::unbound()?;
+                socket.connect(path)?;
+                socket.set_nonblocking(true)?;
+                Ok(Transport::Unix(socket))
+            }
+        }
+    }
+
+    /// Looks whether the other end has closed the connection: a write would be taken once more, and be lost. What it
+    /// says is nothing to us.
+    ///
+    /// # Errors
+    /// Where it has.
+    pub(crate) fn check(&mut self) -> io::Result<()> {
+        let Transport::Tcp(stream) = self else { return Ok(()) };
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => Err(io::Error::new(ErrorKind::ConnectionAborted, "it has closed the connection")),
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// Where the collector is gone.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
+        let sent = match self {
+            Transport::Udp(socket) => socket.send(bytes),
+            Transport::Tcp(stream) => stream.write(bytes),
+            Transport::Unix(socket) => socket.send(bytes),
+        };
+        match sent {
+            Ok(0) if !bytes.is_empty() => Err(ErrorKind::WriteZero.into()),
+            Ok(n) => Ok(Sent::Bytes(n)),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Ok(Sent::Later)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_written_as_they_are_read() {
+        for text in ["udp:192.0.2.1:4739", "tcp:[2001:db8::1]:514", "unix:/dev/log"] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "udp:", "udp:192.0.2.1", "udp:192.0.2.1:0", "sctp:192.0.2.1:1", "unix:log"] {
+            assert!(wrong.parse::<Target>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod format;
-pub mod ipfix;
+mod ipfix;
 pub mod json;
 mod sink;
 mod spool;

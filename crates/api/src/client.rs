@@ -62,12 +62,18 @@ impl std::error::Error for Error {}
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
+    patience: Duration,
 }
 
 impl Client {
     /// The daemon that listens there.
     pub fn new(socket: impl AsRef<Path>) -> Client {
-        Client { socket: socket.as_ref().to_owned() }
+        Client { socket: socket.as_ref().to_owned(), patience: SILENCE_MAX }
+    }
+
+    /// The same, where an answer may make no progress for so long.
+    pub fn with_patience(self, patience: Duration) -> Client {
+        Client { patience, ..self }
     }
 
     /// Reads something.
@@ -96,7 +102,7 @@ impl Client {
     pub fn open(&self, method: &str, target: &str, body: &[u8]) -> Result<Body, Error> {
         let stream = UnixStream::connect(&self.socket).map_err(|e| Error::Connect(self.socket.clone(), e))?;
         let limit = |stream: &UnixStream| {
-            stream.set_read_timeout(Some(SILENCE_MAX))?;
+            stream.set_read_timeout(Some(self.patience))?;
             stream.set_write_timeout(Some(SILENCE_MAX))
         };
         limit(&stream).map_err(Error::Broken)?;

@@ -46,6 +46,11 @@ pub enum What {
     Who,
     Where,
     Explain,
+    Top,
+    Events,
+    Trace,
+    Drain,
+    Undrain,
     ClearSessions,
     ClearBindings,
     EndSessions,
@@ -172,6 +177,26 @@ const FLOW: &[Parameter] = &[
     optional("fragments", bool::reference, "`true`: an IPv4 packet without DF, which may be cut."),
 ];
 
+const TRACE: &[Parameter] = &[
+    optional("inside", String::reference, "Inside address, or a prefix that it lies in: a subscriber."),
+    optional("outside", String::reference, "Public address, or a prefix that it lies in."),
+    optional("remote", String::reference, "Remote address, or a prefix that it lies in."),
+    optional("protocol", Protocol::reference, "Protocol."),
+    optional("port", u16::reference, "A port or identifier of the packet, before or after translation."),
+    optional("count", u32::reference, "Packets at most: 1 to 100000, 100 where nothing is said."),
+    optional("seconds", u16::reference, "No longer than so: 1 to 3600, 60 where nothing is said."),
+    optional("one_in", u32::reference, "One packet in so many; 1 where nothing is said."),
+    optional("bytes", u16::reference, "Bytes of each packet: 1 to 1600, 128 where nothing is said."),
+];
+
+const ADDRESSES: &[Parameter] = &[
+    optional("pool", String::reference, "Name of the pool."),
+    optional("address", String::reference, "Public address, or a prefix."),
+];
+
+const TOP: &[Parameter] =
+    &[optional("count", u16::reference, "How many: 1 to 100, 10 where nothing is said.")];
+
 const fn get(path: &'static str, what: What, answer: Described, help: &'static str) -> Endpoint {
     Endpoint { method: Method::Get, path, what, help, parameters: &[], body: None, answer: Some(answer) }
 }
@@ -235,6 +260,18 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[INSIDE_HOST]),
     get("/v1/explain", What::Explain, Described::of::<Explanation>(), "What would become of a packet now, and why; nothing is changed.")
         .with(&[FLOW]),
+    get("/v1/top", What::Top, Described::of::<Vec<Subscriber>>(), "The subscribers with most sessions.")
+        .with(&[TOP]),
+    get("/v1/events", What::Events, Described::of::<String>(), "What happens to state from now on: one JSON object a line, as the [events] section has it; empty lines when nothing happens.")
+        .of_text(),
+    get("/v1/trace", What::Trace, Described::of::<Page<TracedPacket>>(), "Packets as they pass from now on, each before and after: one a line. One trace at a time.")
+        .with(&[TRACE]),
+    get("/v1/addresses/drain", What::Drain, Described::of::<Drained>(), "Gives public addresses no new bindings; those that there are live on.")
+        .by(Method::Post)
+        .with(&[ADDRESSES]),
+    get("/v1/addresses/undrain", What::Undrain, Described::of::<Drained>(), "Gives public addresses new bindings again.")
+        .by(Method::Post)
+        .with(&[ADDRESSES]),
     get("/v1/sessions", What::ClearSessions, Described::of::<Cleared>(), "Ends sessions before their time. The next packet from inside opens another.")
         .by(Method::Delete)
         .with(&[FILTER, REMOTE, ALL]),

@@ -317,6 +317,8 @@ structs! {
         pub pool: Name,
         /// The address.
         pub address: Ipv4Addr,
+        /// Whether it gets no new bindings.
+        pub drained: bool,
         /// Ports of TCP.
         pub tcp: Usage,
         /// Ports of UDP.
@@ -619,6 +621,46 @@ structs! {
         pub cut_to: Option<u32>,
         /// The same in sentences, in the order in which it is decided.
         pub why: Vec<String>,
+    }
+
+    /// A packet that was watched.
+    pub struct TracedPacket {
+        /// When it was told of, microseconds since 1970.
+        pub time_us: u64,
+        /// Number of its worker.
+        pub worker: u32,
+        /// What became of it.
+        pub fate: Fate,
+        /// Why it was dropped.
+        pub reason: Option<String>,
+        /// What that means.
+        pub help: Option<String>,
+        /// Whether its sender was answered, with an ICMP error or an echo reply: `after` is the answer.
+        pub answered: bool,
+        /// The instance that it was for.
+        pub instance: Option<Name>,
+        /// Its ends; none where it is no whole TCP, UDP or ping.
+        pub packet: Option<Ends>,
+        /// The ends of what was sent for it.
+        pub becomes: Option<Ends>,
+        /// What was known of it before it went through the engine, in sentences.
+        pub why: Vec<String>,
+        /// Its first bytes as received, hexadecimal.
+        pub before: String,
+        /// Its length then.
+        pub before_bytes: u32,
+        /// The first bytes of what was sent, hexadecimal.
+        pub after: String,
+        /// Its length.
+        pub after_bytes: u32,
+        /// Packets before this one that could not be told of, as they were read too slowly.
+        pub lost: u64,
+    }
+
+    /// Addresses that were drained, or are no longer.
+    pub struct Drained {
+        /// How many changed.
+        pub addresses: u64,
     }
 
     /// Why a request was not done.

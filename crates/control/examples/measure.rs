@@ -273,6 +273,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         version: "measured",
         facts: SharedFacts::new(facts),
         workers: vec![handle.clone()],
+        events: None,
         patience: Patience::default(),
         figures: Box::new(Default::default),
         log: Box::new(|_| ()),

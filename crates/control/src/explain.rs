@@ -119,13 +119,13 @@ pub(crate) fn ends(packet: &[u8]) -> Option<api::Ends> {
 }
 
 /// An explanation, and what its numbers are called.
-struct Telling<'e> {
-    names: &'e Names,
-    e: &'e Explanation,
+pub(crate) struct Telling<'e> {
+    pub(crate) names: &'e Names,
+    pub(crate) e: &'e Explanation,
 }
 
 impl Telling<'_> {
-    fn whole(&self, packet: &[u8], after: &[u8], worker: u32) -> api::Explanation {
+    pub(crate) fn whole(&self, packet: &[u8], after: &[u8], worker: u32) -> api::Explanation {
         let e = self.e;
         let no_packet = || api::Ends {
             protocol: api::Protocol::Udp,

@@ -143,7 +143,7 @@ fn shorten(text: &str) -> String {
 }
 
 /// An inside network, an IPv4 one as ::ffff:a.b.c.d.
-fn network(name: &str, text: &str) -> Result<Net6, Wrong> {
+pub(crate) fn network(name: &str, text: &str) -> Result<Net6, Wrong> {
     let wrong = || Wrong::new(format!("{name}: '{}' is not an address or address/length", shorten(text)), "");
     let (address, len) = split(text).ok_or_else(wrong)?;
     let net = match address {
@@ -155,7 +155,7 @@ fn network(name: &str, text: &str) -> Result<Net6, Wrong> {
     net.ok_or_else(|| host_bits(name, text))
 }
 
-fn network4(name: &str, text: &str) -> Result<Net4, Wrong> {
+pub(crate) fn network4(name: &str, text: &str) -> Result<Net4, Wrong> {
     let wrong =
         || Wrong::new(format!("{name}: '{}' is not an IPv4 address or address/length", shorten(text)), "");
     let (address, len) = split(text).ok_or_else(wrong)?;

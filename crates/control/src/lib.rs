@@ -6,6 +6,8 @@
 //!   answers    what a request asks for (gatun_api::paths), from workers to JSON
 //!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
+//!   events     what happens to state, as it happens
+//!   trace      packets as they pass
 //!   tell       the engine's words in the API's types
 //!   metrics    the same counters by stable names
 //! ```
@@ -13,6 +15,8 @@
 
 mod answers;
 mod ask;
+mod drain;
+mod events;
 mod explain;
 mod filter;
 mod flow;
@@ -22,7 +26,10 @@ mod lists;
 pub mod metrics;
 mod rules;
 mod tell;
+mod top;
+mod trace;
 
+pub use events::EventTap;
 use gatun_api::types;
 use gatun_worker::Handle;
 use std::io;
@@ -113,6 +120,8 @@ pub struct Setup {
     pub facts: SharedFacts,
     /// Who does it.
     pub workers: Vec<Handle>,
+    /// Where events come from, where any are made.
+    pub events: Option<EventTap>,
     /// How long clients may take.
     pub patience: Patience,
     /// What became of events.

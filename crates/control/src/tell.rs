@@ -154,7 +154,14 @@ impl Names {
 
     pub(crate) fn address(&self, pool: usize, stats: &AddressStats) -> api::Address {
         let [tcp, udp, icmp] = stats.ports.map(usage);
-        api::Address { pool: self.pool(pool), address: stats.address, tcp, udp, icmp }
+        api::Address {
+            pool: self.pool(pool),
+            address: stats.address,
+            drained: stats.is_drained,
+            tcp,
+            udp,
+            icmp,
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
 use crate::commands::{
-    bench, check, clear, completions, demo, doctor, explain, init, log, man, run, show, translate, who,
+    bench, check, clear, completions, demo, doctor, drain, explain, init, log, man, run, show, top, trace,
+    translate, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -41,6 +42,14 @@ pub(crate) enum Command {
     Explain(explain::Args),
     /// Look for what of this machine keeps packets from being translated
     Doctor(doctor::Args),
+    /// Show what a running daemon does at this moment, again and again
+    Top(top::Args),
+    /// Show packets as they pass, before and after
+    Trace(trace::Args),
+    /// Give public addresses no new bindings
+    Drain(drain::Args),
+    /// Give drained public addresses new bindings again
+    Undrain(drain::Args),
     /// Show why packets were not forwarded: `gatun show drops`
     Drops(show::DropsArgs),
     /// End sessions or bindings of a running daemon
@@ -79,6 +88,10 @@ impl Command {
             Command::Show(args) => show::execute(args),
             Command::Explain(args) => explain::execute(args),
             Command::Doctor(args) => doctor::execute(args),
+            Command::Top(args) => top::execute(args),
+            Command::Trace(args) => trace::execute(args),
+            Command::Drain(args) => drain::execute(args, true),
+            Command::Undrain(args) => drain::execute(args, false),
             Command::Drops(args) => show::execute(args.into()),
             Command::Clear(args) => clear::execute(args),
             Command::Who(args) => who::execute(args),

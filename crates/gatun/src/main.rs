@@ -7,6 +7,7 @@ mod daemon;
 mod demo;
 mod doctor;
 mod offline;
+mod pcapng;
 mod show;
 mod tables;
 

@@ -5,7 +5,7 @@
 
 use crate::bib::{Place, Tables};
 use crate::inspect::{LOOK, Selection};
-use crate::plan::Transport;
+use crate::plan::{Net4, Transport};
 use crate::session::{Inside, NONE, RecordId};
 use crate::{Instant, Nat};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -120,6 +120,15 @@ impl Nat {
         }
         shared.counters.sessions_cleared += ended as u64;
         ended
+    }
+
+    /// Gives a public address no new bindings from now on, or gives it such again: the `n`th of a pool, where it lies in
+    /// `net`. Says whether that is new. Bindings that there are live on; subscribers that are paired with the address get
+    /// another one for what is new. It holds as long as the pool has the address.
+    pub fn set_drained(&mut self, pool: usize, n: u32, net: Option<Net4>, drained: bool) -> bool {
+        let Some(pool) = self.core.shared.tables.pools.get_mut(pool) else { return false };
+        let ix = pool.nth(n);
+        net.is_none_or(|net| net.contains(pool.address(ix))) && pool.set_drained(ix, drained)
     }
 
     /// Ends the sessions that are meant, or their whole bindings, some at a time: about as many records are looked at

@@ -211,6 +211,8 @@ pub struct Pool4State {
     room: u32,
     /// Whether addresses have been taken out since it was made.
     had_more: bool,
+    /// Numbers of addresses that get no new bindings, ascending.
+    drained: Vec<u32>,
     bindings: [HugeVec<u32>; 3],
     ports: Ports,
     counters: PoolCounters,
@@ -245,6 +247,7 @@ impl Pool4State {
             map,
             room,
             had_more: false,
+            drained: Vec::new(),
             bindings,
             ports,
             counters,
@@ -340,10 +343,11 @@ impl Pool4State {
         self.map.layout(transport, ix).is_some_and(|l| l.has(port))
     }
 
-    /// Parts a subscriber from an address that is the pool's no more.
+    /// Parts a subscriber from an address that is the pool's no more, or gets no new bindings.
     #[inline]
     pub(crate) fn check_pairing(&self, holdings: &mut Holdings) {
-        if self.had_more && holdings.paired().is_some_and(|ix| !self.map.has(ix)) {
+        let is_gone = |ix| (self.had_more && !self.map.has(ix)) || self.is_drained(ix);
+        if (self.had_more || !self.drained.is_empty()) && holdings.paired().is_some_and(is_gone) {
             holdings.unpair();
         }
     }
@@ -398,7 +402,7 @@ impl Pool4State {
         wanted: &PortRequest,
         holdings: &mut Holdings,
     ) -> Option<Grant> {
-        let address_ix = self.address_ix(address)?;
+        let address_ix = self.address_ix(address).filter(|&ix| !self.is_drained(ix))?;
         let new_block = match &mut self.ports {
             Ports::Blocks(blocks) => blocks.claim_for(now, address_ix, port, wanted, holdings)?,
             // The pool may have changed since the SYN was held.
@@ -496,6 +500,27 @@ impl Pool4State {
         if let Some(b) = self.bindings[transport as usize].get_mut(slot(ix, port)) {
             *b = record;
         }
+    }
+
+    /// Whether an address, by its number, gets no new bindings.
+    #[inline]
+    pub fn is_drained(&self, ix: u32) -> bool {
+        !self.drained.is_empty() && self.drained.binary_search(&ix).is_ok()
+    }
+
+    /// Gives an address, by its number, no new bindings from now on, or gives it such again; says whether that is new.
+    /// Bindings that there are live on, and may get further sessions.
+    pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) -> bool {
+        match (self.drained.binary_search(&ix), drained) {
+            (Err(at), true) => self.drained.insert(at, ix),
+            (Ok(at), false) => drop(self.drained.remove(at)),
+            _ => return false,
+        }
+        match &mut self.ports {
+            Ports::Single(single) => single.set_drained(&self.map, ix, drained),
+            Ports::Blocks(blocks) => blocks.set_drained(ix, drained),
+        }
+        true
     }
 
     pub(crate) fn map(&self) -> &AddressMap {

@@ -118,6 +118,8 @@ impl PoolStats {
 pub struct AddressStats {
     /// The address.
     pub address: Ipv4Addr,
+    /// Whether it gets no new bindings.
+    pub is_drained: bool,
     /// Its ports by transport, in the order of [`Transport`].
     pub ports: [Usage; 3],
 }
@@ -213,6 +215,7 @@ impl Nat {
         let number = move |n: u32| pool.map_or(n, |p| p.nth(n));
         (numbers.start..end).map(number).map(move |ix| AddressStats {
             address: pool.map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ix)),
+            is_drained: pool.is_some_and(|p| p.is_drained(ix)),
             ports: TRANSPORTS.map(|transport| usage(ix, transport)),
         })
     }

@@ -2,7 +2,9 @@
 
 use crate::WorkerStats;
 use crate::exchange::Exchange;
+use crate::trace::Tracer;
 use gatun_io::Transmit;
+use gatun_nat::explain::Explanation;
 use gatun_nat::{BURST, Emitted};
 use gatun_nat::{Instant, Nat, Verdict};
 use gatun_wire::Packet;
@@ -13,6 +15,10 @@ const _: () = assert!(gatun_io::BURST_MAX <= BURST);
 pub(crate) trait Engine {
     fn process(&mut self, now: Instant, burst: &mut [Packet<'_>], verdicts: &mut [Verdict]) -> usize;
     fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>));
+    /// What would become of a packet, where it can tell.
+    fn explain(&self, _: &mut Packet<'_>) -> Option<Explanation> {
+        None
+    }
 }
 
 impl Engine for Nat {
@@ -22,6 +28,10 @@ impl Engine for Nat {
 
     fn drain_emitted(&mut self, send: impl FnMut(Emitted<'_>)) {
         Nat::drain_emitted(self, send);
+    }
+
+    fn explain(&self, packet: &mut Packet<'_>) -> Option<Explanation> {
+        Some(Nat::explain(self, packet))
     }
 }
 
@@ -86,6 +96,8 @@ impl<'a> Way<'a> {
 #[derive(Default)]
 pub(crate) struct Bursts {
     pub(crate) stats: WorkerStats,
+    /// Whether somebody watches packets.
+    pub(crate) tracer: Option<Box<Tracer>>,
 }
 
 impl Bursts {
@@ -101,12 +113,55 @@ impl Bursts {
         self.stats.bursts += 1;
         let kept = way.sort_out(burst);
         let burst = &mut burst[..kept];
+        if self.tracer.is_some() {
+            return self.handle_traced(engine, now, burst, way);
+        }
+        self.process(engine, now, burst, 0, &mut way);
+    }
+
+    /// The same, packet by packet, where some are watched.
+    #[cold]
+    fn handle_traced(
+        &mut self,
+        engine: &mut impl Engine,
+        now: Instant,
+        burst: &mut [Packet<'_>],
+        mut way: Way<'_>,
+    ) {
+        for at in 0..burst.len() {
+            let Some(mut tracer) = self.tracer.take() else { break };
+            let one = &mut burst[at..=at];
+            let before = tracer.look(&one[0], |packet| engine.explain(packet));
+            let mut verdicts = [Verdict::Pass];
+            // A packet of its own has room, once what was emitted before it is sent.
+            let taken = engine.process(now, one, &mut verdicts);
+            if let (1, Some(before)) = (taken, before) {
+                tracer.tell(now, before, one[0].bytes(), verdicts[0]);
+            }
+            self.send(engine, &mut one[..taken], &verdicts[..taken], at, &mut way);
+            if taken == 0 {
+                self.process(engine, now, one, at, &mut way);
+            }
+            self.tracer = Some(tracer);
+        }
+        self.tracer.take_if(|tracer| tracer.is_over());
+    }
+
+    /// A burst, or a part of it that begins with packet number `first`.
+    fn process(
+        &mut self,
+        engine: &mut impl Engine,
+        now: Instant,
+        burst: &mut [Packet<'_>],
+        first: usize,
+        way: &mut Way<'_>,
+    ) {
         let mut verdicts = [Verdict::Pass; BURST];
         let (mut base, mut refusals) = (0, 0);
         while base < burst.len() {
             let rest = &mut burst[base..];
             let taken = engine.process(now, rest, &mut verdicts).min(rest.len());
-            let emitted = self.send(engine, &mut rest[..taken], &verdicts[..taken], base, &mut way);
+            let emitted = self.send(engine, &mut rest[..taken], &verdicts[..taken], first + base, way);
             base += taken;
             // Nothing taken and nothing freed: a second try would end the same way, for ever.
             refusals = if taken == 0 && emitted == 0 { refusals + 1 } else { 0 };

@@ -11,6 +11,7 @@ pub mod exchange;
 pub mod jobs;
 pub mod mailbox;
 pub mod stats;
+pub mod trace;
 
 use burst::{Bursts, Way};
 use exchange::Exchange;
@@ -160,6 +161,13 @@ impl Worker {
             Request::SnapshotFor(done) => done(self.snapshot()),
             Request::Outline(answer) => {
                 let _ = answer.send(self.nat.outline());
+            }
+            Request::Trace(tracer, done) => {
+                let is_free = self.bursts.tracer.as_ref().is_none_or(|tracer| tracer.is_over());
+                if is_free {
+                    self.bursts.tracer = Some(tracer);
+                }
+                done(is_free);
             }
             Request::Owner((packet, realm), done) => {
                 done(self.exchange.as_ref().and_then(|exchange| exchange.owner(&packet, realm)));

@@ -2,6 +2,7 @@
 
 use crate::Snapshot;
 use crate::jobs::{self, Counter, Desk, Job, Refused, Ticket};
+use crate::trace::{self, Order, Tell, Tracer, Watcher};
 use gatun_io::Waker;
 use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
 use gatun_nat::workers::Steering;
@@ -16,6 +17,7 @@ pub(crate) enum Request {
     Outline(SyncSender<Outline>),
     Apply(Box<Change>, Option<Arc<Steering>>, SyncSender<Applied>),
     Settling(SyncSender<Settling>),
+    Trace(Box<Tracer>, Box<dyn FnOnce(bool) + Send>),
     Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
 }
 
@@ -125,6 +127,14 @@ impl Handle {
         done: impl FnOnce(Option<usize>) + Send + 'static,
     ) {
         self.ask(Request::Owner((packet, realm), Box::new(done)));
+    }
+
+    /// Lets the worker hand out packets that are watched, as long as somebody has the watcher. Whether it does is given
+    /// to `done`, as a job is: one trace at a time.
+    pub fn trace(&self, order: Order, tell: Tell, done: impl FnOnce(bool) + Send + 'static) -> Watcher {
+        let (watcher, tracer) = trace::pair(order, tell);
+        self.ask(Request::Trace(Box::new(tracer), Box::new(done)));
+        watcher
     }
 
     fn answer<T>(&self, timeout: Duration, request: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {

@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, CLIENT, LONG};
 use gatun_api::client::Error;
-use gatun_api::paths::{ENDPOINTS, Method, with_query};
+use gatun_api::paths::{ENDPOINTS, Endpoint, Method, with_query};
 use gatun_api::types::*;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -44,7 +44,9 @@ fn refused(bed: &Bed, method: &str, target: &str) -> (u16, Problem) {
 fn everything_that_can_be_read_is_there() {
     let bed = Bed::start(2);
     bed.open(1000..1020);
-    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.method == Method::Get) {
+    // What has no end of its own is tried where it ends.
+    let ends = |endpoint: &&Endpoint| !["/v1/events", "/v1/trace"].contains(&endpoint.path);
+    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.method == Method::Get).filter(ends) {
         let query: Vec<(&str, String)> = endpoint
             .all_parameters()
             .filter(|parameter| parameter.required)
@@ -300,5 +302,41 @@ fn a_drop_is_explained_by_its_reason_its_rule_and_its_answer() {
     assert_eq!((told.reason.as_deref(), &told.instance), (Some("dst_not_pref64"), &None));
     let (status, problem) = refused(&bed, "GET", "/v1/explain?source=192.0.2.1&destination=::1&protocol=udp");
     assert!(status == 400 && problem.error.contains("two families"), "{problem:?}");
+    bed.stop();
+}
+
+#[test]
+fn the_subscribers_with_most_sessions_come_first() {
+    let bed = Bed::start(2);
+    bed.open_for(6, 5000..5003);
+    bed.open_for(2, 6000..6004);
+    let top: Vec<Subscriber> = bed.client.get("/v1/top?count=3").unwrap();
+    assert_eq!(top.iter().map(|s| s.sessions).collect::<Vec<_>>(), [7, 7, 3]);
+    assert_eq!(bed.client.get::<Vec<Subscriber>>("/v1/top").unwrap().len(), 6);
+    assert_eq!(refused(&bed, "GET", "/v1/top?count=0").0, 400);
+    assert!(refused(&bed, "GET", "/v1/events").1.error.contains("no events are made"));
+    assert!(refused(&bed, "GET", "/v1/trace?count=0").1.error.contains("count: 0 is not from 1"));
+    bed.stop();
+}
+
+#[test]
+fn a_trace_has_what_is_meant_and_no_more_and_packets_go_on() {
+    let bed = Bed::start(2);
+    let body = bed.client.open("GET", "/v1/trace?protocol=udp&count=5&port=7003", &[]).unwrap();
+    // The next one has to wait for its end.
+    assert!(refused(&bed, "GET", "/v1/trace").1.error.contains("there is a trace already"));
+    bed.open_for(8, 7000..7010);
+    let lines: Vec<TracedPacket> =
+        BufReader::new(body).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    assert_eq!(lines.len(), 5);
+    for packet in &lines {
+        let (before, after) = (packet.packet.as_ref().unwrap(), packet.becomes.as_ref().unwrap());
+        assert_eq!((packet.fate, packet.lost), (Fate::Forwarded, 0));
+        assert!(before.source_port == Some(7003) || before.destination_port == Some(7003), "{packet:?}");
+        assert_eq!(after.destination, std::net::IpAddr::from(crate::bed::REMOTE));
+        assert!(packet.why.iter().any(|sentence| sentence.contains("it opens a session")), "{packet:?}");
+        assert_eq!(packet.before_bytes, packet.after_bytes + 20);
+    }
+    assert_eq!(bed.client.get::<Status>("/v1/status").unwrap().sessions, 80);
     bed.stop();
 }

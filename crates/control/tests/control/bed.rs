@@ -101,6 +101,7 @@ impl Bed {
             version: "1.2.3",
             facts: SharedFacts::new(facts),
             workers: handles.clone(),
+            events: None,
             patience: Patience { request: IDLE, idle: IDLE },
             figures: Box::new(Default::default),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),

@@ -120,7 +120,8 @@ fn text(told: &Explanation) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn ends(ends: &Ends) -> String {
+/// A packet's ends, on a line.
+pub(crate) fn ends(ends: &Ends) -> String {
     let end = |address: IpAddr, port: Option<u16>| match (address, port) {
         (IpAddr::V6(address), Some(port)) => format!("[{address}]:{port}"),
         (IpAddr::V6(address), None) => format!("[{address}]:?"),

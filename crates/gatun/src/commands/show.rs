@@ -2,9 +2,11 @@
 
 use super::ask::{Daemon, Filter};
 use crate::show::{self, Output, Shown};
+use anyhow::{Context as _, bail};
 use gatun_api::paths::with_query;
 use gatun_api::types::*;
-use std::io::{IsTerminal as _, Write as _};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ Examples:
   gatun show bindings --outside 192.0.2.7 -o json
   gatun show sessions --limit 0 -o ndjson > sessions.ndjson
   gatun show drops --watch
+  gatun show events --follow
 
 `json` is what the API answers (docs/api.md), a list as one array. `ndjson` and `csv` are written as
 they are read, so that millions of sessions need no memory. They hold up no packets.
@@ -47,6 +50,8 @@ enum What {
     Counters,
     /// Why packets were not forwarded
     Drops,
+    /// What happens to state, as it happens: with --follow
+    Events,
     /// The configuration that runs
     Config,
 }
@@ -68,6 +73,9 @@ pub(crate) struct Args {
     /// Drops and counters that are zero as well
     #[arg(long)]
     zeros: bool,
+    /// Of events: go on until Ctrl-C
+    #[arg(long, short)]
+    follow: bool,
     /// Show it again every so many seconds, until Ctrl-C
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -96,7 +104,16 @@ pub(crate) struct DropsArgs {
 impl From<DropsArgs> for Args {
     fn from(args: DropsArgs) -> Args {
         let DropsArgs { output, zeros, watch, daemon } = args;
-        Args { what: What::Drops, filter: Filter::default(), output, limit: 0, zeros, watch, daemon }
+        Args {
+            what: What::Drops,
+            filter: Filter::default(),
+            output,
+            limit: 0,
+            zeros,
+            follow: false,
+            watch,
+            daemon,
+        }
     }
 }
 
@@ -129,6 +146,7 @@ fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
         What::Drops => all::<Drop>(args, "/v1/drops", |drop| {
             drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets > 0
         }),
+        What::Events => events(args),
         What::Addresses => list::<Address>(args, "/v1/addresses"),
         What::Blocks => list::<Block>(args, "/v1/blocks"),
         What::Subscribers => list::<Subscriber>(args, "/v1/subscribers"),
@@ -150,6 +168,42 @@ fn config(args: &Args) -> anyhow::Result<ExitCode> {
         output => super::print_bytes(&show::one(&config, output)?)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What happens, as it happens.
+fn events(args: &Args) -> anyhow::Result<ExitCode> {
+    if !args.follow {
+        bail!(
+            "events are told as they happen: say --follow. What there was is in the log that [events] names"
+        );
+    }
+    let body = args.daemon.client().open("GET", "/v1/events", &[])?;
+    for line in BufReader::new(body).lines() {
+        let line = line.context("the daemon's answer broke off")?;
+        // An empty line says that nothing has happened for a while.
+        if line.is_empty() {
+            continue;
+        }
+        let text = match args.output {
+            Output::Table => in_words(&line),
+            Output::Csv => bail!("events differ in what they have: -o ndjson or table"),
+            _ => line,
+        };
+        super::print_bytes(format!("{text}\n").as_bytes())?;
+    }
+    bail!("the daemon has ended")
+}
+
+/// An event's fields one after the other.
+fn in_words(line: &str) -> String {
+    let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return line.to_owned() };
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let get = |name: &str| fields.get(name).map_or_else(String::new, plain);
+    let mut text = format!("{} {}", get("time"), get("event"));
+    for (name, value) in fields.iter().filter(|(name, _)| !["time", "event"].contains(&name.as_str())) {
+        text += &format!(" {name}={}", plain(value));
+    }
+    text
 }
 
 /// A list that is short.

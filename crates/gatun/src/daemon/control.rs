@@ -5,7 +5,7 @@ use super::outlet::Output;
 use anyhow::{Context as _, anyhow};
 use gatun_config::{Api, ApiSocket};
 use gatun_control::listen::{self, SocketFile};
-use gatun_control::{Facts, Listeners, LogFigures, Patience, Setup, SharedFacts};
+use gatun_control::{EventTap, Facts, Listeners, LogFigures, Patience, Setup, SharedFacts};
 use gatun_worker::Handle;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
@@ -74,6 +74,7 @@ impl Sockets {
         self,
         settings: &Settings,
         workers: Vec<Handle>,
+        events: Option<EventTap>,
         figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
@@ -84,6 +85,7 @@ impl Sockets {
             version: env!("CARGO_PKG_VERSION"),
             facts: facts.clone(),
             workers,
+            events,
             patience: Patience::default(),
             figures,
             log: Box::new(move |line| log.log(line)),

@@ -11,6 +11,7 @@ use super::log_store::{LogSender, record_of};
 use super::outlet::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
+use gatun_control::EventTap;
 use gatun_export::{Batch, Names, Sink, Told, json};
 use gatun_logstore::Mark;
 use gatun_logstore::time::since_1970_ms;
@@ -38,6 +39,7 @@ pub(super) struct EventLog {
     ended: Receiver<()>,
     output: Output,
     names: Shared,
+    tap: EventTap,
 }
 
 /// What changes with the configuration.
@@ -113,13 +115,20 @@ impl EventLog {
         };
         let names = Shared(Arc::new(RwLock::new(Arc::new(Terms::of(settings)))));
         let (running, ended) = channel();
-        let mut teller = Teller { readers, terms: names.clone(), times, lines, log, sinks };
+        let tap = EventTap::new();
+        let terms = names.clone();
+        let mut teller = Teller { readers, terms, times, lines, tap: tap.clone(), log, sinks };
         let body = move || {
             let _running = running;
             teller.run();
         };
         std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
-        Ok(EventLog { ended, output: output.clone(), names })
+        Ok(EventLog { ended, output: output.clone(), names, tap })
+    }
+
+    /// Where clients of the API read what is written as lines.
+    pub(super) fn tap(&self) -> EventTap {
+        self.tap.clone()
     }
 
     /// The names that it knows.
@@ -247,6 +256,7 @@ struct Teller {
     terms: Shared,
     times: TimeOfDay,
     lines: Option<Lines>,
+    tap: EventTap,
     log: Option<LogSender>,
     /// Collectors.
     sinks: Arc<Vec<Sink>>,
@@ -281,7 +291,7 @@ impl Teller {
 
     /// Tells some events of each worker; says how many.
     fn turn(&mut self) -> usize {
-        let Teller { readers, terms, times, lines, log, sinks } = self;
+        let Teller { readers, terms, times, lines, tap, log, sinks } = self;
         let terms = &*terms.get();
         let (mut count, mut text) = (0, Vec::new());
         for (worker, reader) in readers.iter_mut().enumerate() {
@@ -294,6 +304,7 @@ impl Teller {
                 {
                     text.clear();
                     json::line(&told, &terms.names, terms.json_destinations, &mut text);
+                    tap.put(&text);
                     lines.put(&text);
                 }
                 match log {

@@ -183,7 +183,8 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let count = workers.len();
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
     let figures = figures(&sinks, log_store.as_ref());
-    let (facts, _socket) = sockets.serve(&settings, handles.clone(), figures, &output)?;
+    let tap = event_log.as_ref().filter(|_| settings.events.is_some()).map(EventLog::tap);
+    let (facts, _socket) = sockets.serve(&settings, handles.clone(), tap, figures, &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
     let reload = Reload {

@@ -192,10 +192,19 @@ impl Shown for Pool {
 }
 
 impl Shown for Address {
-    const COLUMNS: &'static [&'static str] = &["pool", "public address", "TCP ports", "UDP ports", "ICMP"];
+    const COLUMNS: &'static [&'static str] =
+        &["pool", "public address", "TCP ports", "UDP ports", "ICMP", "new bindings"];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.pool.to_string(), self.address.to_string(), of(&self.tcp), of(&self.udp), of(&self.icmp)]
+        let new = if self.drained { "none: drained" } else { "yes" };
+        vec![
+            self.pool.to_string(),
+            self.address.to_string(),
+            of(&self.tcp),
+            of(&self.udp),
+            of(&self.icmp),
+            new.to_owned(),
+        ]
     }
 }
 

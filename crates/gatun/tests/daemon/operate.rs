@@ -6,6 +6,7 @@ use gatun_lab::{Process, Topology};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 const BIN: &str = env!("CARGO_BIN_EXE_gatun");
 
@@ -202,5 +203,150 @@ while True:
             }
             drop(server);
         }
+    });
+}
+
+/// Waits until a file has what is sought.
+fn wait_for(path: &str, part: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if text.contains(part) {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "no '{part}' in {text}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Starts `gatun` with its output in a file.
+fn started(args: &str, file: &str) -> Process {
+    let mut command = Command::new(BIN);
+    command.args(args.split_whitespace()).stdout(std::fs::File::create(file).unwrap());
+    Process::start(&mut command).unwrap()
+}
+
+#[test]
+fn events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers() {
+    in_lab("operate::events_are_followed_as_they_happen_and_top_shows_rates_and_subscribers", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        let refused = gatun("show events --follow");
+        assert!(String::from_utf8(refused.stderr).unwrap().contains("no events are made: write an [events]"));
+        daemon.stop(Signal::TERM);
+        let events = "[events]\nfile = \"/run/events\"\nkinds = [\"binding_created\", \"session_created\"]\n";
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{events}"));
+        let first = started("show events --follow", "/run/followed");
+        let second = started("show events --follow -o ndjson", "/run/followed.json");
+        // Both have to be there before anything happens: what was before is not told.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !["/run/followed", "/run/followed.json"]
+            .iter()
+            .all(|file| std::fs::read_to_string(file).unwrap().contains("session_created"))
+        {
+            assert!(ping(&net.client, 1, SERVER, ""));
+            assert!(Instant::now() < deadline);
+        }
+        let text = wait_for("/run/followed", "session_created");
+        assert!(text.contains("binding_created") && text.contains("instance=lab"), "{text}");
+        let json = wait_for("/run/followed.json", "session_created");
+        let line: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        assert_eq!((&line["instance"], &line["worker"]), (&"lab".into(), &0.into()), "{line}");
+        let logged = std::fs::read_to_string("/run/events").unwrap();
+        assert!(logged.contains(json.lines().next().unwrap()), "the same as is logged");
+        drop((first, second));
+        let top = said("top --once").0;
+        for part in
+            ["every packet is accounted for", "Mbit/s", "pool1", CLIENT.trim_end_matches('2'), "nat64"]
+        {
+            assert!(top.contains(part), "'{part}' is not in {top}");
+        }
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
+    in_lab("operate::a_trace_has_packets_before_and_after_and_ends_by_itself", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        let mut traced = started(
+            &format!("trace --subscriber {CLIENT} --protocol icmp --count 4 -o ndjson"),
+            "/run/traced",
+        );
+        let mut other = None;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while traced.ended().is_none() {
+            assert!(Instant::now() < deadline, "{}", std::fs::read_to_string("/run/traced").unwrap());
+            assert!(ping(&net.client, 1, SERVER, "-s 100"));
+            if std::fs::metadata("/run/traced").unwrap().len() > 0
+                && traced.ended().is_none()
+                && other.is_none()
+            {
+                other = Some(gatun("trace --seconds 1"));
+            }
+        }
+        if let Some(other) = other.filter(|other| !other.status.success()) {
+            assert!(String::from_utf8(other.stderr).unwrap().contains("there is a trace already"));
+        }
+        let text = std::fs::read_to_string("/run/traced").unwrap();
+        let packets: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(packets.len(), 4, "{text}");
+        let out = packets.iter().find(|p| p["packet"]["source"] == CLIENT).unwrap();
+        assert_eq!(
+            (&out["fate"], &out["becomes"]["destination"]),
+            (&"forwarded".into(), &SERVER4.into()),
+            "{out}"
+        );
+        assert_eq!((&out["before_bytes"], &out["after_bytes"]), (&148.into(), &128.into()), "{out}");
+        assert!(
+            out["before"].as_str().unwrap().starts_with("60")
+                && out["after"].as_str().unwrap().starts_with("45")
+        );
+        let back = packets.iter().find(|p| p["packet"]["source"] == SERVER4).unwrap();
+        assert_eq!(back["becomes"]["destination"], CLIENT, "{back}");
+        // What is dropped is there with its reason; into a file, for a reader that is not ours.
+        let mut written =
+            started("trace --remote 198.51.100.9 --count 2 --write /run/trace.pcapng", "/run/nothing");
+        while written.ended().is_none() {
+            assert!(Instant::now() < deadline + Duration::from_secs(20));
+            ping(&net.client, 1, "2001:db8:64::c633:6409", "-t 1 -W 1");
+        }
+        let read = "-r /run/trace.pcapng -T fields -e frame.comment -e ipv6.dst";
+        let read = gatun_lab::run(Command::new("tshark").args(read.split_whitespace())).unwrap();
+        assert!(
+            read.contains("dropped (ttl), answered") && read.contains("2001:db8:64::c633:6409"),
+            "{read}"
+        );
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
+    in_lab("operate::a_drained_address_gets_no_new_bindings_and_keeps_those_it_has", || {
+        let net = network();
+        let two = NAT64.replace("prefixes = \"192.0.2.1\"", "prefixes = \"192.0.2.0/31\"");
+        let daemon = Daemon::start(&net, &format!("{CREATE}{two}"));
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let paired =
+            json(&format!("where {CLIENT}"))["subscribers"][0]["address"].as_str().unwrap().to_owned();
+        let other = if paired == "192.0.2.0" { "192.0.2.1" } else { "192.0.2.0" };
+        assert_eq!(said(&format!("drain {paired}")).0, "drained: 1 addresses\n");
+        assert!(daemon.stderr().contains("drains 1 addresses"), "{}", daemon.stderr());
+        assert!(said("show addresses").0.contains("none: drained"));
+        // What is new goes elsewhere; what there is lives on.
+        let told = json(&format!("explain {CLIENT} {SERVER4} udp"));
+        assert_eq!(told["opening"]["address"], other, "{told}");
+        assert_eq!(json(&format!("show sessions --outside {paired}")).as_array().unwrap().len(), 1);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        assert_eq!(json(&format!("show sessions --outside {other}")).as_array().unwrap().len(), 1);
+        assert_eq!(said("drain --pool pool1").0, "drained: 1 addresses\n", "the other one alone is new");
+        assert_eq!(json(&format!("explain {CLIENT} {SERVER4} udp"))["reason"], "addr_ports_empty");
+        assert_eq!(said("undrain --pool pool1").0, "drained no longer: 2 addresses\n");
+        assert_eq!(json(&format!("explain {CLIENT} {SERVER4} udp"))["fate"], "forwarded");
+        let wrong = gatun("drain 203.0.113.9");
+        assert!(String::from_utf8(wrong.stderr).unwrap().contains("no address of a pool is meant"));
+        daemon.stop(Signal::TERM);
     });
 }

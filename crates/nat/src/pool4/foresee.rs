@@ -64,7 +64,7 @@ impl Pool4State {
         wanted: &PortRequest,
         holdings: &Holdings,
     ) -> Option<PortOutlook> {
-        let ix = self.address_ix(address)?;
+        let ix = self.address_ix(address).filter(|&ix| !self.is_drained(ix))?;
         let free = match &self.ports {
             Ports::Blocks(blocks) => blocks.could_claim_for(ix, port, wanted, holdings),
             Ports::Single(single) => {

@@ -72,6 +72,9 @@ pub(crate) struct BlockPorts {
     rules: Rules,
     /// Whether some addresses have yet to come to new rules.
     changing: bool,
+    /// Addresses whose blocks give no ports, and how many there are.
+    drained: BitTree,
+    drained_len: u32,
 }
 
 impl BlockPorts {
@@ -109,6 +112,8 @@ impl BlockPorts {
             held_max: plan.hold.ports_max / u32::from(plan.size),
             rules,
             changing: false,
+            drained: BitTree::new(all),
+            drained_len: 0,
         };
         ports.set_totals();
         for (addresses, _) in map.sections() {
@@ -139,6 +144,7 @@ impl BlockPorts {
         }
         let group = self.group_number(wanted.transport as usize);
         if let Some(own) = self.own_block(wanted.prefix)
+            && !self.is_drained(self.address_of(own))
             && let Some((ix, port)) = self.take_random(rng, own, wanted)
         {
             return Ok((ix, port, None));
@@ -147,7 +153,7 @@ impl BlockPorts {
         let mut block = holdings.blocks[group];
         // As many as the subscriber has, which is bounded by the plan.
         while block != NO_BLOCK {
-            if !self.is_leaving(block)
+            if !self.gives_none(block)
                 && let Some((ix, port)) = self.take_random(rng, block, wanted)
             {
                 if before != NO_BLOCK {
@@ -180,7 +186,7 @@ impl BlockPorts {
         if own {
             return self.take(wanted.transport, block, self.offset(port)).then_some(None);
         }
-        if self.is_leaving(block) {
+        if self.gives_none(block) {
             return None;
         }
         let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;

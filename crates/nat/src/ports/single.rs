@@ -47,8 +47,10 @@ impl SingleTerms {
 /// The ports of a pool.
 pub(crate) struct SinglePorts {
     sets: [HugeVec<PortSet>; 3],
-    /// Addresses with a free port.
+    /// Addresses with a free port, that may be given.
     open: [BitTree; 3],
+    /// Addresses that give no ports.
+    drained: BitTree,
     pub(crate) usage: [Usage; 3],
     held: Held,
     /// Ports that were held before the terms of holding changed, the oldest first: they are free first.
@@ -78,6 +80,7 @@ impl SinglePorts {
         let mut ports = SinglePorts {
             sets: [sets()?, sets()?, sets()?],
             open: [tree(), tree(), tree()],
+            drained: tree(),
             usage: Self::totals(map),
             held: Held::new(hold)?,
             held_before: [Held::none()?, Held::none()?, Held::none()?],
@@ -108,7 +111,9 @@ impl SinglePorts {
     fn open_where(&mut self, map: &AddressMap, ix: u32) {
         for (open, transport) in self.open.iter_mut().zip(TRANSPORTS) {
             match map.layout(transport, ix) {
-                Some(layout) if layout.total() > 0 => open.insert(ix as usize),
+                Some(layout) if layout.total() > 0 && !self.drained.has(ix as usize) => {
+                    open.insert(ix as usize)
+                }
                 _ => open.remove(ix as usize),
             }
         }
@@ -143,6 +148,21 @@ impl SinglePorts {
         self.open_where(map, ix);
     }
 
+    /// Lets an address give no ports any more, or again.
+    pub(crate) fn set_drained(&mut self, map: &AddressMap, ix: u32, drained: bool) {
+        match drained {
+            true => self.drained.insert(ix as usize),
+            false => self.drained.remove(ix as usize),
+        }
+        for (t, transport) in TRANSPORTS.into_iter().enumerate() {
+            let usage = self.address_usage(map, transport, ix);
+            match usage.used < usage.total && !drained {
+                true => self.open[t].insert(ix as usize),
+                false => self.open[t].remove(ix as usize),
+            }
+        }
+    }
+
     /// Counts the used ports of an address by its new rule, where that is yet to be done.
     pub(crate) fn count(&mut self, map: &AddressMap, ix: u32) {
         if self.uncounted_len == 0 || !self.uncounted.has(ix as usize) {
@@ -158,7 +178,7 @@ impl SinglePorts {
             set.count_for(layout);
             let usage = &mut self.usage[t];
             usage.used = (usage.used + u64::from(set.used())).saturating_sub(u64::from(before));
-            match set.used() < layout.total() {
+            match set.used() < layout.total() && !self.drained.has(ix as usize) {
                 true => self.open[t].insert(ix as usize),
                 false => self.open[t].remove(ix as usize),
             }
@@ -190,7 +210,9 @@ impl SinglePorts {
     ) -> Result<(u32, u16), DropReason> {
         let t = wanted.transport;
         let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
-        if let Some(port) = self.take_random(map, rng, wish, wanted) {
+        if !self.drained.has(wish as usize)
+            && let Some(port) = self.take_random(map, rng, wish, wanted)
+        {
             return Ok((wish, port));
         }
         let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
@@ -223,7 +245,7 @@ impl SinglePorts {
             u32::try_from(usage.total.saturating_sub(usage.used)).unwrap_or(u32::MAX)
         };
         let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
-        if free(wish) > 0 {
+        if free(wish) > 0 && !self.drained.has(wish as usize) {
             return Ok((wish, free(wish)));
         }
         let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
@@ -392,7 +414,7 @@ impl SinglePorts {
         let usage = &mut self.usage[t];
         usage.used = (usage.used + u64::from(after)).saturating_sub(u64::from(before));
         match (before < total, after < total) {
-            (false, true) => self.open[t].insert(ix as usize),
+            (false, true) if !self.drained.has(ix as usize) => self.open[t].insert(ix as usize),
             (true, false) => self.open[t].remove(ix as usize),
             _ => {}
         }

@@ -242,6 +242,9 @@ fn what_is_foretold_is_what_happens() {
             if dice.below(200) == 0 {
                 bed.now = bed.now.plus_ms(u64::from(dice.below(400_000)));
             }
+            if dice.below(60) == 0 {
+                bed.nat.set_drained(0, dice.below(3), None, dice.below(3) > 0);
+            }
             bed.nat.expire(bed.now, usize::MAX);
             while has_dead_sessions(&bed.nat) {
                 bed.now = bed.now.plus_ms(4_000);
@@ -288,6 +291,8 @@ fn what_is_foretold_is_what_happens() {
                 reasons.insert(reason.name());
             }
             if let Some(Opening::Port(port)) = told.opening {
+                let pool = &bed.nat.pools()[0];
+                assert!(!pool.is_drained(pool.address_ix(port.address).unwrap()), "{at}: {told:?}");
                 sources.insert(format!("{:?}", port.source));
             }
             fates.insert(format!("{:?}", told.fate).chars().take(4).collect::<String>());
@@ -382,4 +387,40 @@ fn what_is_no_packet_of_a_query_is_dropped_for_its_reason_or_left_untold() {
         matches!(gre, Fate::Drop(DropReason::UnsupportedProtocol, Some(m)) if (m.kind, m.code) == (1, 4)),
         "{gre:?}"
     );
+}
+
+#[test]
+fn a_drained_address_gives_no_new_ports_until_it_is_undrained_and_keeps_what_it_gave() {
+    let hold = HoldDown { ms: 5_000, ports_max: 100 };
+    let two = Blocks { per_subscriber: 2, ..blocks(BlockProtocols::Shared) };
+    for allocation in [Allocation::default(), Allocation::Random(hold), Allocation::Blocks(two)] {
+        let mut plan = plan_with("64:ff9b::/96");
+        plan.pools[0] =
+            Pool4 { allocation, pairing: Pairing::Hard, ..pool("192.0.2.1", "192.0.2.2", (1024, 1151)) };
+        plan.nat64[0].wkp_non_global = true;
+        let mut bed = Bed::new(&plan);
+        let send = |bed: &mut Bed, port: u16| {
+            let outcome = bed.send(&udp6(CLIENT, port, "64:ff9b::808:808", 53, b"x"));
+            (outcome.verdict == Verdict::Forward).then(|| ends(&outcome.bytes))
+        };
+        let first = send(&mut bed, 5000).unwrap();
+        let drained: u32 = if first.src == v4("192.0.2.1") { 0 } else { 1 };
+        assert!(bed.nat.set_drained(0, drained, None, true));
+        assert!(!bed.nat.set_drained(0, drained, None, true), "it is already");
+        assert!(!bed.nat.set_drained(0, drained, Some(net4("203.0.113.0", 24)), false), "another is meant");
+        // The flow goes on, the host's next one leaves from elsewhere, also where hosts have one address each.
+        assert_eq!(send(&mut bed, 5000).unwrap(), first);
+        let second = send(&mut bed, 5001).unwrap();
+        assert_ne!(second.src, first.src);
+        assert!(bed.nat.set_drained(0, 1 - drained, None, true));
+        assert_eq!(send(&mut bed, 5002), None);
+        // What comes back meanwhile is not given either, until the address is undrained.
+        bed.pass_ms(400_000);
+        assert_eq!((bed.nat.occupancy().sessions, send(&mut bed, 5003)), (0, None));
+        assert!(bed.nat.set_drained(0, drained, None, false));
+        for port in 6000..6020 {
+            assert_eq!(send(&mut bed, port).unwrap().src, first.src);
+        }
+        assert!(bed.nat.set_drained(0, 1 - drained, None, false));
+    }
 }

@@ -19,6 +19,7 @@ impl BlockPorts {
         }
         let group = self.group_number(t as usize);
         if let Some(own) = self.own_block(wanted.prefix)
+            && !self.is_drained(self.address_of(own))
             && let Some(found) = self.with_free_port(own, t, PortSource::OwnBlock)
         {
             return Ok(found);
@@ -26,7 +27,7 @@ impl BlockPorts {
         let mut block = holdings.blocks[group];
         // As many as the subscriber has, which is bounded by the plan.
         while block != NO_BLOCK {
-            if !self.is_leaving(block)
+            if !self.gives_none(block)
                 && let Some(found) = self.with_free_port(block, t, PortSource::Block)
             {
                 return Ok(found);
@@ -79,7 +80,7 @@ impl BlockPorts {
             return chunk.is_some_and(|chunk| chunk.is_free(self.offset(port) % super::chunk::PORTS));
         }
         let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
-        !self.is_leaving(block)
+        !self.gives_none(block)
             && !strange
             && holdings.counts[group] < self.plan.per_subscriber
             && self.is_free(group, ix, port)

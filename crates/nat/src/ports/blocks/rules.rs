@@ -110,6 +110,9 @@ impl BlockTerms {
 impl BlockPorts {
     /// What is ordinary of an address can be given. Blocks that have another use, or are used, are left out.
     pub(crate) fn open_address(&mut self, ix: u32) {
+        if self.is_drained(ix) {
+            return;
+        }
         let before = core::mem::take(&mut self.rules.areas);
         let after = before.partition_point(|area| area.addresses.start <= ix);
         let area = after.checked_sub(1).and_then(|at| before.get(at)).filter(|a| a.addresses.contains(&ix));
@@ -201,10 +204,35 @@ impl BlockPorts {
             && !self.rules.is_ordinary(self.group_of(block), self.address_of(block), self.slot_of(block))
     }
 
+    /// Whether no new port comes from a block: by the rules, or as its address is drained.
+    #[inline]
+    pub(super) fn gives_none(&self, block: BlockId) -> bool {
+        self.is_leaving(block) || self.is_drained(self.address_of(block))
+    }
+
+    /// Whether an address gives no ports.
+    #[inline]
+    pub(super) fn is_drained(&self, ix: u32) -> bool {
+        self.drained_len > 0 && self.drained.has(ix as usize)
+    }
+
+    /// Lets the blocks of an address, whoever has them, give no ports any more, or again.
+    pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) {
+        if drained {
+            self.close_address(ix);
+            self.drained.insert(ix as usize);
+            self.drained_len += 1;
+        } else {
+            self.drained.remove(ix as usize);
+            self.drained_len = self.drained_len.saturating_sub(1);
+            self.open_address(ix);
+        }
+    }
+
     /// Nobody's any more, to be given where it is ordinary.
     pub(super) fn free_block(&mut self, block: BlockId) {
         self.header_mut(block).state = State::Idle as u16;
-        if !self.is_leaving(block) {
+        if !self.gives_none(block) {
             self.mark_free(self.group_of(block), self.address_of(block), self.slot_of(block));
         }
     }

@@ -1,0 +1,65 @@
+//! Public addresses that get no new bindings any more, or do again.
+
+use crate::Control;
+use crate::answers::{Asked, Refusal};
+use crate::filter::{Query, Wrong, network4};
+use gatun_api::types as api;
+use gatun_nat::plan::Net4;
+use gatun_nat::{Instant, Nat};
+use gatun_worker::jobs::Job;
+
+/// What an address costs of a budget: its blocks are looked at.
+const ADDRESS: usize = 64;
+
+struct Drain {
+    pool: Option<usize>,
+    net: Option<Net4>,
+    drained: bool,
+    /// The pool and the address there that is next.
+    at: (usize, u32),
+    addresses: u64,
+}
+
+impl Job for Drain {
+    fn step(&mut self, nat: &mut Nat, _: Instant, budget: usize) -> bool {
+        let mut left = budget.div_ceil(ADDRESS).max(1);
+        while left > 0 {
+            let (pool, address) = self.at;
+            let Some(addresses) = nat.pools().get(pool).map(|pool| pool.addresses()) else { return true };
+            if address >= addresses || self.pool.is_some_and(|only| only != pool) {
+                self.at = (pool + 1, 0);
+                continue;
+            }
+            self.at = (pool, address + 1);
+            self.addresses += u64::from(nat.set_drained(pool, address, self.net, self.drained));
+            left -= 1;
+        }
+        false
+    }
+}
+
+impl Control {
+    pub(crate) async fn drain(
+        &self,
+        query: &Query,
+        drained: bool,
+        asked: &Asked<'_>,
+    ) -> Result<api::Drained, Refusal> {
+        let names = self.names().await?;
+        let pool = query.get("pool").map(|name| query.pool(&names, name)).transpose()?;
+        let net = query.get("address").map(|text| network4("address", text)).transpose()?;
+        if pool.is_none() && net.is_none() {
+            return Err(
+                Wrong::new("nothing says which addresses are meant", "name a pool, or an address").into()
+            );
+        }
+        let job = || Drain { pool, net, drained, at: (0, 0), addresses: 0 };
+        let addresses: u64 = self.all(job).await?.iter().map(|job| job.addresses).sum();
+        if addresses == 0 {
+            return Err(Wrong::new("no address of a pool is meant", "gatun show addresses lists them").into());
+        }
+        let what = if drained { "drains" } else { "drains no longer" };
+        (self.setup.log)(&format!("api: {} {what} {addresses} addresses: '{}'", asked.who, asked.query));
+        Ok(api::Drained { addresses })
+    }
+}

@@ -1,0 +1,118 @@
+//! Events as they happen, for clients that read them: a line of JSON each. A reader that is too slow loses some, and is
+//! told how many; nobody waits for it.
+
+use crate::Control;
+use crate::answers::Refusal;
+use crate::ask::Unanswered;
+use crate::filter::Wrong;
+use bytes::Bytes;
+use std::time::Duration;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::timeout;
+
+/// Events that wait for the slowest reader; older ones it loses.
+const WAITING_MAX: usize = 8_192;
+/// Readers at a time.
+const READERS_MAX: usize = 16;
+/// Bytes of lines that are sent at a time, about.
+const TOGETHER: usize = 64 << 10;
+/// An empty line is sent after so long without an event, so that both ends know that the other is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Where the daemon puts events for clients of the API.
+#[derive(Clone, Debug)]
+pub struct EventTap {
+    lines: broadcast::Sender<Bytes>,
+}
+
+impl Default for EventTap {
+    fn default() -> Self {
+        EventTap::new()
+    }
+}
+
+impl EventTap {
+    /// One that nobody reads yet.
+    pub fn new() -> EventTap {
+        EventTap { lines: broadcast::channel(WAITING_MAX).0 }
+    }
+
+    /// Gives an event, a line with its end, to whoever reads at this moment.
+    pub fn put(&self, line: &[u8]) {
+        if self.lines.receiver_count() > 0 {
+            // Whether the last reader has just gone makes no difference.
+            let _ = self.lines.send(Bytes::copy_from_slice(line));
+        }
+    }
+}
+
+impl Control {
+    /// Events from now on.
+    pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, Unanswered>>, Refusal> {
+        let Some(tap) = &self.setup.events else {
+            let hint = "write an [events] section: file = \"stdout\", and the kinds that are wanted";
+            return Err(Wrong::new("no events are made", hint).into());
+        };
+        if tap.lines.receiver_count() >= READERS_MAX {
+            return Err(Unanswered::Busy.into());
+        }
+        let (out, lines) = mpsc::channel(2);
+        tokio::spawn(send(tap.lines.subscribe(), out));
+        Ok(lines)
+    }
+}
+
+async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<Bytes, Unanswered>>) {
+    let mut text = Vec::new();
+    loop {
+        match timeout(KEEP_ALIVE, events.recv()).await {
+            Err(_) => text.push(b'\n'),
+            Ok(Ok(line)) => text.extend(&line),
+            Ok(Err(RecvError::Lagged(lost))) => text.extend(lost_line(lost)),
+            Ok(Err(RecvError::Closed)) => return,
+        }
+        while text.len() < TOGETHER {
+            match events.try_recv() {
+                Ok(line) => text.extend(&line),
+                Err(TryRecvError::Lagged(lost)) => text.extend(lost_line(lost)),
+                Err(_) => break,
+            }
+        }
+        if out.send(Ok(std::mem::take(&mut text).into())).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// That a reader was too slow.
+fn lost_line(lost: u64) -> Vec<u8> {
+    format!("{{\"event\":\"events_lost\",\"lost\":{lost}}}\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_is_too_slow_is_told_how_many_it_lost_and_none_is_told_wrongly() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let tap = EventTap::new();
+            tap.put(b"nobody reads this\n");
+            let (out, mut lines) = mpsc::channel(2);
+            let reader = tap.lines.subscribe();
+            for n in 0..WAITING_MAX + 100 {
+                tap.put(format!("{n}\n").as_bytes());
+            }
+            tokio::spawn(send(reader, out));
+            let mut text = String::new();
+            while !text.ends_with(&format!("{}\n", WAITING_MAX + 99)) {
+                text += std::str::from_utf8(&lines.recv().await.unwrap().unwrap()).unwrap();
+            }
+            let mut lines = text.lines();
+            assert_eq!(lines.next().unwrap(), "{\"event\":\"events_lost\",\"lost\":100}");
+            assert!(lines.eq((100..WAITING_MAX + 100).map(|n| n.to_string())));
+        });
+    }
+}

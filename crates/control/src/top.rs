@@ -1,0 +1,65 @@
+//! The subscribers that have most sessions: found in one walk over all, of which a few are kept.
+
+use crate::Control;
+use crate::answers::Refusal;
+use crate::filter::{Query, Wrong};
+use gatun_api::types as api;
+use gatun_nat::inspect::Selection;
+use gatun_nat::report::SubscriberStats;
+use gatun_nat::{Instant, Nat};
+use gatun_worker::jobs::Job;
+
+/// Subscribers that are told of, where nothing is said, and at most.
+const COUNT: usize = 10;
+const COUNT_MAX: usize = 100;
+/// Subscribers that are read at a time.
+const READ: usize = 256;
+
+struct Top {
+    next: Option<u32>,
+    read: Vec<SubscriberStats>,
+    best: Vec<SubscriberStats>,
+    count: usize,
+}
+
+impl Job for Top {
+    fn step(&mut self, nat: &mut Nat, _: Instant, budget: usize) -> bool {
+        let Some(next) = self.next else { return true };
+        self.read.clear();
+        self.next = nat.read_subscribers(next, &Selection::default(), budget, &mut self.read);
+        for &stats in &self.read {
+            keep(&mut self.best, stats, self.count);
+        }
+        self.next.is_none()
+    }
+}
+
+/// Keeps the best of those that there were so far, the first one first.
+fn keep(best: &mut Vec<SubscriberStats>, stats: SubscriberStats, count: usize) {
+    let worst = best.last().map_or(0, |last| last.sessions);
+    if best.len() >= count && stats.sessions <= worst {
+        return;
+    }
+    let at = best.partition_point(|other| other.sessions >= stats.sessions);
+    best.insert(at, stats);
+    best.truncate(count);
+}
+
+impl Control {
+    /// The subscribers of all workers with most sessions.
+    pub(crate) async fn top(&self, query: &Query) -> Result<Vec<api::Subscriber>, Refusal> {
+        let count = query.parse("count", "a number")?.unwrap_or(COUNT);
+        if !(1..=COUNT_MAX).contains(&count) {
+            return Err(Wrong::new(format!("count: {count} is not from 1 to {COUNT_MAX}"), "").into());
+        }
+        let (read, kept) = (READ, count + 1);
+        let job =
+            || Top { next: Some(0), read: Vec::with_capacity(read), best: Vec::with_capacity(kept), count };
+        let names = self.names().await?;
+        let mut best = Vec::new();
+        for stats in self.all(job).await?.iter().flat_map(|job| &job.best) {
+            keep(&mut best, *stats, count);
+        }
+        Ok(best.iter().map(|stats| names.subscriber(stats)).collect())
+    }
+}

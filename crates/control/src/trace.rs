@@ -1,0 +1,162 @@
+//! Packets as they pass, for a client that watches some.
+
+use crate::Control;
+use crate::answers::Refusal;
+use crate::ask::{SNAPSHOT_MAX, Unanswered};
+use crate::explain::{Telling, ends};
+use crate::filter::{Query, Wrong, network};
+use crate::tell::Names;
+use bytes::Bytes;
+use gatun_api::types as api;
+use gatun_nat::{Reply, Verdict};
+use gatun_worker::trace::{Order, Told, Traced, Wanted, Watcher};
+use std::fmt::Write as _;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{timeout, timeout_at};
+
+/// Packets that wait to be told of; more are lost, and counted.
+const WAITING_MAX: usize = 1_024;
+/// What a trace is bounded by, where nothing is said, and at most.
+const COUNT: u32 = 100;
+const COUNT_MAX: u32 = 100_000;
+const SECONDS: u64 = 60;
+const SECONDS_MAX: u64 = 3_600;
+const BYTES: usize = 128;
+const BYTES_MAX: usize = 1_600;
+
+/// A packet, the number of its worker, and when it was told of.
+type Seen = (u32, SystemTime, Traced);
+
+impl Control {
+    /// Packets that are meant, from now on.
+    pub(crate) async fn trace(
+        self: &Arc<Self>,
+        query: &Query,
+    ) -> Result<mpsc::Receiver<Result<Bytes, Unanswered>>, Refusal> {
+        let order = order(query)?;
+        let names = self.names().await?;
+        let (seen, packets) = mpsc::channel(WAITING_MAX);
+        let mut watchers = Vec::new();
+        for (number, worker) in self.setup.workers.iter().enumerate() {
+            let (seen, number) = (seen.clone(), u32::try_from(number).unwrap_or(u32::MAX));
+            let tell = move |traced| match seen.try_send((number, SystemTime::now(), traced)) {
+                Ok(()) => Told::Taken,
+                Err(mpsc::error::TrySendError::Full(_)) => Told::Full,
+                Err(mpsc::error::TrySendError::Closed(_)) => Told::Gone,
+            };
+            let (sender, answer) = oneshot::channel();
+            let watcher = worker.trace(order.clone(), Box::new(tell), move |is_free| {
+                let _ = sender.send(is_free);
+            });
+            watchers.push(watcher);
+            match timeout(SNAPSHOT_MAX, answer).await {
+                Ok(Ok(true)) => {}
+                Ok(Ok(false)) => {
+                    let hint = "wait for its end: there is one at a time";
+                    return Err(Wrong::new("there is a trace already", hint).into());
+                }
+                _ => return Err(Unanswered::Silent.into()),
+            }
+        }
+        let (out, lines) = mpsc::channel(2);
+        let (count, until) = (order.count, order.until);
+        tokio::spawn(send(packets, names, (count, until), watchers, out));
+        Ok(lines)
+    }
+}
+
+/// # Errors
+/// What of the query is wrong.
+fn order(query: &Query) -> Result<Order, Wrong> {
+    let mut networks = Vec::new();
+    for name in ["inside", "outside", "remote"] {
+        networks.extend(query.get(name).map(|text| network(name, text)).transpose()?);
+    }
+    let number = |name: &str, usual: u64, max: u64| -> Result<u64, Wrong> {
+        let n: u64 = query.parse(name, "a number")?.unwrap_or(usual);
+        match (1..=max).contains(&n) {
+            true => Ok(n),
+            false => Err(Wrong::new(format!("{name}: {n} is not from 1 to {max}"), "")),
+        }
+    };
+    let seconds = number("seconds", SECONDS, SECONDS_MAX)?;
+    Ok(Order {
+        which: Wanted { networks, port: query.parse("port", "a port")?, transport: query.protocol()? },
+        one_in: u32::try_from(number("one_in", 1, u32::MAX.into())?).unwrap_or(u32::MAX),
+        count: u32::try_from(number("count", COUNT.into(), COUNT_MAX.into())?).unwrap_or(COUNT_MAX),
+        until: Instant::now() + Duration::from_secs(seconds),
+        bytes_max: usize::try_from(number("bytes", BYTES as u64, BYTES_MAX as u64)?).unwrap_or(BYTES_MAX),
+    })
+}
+
+/// Tells of packets until there have been enough, the time is over, or the client is gone.
+async fn send(
+    mut packets: mpsc::Receiver<Seen>,
+    names: Names,
+    (count, until): (u32, Instant),
+    watchers: Vec<Watcher>,
+    out: mpsc::Sender<Result<Bytes, Unanswered>>,
+) {
+    let mut gone = pin!(out.closed());
+    let mut told = 0;
+    while told < count {
+        let seen = poll_fn(|cx| match gone.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => packets.poll_recv(cx),
+        });
+        let seen = timeout_at(until.into(), seen).await;
+        let Ok(Some((worker, time, traced))) = seen else { break };
+        let mut line = serde_json::to_vec(&packet(&names, worker, time, &traced)).unwrap_or_default();
+        line.push(b'\n');
+        told += 1;
+        if out.send(Ok(line.into())).await.is_err() {
+            break;
+        }
+    }
+    // The workers watch no longer.
+    drop(watchers);
+}
+
+fn packet(names: &Names, worker: u32, time: SystemTime, traced: &Traced) -> api::TracedPacket {
+    let (fate, reason, answered) = match traced.verdict {
+        Verdict::Forward => (api::Fate::Forwarded, None, false),
+        Verdict::Pass => (api::Fate::Passed, None, false),
+        Verdict::Reply(Reply::Echo) => (api::Fate::Echo, None, true),
+        Verdict::Reply(Reply::Error(reason)) => (api::Fate::Dropped, Some(reason), true),
+        Verdict::Drop(reason) => (api::Fate::Dropped, Some(reason), false),
+        Verdict::Held => (api::Fate::Held, None, false),
+    };
+    let length = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let explained = Telling { names, e: &traced.explanation }.whole(&traced.before, &traced.after, worker);
+    let micros = time.duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_micros());
+    api::TracedPacket {
+        time_us: u64::try_from(micros).unwrap_or(u64::MAX),
+        worker,
+        fate,
+        reason: reason.map(|reason| reason.name().to_owned()),
+        help: reason.map(|reason| reason.help().to_owned()),
+        answered,
+        instance: explained.instance,
+        packet: ends(&traced.before).map(|ends| api::Ends { bytes: length(traced.before_len), ..ends }),
+        becomes: ends(&traced.after).map(|ends| api::Ends { bytes: length(traced.after_len), ..ends }),
+        why: explained.why,
+        before: hex(&traced.before),
+        before_bytes: length(traced.before_len),
+        after: hex(&traced.after),
+        after_bytes: length(traced.after_len),
+        lost: traced.lost,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Strings take everything.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

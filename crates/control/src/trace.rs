@@ -132,7 +132,11 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &Traced) -> api:
         Verdict::Held => (api::Fate::Held, None, false),
     };
     let length = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    let explained = Telling { names, e: &traced.explanation }.whole(&traced.before, &traced.after, worker);
+    // What was not kept of a packet was payload: headers are read as they stand.
+    let whole = |bytes: &[u8], len| [bytes, &vec![0; usize::saturating_sub(len, bytes.len())]].concat();
+    let before = whole(&traced.before, traced.before_len);
+    let after = whole(&traced.after, traced.after_len);
+    let explained = Telling { names, e: &traced.explanation }.whole(&before, &after, worker);
     let micros = time.duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_micros());
     api::TracedPacket {
         time_us: u64::try_from(micros).unwrap_or(u64::MAX),
@@ -142,8 +146,8 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &Traced) -> api:
         help: reason.map(|reason| reason.help().to_owned()),
         answered,
         instance: explained.instance,
-        packet: ends(&traced.before).map(|ends| api::Ends { bytes: length(traced.before_len), ..ends }),
-        becomes: ends(&traced.after).map(|ends| api::Ends { bytes: length(traced.after_len), ..ends }),
+        packet: ends(&before),
+        becomes: ends(&after),
         why: explained.why,
         before: hex(&traced.before),
         before_bytes: length(traced.before_len),

@@ -301,7 +301,6 @@ fn what_is_foretold_is_what_happens() {
     assert_eq!(fates, ["Drop", "Echo", "Forw", "Held", "Pass", "Unto"].map(String::from).into());
     assert_eq!(sources, ["Address", "Block", "HeldSyn", "NewBlock", "OwnBlock"].map(String::from).into());
     for reason in [
-        DropReason::SubscriberSessionQuota,
         DropReason::SubscriberPortQuota,
         DropReason::SubscriberBlockQuota,
         DropReason::SubscriberRate,
@@ -316,7 +315,6 @@ fn what_is_foretold_is_what_happens() {
         DropReason::NoBib,
         DropReason::NonSynClosed,
         DropReason::TcpInvalidFlags,
-        DropReason::ExternalSynPolicy,
         DropReason::SynStoreFull,
         DropReason::AddressDependentFilter,
         DropReason::AddressPortDependentFilter,

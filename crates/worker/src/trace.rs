@@ -4,7 +4,7 @@
 //! Off, it costs one branch a burst. On, the packets of a burst go through the engine one by one, each that is watched
 //! is copied and explained before, and handed out afterwards: never waited for, bounded in number and time.
 
-use gatun_nat::explain::{Explanation, Opening};
+use gatun_nat::explain::{Explanation, Opening, Rule};
 use gatun_nat::plan::{Net6, Transport};
 use gatun_nat::{Instant, Verdict};
 use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet};
@@ -175,8 +175,13 @@ impl Wanted {
         };
         let bound = e.binding.or(opened).map(|binding| binding.inside.0);
         let inside = e.session.map(|session| session.inside.0).or(bound);
-        let addresses: Vec<Ipv6Addr> =
-            ends.iter().flat_map(|ends| ends.addresses).map(mapped).chain(inside).collect();
+        // Of a packet that was dropped, its remote host stands only behind a prefix.
+        let behind = match e.rule {
+            Rule::Pool6(_, v4) => Some(v4.to_ipv6_mapped()),
+            _ => None,
+        };
+        let of_ends = ends.iter().flat_map(|ends| ends.addresses).map(mapped);
+        let addresses: Vec<Ipv6Addr> = of_ends.chain(inside).chain(behind).collect();
         self.networks.iter().all(|net| addresses.iter().any(|address| net.contains(*address)))
             && self.port.is_none_or(|port| ends.iter().any(|ends| ends.ports.contains(&Some(port))))
             && self.transport.is_none_or(|transport| ends.iter().any(|e| e.transport == Some(transport)))

@@ -310,7 +310,7 @@ fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
             started("trace --remote 198.51.100.9 --count 2 --write /run/trace.pcapng", "/run/nothing");
         while written.ended().is_none() {
             assert!(Instant::now() < deadline + Duration::from_secs(20));
-            ping(&net.client, 1, "2001:db8:64::c633:6409", "-t 1 -W 1");
+            ping(&net.client, 1, "2001:db8:64::c633:6409", "-t 2 -W 1");
         }
         let read = "-r /run/trace.pcapng -T fields -e frame.comment -e ipv6.dst";
         let read = gatun_lab::run(Command::new("tshark").args(read.split_whitespace())).unwrap();

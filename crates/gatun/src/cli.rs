@@ -1,8 +1,8 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
 use crate::commands::{
-    bench, check, clear, completions, demo, doctor, drain, explain, init, log, man, run, show, top, trace,
-    translate, who,
+    bench, check, clear, completions, demo, doctor, drain, explain, init, log, man, run, show, snapshot, top,
+    trace, translate, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Where(who::WhereArgs),
     /// Check or print the log of who had which port when
     Log(log::Args),
+    /// Take a daemon's sessions to another host, or keep them over a reboot
+    Snapshot(snapshot::Args),
     /// Check a configuration file, and say what it asks for
     Check(check::Args),
     /// Write a small configuration file
@@ -97,6 +99,7 @@ impl Command {
             Command::Who(args) => who::execute(args),
             Command::Where(args) => who::execute_where(args),
             Command::Log(args) => log::execute(args),
+            Command::Snapshot(args) => snapshot::execute(args),
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),

@@ -12,7 +12,7 @@ use crate::bib::record_room;
 use crate::bib::restore::Restoring;
 use crate::engine::{Core, Nat};
 use crate::plan::{Plan, Transport};
-use crate::session::{Endpoint4, Inside, Session, Tick};
+use crate::session::{Endpoint4, Inside, Kind, NONE, Session, Tick};
 use crate::stateful::{Instance, Instances};
 use crate::tcp_fsm::TcpState;
 use crate::time::Instant;
@@ -20,6 +20,7 @@ use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written};
 use gatun_wire::Prefix64;
+use gatun_wire::checksum::Delta;
 
 pub use crate::bib::restore::NotRestored;
 
@@ -62,17 +63,40 @@ impl Keep {
     pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, OutOfMemory> {
         let len = record_room(plan);
         let records = HugeVec::in_file(file, RECORDS_AT, len, Written::ToFile)?;
-        let mut header = HugeVec::<Header>::in_file(file, 0, 1, Written::ToFile)?;
-        if let Some(header) = header.first_mut() {
-            *header = Header {
-                magic: MAGIC,
-                layout: LAYOUT,
-                record_bytes: size_of::<Session>() as u32,
-                records: len as u64,
-                zero_ms,
-            };
-        }
+        Header::new(len, zero_ms).write(file)?;
         Ok(Keep { records })
+    }
+}
+
+/// How long a file has to be for so many sessions that no engine has, bytes.
+pub fn bytes_of(sessions: usize) -> u64 {
+    RECORDS_AT + (sessions as u64 + 1) * size_of::<Session>() as u64
+}
+
+/// Writes sessions to `file`, which is [`bytes_of`] them long and all zeroes, as an engine would that was killed at
+/// `clock_ms`.
+///
+/// # Errors
+/// As [`Keep::new`].
+pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), OutOfMemory> {
+    let len = sessions.len() + 1;
+    let mut records = HugeVec::<Session>::in_file(file, RECORDS_AT, len, Written::ToFile)?;
+    for (record, saved) in records.iter_mut().skip(1).zip(sessions) {
+        *record = saved.record();
+    }
+    Header::new(len, clock_ms).write(file)
+}
+
+impl Header {
+    fn new(records: usize, zero_ms: u64) -> Header {
+        let record_bytes = size_of::<Session>() as u32;
+        Header { magic: MAGIC, layout: LAYOUT, record_bytes, records: records as u64, zero_ms }
+    }
+
+    fn write(self, file: BorrowedFd<'_>) -> Result<(), OutOfMemory> {
+        let mut header = HugeVec::<Header>::in_file(file, 0, 1, Written::ToFile)?;
+        header.iter_mut().for_each(|header| *header = self);
+        Ok(())
     }
 }
 
@@ -162,6 +186,18 @@ impl Kept {
 }
 
 impl Saved {
+    /// As an engine would have it whose time is zero.
+    fn record(&self) -> Session {
+        let (addr, port) = self.inside;
+        let inside = Inside { addr, port, transport: self.transport, instance: self.instance };
+        let record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
+        let mut record = if self.shares_port { record.overloading() } else { record };
+        record.set_pool6(self.pool6, Delta::default());
+        record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
+        record.live_until(Tick::after(Instant(0), self.expires_ms));
+        record.sealed(NONE)
+    }
+
     pub(crate) fn of(record: &Session, now: Instant) -> Saved {
         let ticks = record.expires().0.wrapping_sub(Tick::at(now).0);
         let left = if record.expires().has_come(Tick::at(now)) { 0 } else { u64::from(ticks) * TICK_MS };

@@ -14,6 +14,7 @@ pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod snapshot;
 pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod translate;

@@ -24,8 +24,8 @@ mod ports;
 mod privileges;
 mod reload;
 mod signals;
-mod state;
-mod takeover;
+pub(crate) mod state;
+pub(crate) mod takeover;
 #[cfg(feature = "xdp")]
 mod xdp;
 

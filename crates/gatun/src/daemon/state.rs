@@ -8,7 +8,7 @@
 //! Until `names.json` names new files, the old ones are what the next process takes over: one that is killed while it
 //! starts has lost nothing.
 
-use super::User;
+use crate::daemon::User;
 use gatun_config::StateDir;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, ftruncate};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Where it is, where the configuration does not say.
-const USUAL: &str = "/run/gatun/state";
+pub(crate) const USUAL: &str = "/run/gatun/state";
 /// How long a process that was killed may take to let go of the directory.
 const LET_GO_MAX: Duration = Duration::from_millis(1_000);
 /// `TMPFS_MAGIC` of `linux/magic.h`.
@@ -31,30 +31,30 @@ const ROOM_BESIDE: u64 = 16 << 20;
 
 /// What numbers in records stand for. It grows and is never renumbered while a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// Which files the records are in.
-    pub(super) generation: u64,
+    pub(crate) generation: u64,
     /// How many: one a worker.
-    pub(super) workers: usize,
+    pub(crate) workers: usize,
     /// By number.
-    pub(super) instances: Vec<InstanceNames>,
+    pub(crate) instances: Vec<InstanceNames>,
     /// By what subscribers are dealt out to workers.
-    pub(super) steering: [u64; 4],
+    pub(crate) steering: [u64; 4],
     /// TUN devices that were made, and stay where the process is killed.
-    pub(super) devices: Vec<String>,
+    pub(crate) devices: Vec<String>,
 }
 
 /// An instance by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct InstanceNames {
-    pub(super) kind: String,
-    pub(super) name: String,
+pub(crate) struct InstanceNames {
+    pub(crate) kind: String,
+    pub(crate) name: String,
     /// Translation prefixes, by number.
-    pub(super) prefixes: Vec<String>,
+    pub(crate) prefixes: Vec<String>,
 }
 
 /// The directory, held.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     path: PathBuf,
     /// Whether memory is reserved at once, as the file system is not ours and may be full later.
     reserves: bool,
@@ -66,7 +66,7 @@ pub(super) struct Directory {
 ///
 /// # Errors
 /// Where the one that the configuration names cannot be had.
-pub(super) fn open(
+pub(crate) fn open(
     settings: &StateDir,
     bytes: u64,
     user: Option<&User>,
@@ -83,8 +83,35 @@ pub(super) fn open(
     }
 }
 
+/// Reads what a daemon keeps in a directory, which it may have open: its names, and each worker's records.
+///
+/// # Errors
+/// Where there is none.
+pub(crate) fn read(path: &Path) -> Result<(Names, Vec<File>), String> {
+    let none =
+        |e: &dyn std::fmt::Display| format!("{}: no gatun keeps its sessions there ({e})", path.display());
+    let text = fs::read_to_string(path.join("names.json")).map_err(|e| none(&e))?;
+    let names: Names = serde_json::from_str(&text).map_err(|e| none(&e))?;
+    let files = (0..names.workers).map(|worker| open_records(&file(path, names.generation, worker)));
+    let files = files.collect::<io::Result<Vec<File>>>().map_err(|e| none(&e))?;
+    Ok((names, files))
+}
+
+// Private mappings of shared memory are writable, so the file has to be.
+fn open_records(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+fn file(directory: &Path, generation: u64, worker: usize) -> PathBuf {
+    directory.join(format!("sessions.{generation}.{worker}"))
+}
+
 impl Directory {
-    fn open(path: &Path, bytes: u64, user: Option<&User>) -> Result<Directory, String> {
+    /// Makes it where there is none, and holds it, for records of `bytes`. `user` is to write there later.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(crate) fn open(path: &Path, bytes: u64, user: Option<&User>) -> Result<Directory, String> {
         let shown = path.display();
         // The API's socket may be beside it, for others too.
         let parents = path.parent().map_or(Ok(()), fs::create_dir_all);
@@ -108,7 +135,7 @@ impl Directory {
     }
 
     /// What the process before has left here, if any has.
-    pub(super) fn names(&self) -> Option<Names> {
+    pub(crate) fn names(&self) -> Option<Names> {
         let text = fs::read_to_string(self.path.join("names.json")).ok()?;
         serde_json::from_str(&text).ok()
     }
@@ -117,14 +144,14 @@ impl Directory {
     ///
     /// # Errors
     /// Where it cannot be written; then it finds what it would have found before.
-    pub(super) fn set_names(&self, names: &Names) -> io::Result<()> {
+    pub(crate) fn set_names(&self, names: &Names) -> io::Result<()> {
         let new = self.path.join("names.new");
         fs::write(&new, serde_json::to_string(names)?)?;
         fs::rename(new, self.path.join("names.json"))
     }
 
     /// Removes all records but those of a generation.
-    pub(super) fn remove_all_but(&self, generation: u64) {
+    pub(crate) fn remove_all_but(&self, generation: u64) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
@@ -137,29 +164,24 @@ impl Directory {
     }
 
     /// Opens a worker's records to be read.
-    pub(super) fn records(&self, generation: u64, worker: usize) -> io::Result<File> {
-        // Private mappings of shared memory are writable, so the file has to be.
-        File::options().read(true).write(true).open(self.file(generation, worker))
+    pub(crate) fn records(&self, generation: u64, worker: usize) -> io::Result<File> {
+        open_records(&file(&self.path, generation, worker))
     }
 
     /// Makes a file of `bytes` zeroes for a worker's records.
     ///
     /// # Errors
     /// Where the file system has no room.
-    pub(super) fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> io::Result<File> {
+    pub(crate) fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = rustix::fs::open(self.file(generation, worker), flags, mode)?;
+        let file = rustix::fs::open(file(&self.path, generation, worker), flags, mode)?;
         ftruncate(&file, bytes)?;
         if self.reserves {
             // A page that cannot be had later would end the process.
             fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
         }
         Ok(File::from(file))
-    }
-
-    fn file(&self, generation: u64, worker: usize) -> PathBuf {
-        self.path.join(format!("sessions.{generation}.{worker}"))
     }
 }
 

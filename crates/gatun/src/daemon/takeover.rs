@@ -37,7 +37,7 @@ pub(super) struct Taken {
 }
 
 /// The clock that goes on from process to process, ms.
-fn clock_ms() -> u64 {
+pub(crate) fn clock_ms() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
@@ -193,7 +193,7 @@ impl Estate {
 }
 
 /// A worker's records, and how many bytes of them can be sessions.
-fn read(file: &File) -> Result<(Kept, u64), String> {
+pub(crate) fn read(file: &File) -> Result<(Kept, u64), String> {
     let bytes = file.metadata().map_err(|e| e.to_string())?.blocks() * 512;
     let kept = Kept::read(file.as_fd(), clock_ms()).map_err(|e| e.to_string())?;
     Ok((kept, bytes))

@@ -283,3 +283,50 @@ fn state_is_kept_where_the_configuration_says_or_not_at_all() {
         assert!(said.contains("[state] directory: /run/file/state cannot be made: "), "{said}");
     });
 }
+
+#[test]
+fn sessions_go_to_another_host_by_a_file() {
+    in_lab("restart::sessions_go_to_another_host_by_a_file", || {
+        let net = network();
+        let config = format!("{CREATE}{NAT64}");
+        let gatun = |args: &str| {
+            let output = Command::new(env!("CARGO_BIN_EXE_gatun")).args(args.split(' ')).output().unwrap();
+            (output.status.success(), String::from_utf8(output.stderr).unwrap())
+        };
+        assert!(gatun("snapshot save /run/snapshot").1.contains("no gatun keeps its sessions there"));
+        let daemon = Daemon::start(&net, &config);
+        made(&net);
+        let before = sessions();
+        assert_eq!(gatun("snapshot save /run/snapshot"), (true, "301 sessions saved\n".to_owned()));
+        let (loaded, said) = gatun("snapshot load /run/snapshot");
+        assert!(!loaded && said.contains("is another gatun's, which runs"), "{said}");
+        assert!(sessions() == before, "the daemon goes on");
+        daemon.stop(Signal::TERM);
+        // The other host: nothing of this one's.
+        for entry in fs::read_dir(STATE).unwrap().flatten() {
+            fs::remove_file(entry.path()).unwrap();
+        }
+        let text = fs::read_to_string("/run/snapshot").unwrap();
+        for (wrong, why) in [
+            (String::new(), "is empty"),
+            ("{}\n".to_owned(), ":1: this is no snapshot"),
+            (text.replacen("\"gatun_snapshot\":1", "\"gatun_snapshot\":2", 1), "its form is number 2"),
+            (text.lines().take(100).collect::<Vec<_>>().join("\n"), "has 99 sessions and says 301"),
+            (text.replacen("\"icmp\"", "\"igmp\"", 1), "there is no protocol \"igmp\""),
+            (text.replacen("\"instance\":0", "\"instance\":300", 1), ":2: this is no session"),
+        ] {
+            fs::write("/run/wrong", wrong).unwrap();
+            let (loaded, said) = gatun("snapshot load /run/wrong");
+            assert!(!loaded && said.contains(why), "{why}: {said}");
+        }
+        assert!(!fs::exists(format!("{STATE}/names.json")).unwrap(), "a wrong one changes nothing");
+        assert_eq!(
+            gatun("snapshot load /run/snapshot"),
+            (true, "301 sessions wait for the next gatun\n".to_owned())
+        );
+        let daemon = Daemon::start(&net, &config);
+        assert_eq!(taken_over(&daemon), Some(301), "{}", daemon.stderr());
+        assert!(sessions() == before);
+        daemon.stop(Signal::TERM);
+    });
+}

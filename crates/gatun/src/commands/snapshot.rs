@@ -1,0 +1,205 @@
+//! `gatun snapshot`: the sessions of a daemon in a file, and from a file to the next daemon, of another host perhaps.
+//!
+//! ```text
+//!   {"gatun_snapshot": 1, "names": {...}, "sessions": N}      whose numbers the sessions use
+//!   {"instance": 0, "inside": ["2001:db8::5", 1234], ...}     a line each
+//! ```
+
+use crate::daemon::state::{self, Directory, Names};
+use crate::daemon::takeover;
+use anyhow::{Context as _, anyhow, bail, ensure};
+use gatun_nat::kept::{self, Saved};
+use gatun_nat::plan::Transport;
+use gatun_nat::tcp_fsm::TcpState;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The form of the file.
+const FORM: u32 = 1;
+
+const EXAMPLES: &str = "\
+Examples:
+  gatun snapshot save sessions.json              from the daemon that runs, or has run last
+  gatun snapshot load sessions.json              before the next daemon is started
+  gatun snapshot save - | ssh other gatun snapshot load -
+";
+
+/// Arguments.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Write the sessions to a file; the daemon goes on
+    Save(Where),
+    /// Let the next daemon begin with the sessions of a file, as far as its configuration has a place for them
+    Load(Where),
+}
+
+#[derive(Debug, clap::Args)]
+struct Where {
+    /// The file; `-` is standard output or input
+    file: PathBuf,
+    /// The daemon's directory of `[state]`
+    #[arg(long, value_name = "DIRECTORY", default_value = state::USUAL)]
+    state: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    gatun_snapshot: u32,
+    names: Names,
+    sessions: usize,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    instance: u8,
+    pool6: u8,
+    protocol: String,
+    inside: (Ipv6Addr, u16),
+    outside: (Ipv4Addr, u16),
+    remote: (Ipv4Addr, u16),
+    state: String,
+    expires_ms: u32,
+    shares_port: bool,
+}
+
+/// # Errors
+/// Where there is nothing to be saved, or what is to be loaded is no snapshot.
+pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Save(at) => save(&at)?,
+        What::Load(at) => load(&at)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn save(at: &Where) -> anyhow::Result<()> {
+    let (names, files) = state::read(&at.state).map_err(|why| anyhow!("{why}"))?;
+    let mut sessions = Vec::new();
+    for file in &files {
+        let (kept, bytes) = takeover::read(file).map_err(|why| anyhow!("{}: {why}", at.state.display()))?;
+        sessions.extend(kept.sessions(bytes));
+    }
+    let written = |out: &mut dyn Write| -> anyhow::Result<()> {
+        let head = Head { gatun_snapshot: FORM, names: names.clone(), sessions: sessions.len() };
+        let mut out = BufWriter::new(out);
+        writeln!(out, "{}", serde_json::to_string(&head)?)?;
+        for saved in &sessions {
+            writeln!(out, "{}", serde_json::to_string(&Line::of(saved))?)?;
+        }
+        Ok(out.flush()?)
+    };
+    if at.file.as_os_str() == "-" {
+        return written(&mut std::io::stdout().lock());
+    }
+    let cannot = || format!("cannot write {}", at.file.display());
+    let mut file = File::create(&at.file).with_context(cannot)?;
+    written(&mut file).with_context(cannot)?;
+    file.sync_all().with_context(cannot)?;
+    eprintln!("{} sessions saved", sessions.len());
+    Ok(())
+}
+
+fn load(at: &Where) -> anyhow::Result<()> {
+    let (mut names, sessions) = match at.file.as_os_str() == "-" {
+        true => parse("standard input", BufReader::new(std::io::stdin().lock()))?,
+        false => {
+            let file = File::open(&at.file).with_context(|| format!("cannot read {}", at.file.display()))?;
+            parse(&at.file.display().to_string(), BufReader::new(file))?
+        }
+    };
+    let n = sessions.len();
+    let directory = hold(&at.state, n)?;
+    names.generation = directory.names().map_or(0, |there| there.generation + 1);
+    names.devices = Vec::new();
+    let now_ms = takeover::clock_ms();
+    for worker in 0..names.workers.max(1) {
+        // The next daemon deals them out by itself.
+        let some = if worker == 0 { &sessions[..] } else { &[] };
+        let file = directory.new_records(names.generation, worker, kept::bytes_of(some.len()))?;
+        kept::write(file.as_fd(), some, now_ms).map_err(|e| anyhow!("{e}"))?;
+    }
+    names.workers = names.workers.max(1);
+    directory.set_names(&names)?;
+    directory.remove_all_but(names.generation);
+    eprintln!("{n} sessions wait for the next gatun");
+    Ok(())
+}
+
+fn hold(path: &Path, sessions: usize) -> anyhow::Result<Directory> {
+    let opened = Directory::open(path, kept::bytes_of(sessions), None);
+    opened.map_err(|why| anyhow!("{why}; only a daemon that does not run yet begins with other sessions"))
+}
+
+/// All of a snapshot, or what is wrong with it.
+fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<Saved>)> {
+    let mut lines = text.lines().enumerate();
+    let (_, first) = lines.next().with_context(|| format!("{name} is empty"))?;
+    let head: Head =
+        serde_json::from_str(&first?).with_context(|| format!("{name}:1: this is no snapshot"))?;
+    if head.gatun_snapshot != FORM {
+        bail!("{name}: its form is number {}, and this version reads number {FORM}", head.gatun_snapshot);
+    }
+    let mut sessions = Vec::new();
+    for (number, line) in lines {
+        let at = || format!("{name}:{}: this is no session", number + 1);
+        let line: Line = serde_json::from_str(&line.with_context(at)?).with_context(at)?;
+        sessions.push(line.saved().with_context(at)?);
+    }
+    let (has, said) = (sessions.len(), head.sessions);
+    ensure!(has == said, "{name} has {has} sessions and says {said}: it is cut off, or was changed");
+    Ok((head.names, sessions))
+}
+
+impl Line {
+    fn of(saved: &Saved) -> Line {
+        Line {
+            instance: saved.instance,
+            pool6: saved.pool6,
+            protocol: protocol(saved.transport).to_owned(),
+            inside: saved.inside,
+            outside: saved.outside,
+            remote: saved.remote,
+            state: saved.tcp.name().to_owned(),
+            expires_ms: saved.expires_ms,
+            shares_port: saved.shares_port,
+        }
+    }
+
+    fn saved(self) -> anyhow::Result<Saved> {
+        let transports = [Transport::Tcp, Transport::Udp, Transport::Icmp];
+        let transport = transports.into_iter().find(|&t| protocol(t) == self.protocol);
+        let tcp = TcpState::ALL.into_iter().find(|state| state.name() == self.state);
+        Ok(Saved {
+            instance: self.instance,
+            pool6: self.pool6,
+            transport: transport.with_context(|| format!("there is no protocol {:?}", self.protocol))?,
+            inside: self.inside,
+            outside: self.outside,
+            remote: self.remote,
+            tcp: tcp.with_context(|| format!("there is no state {:?}", self.state))?,
+            expires_ms: self.expires_ms,
+            shares_port: self.shares_port,
+        })
+    }
+}
+
+fn protocol(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "tcp",
+        Transport::Udp => "udp",
+        Transport::Icmp => "icmp",
+    }
+}

@@ -21,10 +21,14 @@ fn a_collector_that_comes_later_gets_what_was_spooled_and_metrics_tell_of_it() {
             let line = "curl -s --unix-socket /run/gatun/api.sock http://gatun/metrics";
             net.translator.run(line).unwrap()
         };
-        while !metrics().contains("gatun_export_waiting_events{export=\"siem\"} 0") {
+        let is_spooled = |metrics: &str| {
+            metrics.contains("gatun_export_waiting_events{export=\"siem\"} 0\n")
+                && !metrics.contains("gatun_export_spool_bytes{export=\"siem\"} 0\n")
+        };
+        while !is_spooled(&metrics()) {
             assert!(Instant::now() < deadline, "{}", metrics());
+            std::thread::sleep(Duration::from_millis(20));
         }
-        assert!(!metrics().contains("gatun_export_spool_bytes{export=\"siem\"} 0"), "{}", metrics());
         let got = "/run/gatun-export-test";
         let collector = ["-u", "TCP-LISTEN:601", &format!("CREATE:{got}")];
         let _collector = Process::start(net.translator.command("socat").args(collector)).unwrap();

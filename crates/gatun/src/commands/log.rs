@@ -27,7 +27,7 @@ Exit status of `verify`: 0 where all is as it was written, 1 where it is not.
 /// Where the log is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StoreArgs {
-    /// The directory of the log ([log] directory)
+    /// The directory of the log (`directory` in `[log]`)
     #[arg(long, value_name = "DIRECTORY", default_value = LOG_DIRECTORY)]
     store: PathBuf,
 }

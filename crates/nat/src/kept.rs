@@ -24,7 +24,7 @@ use gatun_wire::checksum::Delta;
 
 pub use crate::bib::restore::NotRestored;
 
-/// The form of the header and of a record. Another one can not be read: raise it with any change of [`Session`].
+/// The form of the header and of a record. Another one can not be read: raise it with any change of a record.
 pub const LAYOUT: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");

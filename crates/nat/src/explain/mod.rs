@@ -1,14 +1,14 @@
 //! What would become of a packet, and why: the way of a query through the engine, read and not gone.
 //!
 //! Nothing changes: no session or port is made, no counter moves, no time is extended. So the decisions of
-//! [`crate::stateful`] that change state as they are made stand here a second time, as questions; everything else
+//! `crate::stateful` that change state as they are made stand here a second time, as questions; everything else
 //! (parsing, whose a packet is, header translation, which ICMP error answers) is the packet path's own code. A test
 //! compares the two, over random histories: what is foretold is what happens. Of a session whose time is over, and which
 //! the sweep has yet to find (it takes four seconds at most), only itself counts as ended, not what ends with it.
 //!
-//! - this file: whose the packet is, as [`crate::dispatch`] has it, and its fate.
-//! - [`outward`]: queries from inside, and the quotas, addresses and ports that a new session would meet.
-//! - [`inward`]: queries to a public address, hairpins' second half too.
+//! - this file: whose the packet is, as `crate::dispatch` has it, and its fate.
+//! - `outward`: queries from inside, and the quotas, addresses and ports that a new session would meet.
+//! - `inward`: queries to a public address, hairpins' second half too.
 
 mod inward;
 mod outward;

@@ -146,7 +146,14 @@ fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role
 /// with a fault: the driver's, see docs/decisions/0064.
 fn be_preferred() {
     let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-    gatun_lab::run(std::process::Command::new("chrt").args(["--reset-on-fork", "--fifo", "--pid", "10", &thread])).unwrap();
+    gatun_lab::run(std::process::Command::new("chrt").args([
+        "--reset-on-fork",
+        "--fifo",
+        "--pid",
+        "10",
+        &thread,
+    ]))
+    .unwrap();
 }
 
 #[test]

@@ -39,10 +39,10 @@ fn systemd_is_told_of_start_reload_and_end_and_that_all_is_well_while_workers_an
             let daemon = Daemon::spawn_in(&net, &config, &[], (None, None), &environment);
             assert_eq!(told(&socket), "READY=1\nSTATUS=translating with 1 worker");
             // The log is written by a thread of its own.
-        gatun_lab::wait_until("the log", Duration::from_secs(5), || {
-            daemon.stderr().contains("translating with 1 worker")
-        })
-        .unwrap();
+            gatun_lab::wait_until("the log", Duration::from_secs(5), || {
+                daemon.stderr().contains("translating with 1 worker")
+            })
+            .unwrap();
             let begin = Instant::now();
             (0..5).for_each(|_| drop(told_of(&socket, "WATCHDOG=1")));
             assert!(begin.elapsed() >= Duration::from_millis(400), "twice as often as is wanted");

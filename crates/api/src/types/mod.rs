@@ -1,0 +1,159 @@
+//! What is asked and answered. Addresses are strings, times in the unit that the name ends with, all else are counts:
+//! of packets, of bytes from the IP header on, of sessions, ports and so on, since the start where nothing else is said.
+
+mod holders;
+mod packets;
+mod running;
+mod translator;
+
+use crate::schema::{Fields, Schema, words};
+pub use holders::*;
+pub use packets::*;
+pub use running::*;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::sync::Arc;
+pub use translator::*;
+
+/// What an operator calls something. Clones are cheap: a million sessions have the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(pub Arc<str>);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|name| Name(name.into()))
+    }
+}
+
+impl Schema for Name {
+    fn reference() -> Value {
+        json!({ "type": "string" })
+    }
+
+    fn define(_: &mut Map<String, Value>) {}
+}
+
+words! {
+    /// A transport protocol.
+    pub enum Protocol {
+        /// TCP.
+        Tcp = "tcp",
+        /// UDP.
+        Udp = "udp",
+        /// ICMP echo: an identifier stands in the place of the port.
+        Icmp = "icmp",
+    }
+
+    /// What an instance does.
+    pub enum Kind {
+        /// Stateful, IPv6 inside (RFC 6146).
+        Nat64 = "nat64",
+        /// Stateful, private IPv4 inside.
+        Nat44 = "nat44",
+        /// Stateless (RFC 7915).
+        Siit = "siit",
+    }
+
+    /// What would become of a packet.
+    pub enum Fate {
+        /// Translated and sent on.
+        Forwarded = "forwarded",
+        /// Dropped; `answer` says whether somebody is told.
+        Dropped = "dropped",
+        /// Left as it is: not for the translator.
+        Passed = "passed",
+        /// A ping to Gatun itself, answered.
+        Echo = "echo",
+        /// A SYN from outside that waits six seconds for the inside host to open the connection.
+        Held = "held",
+        /// It cannot be told before.
+        Unknown = "unknown",
+    }
+
+    /// Where the public port of a new session comes from.
+    pub enum PortFrom {
+        /// The binding that its inside end has already.
+        Binding = "binding",
+        /// A public port that several flows share.
+        SharedPort = "shared_port",
+        /// Any free port of the public address.
+        Address = "address",
+        /// The subscriber's own block, which a formula gives it.
+        OwnBlock = "own_block",
+        /// A block that the subscriber has been given.
+        Block = "block",
+        /// A block that the subscriber would be given.
+        NewBlock = "new_block",
+        /// The port that a waiting SYN of the remote host was sent to.
+        HeldSyn = "held_syn",
+    }
+
+    /// State of a session: of TCP that of RFC 6146 3.5.2, of others always `open`.
+    pub enum State {
+        /// UDP or ICMP.
+        Open = "open",
+        /// A SYN came from outside.
+        V4Init = "v4_init",
+        /// A SYN came from inside.
+        V6Init = "v6_init",
+        /// SYNs came from both sides.
+        Established = "established",
+        /// A FIN came from outside.
+        V4FinRcv = "v4_fin_rcv",
+        /// A FIN came from inside.
+        V6FinRcv = "v6_fin_rcv",
+        /// FINs came from both sides.
+        V4FinV6FinRcv = "v4_fin_v6_fin_rcv",
+        /// A reset came, or a probe was sent.
+        Trans = "trans",
+    }
+}
+
+/// A part of a list that may be long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page<T> {
+    /// Some of it.
+    pub items: Vec<T>,
+    /// Where the next part begins; none where this is the last.
+    pub next: Option<String>,
+}
+
+impl<T: Schema> Schema for Page<T> {
+    fn reference() -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "items": Vec::<T>::reference(),
+                "next": {
+                    "type": ["string", "null"],
+                    "description": "Where the next part begins: give it as `cursor`. None where this is the last.",
+                },
+            },
+            "required": ["items", "next"],
+            "additionalProperties": false,
+        })
+    }
+
+    fn define(definitions: &mut Map<String, Value>) {
+        T::define(definitions);
+    }
+}
+
+/// Names of a type's fields, in order.
+pub fn field_names<T: Fields>() -> impl Iterator<Item = &'static str> {
+    T::FIELDS.iter().map(|(name, _)| *name)
+}

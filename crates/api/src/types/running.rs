@@ -1,0 +1,123 @@
+//! What runs: the daemon, its ports and workers, its configuration.
+
+use crate::schema::structs;
+
+structs! {
+    /// Packets and their bytes.
+    pub struct Count {
+        /// Packets. A super-packet is one.
+        pub packets: u64,
+        /// Bytes, as received, from the IP header on.
+        pub bytes: u64,
+    }
+
+    /// The daemon at a glance.
+    pub struct Status {
+        /// Version of the daemon.
+        pub version: String,
+        /// Its process number.
+        pub pid: u32,
+        /// Seconds since it began to translate.
+        pub uptime_seconds: u64,
+        /// The configuration file.
+        pub config_file: String,
+        /// Workers.
+        pub workers: u32,
+        /// Workers that did not answer in time: what is told lacks theirs.
+        pub workers_silent: u32,
+        /// Sessions there are.
+        pub sessions: u64,
+        /// Bindings there are, those of the configuration too.
+        pub bindings: u64,
+        /// Subscribers with state.
+        pub subscribers: u64,
+        /// Packets received.
+        pub received: Count,
+        /// Packets translated and sent on.
+        pub forwarded: Count,
+        /// Packets answered.
+        pub answered: Count,
+        /// Packets that are not for the translator.
+        pub passed: Count,
+        /// Packets dropped without an answer.
+        pub dropped: Count,
+        /// Packets held at this moment.
+        pub held: u64,
+        /// Whether every packet received is accounted for.
+        pub adds_up: bool,
+    }
+
+    /// A port of the configuration.
+    pub struct Port {
+        /// What the operator calls it.
+        pub name: String,
+        /// Where its packets come from: tun, xdp or dpdk.
+        pub backend: String,
+        /// The device's name in the system.
+        pub device: String,
+        /// Queues, each served by a worker.
+        pub queues: u32,
+        /// The largest packet in bytes; none where it is the device's own.
+        pub mtu: Option<u32>,
+        /// Addresses of the configuration.
+        pub addresses: Vec<String>,
+    }
+
+    /// A count with a name.
+    pub struct Counter {
+        /// Its name.
+        pub name: String,
+        /// The count.
+        pub value: u64,
+        /// What is counted.
+        pub help: String,
+    }
+
+    /// A worker: one thread, one share of the state.
+    pub struct Worker {
+        /// Its number, from 0.
+        pub number: u32,
+        /// What it receives from.
+        pub device: String,
+        /// Whether it answered in time; if not, all else is zero.
+        pub answers: bool,
+        /// Packets received from its device.
+        pub received: Count,
+        /// Packets translated and sent on.
+        pub forwarded: Count,
+        /// Packets dropped without an answer.
+        pub dropped: Count,
+        /// Bursts received.
+        pub bursts: u64,
+        /// Times that it went to sleep for want of packets.
+        pub idle_waits: u64,
+        /// Packets handed to the worker that has their session, as received.
+        pub handed_before: u64,
+        /// Packets handed to another worker behind translation.
+        pub handed_after: u64,
+        /// Packets lost on such a way, as the other worker did not keep up.
+        pub handed_lost: u64,
+        /// Sessions there are.
+        pub sessions: u64,
+        /// Subscribers with state.
+        pub subscribers: u64,
+        /// What its device could not receive or send, and what else it counts; without zeros.
+        pub device_counters: Vec<Counter>,
+    }
+
+    /// The configuration that runs.
+    pub struct Config {
+        /// The file that it was read from.
+        pub file: String,
+        /// What stood there when it was read.
+        pub text: String,
+    }
+
+    /// Why a request was not done.
+    pub struct Problem {
+        /// What is wrong.
+        pub error: String,
+        /// What to do about it.
+        pub hint: String,
+    }
+}

@@ -15,6 +15,7 @@ mod dpdk;
 mod ethernet;
 mod event_file;
 mod event_log;
+mod hearers;
 mod links;
 mod log_store;
 mod memory;
@@ -31,17 +32,14 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use control::Sockets;
-use event_log::{EventLog, TimeOfDay};
 use gatun_config::{EventSink, Export, Log, StateDir};
-use gatun_control::LogFigures;
-use gatun_export::Sink;
 use gatun_io::Backend;
 use gatun_io_tun::LinkEvent;
 use gatun_nat::workers::Shares;
 use gatun_nat::{EventKinds, Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
-use log_store::LogStore;
+use hearers::Hearers;
 use notify::Notifier;
 use outlet::Output;
 use ports::Ports;
@@ -50,7 +48,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -66,8 +63,6 @@ pub(crate) use xdp::XdpPorts;
 
 /// How long a worker may take to answer between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-/// How long the end of the daemon waits for the last records to be on disk.
-const LAST_WRITES_MAX: Duration = Duration::from_secs(2);
 
 /// What of a configuration the daemon uses.
 #[derive(Clone)]
@@ -159,31 +154,12 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     // Before the first worker runs, so that no signal finds the default handler.
     signals::watch(sender.clone())?;
     let backends = std::mem::take(&mut ports.backends);
-    let log_store = match &settings.log {
-        Some(log) => {
-            let goes_on = taken.as_ref().is_some_and(Taken::is_some);
-            let text = &settings.control.facts.config.text;
-            Some(LogStore::start(log, (text, &settings.plan), goes_on, &output)?)
-        }
-        None => None,
-    };
-    let log_sender = log_store.as_ref().map(LogStore::sender);
-    let sinks = Arc::new(collectors::start(&settings.exports, &output)?);
-    let told = settings.events.is_some() || settings.log.is_some() || !sinks.is_empty();
-    let event_log = match told {
-        true => {
-            let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
-            let times = TimeOfDay::of(clock);
-            let (log, sinks) = (log_sender.clone(), Arc::clone(&sinks));
-            Some(EventLog::start(&settings, readers, times, log, sinks, &output)?)
-        }
-        false => None,
-    };
+    let goes_on = taken.as_ref().is_some_and(Taken::is_some);
+    let hearers = Hearers::start(&settings, &mut engines, clock, goes_on, &output)?;
     let workers = start_workers(engines, backends, exchange, clock, &sender)?;
     let count = workers.len();
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
-    let figures = figures(&sinks, log_store.as_ref());
-    let tap = event_log.as_ref().filter(|_| settings.events.is_some()).map(EventLog::tap);
+    let (tap, figures) = (hearers.tap(), hearers.figures());
     let (facts, _socket) = sockets.serve(&settings, handles.clone(), tap, figures, &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
@@ -195,36 +171,21 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         facts,
         devices: ports.names.clone(),
         orders: ports.orders.clone(),
-        names: event_log.as_ref().map(EventLog::names),
+        names: hearers.names(),
         estate,
         notifier: notifier.clone(),
-        log: log_sender,
+        log: hearers.log_sender(),
         output: output.clone(),
     };
     let reload = reload.start()?;
     notifier.ready(&translating(count));
     let exit = supervise(workers, &events, &reload, (&output, &notifier));
-    if let Some(log) = event_log {
-        log.finish();
-    }
-    sinks.iter().for_each(|sink| sink.finish(LAST_WRITES_MAX));
-    if let Some(log) = log_store {
-        log.finish(&output, LAST_WRITES_MAX);
-    }
+    hearers.finish(&output);
     Ok(exit)
 }
 
 fn translating(workers: usize) -> String {
     format!("translating with {workers} worker{}", if workers == 1 { "" } else { "s" })
-}
-
-/// What metrics tell of the log and of collectors.
-fn figures(sinks: &Arc<Vec<Sink>>, log: Option<&LogStore>) -> Box<dyn Fn() -> LogFigures + Send + Sync> {
-    let (sinks, log) = (Arc::clone(sinks), log.map(LogStore::sender));
-    Box::new(move || LogFigures {
-        exports: collectors::figures(&sinks),
-        store: log.as_ref().map(log_store::LogSender::figures),
-    })
 }
 
 struct Running {

@@ -2,7 +2,7 @@
 
 mod in_file;
 
-pub use in_file::Written;
+pub use in_file::{Written, bytes_with_memory};
 
 use core::ffi::c_void;
 use core::marker::PhantomData;

@@ -29,6 +29,6 @@ mod prefetch;
 pub use counting::{Counting, count_allocations};
 pub use cycles::cycles;
 pub use find16::find16;
-pub use huge_vec::{HugeVec, OutOfMemory, Written, pages_set_aside};
+pub use huge_vec::{HugeVec, OutOfMemory, Written, bytes_with_memory, pages_set_aside};
 pub use prefetch::prefetch_read;
 pub use rustix::fd::BorrowedFd;

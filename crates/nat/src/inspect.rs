@@ -11,7 +11,6 @@
 use crate::bib::{Place, Tables};
 use crate::engine::Nat;
 use crate::plan::{Net4, Net6, Transport};
-use crate::pool4::TRANSPORTS;
 use crate::report::SubscriberStats;
 use crate::session::{RecordId, Session, Tick};
 use crate::stateful::{Instance, Instances};
@@ -27,8 +26,6 @@ const TOLD: usize = 3;
 const FOUND: usize = 8;
 /// Sessions of one binding that are counted at most.
 const COUNTED_MAX: u32 = 16;
-/// Milliseconds of a [`Tick`].
-const TICK_MS: u32 = 64;
 
 /// Which sessions or bindings are meant: those for which everything holds that is said. Nothing said is all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -357,7 +354,7 @@ impl Nat {
             at.next_address();
             return None;
         }
-        let Some(&transport) = TRANSPORTS.get(usize::from(at.transport)) else {
+        let Some(&transport) = Transport::ALL.get(usize::from(at.transport)) else {
             at.next_address();
             return None;
         };
@@ -372,7 +369,6 @@ impl Nat {
 impl Tables {
     pub(crate) fn session_info(&self, record: &Session) -> SessionInfo {
         let transport = record.transport();
-        let left = record.expires().0.wrapping_sub(Tick::at(self.now).0) as i32;
         SessionInfo {
             instance: record.instance,
             pool: self.pool_of(record.instance),
@@ -381,7 +377,7 @@ impl Tables {
             outside: record.outside(),
             remote: record.remote(),
             tcp: (transport == Transport::Tcp).then(|| record.tcp_state()),
-            expires_ms: u32::try_from(left).unwrap_or(0).saturating_mul(TICK_MS),
+            expires_ms: record.expires().left_ms(Tick::at(self.now)),
             of_static: record.is_of_static(),
             shares_port: record.is_overloaded(),
         }

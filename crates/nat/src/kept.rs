@@ -18,7 +18,7 @@ use crate::tcp_fsm::TcpState;
 use crate::time::Instant;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written};
+use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written, bytes_with_memory};
 use gatun_wire::Prefix64;
 use gatun_wire::checksum::Delta;
 
@@ -30,8 +30,6 @@ pub const LAYOUT: u32 = 1;
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
 /// Where records begin: at a huge page.
 const RECORDS_AT: u64 = 2 << 20;
-/// Milliseconds of a [`Tick`].
-const TICK_MS: u64 = 64;
 
 #[derive(Clone, Copy, zerocopy::FromBytes)]
 #[repr(C)]
@@ -129,6 +127,8 @@ impl fmt::Display for Unreadable {
 /// What another process left.
 pub struct Kept {
     records: HugeVec<Session>,
+    /// How many of them were ever written: records are used from the first on, and memory comes with the first use.
+    used: usize,
     /// The clock's reading now, as the other engine would have had it.
     now: Instant,
 }
@@ -171,16 +171,16 @@ impl Kept {
         let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
         let records = HugeVec::in_file(file, RECORDS_AT, len, Written::Nowhere);
         let records = records.map_err(|_| Unreadable::Short)?;
-        Ok(Kept { records, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
+        let used = bytes_with_memory(file).map_or(u64::MAX, |bytes| bytes / size_of::<Session>() as u64);
+        let used = usize::try_from(used).unwrap_or(usize::MAX);
+        Ok(Kept { records, used, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
     }
 
-    /// The sessions, of which `bytes` of the file can be: pages behind them were never written. Numbers of instances
-    /// and prefixes are the other engine's.
-    pub fn sessions(&self, bytes: u64) -> impl Iterator<Item = Saved> + '_ {
-        let used = usize::try_from(bytes / size_of::<Session>() as u64).unwrap_or(usize::MAX);
+    /// The sessions. Numbers of instances and prefixes are the other engine's.
+    pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
         let now = self.now;
-        let sessions =
-            self.records.iter().take(used).filter(|record| record.is_session() && record.is_whole());
+        let used = self.records.iter().take(self.used);
+        let sessions = used.filter(|record| record.is_session() && record.is_whole());
         sessions.map(move |record| Saved::of(record, now))
     }
 }
@@ -199,8 +199,6 @@ impl Saved {
     }
 
     pub(crate) fn of(record: &Session, now: Instant) -> Saved {
-        let ticks = record.expires().0.wrapping_sub(Tick::at(now).0);
-        let left = if record.expires().has_come(Tick::at(now)) { 0 } else { u64::from(ticks) * TICK_MS };
         let inside = record.inside();
         Saved {
             instance: record.instance,
@@ -210,7 +208,7 @@ impl Saved {
             outside: record.outside(),
             remote: record.remote(),
             tcp: record.tcp_state(),
-            expires_ms: u32::try_from(left).unwrap_or(u32::MAX),
+            expires_ms: record.expires().left_ms(Tick::at(now)),
             shares_port: record.is_overloaded(),
         }
     }

@@ -60,6 +60,12 @@ impl Tick {
         Tick((end >> Self::SHIFT) as u32)
     }
 
+    /// How long it is from `now` until this tick comes, ms; 0 where it has come.
+    pub(crate) fn left_ms(self, now: Tick) -> u32 {
+        let ticks = self.0.wrapping_sub(now.0) as i32;
+        u32::try_from(ticks).unwrap_or(0).saturating_mul(1 << Self::SHIFT)
+    }
+
     /// The later one of two.
     pub(crate) fn later(self, other: Tick) -> Tick {
         if self.has_come(other) { other } else { self }

@@ -12,7 +12,6 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 /// Where this process's sessions are, and what it found of the one before.
@@ -140,7 +139,7 @@ impl Estate {
                         steering?.owner_of_session(saved.instance, saved.inside.0, saved.outside.0)
                     };
                     let mine = |saved: Option<&Saved>| saved.and_then(owner).unwrap_or(0) == worker;
-                    let sessions = kept.iter().flat_map(|(records, bytes)| records.sessions(*bytes));
+                    let sessions = kept.iter().flat_map(Kept::sessions);
                     restore(nat, clock, sessions, numbers, mine)
                 })
             });
@@ -192,11 +191,9 @@ impl Estate {
     }
 }
 
-/// A worker's records, and how many bytes of them can be sessions.
-pub(crate) fn read(file: &File) -> Result<(Kept, u64), String> {
-    let bytes = file.metadata().map_err(|e| e.to_string())?.blocks() * 512;
-    let kept = Kept::read(file.as_fd(), clock_ms()).map_err(|e| e.to_string())?;
-    Ok((kept, bytes))
+/// A worker's records.
+pub(crate) fn read(file: &File) -> Result<Kept, String> {
+    Kept::read(file.as_fd(), clock_ms()).map_err(|e| e.to_string())
 }
 
 fn instances(plan: &Plan) -> Vec<InstanceNames> {

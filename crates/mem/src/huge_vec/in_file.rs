@@ -52,6 +52,15 @@ impl<T: Copy + FromBytes> HugeVec<T> {
     }
 }
 
+/// How many bytes of a file have memory; where it was written from its beginning on, nothing stands behind them.
+///
+/// # Errors
+/// What the kernel says of a file that it does not know.
+pub fn bytes_with_memory(file: BorrowedFd<'_>) -> Result<u64, rustix::io::Errno> {
+    // The unit of st_blocks, whatever the file system's own is (stat(2)).
+    Ok(u64::try_from(fstat(file)?.st_blocks).unwrap_or(0) * 512)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

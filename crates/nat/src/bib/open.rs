@@ -47,13 +47,18 @@ impl Tables {
         let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
         let record = if shares { record.overloading() } else { record };
         let id = self.insert(&record, None, o.hashes)?;
+        self.has_one_more_port(subscriber, o.inside.transport, address_ix);
+        Ok(id)
+    }
+
+    /// Counts a subscriber's new port, and pairs it with the port's address where it has none yet.
+    pub(super) fn has_one_more_port(&mut self, subscriber: u32, transport: Transport, address_ix: u32) {
         if let Some(s) = self.subscribers.get_mut(subscriber) {
-            s.ports[o.inside.transport as usize] += 1;
+            s.ports[transport as usize] += 1;
             if s.holdings.paired().is_none() {
                 s.holdings.pair(address_ix);
             }
         }
-        Ok(id)
     }
 
     /// An outside address and port for a new binding.

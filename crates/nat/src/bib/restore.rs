@@ -106,12 +106,7 @@ impl Tables {
         }
         self.claim_again(r, subscriber)?;
         let id = self.insert(&record, None, hashes).map_err(|_| NotRestored::Full)?;
-        if let Some(s) = self.subscribers.get_mut(subscriber) {
-            s.ports[r.inside.transport as usize] += 1;
-            if s.holdings.paired().is_none() {
-                s.holdings.pair(place.address_ix);
-            }
-        }
+        self.has_one_more_port(subscriber, r.inside.transport, place.address_ix);
         Ok(id)
     }
 

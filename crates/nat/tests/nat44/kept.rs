@@ -36,7 +36,7 @@ fn keeping(plan: &Plan, file: &File, seed: u64) -> Bed {
 /// What is in a file `later_ms` after the time of `bed`.
 fn saved(file: &File, bed: &Bed, later_ms: u64) -> Vec<Saved> {
     let kept = Kept::read(fd(file), ZERO_MS + bed.now.0 + later_ms).unwrap();
-    kept.sessions(u64::MAX).collect()
+    kept.sessions().collect()
 }
 
 fn sessions(nat: &Nat) -> Vec<SessionInfo> {

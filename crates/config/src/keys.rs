@@ -86,7 +86,10 @@ pub(crate) const HUGE_PAGES: &[(&str, HugePages)] =
 pub(crate) const EXPORT_FORMAT: &[(&str, ExportFormat)] =
     &[("ipfix", ExportFormat::Ipfix), ("syslog", ExportFormat::Syslog), ("json", ExportFormat::Json)];
 pub(crate) const PROTOCOL: &[(&str, Transport)] =
-    &[("tcp", Transport::Tcp), ("udp", Transport::Udp), ("icmp", Transport::Icmp)];
+    &[named(Transport::Tcp), named(Transport::Udp), named(Transport::Icmp)];
+const fn named(transport: Transport) -> (&'static str, Transport) {
+    (transport.name(), transport)
+}
 pub(crate) const PAIRING: &[(&str, Pairing)] = &[("soft", Pairing::Soft), ("hard", Pairing::Hard)];
 pub(crate) const ALLOCATION: &[(&str, Allocation)] = &[
     ("random", Allocation::Random),

@@ -306,11 +306,9 @@ pub(crate) fn remote_port(value: &DeValue<'_>) -> Read<(Option<Transport>, u16)>
     let parts = s.split_once('/');
     let (protocol, port) =
         parts.ok_or_else(|| wrong(format!("\"{}\" is not a protocol and a port", shorten(s))))?;
-    let transport = match protocol {
-        "tcp" => Transport::Tcp,
-        "udp" => Transport::Udp,
-        _ => return Err(wrong(format!("\"{}\" has no ports that could be shared", shorten(protocol)))),
-    };
+    let transport = Transport::named(protocol)
+        .filter(|&transport| transport != Transport::Icmp)
+        .ok_or_else(|| wrong(format!("\"{}\" has no ports that could be shared", shorten(protocol))))?;
     match port.parse() {
         Ok(port) if port > 0 => Ok((Some(transport), port)),
         _ => Err(wrong(format!("\"{}\" is not a port", shorten(port)))),

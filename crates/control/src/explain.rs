@@ -3,14 +3,13 @@
 use crate::Control;
 use crate::answers::Refusal;
 use crate::ask::Unanswered;
-use crate::filter::{Query, Wrong};
+use crate::filter::{self, Query, Wrong};
 use crate::flow::Flow;
 use crate::rules;
 use crate::tell::{self, Names};
 use gatun_api::types as api;
 use gatun_api::types::{Fate as Told, PortFrom};
 use gatun_nat::explain::{self as nat, Explanation, Fate, Opening, PortSource, Rule};
-use gatun_nat::plan::Transport;
 use gatun_nat::{Instant, Nat};
 use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64};
 use gatun_worker::jobs::Job;
@@ -187,11 +186,7 @@ impl Telling<'_> {
     }
 
     fn standing(&self, s: &nat::Standing, protocol: api::Protocol) -> api::Standing {
-        let at = match protocol {
-            api::Protocol::Tcp => Transport::Tcp,
-            api::Protocol::Udp => Transport::Udp,
-            api::Protocol::Icmp => Transport::Icmp,
-        } as usize;
+        let at = filter::transport(protocol) as usize;
         api::Standing {
             subscriber: tell::network(s.network),
             known: s.is_known,

@@ -1,6 +1,6 @@
 //! An event, its time of day, and names for its numbers.
 
-use gatun_nat::plan::Plan;
+use gatun_nat::plan::{Plan, Transport};
 use gatun_nat::{Event, EventKind};
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -104,6 +104,6 @@ impl About {
 }
 
 pub(crate) fn protocols(event: &Event) -> Vec<&'static str> {
-    let all = ["tcp", "udp", "icmp"].into_iter().zip(event.transports());
-    all.filter(|(_, on)| *on).map(|(name, _)| name).collect()
+    let all = Transport::ALL.into_iter().zip(event.transports());
+    all.filter(|(_, on)| *on).map(|(transport, _)| transport.name()).collect()
 }

@@ -7,6 +7,7 @@ use crate::plan::{ByConfiguration, PlanInForce};
 use crate::reader::Reader;
 use crate::record::{IRREGULAR, Key, Record};
 use crate::time::{Span, rfc3339};
+use gatun_nat::plan::Transport;
 use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -305,8 +306,7 @@ fn doubts(times: &Times<'_>, holdings: &[Holding], at: Span, last_ms: u64, ran: 
 }
 
 fn protocols(bits: u8) -> Vec<&'static str> {
-    let all = ["tcp", "udp", "icmp"].into_iter().enumerate();
-    all.filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| name).collect()
+    Transport::of_bits(bits).map(Transport::name).collect()
 }
 
 fn address(inside: Ipv6Addr) -> IpAddr {

@@ -240,11 +240,7 @@ pub struct Exemption {
 impl Exemption {
     /// Whether it is meant for a packet to `remote`, of IP protocol `proto`, to `port` where it has one.
     pub fn covers(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
-        let wanted = self.transport.map(|t| match t {
-            Transport::Tcp => proto::TCP,
-            Transport::Udp => proto::UDP,
-            Transport::Icmp => proto::ICMP,
-        });
+        let wanted = self.transport.map(Transport::ip_protocol);
         let in_ports = |(first, last)| port.is_some_and(|p| (first..=last).contains(&p));
         self.net.contains(remote) && wanted.is_none_or(|w| w == proto) && self.ports.is_none_or(in_ports)
     }
@@ -282,6 +278,39 @@ pub enum Transport {
     Udp = 1,
     /// ICMP echo; ports are identifiers.
     Icmp = 2,
+}
+
+impl Transport {
+    /// Every one, in the order of their numbers.
+    pub const ALL: [Transport; 3] = [Transport::Tcp, Transport::Udp, Transport::Icmp];
+
+    /// What configuration, API, metrics and logs call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+            Transport::Icmp => "icmp",
+        }
+    }
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Transport> {
+        Transport::ALL.into_iter().find(|transport| transport.name() == name)
+    }
+
+    /// Those whose bit is set, where bit `n` is that of number `n`.
+    pub fn of_bits(bits: u8) -> impl Iterator<Item = Transport> {
+        Transport::ALL.into_iter().filter(move |&transport| bits & 1 << transport as u8 != 0)
+    }
+
+    /// Its number in an IPv4 header.
+    pub(crate) const fn ip_protocol(self) -> u8 {
+        match self {
+            Transport::Tcp => proto::TCP,
+            Transport::Udp => proto::UDP,
+            Transport::Icmp => proto::ICMP,
+        }
+    }
 }
 
 /// A binding from the configuration.

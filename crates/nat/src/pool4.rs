@@ -37,8 +37,6 @@ use map::AddressMap;
 pub use crate::ports::deterministic::DeterministicMap;
 pub use map::PoolError;
 
-pub(crate) const TRANSPORTS: [Transport; 3] = [Transport::Tcp, Transport::Udp, Transport::Icmp];
-
 /// No block.
 pub(crate) const NO_BLOCK: u32 = u32::MAX;
 /// No address.

@@ -8,7 +8,7 @@
 use crate::counters::Count;
 use crate::engine::Nat;
 use crate::plan::Transport;
-use crate::pool4::{BlockUsage, Pool4State, PoolCounters, TRANSPORTS, Usage};
+use crate::pool4::{BlockUsage, Pool4State, PoolCounters, Usage};
 use crate::subscriber::SubscriberKey;
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -198,7 +198,7 @@ impl Nat {
         tables.pools.iter().enumerate().map(|(number, pool)| PoolStats {
             name: Arc::clone(pool.name()),
             addresses: pool.addresses(),
-            ports: TRANSPORTS.map(|transport| pool.usage(transport)),
+            ports: Transport::ALL.map(|transport| pool.usage(transport)),
             ports_held: pool.ports_held(),
             blocks: pool.block_usage(),
             subscribers: tables.subscribers_of(number),
@@ -216,7 +216,7 @@ impl Nat {
         (numbers.start..end).map(number).map(move |ix| AddressStats {
             address: pool.map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ix)),
             is_drained: pool.is_some_and(|p| p.is_drained(ix)),
-            ports: TRANSPORTS.map(|transport| usage(ix, transport)),
+            ports: Transport::ALL.map(|transport| usage(ix, transport)),
         })
     }
 

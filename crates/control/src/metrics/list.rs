@@ -34,7 +34,6 @@ pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str
     ]
 }
 
-const PROTOCOLS: [&str; 3] = ["tcp", "udp", "icmp"];
 const DIRECTIONS: [(Direction, &str); 3] =
     [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6"), (Direction::FourToFour, "4to4")];
 
@@ -81,10 +80,7 @@ fn by_pool(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats) -> u64) {
 
 fn by_pool_protocol(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&PoolStats, usize) -> u64) {
     for stats in &v.total.pools {
-        PROTOCOLS
-            .iter()
-            .enumerate()
-            .for_each(|(at, protocol)| s.add(&[&stats.name, protocol], of(stats, at)));
+        Transport::ALL.into_iter().for_each(|t| s.add(&[&stats.name, t.name()], of(stats, t as usize)));
     }
 }
 
@@ -96,8 +92,8 @@ fn by_pool_blocks(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&BlockUsage) ->
 
 fn by_life(v: &View<'_>, s: &mut Samples<'_>, of: impl Fn(&InstanceStats, usize) -> u64) {
     by_instance(v, |[kind, name], stats| {
-        for (at, protocol) in PROTOCOLS.iter().enumerate().filter(|_| kind != "siit") {
-            s.add(&[kind, name, protocol], of(stats, at));
+        for transport in Transport::ALL.into_iter().filter(|_| kind != "siit") {
+            s.add(&[kind, name, transport.name()], of(stats, transport as usize));
         }
     });
 }
@@ -532,6 +528,3 @@ pub(super) const METRICS: &[Metric] = &[
         "Whether the log could be written at the last attempt.",
     ),
 ];
-
-const _: () =
-    assert!(Transport::Tcp as usize == 0 && Transport::Udp as usize == 1 && Transport::Icmp as usize == 2);

@@ -4,6 +4,7 @@ use anyhow::{Context as _, anyhow, bail};
 use gatun_config::LOG_DIRECTORY;
 use gatun_logstore::time::{Span, parse, rfc3339, since_1970_ms};
 use gatun_logstore::{Directory, Entry, Hash, LogError, Mark, Reader, Record, Verification};
+use gatun_nat::plan::Transport;
 use serde_json::json;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::net::Ipv4Addr;
@@ -175,9 +176,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn line_of_record(r: &Record) -> String {
-    let all = ["tcp", "udp", "icmp"].into_iter().enumerate();
-    let protocols: Vec<&str> =
-        all.filter(|(bit, _)| r.transports & 1 << bit != 0).map(|(_, name)| name).collect();
+    let protocols: Vec<&str> = Transport::of_bits(r.transports).map(Transport::name).collect();
     let inside = r.inside.to_ipv4_mapped().map_or_else(|| r.inside.to_string(), |v4| v4.to_string());
     let mut line = json!({
         "time": rfc3339(r.at_ms), "event": r.kind.name(), "protocols": protocols, "outside": r.outside,

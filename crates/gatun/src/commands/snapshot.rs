@@ -89,8 +89,8 @@ fn save(at: &Where) -> anyhow::Result<()> {
     let (names, files) = state::read(&at.state).map_err(|why| anyhow!("{why}"))?;
     let mut sessions = Vec::new();
     for file in &files {
-        let (kept, bytes) = takeover::read(file).map_err(|why| anyhow!("{}: {why}", at.state.display()))?;
-        sessions.extend(kept.sessions(bytes));
+        let kept = takeover::read(file).map_err(|why| anyhow!("{}: {why}", at.state.display()))?;
+        sessions.extend(kept.sessions());
     }
     let written = |out: &mut dyn Write| -> anyhow::Result<()> {
         let head = Head { gatun_snapshot: FORM, names: names.clone(), sessions: sessions.len() };
@@ -168,7 +168,7 @@ impl Line {
         Line {
             instance: saved.instance,
             pool6: saved.pool6,
-            protocol: protocol(saved.transport).to_owned(),
+            protocol: saved.transport.name().to_owned(),
             inside: saved.inside,
             outside: saved.outside,
             remote: saved.remote,
@@ -179,8 +179,7 @@ impl Line {
     }
 
     fn saved(self) -> anyhow::Result<Saved> {
-        let transports = [Transport::Tcp, Transport::Udp, Transport::Icmp];
-        let transport = transports.into_iter().find(|&t| protocol(t) == self.protocol);
+        let transport = Transport::named(&self.protocol);
         let tcp = TcpState::ALL.into_iter().find(|state| state.name() == self.state);
         Ok(Saved {
             instance: self.instance,
@@ -193,13 +192,5 @@ impl Line {
             expires_ms: self.expires_ms,
             shares_port: self.shares_port,
         })
-    }
-}
-
-fn protocol(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Tcp => "tcp",
-        Transport::Udp => "udp",
-        Transport::Icmp => "icmp",
     }
 }

@@ -464,7 +464,7 @@ impl Pair {
             return Err(format!("occupancy: engine {engine:?}, model {model:?}\n{}", self.model.describe()));
         }
         for (n, pool) in self.nat.pools().iter().enumerate() {
-            for transport in [Transport::Tcp, Transport::Udp, Transport::Icmp] {
+            for transport in Transport::ALL {
                 let usage = pool.usage(transport);
                 let model = self.model.pool_usage(n, transport as usize);
                 if (usage.used, usage.total) != model {

@@ -276,7 +276,7 @@ pub(super) fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
     let mut taken = Vec::new();
     let six = plan.nat64.len();
     for instance in 0..six + plan.nat44.len() {
-        for (at, transport) in [Transport::Tcp, Transport::Udp, Transport::Icmp].into_iter().enumerate() {
+        for (at, transport) in Transport::ALL.into_iter().enumerate() {
             let port = r.of(&[1001, 1021, 1040, 7, 22]);
             let pool =
                 if instance < six { plan.nat64[instance].pool } else { plan.nat44[instance - six].pool };

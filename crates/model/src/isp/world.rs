@@ -531,8 +531,7 @@ impl World {
         let lost = self.nat.events_lost();
         self.books.hold(lost == 0, || format!("{lost} events were lost"));
         let pool = &self.nat.pools()[0];
-        let used: u64 =
-            [Transport::Tcp, Transport::Udp, Transport::Icmp].iter().map(|&t| pool.usage(t).used).sum();
+        let used: u64 = Transport::ALL.iter().map(|&t| pool.usage(t).used).sum();
         self.books.hold(used == bindings as u64, || format!("{used} ports used, {bindings} bound"));
         let blocks = pool.block_usage().unwrap_or_default();
         let owned = self.ledger.blocks_owned();

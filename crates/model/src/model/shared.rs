@@ -21,7 +21,7 @@ pub(super) struct Shared {
 impl Model {
     /// Whether a flow to a remote port shares its outside port with others.
     pub(super) fn may_share(&self, instance: usize, transport: usize, remote: End4) -> bool {
-        let transport = [Transport::Tcp, Transport::Udp, Transport::Icmp][transport];
+        let transport = Transport::ALL[transport];
         self.plan.pools[self.rules[instance].pool].overload.contains(&(transport, remote.1))
     }
 

@@ -14,7 +14,6 @@
 use super::{Place, Tables};
 use crate::event::EventKind;
 use crate::plan::{StaticBinding, Transport};
-use crate::pool4::TRANSPORTS;
 use crate::session::{Inside, NONE, RecordId, Session};
 use crate::stateful::{Instance, Instances};
 use crate::subscriber::SubscriberKey;
@@ -170,7 +169,7 @@ impl Tables {
         let next = |t, port: u16| port.checked_add(1).map_or((t + 1, 0), |port| (t, port));
         let (mut t, mut port) = (t, port);
         while *budget > 0 {
-            let Some(&transport) = TRANSPORTS.get(t) else { return Step::Blocks(n, 0) };
+            let Some(&transport) = Transport::ALL.get(t) else { return Step::Blocks(n, 0) };
             let used = self.pools.get(at.0).and_then(|pool| pool.next_used(transport, at.1, port));
             let Some(used) = used else {
                 (t, port) = (t + 1, 0);
@@ -246,11 +245,7 @@ impl Tables {
         let (all, this) = match instance {
             Instance::Nat64(nat) => (!nat.accepts(served), !nat.is_served(session.pool6)),
             Instance::Nat44(nat) => {
-                let protocol = match session.transport() {
-                    Transport::Tcp => proto::TCP,
-                    Transport::Udp => proto::UDP,
-                    Transport::Icmp => proto::ICMP,
-                };
+                let protocol = session.transport().ip_protocol();
                 let port = (protocol != proto::ICMP).then_some(remote.1);
                 let inside = served.to_ipv4_mapped();
                 (!inside.is_some_and(|a| nat.serves(a)), nat.is_exempt(remote.0, protocol, port))
@@ -310,7 +305,7 @@ impl Tables {
             (first, last) = (port, port);
             transports = core::array::from_fn(|t| t == transport as usize);
         }
-        for t in TRANSPORTS.into_iter().filter(|&t| transports[t as usize]) {
+        for t in Transport::ALL.into_iter().filter(|&t| transports[t as usize]) {
             let mut from = first;
             loop {
                 let used = self.pools.get(at.0).and_then(|pool| pool.next_used(t, at.1, from));

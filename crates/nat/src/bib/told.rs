@@ -3,7 +3,7 @@
 use super::Tables;
 use crate::event::{Event, EventKind, Gauge, only};
 use crate::plan::{Plan, Transport};
-use crate::pool4::{PortBlock, TRANSPORTS};
+use crate::pool4::PortBlock;
 use crate::session::Session;
 use crate::subscriber::SubscriberKey;
 use crate::time::Instant;
@@ -201,7 +201,7 @@ impl Tables {
 impl Gauges {
     /// Whether a pool's exhaustion is to be told of, and not again for some time.
     fn exhausted_due(&mut self, pool: usize, transport: Transport, now: Instant) -> bool {
-        debug_assert!(TRANSPORTS.contains(&transport));
+        debug_assert!(Transport::ALL.contains(&transport));
         let Some(last) = self.exhausted.get_mut(pool).map(|p| &mut p[transport as usize]) else {
             return false;
         };

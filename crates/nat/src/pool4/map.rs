@@ -1,6 +1,5 @@
 //! Which addresses a pool has, their numbers, and which ports each of them has.
 
-use super::TRANSPORTS;
 use crate::build_error::BuildError;
 use crate::plan::{Blocks, Net6, PoolRange, Transport};
 use crate::ports::Layout;
@@ -215,7 +214,7 @@ impl AddressMap {
 
     /// Whether an address has the same ports there as here.
     pub(crate) fn same_ports(&self, other: &AddressMap, ix: u32) -> bool {
-        TRANSPORTS.iter().all(|&t| match (self.layout(t, ix), other.layout(t, ix)) {
+        Transport::ALL.iter().all(|&t| match (self.layout(t, ix), other.layout(t, ix)) {
             (Some(a), Some(b)) => a.same(b),
             (a, b) => a.is_none() && b.is_none(),
         })
@@ -288,7 +287,7 @@ impl AddressMap {
             return Ok(());
         }
         let mut layouts = [0; 3];
-        for transport in TRANSPORTS {
+        for transport in Transport::ALL {
             let with = ranges.iter().filter(here).filter(|r| r.transports[transport as usize]);
             let mut ports: Vec<(u16, u16)> = with.map(|r| r.ports).collect();
             ports.sort_unstable();

@@ -173,7 +173,7 @@ fn a_paired_subscriber_keeps_its_address_over_ports_and_transports() {
     let mut pool = pool(&[range("192.0.2.0", "192.0.2.15", (1024, 65_535), ALL)]);
     let mut rng = rng();
     for n in 0..3000u16 {
-        let transport = TRANSPORTS[usize::from(n) % 3];
+        let transport = Transport::ALL[usize::from(n) % 3];
         assert_eq!(allocate(&mut pool, &mut rng, transport, Some(11), 0, n).unwrap().0, 11);
     }
     assert_eq!(pool.counters().pairing_broken, 0);
@@ -253,7 +253,7 @@ fn bindings_are_found_by_address_and_port() {
     let mut pool = pool(&[range("192.0.2.0", "192.0.2.9", (0, 65_535), ALL)]);
     for (n, port) in [(1, 0), (2, 1), (3, 65_535)] {
         for ix in [0, 9] {
-            for transport in TRANSPORTS {
+            for transport in Transport::ALL {
                 let record = n << 8 | ix << 4 | transport as u32;
                 assert_eq!(pool.binding(transport, ix, port), 0);
                 pool.set_binding(transport, ix, port, record);
@@ -301,7 +301,7 @@ fn exist(ranges: &[PoolRange]) -> Set<(Transport, Ipv4Addr, u16)> {
     let one = |r: &PoolRange| {
         let (first, last) = (u32::from(r.first), u32::from(r.last));
         let (ports, transports) = (r.ports, r.transports);
-        TRANSPORTS.into_iter().filter(move |&t| transports[t as usize]).flat_map(move |t| {
+        Transport::ALL.into_iter().filter(move |&t| transports[t as usize]).flat_map(move |t| {
             (first..=last).flat_map(move |a| (ports.0..=ports.1).map(move |p| (t, Ipv4Addr::from(a), p)))
         })
     };
@@ -365,7 +365,7 @@ proptest! {
                     }
                 }
             }
-            for transport in TRANSPORTS {
+            for transport in Transport::ALL {
                 let count = used.keys().filter(|k| k.0 == transport && exist.contains(k)).count();
                 prop_assert_eq!(pool.usage(transport).used, count as u64);
                 let by_address: u64 = (0..6).map(|ix| pool.address_usage(transport, ix).used).sum();

@@ -7,7 +7,6 @@
 
 use super::Layout;
 use crate::plan::{Allocation, Deterministic, Net6, Pool4, Transport};
-use crate::pool4::TRANSPORTS;
 use crate::pool4::map::{AddressMap, PoolError};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -160,7 +159,7 @@ impl DeterministicMap {
 
     /// Whether a port of a public address is in the pool at all.
     pub fn covers(&self, transport: Transport, address: Ipv4Addr, port: u16) -> bool {
-        debug_assert!(TRANSPORTS.contains(&transport));
+        debug_assert!(Transport::ALL.contains(&transport));
         let layout = self.map.address_ix(address).and_then(|ix| self.map.layout(transport, ix));
         layout.is_some_and(|layout| layout.has(port))
     }

@@ -4,7 +4,7 @@ use super::{Layout, PortSet, Wanted};
 use crate::bit_tree::BitTree;
 use crate::plan::{HoldDown, Pairing, Pool4, Transport};
 use crate::pool4::map::AddressMap;
-use crate::pool4::{PortRequest, TRANSPORTS, Usage};
+use crate::pool4::{PortRequest, Usage};
 use crate::rng::Rng;
 use crate::session::Tick;
 use crate::time::Instant;
@@ -109,7 +109,7 @@ impl SinglePorts {
 
     /// Lets an address give ports where it has any.
     fn open_where(&mut self, map: &AddressMap, ix: u32) {
-        for (open, transport) in self.open.iter_mut().zip(TRANSPORTS) {
+        for (open, transport) in self.open.iter_mut().zip(Transport::ALL) {
             match map.layout(transport, ix) {
                 Some(layout) if layout.total() > 0 && !self.drained.has(ix as usize) => {
                     open.insert(ix as usize)
@@ -154,7 +154,7 @@ impl SinglePorts {
             true => self.drained.insert(ix as usize),
             false => self.drained.remove(ix as usize),
         }
-        for (t, transport) in TRANSPORTS.into_iter().enumerate() {
+        for (t, transport) in Transport::ALL.into_iter().enumerate() {
             let usage = self.address_usage(map, transport, ix);
             match usage.used < usage.total && !drained {
                 true => self.open[t].insert(ix as usize),
@@ -171,7 +171,7 @@ impl SinglePorts {
         self.uncounted.remove(ix as usize);
         self.uncounted_len -= 1;
         let nothing = Layout::none();
-        for (t, transport) in TRANSPORTS.into_iter().enumerate() {
+        for (t, transport) in Transport::ALL.into_iter().enumerate() {
             let Some(set) = self.sets[t].get_mut(ix as usize) else { continue };
             let layout = map.layout(transport, ix).unwrap_or(&nothing);
             let before = set.used();
@@ -324,7 +324,7 @@ impl SinglePorts {
     }
 
     fn free_held(&mut self, map: &AddressMap, port: HeldPort, bound: impl Fn(Transport, u32, u16) -> bool) {
-        let transport = TRANSPORTS.get(usize::from(port.transport)).copied().unwrap_or(Transport::Icmp);
+        let transport = Transport::ALL.get(usize::from(port.transport)).copied().unwrap_or(Transport::Icmp);
         if !bound(transport, port.ix, port.port) {
             self.free(map, transport, port.ix, port.port);
         }

@@ -285,7 +285,7 @@ impl Driver {
         let start = ThreadTime::now();
         if let Some(file) = file {
             let kept = Kept::read(file.as_fd(), self.now.0).map_err(|why| anyhow::anyhow!("{why}"))?;
-            for saved in kept.sessions(u64::MAX) {
+            for saved in kept.sessions() {
                 let restored = self.nat.restore(self.now, &saved);
                 restored.map_err(|why| anyhow::anyhow!("a session {}", why.help()))?;
             }

@@ -8,9 +8,9 @@
 
 use super::table::{BlockId, State};
 use super::{BlockPorts, chunk};
-use crate::plan::{BlockProtocols, Blocks, Pairing};
+use crate::plan::{BlockProtocols, Blocks, Pairing, Transport};
 use crate::pool4::map::AddressMap;
-use crate::pool4::{Holdings, PortBlock, TRANSPORTS};
+use crate::pool4::{Holdings, PortBlock};
 use crate::ports::deterministic::{Formula, whole_blocks};
 use crate::time::Instant;
 use alloc::vec::Vec;
@@ -310,7 +310,7 @@ impl BlockPorts {
     /// First and last port of the block of a port, and whether it is a transport's too.
     pub(crate) fn extent(&self, transport: usize, port: u16) -> (u16, u16, [bool; 3]) {
         let first = port >> self.shift << self.shift;
-        let transports = TRANSPORTS.map(|t| self.open.len() == 1 || t as usize == transport);
+        let transports = Transport::ALL.map(|t| self.open.len() == 1 || t as usize == transport);
         (first, first | ((1u16 << self.shift) - 1), transports)
     }
 

@@ -395,7 +395,7 @@ proptest! {
         for (what, subscriber, t, which) in steps {
             let t = usize::from(t);
             match what {
-                0..=3 => if let Ok(grant) = bed.take(subscriber, TRANSPORTS[t]) {
+                0..=3 => if let Ok(grant) = bed.take(subscriber, Transport::ALL[t]) {
                     let key = (group(t), grant.address_ix, grant.port / size);
                     prop_assert!(used.insert((t, grant.address_ix, grant.port), subscriber).is_none());
                     if let Some((owner, until)) = seen.insert(key, (subscriber, bed.now))
@@ -412,13 +412,13 @@ proptest! {
                 4..=5 if !used.is_empty() => {
                     let (&(t, ix, port), &owner) = used.iter().nth(which.index(used.len())).unwrap();
                     used.remove(&(t, ix, port));
-                    bed.give_back(owner, TRANSPORTS[t], ix, port);
+                    bed.give_back(owner, Transport::ALL[t], ix, port);
                     seen.insert((group(t), ix, port / size), (owner, bed.now));
                 }
                 4..=5 => {}
                 _ => bed.pass_ms(1000 << which.index(5)),
             }
-            for (t, transport) in TRANSPORTS.into_iter().enumerate() {
+            for (t, transport) in Transport::ALL.into_iter().enumerate() {
                 let count = used.keys().filter(|k| k.0 == t).count() as u64;
                 prop_assert_eq!(bed.pool.usage(transport).used, count);
                 let by_address: u64 = (0..2).map(|ix| bed.pool.address_usage(transport, ix).used).sum();
@@ -429,7 +429,7 @@ proptest! {
             prop_assert!(bed.holdings.iter().flat_map(|h| h.blocks()).all(|n| n <= 2));
         }
         for ((t, ix, port), owner) in used {
-            bed.give_back(owner, TRANSPORTS[t], ix, port);
+            bed.give_back(owner, Transport::ALL[t], ix, port);
         }
         bed.pass_ms(40_000);
         bed.pass_ms(40_000);

@@ -12,10 +12,11 @@ use crate::bib::record_room;
 use crate::bib::restore::Restoring;
 use crate::engine::{Core, Nat};
 use crate::plan::{Plan, Transport};
-use crate::session::{Endpoint4, Inside, Kind, NONE, Session, Tick};
+use crate::session::{Inside, Kind, NONE, Session, Tick};
 use crate::stateful::{Instance, Instances};
 use crate::tcp_fsm::TcpState;
 use crate::time::Instant;
+use alloc::vec::Vec;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written, bytes_with_memory};
@@ -28,6 +29,8 @@ pub use crate::bib::restore::NotRestored;
 pub const LAYOUT: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
+/// Sessions that are put back together: their cache lines come meanwhile.
+const RESTORE_GROUP: usize = 16;
 /// Where records begin: at a huge page.
 const RECORDS_AT: u64 = 2 << 20;
 
@@ -198,6 +201,19 @@ impl Saved {
         record.sealed(NONE)
     }
 
+    /// What it is to the tables, as a session of `instance`.
+    fn restoring(&self, instance: Instance<'_>) -> Restoring {
+        let (addr, port) = self.inside;
+        let policy = instance.policy();
+        Restoring {
+            inside: Inside { addr, port, transport: self.transport, instance: policy.instance },
+            outside: self.outside,
+            remote: self.remote,
+            subscriber: policy.subscriber(addr),
+            shares_port: self.shares_port,
+        }
+    }
+
     pub(crate) fn of(record: &Session, now: Instant) -> Saved {
         let inside = record.inside();
         Saved {
@@ -215,6 +231,37 @@ impl Saved {
 }
 
 impl Nat {
+    /// Puts sessions back and tells of each what [`restore`](Self::restore) says of it. What a group of them will touch
+    /// is asked for together.
+    pub fn restore_all(
+        &mut self,
+        now: impl Fn() -> Instant,
+        sessions: impl IntoIterator<Item = Saved>,
+        mut told: impl FnMut(Result<(), NotRestored>),
+    ) {
+        let mut sessions = sessions.into_iter();
+        let mut group = Vec::with_capacity(RESTORE_GROUP);
+        loop {
+            group.extend(sessions.by_ref().take(RESTORE_GROUP));
+            if group.is_empty() {
+                return;
+            }
+            self.prefetch_restore(&group);
+            let now = now();
+            group.drain(..).for_each(|saved| told(self.restore(now, &saved)));
+        }
+    }
+
+    fn prefetch_restore(&mut self, group: &[Saved]) {
+        let Core { nat64, nat44, shared, .. } = &mut self.core;
+        let instances = Instances { nat64, nat44 };
+        for saved in group {
+            if let Some(instance) = instances.get(saved.instance) {
+                shared.tables.prefetch_restore(&saved.restoring(instance));
+            }
+        }
+    }
+
     /// Puts a session back that another engine had, as if it had gone on. No event tells of it.
     ///
     /// # Errors
@@ -229,15 +276,9 @@ impl Nat {
         if !serves(instance, saved) {
             return Err(NotRestored::NotServed);
         }
-        let (addr, port) = saved.inside;
-        let policy = instance.policy();
-        let inside = Inside { addr, port, transport: saved.transport, instance: policy.instance };
-        let (outside, remote): (Endpoint4, Endpoint4) = (saved.outside, saved.remote);
-        let subscriber = policy.subscriber(addr);
         let tables = &mut shared.tables;
         tables.now = now;
-        let shares_port = saved.shares_port;
-        let id = tables.restore(&Restoring { inside, outside, remote, subscriber, shares_port })?;
+        let id = tables.restore(&saved.restoring(instance))?;
         let session = tables.get_mut(id);
         instance.mark(session, saved.pool6);
         session.state = if saved.transport == Transport::Tcp { saved.tcp as u8 } else { 0 };

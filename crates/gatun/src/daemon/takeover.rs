@@ -243,16 +243,22 @@ fn restore(
     mine: impl Fn(Option<&Saved>) -> bool,
 ) -> Taken {
     let mut taken = Taken::default();
-    for saved in sessions {
+    let mut not_served = 0;
+    let known = sessions.filter_map(|saved| {
         let known = numbers.translate(saved);
-        if !mine(known.as_ref()) {
-            continue;
-        }
-        let restored = known.ok_or(NotRestored::NotServed).and_then(|saved| nat.restore(clock.now(), &saved));
-        match restored {
+        not_served += u64::from(known.is_none() && mine(None));
+        known.filter(|saved| mine(Some(saved)))
+    });
+    nat.restore_all(
+        || clock.now(),
+        known,
+        |restored| match restored {
             Ok(()) => taken.sessions += 1,
             Err(why) => *taken.not.entry(why).or_default() += 1,
-        }
+        },
+    );
+    if not_served > 0 {
+        *taken.not.entry(NotRestored::NotServed).or_default() += not_served;
     }
     taken
 }

@@ -60,6 +60,18 @@ const KNOWN: EventKinds = EventKinds::NONE
     .with(EventKind::BlockAssigned);
 
 impl Tables {
+    /// Asks for what [`restore`](Self::restore) of this one will touch.
+    pub(crate) fn prefetch_restore(&self, r: &Restoring) {
+        let hashes = self.opening_hashes(&r.inside, r.subscriber, self.session_hash(&r.inside, r.remote));
+        self.prefetch(hashes.session);
+        self.prefetch_opening(&hashes);
+        if let Some(place) = self.locate(r.outside.0)
+            && let Some(pool) = self.pools.get(place.pool)
+        {
+            pool.prefetch_release(r.inside.transport, place.address_ix, r.outside.1);
+        }
+    }
+
     /// Puts a session back. Limits of subscribers do not keep it away: it has been let in before.
     pub(crate) fn restore(&mut self, r: &Restoring) -> Result<RecordId, NotRestored> {
         let kinds = self.events.all_but(KNOWN);

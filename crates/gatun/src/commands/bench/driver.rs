@@ -285,9 +285,11 @@ impl Driver {
         let start = ThreadTime::now();
         if let Some(file) = file {
             let kept = Kept::read(file.as_fd(), self.now.0).map_err(|why| anyhow::anyhow!("{why}"))?;
-            for saved in kept.sessions() {
-                let restored = self.nat.restore(self.now, &saved);
-                restored.map_err(|why| anyhow::anyhow!("a session {}", why.help()))?;
+            let mut wrong = None;
+            let now = self.now;
+            self.nat.restore_all(|| now, kept.sessions(), |restored| wrong = wrong.or(restored.err()));
+            if let Some(why) = wrong {
+                anyhow::bail!("a session {}", why.help());
             }
         }
         Ok((next, start.elapsed()))

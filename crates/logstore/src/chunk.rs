@@ -163,7 +163,7 @@ mod tests {
 
     fn any_record() -> impl Strategy<Value = Record> {
         let ports = (any::<u16>(), any::<u16>()).prop_map(|(a, b)| (a.min(b), a.max(b)));
-        let numbers = (0u8..4, any::<u8>(), any::<u8>(), any::<u8>());
+        let numbers = (0u8..6, any::<u8>(), any::<u8>(), any::<u8>());
         (any::<u64>(), numbers, any::<u32>(), ports, any::<u128>(), any::<u16>()).prop_map(
             |(at_ms, (kind, transports, instance, pool), outside, (first, last), inside, inside_port)| {
                 let kind = RecordKind::of(kind).unwrap();

@@ -14,7 +14,8 @@ pub enum Mark {
         at_ms: u64,
         /// Its version.
         version: String,
-        /// Whether it has the sessions of the one before it; else everything that was open has ended.
+        /// Whether it has sessions of the one before it, and tells with its first records what of it goes on
+        /// ([`RecordKind::goes_on`](crate::RecordKind::goes_on)); all else that was open has ended.
         keeps_state: bool,
     },
     /// A daemon ended, and all its state with it.

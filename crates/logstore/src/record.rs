@@ -14,13 +14,18 @@ pub enum RecordKind {
     BindingCreated = 2,
     /// An outside address and port went back to the pool.
     BindingDeleted = 3,
+    /// A subscriber of the daemon before has its block still, as the next daemon begins.
+    BlockKept = 4,
+    /// An inside address and port have their outside ones still, as the next daemon begins.
+    BindingKept = 5,
 }
 
 impl RecordKind {
     /// The kind of a number.
     pub fn of(number: u8) -> Option<RecordKind> {
         use RecordKind::*;
-        [BlockAssigned, BlockReleased, BindingCreated, BindingDeleted].get(usize::from(number)).copied()
+        let all = [BlockAssigned, BlockReleased, BindingCreated, BindingDeleted, BlockKept, BindingKept];
+        all.get(usize::from(number)).copied()
     }
 
     /// The name used in output.
@@ -30,17 +35,25 @@ impl RecordKind {
             RecordKind::BlockReleased => "block_released",
             RecordKind::BindingCreated => "binding_created",
             RecordKind::BindingDeleted => "binding_deleted",
+            RecordKind::BlockKept => "block_kept",
+            RecordKind::BindingKept => "binding_kept",
         }
     }
 
     /// Whether somebody has the ports from then on.
     pub const fn begins(self) -> bool {
-        matches!(self, RecordKind::BlockAssigned | RecordKind::BindingCreated)
+        !matches!(self, RecordKind::BlockReleased | RecordKind::BindingDeleted)
+    }
+
+    /// Whether somebody had them already under the daemon before. What is not told of so, in a daemon that has the
+    /// sessions of the one before, has ended with that one.
+    pub const fn goes_on(self) -> bool {
+        matches!(self, RecordKind::BlockKept | RecordKind::BindingKept)
     }
 
     /// Whether it is about a block.
     pub const fn is_block(self) -> bool {
-        matches!(self, RecordKind::BlockAssigned | RecordKind::BlockReleased)
+        matches!(self, RecordKind::BlockAssigned | RecordKind::BlockReleased | RecordKind::BlockKept)
     }
 }
 
@@ -109,6 +122,11 @@ impl Record {
         self.outside == other.outside
             && (self.first, self.last, self.transports) == (other.first, other.last, other.transports)
             && self.kind.is_block() == other.kind.is_block()
+    }
+
+    /// Whether both are of the same holder.
+    pub(crate) fn is_same_holder(&self, other: &Record) -> bool {
+        (self.inside, self.inside_port) == (other.inside, other.inside_port)
     }
 }
 

@@ -19,11 +19,11 @@ pub(crate) fn carry(
     name: &str,
 ) -> Result<Tail> {
     let of_segment = segment.marks(disk)?;
-    // A daemon that began anew had nothing of what was open before: a segment is of one daemon.
-    let anew = of_segment.iter().any(|mark| matches!(mark, Mark::Start { keeps_state: false, .. }));
+    // A daemon has of what was open before it what it tells of: a segment is of one daemon.
+    let begins = of_segment.iter().any(|mark| matches!(mark, Mark::Start { .. }));
     let mut marks = old.map_or(Ok(Vec::new()), |old| old.marks(disk))?;
     marks.extend(of_segment);
-    let open = open_at_end(disk, old.filter(|_| !anew), segment)?;
+    let open = open_at_end(disk, old, segment, begins)?;
     let marks = still_needed(marks, &open);
     let mut writer = Writer::new(disk, name, FileKind::Carried)?;
     open.iter().try_for_each(|record| writer.push(record))?;
@@ -32,8 +32,14 @@ pub(crate) fn carry(
 
 type Source<'a> = Peekable<Box<dyn Iterator<Item = Result<Record>> + 'a>>;
 
-/// Merges both, which are sorted, and keeps what was begun and not ended.
-fn open_at_end(disk: &dyn Disk, old: Option<&Segment>, segment: &Segment) -> Result<Vec<Record>> {
+/// Merges both, which are sorted, and keeps what was begun and not ended. Where a daemon `begins` with the segment, what
+/// is old goes on only if it is told of.
+fn open_at_end(
+    disk: &dyn Disk,
+    old: Option<&Segment>,
+    segment: &Segment,
+    begins: bool,
+) -> Result<Vec<Record>> {
     let source = |segment| -> Result<Source<'_>> {
         let records: Box<dyn Iterator<Item = _>> = match segment {
             Some(segment) => Box::new(Records::of(disk, segment)?),
@@ -44,21 +50,31 @@ fn open_at_end(disk: &dyn Disk, old: Option<&Segment>, segment: &Segment) -> Res
     let mut sources = [source(old)?, source(Some(segment))?];
     let mut open = Vec::new();
     while let Some(key) = least_key(&mut sources) {
-        let begin = open.len();
-        for source in &mut sources {
-            while let Some(record) = source.next_if(|next| next.as_ref().map_or(true, |r| r.key() == key)) {
-                let record = record?;
-                let same = |other: &Record| other.is_same_place(&record);
-                if let Some(at) = open.iter().skip(begin).position(same) {
-                    open.remove(begin + at);
-                }
-                if record.kind.begins() {
-                    open.push(record);
-                }
-            }
+        let [of_old, of_segment] = &mut sources;
+        let (mut before, mut now) = (Vec::new(), Vec::new());
+        take(of_old, key, |record| now.push(record))?;
+        if begins {
+            before.append(&mut now);
         }
+        take(of_segment, key, |record| {
+            now.retain(|other: &Record| !other.is_same_place(&record));
+            let same = |old: &Record| old.is_same_place(&record) && old.is_same_holder(&record);
+            let known = before.iter().position(same).filter(|_| record.kind.goes_on());
+            if record.kind.begins() {
+                now.push(known.map_or(record, |at| before.remove(at)));
+            }
+        })?;
+        open.append(&mut now);
     }
     Ok(open)
+}
+
+/// The records of a key, which are next.
+fn take(source: &mut Source<'_>, key: Key, mut each: impl FnMut(Record)) -> Result<()> {
+    while let Some(record) = source.next_if(|next| next.as_ref().map_or(true, |r| r.key() == key)) {
+        each(record?);
+    }
+    Ok(())
 }
 
 /// The least key of what comes next; that of an error is the least of all.

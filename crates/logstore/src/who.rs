@@ -106,6 +106,8 @@ struct Holding {
 #[derive(Default)]
 struct History {
     open: Vec<Holding>,
+    /// What was open when the daemon before ended, so far as the one after it has not told that it goes on.
+    before: Vec<Holding>,
     ended: Vec<Holding>,
     /// The last time that anything tells of.
     last_ms: u64,
@@ -118,8 +120,10 @@ impl History {
             Mark::Start { at_ms, keeps_state, .. } => {
                 let end =
                     self.stopped_ms.take().map_or(End::Between(self.last_ms.min(*at_ms), *at_ms), End::At);
+                self.ended.append(&mut self.before);
+                self.before.extend(self.open.drain(..).map(|holding| Holding { end, ..holding }));
                 if !keeps_state {
-                    self.ended.extend(self.open.drain(..).map(|holding| Holding { end, ..holding }));
+                    self.ended.append(&mut self.before);
                 }
             }
             Mark::Stop { at_ms } => self.stopped_ms = Some(*at_ms),
@@ -128,27 +132,40 @@ impl History {
     }
 
     fn record(&mut self, record: Record) {
-        let same = self.open.iter().position(|holding| holding.record.is_same_place(&record));
         let at_ms = record.at_ms;
-        if record.kind.begins() {
-            if let Some(at) = same {
-                let lost = self.open.remove(at);
-                let end = End::Between(lost.record.at_ms.min(at_ms), at_ms);
-                self.ended.push(Holding { end, ..lost });
-            }
-            self.open.push(Holding { record, from_ms: Some(at_ms), end: End::Open(0) });
+        let same = self.open.iter().position(|holding| holding.record.is_same_place(&record));
+        let same = same.map(|at| self.open.remove(at));
+        if !record.kind.begins() {
+            let begun = match same {
+                Some(begun) if begun.record.is_same_holder(&record) => begun,
+                other => {
+                    self.end_untold(other, at_ms);
+                    Holding { record, from_ms: None, end: End::Open(0) }
+                }
+            };
+            self.ended.push(Holding { end: End::At(at_ms), ..begun });
             return;
         }
-        let begun = same.map(|at| self.open.remove(at)).filter(|begun| begun.record.inside == record.inside);
-        self.ended.push(match begun {
-            Some(begun) => Holding { end: End::At(at_ms), ..begun },
-            None => Holding { record, from_ms: None, end: End::At(at_ms) },
-        });
+        self.end_untold(same, at_ms);
+        let goes_on = |old: &Holding| {
+            record.kind.goes_on() && old.record.is_same_place(&record) && old.record.is_same_holder(&record)
+        };
+        let begun = self.before.iter().position(goes_on).map(|at| self.before.remove(at));
+        let begun = begun.unwrap_or(Holding { record, from_ms: Some(at_ms), end: End::Open(0) });
+        self.open.push(Holding { end: End::Open(0), ..begun });
+    }
+
+    /// Somebody else has what `lost` had, or has given it back, and no record tells of its end.
+    fn end_untold(&mut self, lost: Option<Holding>, at_ms: u64) {
+        let between =
+            |lost: Holding| Holding { end: End::Between(lost.record.at_ms.min(at_ms), at_ms), ..lost };
+        self.ended.extend(lost.map(between));
     }
 
     /// All holdings; those that nothing ends are open, or ended with the daemon.
     fn all(mut self) -> Vec<Holding> {
         let end = self.stopped_ms.map_or(End::Open(self.last_ms), End::At);
+        self.ended.append(&mut self.before);
         self.ended.extend(self.open.into_iter().map(|holding| Holding { end, ..holding }));
         self.ended
     }

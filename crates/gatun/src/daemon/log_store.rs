@@ -138,8 +138,13 @@ impl LogSender {
     }
 }
 
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     since_1970_ms(SystemTime::now())
+}
+
+/// As records have them: a bit for each that is set.
+pub(super) fn bits(transports: [bool; 3]) -> u8 {
+    transports.into_iter().rev().fold(0, |bits, on| bits << 1 | u8::from(on))
 }
 
 /// The record of an event, where it has one; `at_ms` is its time of day.
@@ -151,11 +156,10 @@ pub(super) fn record_of(event: &Event, at_ms: u64, with_bindings: bool) -> Optio
         EventKind::BindingDeleted if with_bindings => RecordKind::BindingDeleted,
         _ => return None,
     };
-    let transports = event.transports().into_iter().rev().fold(0, |bits, on| bits << 1 | u8::from(on));
     Some(Record {
         at_ms,
         kind,
-        transports,
+        transports: bits(event.transports()),
         instance: event.instance,
         pool: event.pool,
         outside: event.outside(),

@@ -16,6 +16,7 @@ mod ethernet;
 mod event_file;
 mod event_log;
 mod hearers;
+mod held;
 mod links;
 mod log_store;
 mod memory;

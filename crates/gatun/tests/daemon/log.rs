@@ -39,6 +39,10 @@ fn lines(store: &str, event: &str) -> Vec<Value> {
     }
 }
 
+fn event(lines: &[Value], name: &str) -> Value {
+    lines.iter().find(|line| line["event"] == name).unwrap().clone()
+}
+
 fn wait_for_configurations(store: &str, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -68,7 +72,7 @@ fn who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the
             let daemon = Daemon::start(&net, &config(store, "/64"));
             assert!(ping(&net.client, 2, SERVER, ""));
             let logged = lines(store, "block_assigned");
-            let block = logged.iter().find(|line| line["event"] == "block_assigned").unwrap();
+            let block = event(&logged, "block_assigned");
             let (time, port) =
                 (block["time"].as_str().unwrap(), block["outside_ports"][0].as_u64().unwrap() + 7);
             let answer = who(store, port, time);
@@ -113,6 +117,48 @@ fn who_had_a_port_is_known_while_a_daemon_runs_after_it_was_killed_and_after_the
             assert!(!well && out.contains("FAULT: "), "{out}");
         },
     );
+}
+
+// proves: R68-16
+#[test]
+fn what_a_restart_does_not_take_over_or_has_elsewhere_has_an_end_in_the_log() {
+    in_lab("log::what_a_restart_does_not_take_over_or_has_elsewhere_has_an_end_in_the_log", || {
+        let net = network();
+        let store = "/run/gatun-log-kept/store";
+        let with = |size: u16| {
+            let allocation = format!("allocation = {{ kind = \"blocks\", size = {size} }}");
+            let blocks = config(store, "/64").replacen("allocation = \"blocks\"", &allocation, 1);
+            format!("{blocks}bindings = true\n")
+        };
+        let daemon = Daemon::start(&net, &with(512));
+        assert!(ping(&net.client, 2, SERVER, ""));
+        let binding = event(&lines(store, "binding_created"), "binding_created");
+        let port = binding["outside_port"].as_u64().unwrap();
+        daemon.process.signal(Signal::KILL).unwrap();
+        drop(daemon);
+        // The same session is in a block of another size, and the other half of the old block is nobody's.
+        let daemon = Daemon::start(&net, &with(256));
+        let all = lines(store, "binding_kept");
+        let (old, new) = (event(&all, "block_assigned"), event(&all, "block_kept"));
+        let first = |block: &Value| block["outside_ports"][0].as_u64().unwrap();
+        assert_eq!((first(&old), first(&new)), (port & !511, port & !255), "{all:?}");
+        let now = new["time"].as_str().unwrap();
+        let answer = who(store, port, now);
+        let holders = answer["holders"].as_array().unwrap();
+        let by = |kind: &str| -> Vec<&Value> { holders.iter().filter(|h| h["by"] == kind).collect() };
+        let (blocks, bindings) = (by("block"), by("binding"));
+        assert_eq!((blocks.len(), bindings.len()), (1, 1), "{answer}");
+        assert_eq!((&blocks[0]["certain"], &blocks[0]["from"]), (&true.into(), &new["time"]), "{answer}");
+        // That one has gone on, from before the restart.
+        assert_eq!(
+            (&bindings[0]["certain"], &bindings[0]["from"]),
+            (&true.into(), &binding["time"]),
+            "{answer}"
+        );
+        let nobody = who(store, port ^ 256, now);
+        assert_eq!(nobody["holders"].as_array().unwrap().len(), 0, "{nobody}");
+        daemon.stop(Signal::TERM);
+    });
 }
 
 #[test]

@@ -95,14 +95,68 @@ fn a_daemon_that_ended_without_a_word_leaves_an_interval_and_one_that_said_so_an
     let stopped = ask(&disk, 9 * 256, 150_000);
     assert_eq!(holders(&stopped), []);
     assert!(stopped.caveats[0].contains("no translator ran"), "{stopped:?}");
-    // One that has the state of the one before it goes on with it.
-    store.append(&[block(201_000, true, 10, 4)]);
-    store.commit().unwrap();
-    drop(store);
+}
+
+/// A block that the daemon before has given.
+fn kept(at_ms: u64, number: u16, n: u16) -> Record {
+    Record { kind: RecordKind::BlockKept, ..block(at_ms, true, number, n) }
+}
+
+#[test]
+fn a_daemon_goes_on_with_what_it_tells_of_and_all_else_has_ended_with_the_one_before() {
+    for retention_ms in [None, Some(1)] {
+        let disk = Memory::new();
+        let mut store = open(&disk);
+        store.mark(start(10));
+        store.mark(config(10, "home", BLOCKS));
+        store.append(&[block(100, true, 8, 1), block(200, true, 9, 2), block(300, true, 10, 3)]);
+        store.mark(Mark::Alive { at_ms: 70_000 });
+        store.commit().unwrap();
+        drop(store);
+        let options = Options { retention_ms, ..Options::default() };
+        let mut store = Store::open(Box::new(disk.clone()), options, 1).unwrap();
+        store.mark(Mark::Start { at_ms: 90_000, version: "2".into(), keeps_state: true });
+        // The third is told of by nobody; of a fourth, the one before had no record.
+        store.append(&[kept(90_000, 8, 1), kept(90_000, 9, 2), kept(90_000, 11, 4)]);
+        store.append(&[block(95_000, false, 9, 2), block(96_000, true, 10, 5)]);
+        store.commit().unwrap();
+        if retention_ms.is_some() {
+            store.maintain(80_000_000_000).unwrap();
+            drop(store);
+            let mut next = Store::open(Box::new(disk.clone()), options, 1).unwrap();
+            next.mark(Mark::Alive { at_ms: 97_000 });
+            next.commit().unwrap();
+            next.maintain(90_000_000_000).unwrap();
+            assert_eq!(next.status().segments, 0, "all are taken away, and what is open is carried over");
+        }
+        let whole = retention_ms.is_none();
+        let ask = |block: u16, at_ms| holders(&ask(&disk, block * 256, at_ms));
+        assert_eq!(ask(8, 80_000), of(1, true), "from before the restart until after it, without a gap");
+        assert_eq!(ask(8, 97_000), of(1, true));
+        assert_eq!(ask(11, 97_000), of(4, true));
+        assert_eq!(ask(9, 97_000), []);
+        assert_eq!(ask(10, 97_000), of(5, true));
+        if whole {
+            assert_eq!(ask(9, 94_999), of(2, true));
+            assert_eq!(ask(10, 60_000), of(3, true));
+            assert_eq!(ask(10, 80_000), of(3, false), "it ended at some time between the two daemons");
+            assert_eq!(ask(10, 90_001), [], "and not when somebody else got it");
+        }
+    }
+}
+
+#[test]
+fn a_release_of_somebody_else_s_block_ends_both_and_forgets_neither() {
+    let disk = Memory::new();
     let mut store = open(&disk);
-    store.mark(Mark::Start { at_ms: 300_000, version: "2".into(), keeps_state: true });
+    store.mark(start(10));
+    store.mark(config(10, "home", BLOCKS));
+    store.append(&[block(100, true, 8, 1), block(500, false, 8, 2)]);
     store.commit().unwrap();
-    assert_eq!(holders(&ask(&disk, 10 * 256, 300_500)), of(4, true));
+    let mut all = holders(&ask(&disk, 8 * 256, 300));
+    all.sort();
+    assert_eq!(all, [of(1, false), of(2, false)].concat());
+    assert_eq!(holders(&ask(&disk, 8 * 256, 600)), []);
 }
 
 // proves: R74-1

@@ -1,6 +1,12 @@
-//! Asks a daemon: HTTP/1.1 over its Unix socket, one connection a question. Small, and for this server alone.
+//! Asks a daemon: HTTP/1.1 over its Unix socket, or over TLS, one connection a question. Small, and for this server
+//! alone.
+
+mod remote;
+
+pub use remote::{Fingerprint, Server, Trust};
 
 use crate::types::Problem;
+use remote::Remote;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,6 +25,8 @@ const LINE_LEN_MAX: u64 = 8192;
 pub enum Error {
     /// Nobody answers there.
     Connect(PathBuf, io::Error),
+    /// Nobody answers there, or it is somebody else.
+    Remote(Box<Server>, io::Error),
     /// The connection broke.
     Broken(io::Error),
     /// What came is not an answer, or not the one asked for.
@@ -48,6 +56,17 @@ impl fmt::Display for Error {
                     _ => write!(f, "{path}: {error}"),
                 }
             }
+            Error::Remote(server, error) => match error.kind() {
+                // So rustls's own errors come.
+                io::ErrorKind::InvalidData => write!(
+                    f,
+                    "{server}: {error}: give --ca FILE with the certificate that signs this one, or --fingerprint HASH, which the daemon's log says"
+                ),
+                io::ErrorKind::ConnectionRefused => {
+                    write!(f, "{server}: {error}: has its configuration [api] listen_tls?")
+                }
+                _ => write!(f, "{server}: {error}"),
+            },
             Error::Broken(error) => write!(f, "the daemon's answer broke off: {error}"),
             Error::Garbled(what) => write!(f, "the daemon's answer is not what was asked for: {what}"),
             Error::Refused(_, problem) if problem.hint.is_empty() => write!(f, "{}", problem.error),
@@ -58,17 +77,33 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A daemon by its socket.
+/// Where a daemon is.
+#[derive(Clone, Debug)]
+enum Place {
+    Socket(PathBuf),
+    Remote(Box<Remote>),
+}
+
+/// A daemon by its socket, or at another host.
 #[derive(Clone, Debug)]
 pub struct Client {
-    socket: PathBuf,
+    place: Place,
     patience: Duration,
 }
 
 impl Client {
     /// The daemon that listens there.
     pub fn new(socket: impl AsRef<Path>) -> Client {
-        Client { socket: socket.as_ref().to_owned(), patience: SILENCE_MAX }
+        Client { place: Place::Socket(socket.as_ref().to_owned()), patience: SILENCE_MAX }
+    }
+
+    /// The daemon at another host, which is asked with a token.
+    ///
+    /// # Errors
+    /// Where the token is none, or nothing can be trusted by what is given.
+    pub fn remote(server: Server, token: &str, trust: &Trust) -> Result<Client, String> {
+        let remote = Remote::new(server, token, trust)?;
+        Ok(Client { place: Place::Remote(Box::new(remote)), patience: SILENCE_MAX })
     }
 
     /// The same, where an answer may make no progress for so long.
@@ -100,18 +135,21 @@ impl Client {
     /// # Errors
     /// Why there is no answer.
     pub fn open(&self, method: &str, target: &str, body: &[u8]) -> Result<Body, Error> {
-        let stream = UnixStream::connect(&self.socket).map_err(|e| Error::Connect(self.socket.clone(), e))?;
-        let limit = |stream: &UnixStream| {
-            stream.set_read_timeout(Some(self.patience))?;
-            stream.set_write_timeout(Some(SILENCE_MAX))
+        let mut stream = self.connect()?;
+        let (host, authorization) = match &self.place {
+            Place::Socket(_) => ("localhost".to_owned(), String::new()),
+            Place::Remote(remote) => {
+                let authorization = format!("authorization: Bearer {}\r\n", remote.token);
+                (remote.server.to_string().split_off("https://".len()), authorization)
+            }
         };
-        limit(&stream).map_err(Error::Broken)?;
-        let mut head = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+        let mut head =
+            format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{authorization}");
         if !body.is_empty() {
             head += &format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
         }
-        let mut out = &stream;
-        let sent = out.write_all(format!("{head}\r\n").as_bytes()).and_then(|()| out.write_all(body));
+        let sent = stream.write_all(format!("{head}\r\n").as_bytes());
+        let sent = sent.and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
         // A refusal may come before all is sent.
         let mut reader = BufReader::with_capacity(1 << 16, stream);
         let (status, rest) = match (read_head(&mut reader), sent) {
@@ -130,6 +168,54 @@ impl Client {
         });
         Err(Error::Refused(status, problem))
     }
+
+    fn connect(&self) -> Result<Stream, Error> {
+        match &self.place {
+            Place::Socket(path) => {
+                let stream = UnixStream::connect(path).map_err(|e| Error::Connect(path.clone(), e))?;
+                let read = stream.set_read_timeout(Some(self.patience));
+                read.and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX))).map_err(Error::Broken)?;
+                Ok(Stream::Socket(stream))
+            }
+            Place::Remote(remote) => {
+                let stream = remote.connect((self.patience, SILENCE_MAX));
+                let stream = stream.map_err(|e| Error::Remote(Box::new(remote.server.clone()), e))?;
+                Ok(Stream::Tls(Box::new(stream)))
+            }
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+enum Stream {
+    Socket(UnixStream),
+    Tls(Box<remote::Stream>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Socket(stream) => stream.read(buffer),
+            Stream::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Socket(stream) => stream.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Socket(stream) => stream.flush(),
+            Stream::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 /// How much of a body is to come.
@@ -145,7 +231,7 @@ enum Rest {
 /// An answer's body.
 #[derive(Debug)]
 pub struct Body {
-    reader: BufReader<UnixStream>,
+    reader: BufReader<Stream>,
     rest: Rest,
 }
 
@@ -231,7 +317,7 @@ mod tests {
         let (server, client) = UnixStream::pair().unwrap();
         (&server).write_all(text).unwrap();
         drop(server);
-        let mut reader = BufReader::new(client);
+        let mut reader = BufReader::new(Stream::Socket(client));
         let (_, rest) = read_head(&mut reader).map_err(Error::Broken)?;
         let mut body = String::new();
         Body { reader, rest }.read_to_string(&mut body).map_err(Error::Broken)?;

@@ -222,6 +222,11 @@ impl Endpoint {
         self
     }
 
+    /// Whether it changes something, or shows what packets hold: a token that may only read is not enough.
+    pub fn needs_write(&self) -> bool {
+        self.method != Method::Get || self.what == What::Trace
+    }
+
     /// All of its parameters.
     pub fn all_parameters(&self) -> impl Iterator<Item = &'static Parameter> {
         self.parameters.iter().flat_map(|some| some.iter())

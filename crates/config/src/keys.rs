@@ -196,6 +196,7 @@ const RANGE4: Kind = Kind::Text { form: "IPv4 prefix or range", pattern: "^[0-9.
 const POOL6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+/(32|40|48|56|64|96)$" };
 const ENDPOINT4: Kind = Kind::Text { form: "IPv4 address:port", pattern: "^[0-9.]+:[0-9]+( *- *[0-9]+)?$" };
 const LISTEN: Kind = Kind::Text { form: "unix:PATH, or \"off\"", pattern: "^(unix:/.*[^/]|off)$" };
+const PATH: Kind = Kind::Text { form: "file, a path from / on", pattern: "^/.*[^/]$" };
 const DIRECTORY: Kind = Kind::Text { form: "directory, or \"off\"", pattern: "^(/.*[^/].*|off)$" };
 const GROUP: Kind = Kind::Text { form: "group", pattern: "^[A-Za-z0-9_.$-]{1,32}$" };
 const ENDPOINT: Kind =
@@ -285,7 +286,7 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "api",
         Kind::Table(API),
         "{ listen = \"unix:/run/gatun/api.sock\" }",
-        "Where the daemon is asked: by `gatun show` and other commands, and by programs, in HTTP (see api.md). Nothing listens on TCP.",
+        "Where the daemon is asked: by `gatun show` and other commands, and by programs, in HTTP (see api.md). Nothing listens on TCP unless `listen_tls` says so.",
     ),
     key(
         "metrics",
@@ -658,6 +659,10 @@ pub(crate) const EXPORT: &[Key] = &[
 pub(crate) const API: &[Key] = &[
     key("listen", LISTEN, "\"unix:/run/gatun/api.sock\"", "The Unix socket, `unix:` and its path; its directory is made where there is none. `\"off\"`: none. What is not written here is no error where it cannot be made: the log says so.").default("\"unix:/run/gatun/api.sock\", where it can be made"),
     key("group", GROUP, "\"netops\"", "The group whose members may use the socket: a name or a number. Its mode is 0660.").default("the socket's owner alone, and root"),
+    key("listen_tls", Kind::List(&ENDPOINT), "\"[::1]:8443\"", "Addresses and ports on TCP where the API is served under TLS, to whoever has a token (see api.md). It needs `certificate`, `key` and `tokens`.").default("[], so none"),
+    key("certificate", PATH, "\"/etc/gatun/api.crt\"", "The certificate for `listen_tls`, and those between it and its root, in PEM. `gatun token certificate` makes one."),
+    key("key", PATH, "\"/etc/gatun/api.key\"", "Its private key, in PEM."),
+    key("tokens", PATH, "\"/etc/gatun/tokens\"", "Who may ask at `listen_tls`: names, roles and hashes, as `gatun token add` writes them. This file, the certificate and the key are read again at each reload."),
 ];
 
 /// `[metrics]`

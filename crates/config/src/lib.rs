@@ -28,7 +28,7 @@ pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
-pub use sections::api::{Api, ApiSocket};
+pub use sections::api::{Api, ApiSocket, ApiTls};
 pub use sections::dpdk::{Dpdk, HugePages};
 pub use sections::ethernet::{Answers, Device, Driver, Ethernet, XdpMode, host};
 pub use sections::events::EventSink;

@@ -545,9 +545,13 @@ fn where_the_daemon_is_asked_is_a_path_or_nowhere() {
         &format!("[api]\nlisten = \"unix:/{long}\""),
         "[api]\nlisten = false",
         "[api]\ngroup = \"net ops\"",
+        "[api]\nlisten_tls = \"[::1]:8443\"",
+        "[api]\nlisten_tls = [\"::1\", \"[::1]:1\", \"[::1]:1\"]\ncertificate = \"/c\"\nkey = \"k\"\ntokens = \"/t/\"",
         "[metrics]",
         "[metrics]\nlisten = \"localhost:9464\"",
         "[metrics]\nlisten = \"[::1]:0\"",
     ];
     insta::assert_snapshot!(wrong.map(with).join("\n"));
+    let alone = "[[siit]]\npool6 = \"2001:db8:46::/96\"\n[api]\nkey = \"/etc/gatun/api.key\"";
+    assert!(warnings(alone).contains("`key` is for `listen_tls`, which is not there"));
 }

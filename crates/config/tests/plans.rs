@@ -1,6 +1,8 @@
 //! Good files, and the exact plans that come of them.
 
-use gatun_config::{Api, ApiSocket, Config, DeviceMode, EventSink, Network, Routes, StateDir, load_str};
+use gatun_config::{
+    Api, ApiSocket, ApiTls, Config, DeviceMode, EventSink, Network, Routes, StateDir, load_str,
+};
 use gatun_nat::plan::*;
 use gatun_nat::{EventKind, EventKinds};
 use gatun_wire::{DropReason, Prefix64, rfc7915::ZeroChecksum};
@@ -182,6 +184,10 @@ directory = "/tmp/state"
 [api]
 listen = "unix:/tmp/api.sock"
 group = "netops"
+listen_tls = ["[::1]:8443", "192.0.2.9:443"]
+certificate = "/etc/gatun/api.crt"
+key = "/etc/gatun/api.key"
+tokens = "/etc/gatun/tokens"
 
 [metrics]
 listen = "[::1]:9464"
@@ -252,7 +258,13 @@ fn every_key_reaches_the_plan() {
     assert_eq!(plan.events, EventPlan { kinds, ring_len: 4096, destinations: true, threshold: 80 });
     assert_eq!(config.events, Some(EventSink::File("/tmp/events.json".into())));
     let socket = ApiSocket::Path("/tmp/api.sock".into());
-    assert_eq!(config.api, Api { socket, group: Some("netops".into()) });
+    let tls = ApiTls {
+        listen: vec!["[::1]:8443".parse().unwrap(), "192.0.2.9:443".parse().unwrap()],
+        certificate: "/etc/gatun/api.crt".into(),
+        key: "/etc/gatun/api.key".into(),
+        tokens: "/etc/gatun/tokens".into(),
+    };
+    assert_eq!(config.api, Api { socket, group: Some("netops".into()), tls: Some(tls) });
     assert_eq!(config.metrics, Some("[::1]:9464".parse().unwrap()));
     assert_eq!(config.state, StateDir::Path("/tmp/state".into()));
     assert_eq!(config.text, EVERY_KEY);

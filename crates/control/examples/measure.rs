@@ -274,11 +274,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         facts: SharedFacts::new(facts),
         workers: vec![handle.clone()],
         events: None,
+        gate: None,
         patience: Patience::default(),
         figures: Box::new(Default::default),
         log: Box::new(|_| ()),
     };
-    gatun_control::start(Listeners { api: Some(api), metrics: None }, setup)?;
+    gatun_control::start(Listeners { api: Some(api), ..Listeners::default() }, setup)?;
     let client = Client::new(&socket);
 
     let (_, _, full) = watch(&gauge, || std::thread::sleep(Duration::from_secs(3)));

@@ -2,8 +2,9 @@
 
 use crate::Control;
 use crate::ask::Unanswered;
+use crate::connections::Busy;
 use crate::filter::{LIMIT_MAX, Query, Wrong, address4, transport};
-use crate::http::{Body, Busy};
+use crate::http::Body;
 use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
 use crate::metrics::{self, Scrape};
 use crate::tell::{self, Names};
@@ -190,6 +191,7 @@ impl Control {
             facts: self.setup.facts.get(),
             workers: self.snapshots().await,
             figures: (self.setup.figures)(),
+            turned: self.setup.gate.iter().flat_map(|gate| gate.all_turned()).collect(),
         };
         let kind = match openmetrics {
             true => "application/openmetrics-text; version=1.0.0; charset=utf-8",

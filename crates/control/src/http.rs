@@ -1,32 +1,32 @@
 //! HTTP/1.1 for many clients on one thread, whatever they do: connections are bounded in number and in the time that
-//! they may do nothing, requests in size and time. Where all connections are taken, the one that has been idle
-//! longest makes room; one whose request is worked on never does.
+//! they may do nothing, requests in size and time.
 
 use crate::Control;
 use crate::answers::{Asked, problem};
 use crate::ask::Unanswered;
+use crate::connections::{Busy, Connections, Entry, Source};
+use crate::gate::{Denied, Gate, Turned};
+use crate::patient::Patient;
+use crate::tokens::Role;
 use bytes::Bytes;
+use gatun_api::paths;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
-use hyper::header::ACCEPT;
+use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::fmt;
-use std::future::Future;
-use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
-/// Connections at a time.
-pub(crate) const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request's body.
 pub(crate) const BODY_MAX: usize = 1 << 20;
 /// Bytes of its head, and lines of it.
@@ -35,12 +35,24 @@ const HEADERS_MAX: usize = 64;
 /// How long nobody is accepted where the process can open no more files.
 const NO_FILES: Duration = Duration::from_millis(200);
 
+/// Where it is served.
+pub(crate) struct Doors {
+    pub(crate) api: Option<UnixListener>,
+    pub(crate) tls: Vec<TcpListener>,
+    pub(crate) metrics: Option<TcpListener>,
+}
+
 /// Serves for ever.
-pub(crate) async fn serve(api: Option<UnixListener>, metrics: Option<TcpListener>, control: Arc<Control>) {
-    if let Some(listener) = metrics {
+pub(crate) async fn serve(doors: Doors, control: Arc<Control>) {
+    if let Some(listener) = doors.metrics {
         tokio::spawn(serve_metrics(listener, Arc::clone(&control)));
     }
-    if let Some(listener) = api {
+    if let Some(gate) = &control.setup.gate {
+        for listener in doors.tls {
+            tokio::spawn(serve_tls(listener, Arc::clone(gate), Arc::clone(&control)));
+        }
+    }
+    if let Some(listener) = doors.api {
         tokio::spawn(serve_api(listener, control));
     }
     std::future::pending::<()>().await;
@@ -51,9 +63,10 @@ async fn serve_api(listener: UnixListener, control: Arc<Control>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let who =
-                    stream.peer_cred().map_or("somebody".to_owned(), |cred| format!("uid {}", cred.uid()));
-                connections.take_in(stream, Serves { control: Arc::clone(&control), who, all: true }).await;
+                let uid = stream.peer_cred().ok().map(|cred| cred.uid());
+                let who = uid.map_or("somebody".to_owned(), |uid| format!("uid {uid}"));
+                let serves = Serves { control: Arc::clone(&control), who, door: Door::Socket };
+                take_in(&connections, Source::User(uid.unwrap_or(u32::MAX)), stream, serves).await;
             }
             Err(_) => sleep(NO_FILES).await,
         }
@@ -65,11 +78,40 @@ async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
-                let serves = Serves { control: Arc::clone(&control), who: from.to_string(), all: false };
-                connections.take_in(stream, serves).await;
+                let (control, who) = (Arc::clone(&control), from.to_string());
+                let serves = Serves { control, who, door: Door::Metrics };
+                take_in(&connections, Source::of(from), stream, serves).await;
             }
             Err(_) => sleep(NO_FILES).await,
         }
+    }
+}
+
+/// Nobody is told anything before TLS: who cannot be served is hung up on.
+async fn serve_tls(listener: TcpListener, gate: Arc<Gate>, control: Arc<Control>) {
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            sleep(NO_FILES).await;
+            continue;
+        };
+        let source = Source::of(from);
+        if !gate.may_connect(source) {
+            continue;
+        }
+        let door = Door::Tls(Arc::clone(&gate), source, from.ip().to_canonical());
+        let serves = Serves { control: Arc::clone(&control), who: from.to_string(), door };
+        let gate = Arc::clone(&gate);
+        Arc::clone(&gate.connections).take_in(source, move |entry| shake_hands(stream, gate, serves, entry));
+    }
+}
+
+async fn shake_hands(stream: TcpStream, gate: Arc<Gate>, serves: Serves, entry: Entry) {
+    // Answers are small, or as large as they can be: nothing is gained by waiting for more.
+    let _ = stream.set_nodelay(true);
+    let acceptor = TlsAcceptor::from(Arc::clone(&gate.secure().tls));
+    match timeout(serves.control.setup.patience.request, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => talk(stream, serves, entry).await,
+        Ok(Err(_)) | Err(_) => gate.turn_away(Turned::Handshake),
     }
 }
 
@@ -77,100 +119,41 @@ async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
 struct Serves {
     control: Arc<Control>,
     who: String,
-    /// Everything, or metrics alone.
-    all: bool,
+    door: Door,
 }
 
-/// A connection as others see it.
-struct Connection {
-    /// Whether a request is worked on, or its answer sent.
-    busy: AtomicBool,
-    /// When it was busy last, ms since the first.
-    since_ms: AtomicU64,
-    task: OnceLock<AbortHandle>,
+/// How it came in.
+enum Door {
+    /// Everything, for whoever may open the socket.
+    Socket,
+    /// Metrics alone, for everybody.
+    Metrics,
+    /// What the token of a request allows.
+    Tls(Arc<Gate>, Source, IpAddr),
 }
 
-/// Those there are.
-struct Connections {
-    began: Instant,
-    all: Mutex<Vec<Arc<Connection>>>,
-}
-
-impl Default for Connections {
-    fn default() -> Self {
-        Connections { began: Instant::now(), all: Mutex::new(Vec::with_capacity(CONNECTIONS_MAX)) }
+async fn take_in<S>(connections: &Arc<Connections>, source: Source, mut stream: S, serves: Serves)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    if !connections.make_room() {
+        const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 68\r\n\r\n{\"error\":\"too many connections are busy\",\"hint\":\"try again shortly\"}";
+        // It fits into the socket's buffer, or is not sent.
+        let _ = timeout(Duration::from_millis(10), stream.write_all(FULL)).await;
+        return;
     }
+    connections.take_in(source, |entry| talk(stream, serves, entry));
 }
 
-impl Connections {
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Connection>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Whether there is room for one more, after the one that is idle longest has made some.
-    fn make_room(&self) -> bool {
-        let mut all = self.all();
-        if all.len() < CONNECTIONS_MAX {
-            return true;
-        }
-        let idle = all.iter().enumerate().filter(|(_, one)| !one.busy.load(Ordering::Relaxed));
-        let longest = idle.min_by_key(|(_, one)| one.since_ms.load(Ordering::Relaxed)).map(|(at, _)| at);
-        let Some(longest) = longest else { return false };
-        if let Some(task) = all.swap_remove(longest).task.get() {
-            task.abort();
-        }
-        true
-    }
-
-    async fn take_in<S>(self: &Arc<Self>, mut stream: S, serves: Serves)
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        if !self.make_room() {
-            const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 68\r\n\r\n{\"error\":\"too many connections are busy\",\"hint\":\"try again shortly\"}";
-            // It fits into the socket's buffer, or is not sent.
-            let _ = timeout(Duration::from_millis(10), stream.write_all(FULL)).await;
-            return;
-        }
-        let connection = Arc::new(Connection {
-            busy: AtomicBool::new(false),
-            since_ms: AtomicU64::new(self.now_ms()),
-            task: OnceLock::new(),
-        });
-        self.all().push(Arc::clone(&connection));
-        let left = Left { connections: Arc::clone(self), connection: Arc::clone(&connection) };
-        let task = tokio::spawn(async move {
-            talk(stream, serves, &left).await;
-        });
-        let _ = connection.task.set(task.abort_handle());
-    }
-}
-
-/// Takes a connection out of the list when its task ends, however that is.
-struct Left {
-    connections: Arc<Connections>,
-    connection: Arc<Connection>,
-}
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        self.connections.all().retain(|other| !Arc::ptr_eq(other, &self.connection));
-    }
-}
-
-async fn talk<S>(stream: S, serves: Serves, left: &Left)
+async fn talk<S>(stream: S, serves: Serves, entry: Entry)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let patience = serves.control.setup.patience;
-    let patient = Patient::new(stream, Arc::clone(&left.connection), patience.idle);
+    let patient = Patient::new(stream, entry.activity(), patience.idle);
     let serves = Arc::new(serves);
     let service = service_fn(|request| {
-        let busy = Busy::new(left);
+        let busy = entry.busy();
         let serves = Arc::clone(&serves);
         async move { Ok::<_, std::convert::Infallible>(respond(request, &serves, busy).await) }
     });
@@ -185,16 +168,32 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
     let (head, body) = request.into_parts();
     let (method, path) = (head.method.as_str().to_owned(), head.uri.path().to_owned());
     let accepts = head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let asked = Asked {
+    let mut asked = Asked {
         method: &method,
         path: &path,
         query: head.uri.query().unwrap_or_default(),
         openmetrics: accepts.contains("application/openmetrics-text"),
         who: &serves.who,
     };
-    if !serves.all && path != "/metrics" {
-        let hint = "metrics are at /metrics; the API is at its Unix socket".to_owned();
-        return problem(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned(), hint, busy);
+    let by_token;
+    match &serves.door {
+        Door::Socket => {}
+        Door::Metrics if path == "/metrics" => {}
+        Door::Metrics => {
+            let hint = "metrics are at /metrics; the API is at its Unix socket".to_owned();
+            return problem(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned(), hint, busy);
+        }
+        Door::Tls(gate, source, address) => {
+            let authorization = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+            match gate.admit((*source, *address), authorization, role_for(&method, &path)) {
+                Ok(admitted) => {
+                    busy.by_token(admitted.hash);
+                    by_token = format!("{} at {address}", admitted.name);
+                    asked.who = &by_token;
+                }
+                Err(denied) => return deny(denied, serves, busy),
+            }
+        }
     }
     let mut bytes = Vec::new();
     if Control::wants_body(&asked) {
@@ -212,6 +211,45 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
         Ok(answer) => answer.response(busy),
         Err(refusal) => refusal.response(busy),
     }
+}
+
+/// What somebody has to be allowed to ask this.
+fn role_for(method: &str, path: &str) -> Role {
+    match paths::find(method, path) {
+        Ok(endpoint) if endpoint.needs_write() => Role::Write,
+        Ok(_) | Err(_) => Role::Read,
+    }
+}
+
+fn deny(denied: Denied, serves: &Serves, busy: Busy) -> Response<Body> {
+    if let Some(line) = &denied.log {
+        (serves.control.setup.log)(line);
+    }
+    let (status, error, hint) = match denied.why {
+        Turned::Role => (
+            StatusCode::FORBIDDEN,
+            "this token may only read",
+            "`gatun token add NAME --write` makes another",
+        ),
+        Turned::ManyWrong => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many wrong tokens came from where you are",
+            "wait; the Unix socket takes no tokens",
+        ),
+        Turned::WrongToken => {
+            (StatusCode::UNAUTHORIZED, "this token is not known", "`gatun token list` says which names are")
+        }
+        _ => (StatusCode::UNAUTHORIZED, "a token is wanted", "send `authorization: Bearer TOKEN`"),
+    };
+    let mut response = problem(status, error.to_owned(), hint.to_owned(), busy);
+    let headers = response.headers_mut();
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"gatun\""));
+    }
+    if let Some(wait) = denied.wait {
+        headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+    }
+    response
 }
 
 async fn read_body(mut body: Incoming) -> Result<Vec<u8>, (StatusCode, String)> {
@@ -238,26 +276,6 @@ async fn read_body(mut body: Incoming) -> Result<Vec<u8>, (StatusCode, String)> 
                 bytes.extend_from_slice(&data);
             }
         }
-    }
-}
-
-/// A connection is busy as long as this is there.
-pub(crate) struct Busy {
-    connections: Arc<Connections>,
-    connection: Arc<Connection>,
-}
-
-impl Busy {
-    fn new(left: &Left) -> Busy {
-        left.connection.busy.store(true, Ordering::Relaxed);
-        Busy { connections: Arc::clone(&left.connections), connection: Arc::clone(&left.connection) }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.connection.since_ms.store(self.connections.now_ms(), Ordering::Relaxed);
-        self.connection.busy.store(false, Ordering::Relaxed);
     }
 }
 
@@ -321,88 +339,5 @@ impl hyper::body::Body for Body {
             Content::Whole(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Content::Lines(_) => SizeHint::default(),
         }
-    }
-}
-
-/// A stream that does not wait for ever: neither for a client that takes nothing, nor for one that says nothing while
-/// no request of its is worked on.
-struct Patient<S> {
-    stream: S,
-    connection: Arc<Connection>,
-    idle: Duration,
-    reading: Pin<Box<Sleep>>,
-    writing: Option<Pin<Box<Sleep>>>,
-}
-
-impl<S> Patient<S> {
-    fn new(stream: S, connection: Arc<Connection>, idle: Duration) -> Self {
-        Patient { stream, connection, idle, reading: Box::pin(sleep(idle)), writing: None }
-    }
-
-    /// The end of patience with a client that takes nothing.
-    fn wait_to_write<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let idle = self.idle;
-        let patience = self.writing.get_or_insert_with(|| Box::pin(sleep(idle)));
-        ready!(patience.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(cx, buf) {
-            this.reading.as_mut().reset(Instant::now() + this.idle);
-            return Poll::Ready(read);
-        }
-        while this.reading.as_mut().poll(cx).is_ready() {
-            if !this.connection.busy.load(Ordering::Relaxed) {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            this.reading.as_mut().reset(Instant::now() + this.idle);
-        }
-        Poll::Pending
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write(cx, bytes) {
-            Poll::Pending => self.wait_to_write(cx),
-            done => {
-                self.writing = None;
-                done
-            }
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match Pin::new(&mut self.stream).poll_write_vectored(cx, bytes) {
-            Poll::Pending => self.wait_to_write(cx),
-            done => {
-                self.writing = None;
-                done
-            }
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

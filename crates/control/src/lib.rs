@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   listen     sockets, made while the daemon still may
-//!   http       connections, one thread for all of them: bounded in number, time and size
+//!   http       requests, one thread for all of them: bounded in size and time
+//!   connections, patient     bounded in number, and in the time they may do nothing
+//!   gate       who comes in over TCP (secure: TLS; tokens: who may what; pace: how often)
 //!   answers    what a request asks for (gatun_api::paths), from workers to JSON
 //!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
@@ -15,21 +17,28 @@
 
 mod answers;
 mod ask;
+mod connections;
 mod drain;
 mod events;
 mod explain;
 mod filter;
 mod flow;
+mod gate;
 mod http;
 pub mod listen;
 mod lists;
 pub mod metrics;
+mod pace;
+mod patient;
 mod rules;
+pub mod secure;
 mod tell;
+pub mod tokens;
 mod top;
 mod trace;
 
 pub use events::EventTap;
+pub use gate::{Gate, Turned};
 use gatun_api::types;
 use gatun_worker::Handle;
 use std::io;
@@ -124,6 +133,8 @@ pub struct Setup {
     pub events: Option<EventTap>,
     /// How long clients may take.
     pub patience: Patience,
+    /// Who comes in over TCP, where anybody does.
+    pub gate: Option<Arc<Gate>>,
     /// What became of events.
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
     /// Where a line about what was ended goes.
@@ -150,6 +161,8 @@ impl Default for Patience {
 pub struct Listeners {
     /// Everything.
     pub api: Option<UnixListener>,
+    /// Everything, under TLS, for those with a token; nobody, where the set-up has no gate.
+    pub tls: Vec<TcpListener>,
     /// Metrics alone.
     pub metrics: Option<TcpListener>,
 }
@@ -167,19 +180,20 @@ pub(crate) struct Control {
 pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let control = Arc::new(Control { setup, began: Instant::now() });
-    let (api, metrics) = {
+    let doors = {
         let _entered = runtime.enter();
+        let tcp = |listener: TcpListener| {
+            listener.set_nonblocking(true)?;
+            tokio::net::TcpListener::from_std(listener)
+        };
         let api = listeners.api.map(|listener| {
             listener.set_nonblocking(true)?;
             tokio::net::UnixListener::from_std(listener)
         });
-        let metrics = listeners.metrics.map(|listener| {
-            listener.set_nonblocking(true)?;
-            tokio::net::TcpListener::from_std(listener)
-        });
-        (api.transpose()?, metrics.transpose()?)
+        let tls = listeners.tls.into_iter().map(tcp).collect::<io::Result<_>>()?;
+        http::Doors { api: api.transpose()?, tls, metrics: listeners.metrics.map(tcp).transpose()? }
     };
-    let body = move || runtime.block_on(http::serve(api, metrics, control));
+    let body = move || runtime.block_on(http::serve(doors, control));
     std::thread::Builder::new().name("api".into()).spawn(body)?;
     Ok(())
 }

@@ -19,6 +19,8 @@ pub(crate) struct Scrape {
     /// By worker; none of one that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
+    /// Who was turned away over TCP, where anybody comes in that way: why, and how many.
+    pub(crate) turned: Vec<(&'static str, u64)>,
 }
 
 /// Whether a metric only grows.
@@ -139,7 +141,14 @@ mod tests {
         let export = ExportFigures { name: "siem".into(), sent: 5, lost: 2, ..ExportFigures::default() };
         let store = Some(StoreFigures { records: 9, ..StoreFigures::default() });
         let figures = LogFigures { exports: vec![export], store };
-        Scrape { version: "1.2.3", uptime_seconds: 5, facts: Arc::new(facts), workers, figures }
+        Scrape {
+            version: "1.2.3",
+            uptime_seconds: 5,
+            facts: Arc::new(facts),
+            workers,
+            figures,
+            turned: vec![("role", 3)],
+        }
     }
 
     #[test]
@@ -166,6 +175,7 @@ mod tests {
         assert!(text.contains("gatun_drops_total{direction=\"6to4\",reason=\"no_bib\"} 0\n"));
         assert!(text.contains("gatun_export_lost_events_total{export=\"siem\"} 2\n"), "{text}");
         assert!(text.contains("gatun_log_records 9\n") && text.contains("gatun_log_well 0\n"), "{text}");
+        assert!(text.contains("gatun_api_turned_away_total{reason=\"role\"} 3\n"), "{text}");
         assert!(text.contains("gatun_sessions_max 7\n") && !text.contains("# EOF"));
         let open = render(&scrape, true);
         assert!(open.ends_with("# EOF\n") && open.contains("# TYPE gatun_drops counter\n"), "{open}");

@@ -1,8 +1,8 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
 use crate::commands::{
-    bench, check, clear, completions, demo, doctor, drain, explain, init, log, man, run, show, snapshot, top,
-    trace, translate, who,
+    bench, check, clear, completions, demo, doctor, drain, explain, init, log, man, run, show, snapshot,
+    token, top, trace, translate, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Log(log::Args),
     /// Take a daemon's sessions to another host, or keep them over a reboot
     Snapshot(snapshot::Args),
+    /// Say who may ask a daemon over TCP, and make its certificate
+    Token(token::Args),
     /// Check a configuration file, and say what it asks for
     Check(check::Args),
     /// Write a small configuration file
@@ -100,6 +102,7 @@ impl Command {
             Command::Where(args) => who::execute_where(args),
             Command::Log(args) => log::execute(args),
             Command::Snapshot(args) => snapshot::execute(args),
+            Command::Token(args) => token::execute(args),
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),

@@ -29,12 +29,67 @@ pub struct Api {
     pub socket: ApiSocket,
     /// The group whose members may use it, a name or a number; else its owner alone.
     pub group: Option<String>,
+    /// Where it is served on TCP, if it is.
+    pub tls: Option<ApiTls>,
+}
+
+/// The API on TCP, under TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiTls {
+    /// At least one.
+    pub listen: Vec<SocketAddr>,
+    /// File of the certificate, and of those up to its root, in PEM.
+    pub certificate: PathBuf,
+    /// File of its private key, in PEM.
+    pub key: PathBuf,
+    /// File of those who may ask.
+    pub tokens: PathBuf,
 }
 
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Api {
     Api {
         socket: table.get("listen", problems, socket).unwrap_or_default(),
         group: table.get("group", problems, group),
+        tls: read_tls(table, problems),
+    }
+}
+
+fn read_tls(table: &Table<'_>, problems: &mut Problems) -> Option<ApiTls> {
+    const FILES: [&str; 3] = ["certificate", "key", "tokens"];
+    let mut listen = Vec::new();
+    for address in table.list("listen_tls", problems, endpoint) {
+        match listen.contains(address.get_ref()) {
+            true => {
+                let what = format!("`listen_tls` has {} twice", address.get_ref());
+                problems.error(address.span(), what, "write it once");
+            }
+            false => listen.push(address.into_inner()),
+        }
+    }
+    let [certificate, key, tokens] = FILES.map(|name| table.get(name, problems, path));
+    if table.node("listen_tls").is_none() {
+        for name in FILES.iter().filter(|name| table.node(name).is_some()) {
+            let what = format!("`{name}` is for `listen_tls`, which is not there");
+            problems.warn(table.span_of(name), what, table.example("listen_tls"));
+        }
+        return None;
+    }
+    if listen.is_empty() {
+        return None;
+    }
+    for name in FILES.iter().filter(|name| table.node(name).is_none()) {
+        let what = format!("`{name}` is missing: nobody is served on TCP without TLS and tokens");
+        problems.error(table.span.clone(), what, table.example(name));
+    }
+    Some(ApiTls { listen, certificate: certificate?, key: key?, tokens: tokens? })
+}
+
+/// A file's path from / on.
+fn path(v: &DeValue<'_>) -> Read<PathBuf> {
+    let text = value::text(v)?;
+    match text.starts_with('/') && !text.ends_with('/') && !text.contains('\0') {
+        true => Ok(text.into()),
+        false => Err(Wrong::new(format!("\"{}\" is not a file's path from / on", value::shorten(text)))),
     }
 }
 
@@ -68,11 +123,13 @@ fn group(v: &DeValue<'_>) -> Read<String> {
 
 /// Where metrics are served on TCP.
 pub(crate) fn read_metrics(table: &Table<'_>, problems: &mut Problems) -> Option<SocketAddr> {
-    table.require("listen", problems, |v| {
-        let text = value::text(v)?;
-        let address: Option<SocketAddr> = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
-        address.ok_or_else(|| {
-            Wrong::new(format!("\"{}\" is not address:port, or [address]:port", value::shorten(text)))
-        })
+    table.require("listen", problems, endpoint)
+}
+
+fn endpoint(v: &DeValue<'_>) -> Read<SocketAddr> {
+    let text = value::text(v)?;
+    let address: Option<SocketAddr> = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
+    address.ok_or_else(|| {
+        Wrong::new(format!("\"{}\" is not address:port, or [address]:port", value::shorten(text)))
     })
 }

@@ -527,4 +527,10 @@ pub(super) const METRICS: &[Metric] = &[
         |v, s| of_log(v, s, |l| l.is_well.into()),
         "Whether the log could be written at the last attempt.",
     ),
+    counter(
+        "api_turned_away",
+        &["reason"],
+        |v, s| v.scrape.turned.iter().for_each(|(reason, count)| s.add(&[reason], *count)),
+        "Connections and requests over TCP that were not served: `pace` (a source begins too many), `full` (all are busy), `handshake` (TLS failed), `no_token`, `wrong_token`, `many_wrong_tokens`, `role` (the token may only read). Absent where the API does not listen on TCP.",
+    ),
 ];

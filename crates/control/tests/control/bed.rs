@@ -3,7 +3,9 @@
 
 use gatun_api::client::Client;
 use gatun_api::types::{Config, Port, Status};
-use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
+use gatun_control::secure::{Files, Secure};
+use gatun_control::tokens::{Role, Tokens};
+use gatun_control::{Facts, Gate, Listeners, Patience, Setup, SharedFacts, listen};
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::Nat;
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
@@ -35,7 +37,36 @@ pub struct Bed {
     peers: Vec<MemoryPeer>,
     threads: Vec<JoinHandle<(Snapshot, Option<std::io::Error>)>>,
     log: Arc<Mutex<Vec<String>>>,
+    pub tls: Tls,
     _file: listen::SocketFile,
+}
+
+/// The API over TCP.
+pub struct Tls {
+    pub address: SocketAddr,
+    pub gate: Arc<Gate>,
+    /// What signs its certificate: itself, in PEM.
+    pub root: String,
+    pub reads: String,
+    pub writes: String,
+}
+
+/// A new certificate, in PEM, and who may: `reads` and `writes`, by these tokens.
+pub fn secure() -> (Secure, String, [String; 2]) {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("gatun-tls-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let [certificate, key, file] = ["crt", "key", "tokens"].map(|name| directory.join(name));
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut tokens = Tokens::default();
+    let secrets =
+        [("reads", Role::Read), ("writes", Role::Write)].map(|(name, role)| tokens.add(name, role).unwrap());
+    std::fs::write(&file, tokens.to_string()).unwrap();
+    let secure = Secure::load(&Files { certificate: &certificate, key: &key, tokens: &file }).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    (secure, made.cert.pem(), secrets)
 }
 
 fn plan(addresses: u8) -> Plan {
@@ -82,6 +113,11 @@ impl Bed {
         let (api, file) = listen::unix(&socket, |_| Ok(())).unwrap();
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = metrics.local_addr().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (secure, root, [reads, writes]) = secure();
+        let gate = Arc::new(Gate::new(secure));
+        let tls =
+            Tls { address: listener.local_addr().unwrap(), gate: Arc::clone(&gate), root, reads, writes };
         let facts = Facts {
             config: Config { file: "/etc/gatun.toml".into(), text: "[[pool]]\n".into() },
             ports: vec![Port {
@@ -103,12 +139,14 @@ impl Bed {
             workers: handles.clone(),
             events: None,
             patience: Patience { request: IDLE, idle: IDLE },
+            gate: Some(gate),
             figures: Box::new(Default::default),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         };
-        gatun_control::start(Listeners { api: Some(api), metrics: Some(metrics) }, setup).unwrap();
+        let listeners = Listeners { api: Some(api), tls: vec![listener], metrics: Some(metrics) };
+        gatun_control::start(listeners, setup).unwrap();
         let client = Client::new(&socket);
-        Bed { socket, client, metrics: address, handles, peers, threads, log, _file: file }
+        Bed { socket, client, metrics: address, handles, peers, threads, log, tls, _file: file }
     }
 
     /// A session for each of these ports.

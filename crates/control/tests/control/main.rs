@@ -3,3 +3,4 @@
 mod api;
 mod bed;
 mod hostile;
+mod tls;

@@ -71,7 +71,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     if args.all {
         query.push(("all", "true".to_owned()));
     }
-    let cleared: Cleared = args.daemon.client().ask("DELETE", &with_query(path, &query), &[])?;
+    let cleared: Cleared = args.daemon.client()?.ask("DELETE", &with_query(path, &query), &[])?;
     let (sessions, bindings) = (group(cleared.sessions), group(cleared.bindings));
     super::print_bytes(format!("ended: {sessions} sessions, {bindings} bindings\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)

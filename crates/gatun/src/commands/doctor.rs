@@ -45,7 +45,7 @@ pub(crate) struct Args {
 /// # Errors
 /// Where the configuration that is named cannot be used.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let client = args.daemon.client();
+    let client = args.daemon.client()?;
     let config = match &args.file {
         Some(file) => Some(super::check::load(file)?),
         None => client.get("/v1/config").ok().and_then(|running| running_config(&running)),

@@ -41,7 +41,7 @@ pub(crate) fn execute(args: Args, drains: bool) -> anyhow::Result<ExitCode> {
         bail!("which addresses? Name some, or --pool NAME");
     }
     let path = if drains { "/v1/addresses/drain" } else { "/v1/addresses/undrain" };
-    let Drained { addresses } = args.daemon.client().ask("POST", &with_query(path, &query), &[])?;
+    let Drained { addresses } = args.daemon.client()?.ask("POST", &with_query(path, &query), &[])?;
     let what = if drains { "drained" } else { "drained no longer" };
     super::print_bytes(format!("{what}: {addresses} addresses\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)

@@ -93,7 +93,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     query.extend(args.bytes.map(|bytes| ("bytes", bytes.to_string())));
     query.extend(args.hops.map(|hops| ("hops", hops.to_string())));
     query.extend(args.fragments.then(|| ("fragments", "true".to_owned())));
-    let told: Explanation = args.daemon.client().get(&with_query("/v1/explain", &query))?;
+    let told: Explanation = args.daemon.client()?.get(&with_query("/v1/explain", &query))?;
     match args.output {
         Output::Table => super::print_bytes(text(&told)?.as_bytes())?,
         Output::Csv => bail!("this is no list: -o json or table"),

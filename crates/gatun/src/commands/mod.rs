@@ -15,6 +15,7 @@ pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod snapshot;
+pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod translate;

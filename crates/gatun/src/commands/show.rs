@@ -156,13 +156,13 @@ fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn one<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
-    let thing: T = args.daemon.client().get(&with_query(path, &args.filter.query()))?;
+    let thing: T = args.daemon.client()?.get(&with_query(path, &args.filter.query()))?;
     super::print_bytes(&show::one(&thing, args.output)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn config(args: &Args) -> anyhow::Result<ExitCode> {
-    let config: Config = args.daemon.client().get(&with_query("/v1/config", &args.filter.query()))?;
+    let config: Config = args.daemon.client()?.get(&with_query("/v1/config", &args.filter.query()))?;
     match args.output {
         Output::Table => super::print_bytes(format!("# {}\n{}", config.file, config.text).as_bytes())?,
         output => super::print_bytes(&show::one(&config, output)?)?,
@@ -177,7 +177,7 @@ fn events(args: &Args) -> anyhow::Result<ExitCode> {
             "events are told as they happen: say --follow. What there was is in the log that [events] names"
         );
     }
-    let body = args.daemon.client().open("GET", "/v1/events", &[])?;
+    let body = args.daemon.client()?.open("GET", "/v1/events", &[])?;
     for line in BufReader::new(body).lines() {
         let line = line.context("the daemon's answer broke off")?;
         // An empty line says that nothing has happened for a while.
@@ -208,7 +208,7 @@ fn in_words(line: &str) -> String {
 
 /// A list that is short.
 fn all<T: Shown>(args: &Args, path: &str, is_of_interest: fn(&T) -> bool) -> anyhow::Result<ExitCode> {
-    let mut items: Vec<T> = args.daemon.client().get(&with_query(path, &args.filter.query()))?;
+    let mut items: Vec<T> = args.daemon.client()?.get(&with_query(path, &args.filter.query()))?;
     if args.output == Output::Table && !args.zeros {
         items.retain(is_of_interest);
     }
@@ -220,7 +220,7 @@ fn all<T: Shown>(args: &Args, path: &str, is_of_interest: fn(&T) -> bool) -> any
 fn list<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
     let mut query = args.filter.query();
     query.push(("format", "ndjson".to_owned()));
-    let lines = args.daemon.client().open("GET", &with_query(path, &query), &[])?;
+    let lines = args.daemon.client()?.open("GET", &with_query(path, &query), &[])?;
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let is_whole = show::list::<T>(lines, args.output, limit)?;
     if !is_whole {

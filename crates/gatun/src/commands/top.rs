@@ -68,7 +68,7 @@ impl Sample {
 /// # Errors
 /// Why the daemon does not answer.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let client = args.daemon.client();
+    let client = args.daemon.client()?;
     let mut before = Sample::take(&client, args.subscribers)?;
     if args.once || !std::io::stdout().is_terminal() {
         std::thread::sleep(Duration::from_secs(1));

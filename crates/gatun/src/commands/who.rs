@@ -55,7 +55,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let mut query =
         vec![("address", args.outside.ip().to_string()), ("port", args.outside.port().to_string())];
     query.extend(args.protocol.map(|protocol| ("protocol", protocol.to_string())));
-    let who: Who = args.daemon.client().get(&with_query("/v1/who", &query))?;
+    let who: Who = args.daemon.client()?.get(&with_query("/v1/who", &query))?;
     let is_known = !(who.blocks.is_empty() && who.bindings.is_empty() && who.sessions.is_empty());
     match args.output {
         Output::Table => super::print_bytes(show::who(&who)?.as_bytes())?,
@@ -97,7 +97,7 @@ pub(crate) struct WhereArgs {
 /// Why the daemon does not answer.
 pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address.to_string())];
-    let found: Where = args.daemon.client().get(&with_query("/v1/where", &query))?;
+    let found: Where = args.daemon.client()?.get(&with_query("/v1/where", &query))?;
     match args.output {
         Output::Table => super::print_bytes(show::whereabouts(&found)?.as_bytes())?,
         Output::Csv => bail!("this is no list: -o json or table"),

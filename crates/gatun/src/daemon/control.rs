@@ -3,13 +3,15 @@
 use super::Settings;
 use super::outlet::Output;
 use anyhow::{Context as _, anyhow};
-use gatun_config::{Api, ApiSocket};
+use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::listen::{self, SocketFile};
-use gatun_control::{EventTap, Facts, Listeners, LogFigures, Patience, Setup, SharedFacts};
+use gatun_control::secure::{Files, Secure};
+use gatun_control::{EventTap, Facts, Gate, Listeners, LogFigures, Patience, Setup, SharedFacts};
 use gatun_worker::Handle;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a configuration asks for.
 #[derive(Clone)]
@@ -27,7 +29,35 @@ pub(super) struct Sockets {
     listeners: Listeners,
     /// The file of the API's socket.
     file: Option<SocketFile>,
+    tls: Option<TlsFiles>,
     said: Vec<String>,
+}
+
+/// The way in over TCP, and the files that say who may.
+#[derive(Clone)]
+pub(super) struct TlsFiles {
+    gate: Arc<Gate>,
+    files: ApiTls,
+}
+
+impl TlsFiles {
+    fn load(files: &ApiTls) -> Result<Secure, String> {
+        let ApiTls { listen: _, certificate, key, tokens } = files;
+        Secure::load(&Files { certificate, key, tokens })
+    }
+
+    /// Reads them again. What cannot be used leaves all as it was.
+    pub(super) fn reread(&self, output: &Output) {
+        match TlsFiles::load(&self.files) {
+            Ok(secure) => {
+                secure.warnings.iter().for_each(|line| output.log(&format!("[api]: {line}")));
+                self.gate.set(secure);
+            }
+            Err(why) => {
+                output.log(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
+            }
+        }
+    }
 }
 
 impl Sockets {
@@ -57,6 +87,9 @@ impl Sockets {
                 Err(error) => return Err(anyhow!(error).context("[api] listen")),
             }
         }
+        if let Some(tls) = &settings.api.tls {
+            sockets.open_tls(tls)?;
+        }
         if let Some(address) = settings.metrics {
             let listener = TcpListener::bind(address)
                 .with_context(|| format!("[metrics] listen: cannot listen on {address}"))?;
@@ -64,6 +97,25 @@ impl Sockets {
             sockets.listeners.metrics = Some(listener);
         }
         Ok(sockets)
+    }
+
+    fn open_tls(&mut self, files: &ApiTls) -> anyhow::Result<()> {
+        let secure = TlsFiles::load(files).map_err(|why| anyhow!("[api] {why}"))?;
+        for address in &files.listen {
+            let listener = TcpListener::bind(address)
+                .with_context(|| format!("[api] listen_tls: cannot listen on {address}"))?;
+            let fingerprint = &secure.fingerprint;
+            self.said.push(format!("API: https://{address}, certificate SHA-256 {fingerprint}"));
+            self.listeners.tls.push(listener);
+        }
+        self.said.extend(secure.warnings.iter().map(|line| format!("[api]: {line}")));
+        self.tls = Some(TlsFiles { gate: Arc::new(Gate::new(secure)), files: files.clone() });
+        Ok(())
+    }
+
+    /// What is read again at a reload, where anything is.
+    pub(super) fn tls(&self) -> Option<TlsFiles> {
+        self.tls.clone()
     }
 
     /// Serves there from now on. The socket's file is there as long as what is given back.
@@ -87,6 +139,7 @@ impl Sockets {
             workers,
             events,
             patience: Patience::default(),
+            gate: self.tls.map(|tls| tls.gate),
             figures,
             log: Box::new(move |line| log.log(line)),
         };

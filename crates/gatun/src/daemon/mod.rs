@@ -161,6 +161,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let count = workers.len();
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
     let (tap, figures) = (hearers.tap(), hearers.figures());
+    let tls = sockets.tls();
     let (facts, _socket) = sockets.serve(&settings, handles.clone(), tap, figures, &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
@@ -170,6 +171,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         reread: setup.reread,
         workers: handles,
         facts,
+        tls,
         devices: ports.names.clone(),
         orders: ports.orders.clone(),
         names: hearers.names(),

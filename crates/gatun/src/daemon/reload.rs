@@ -4,6 +4,7 @@
 //! All of it happens in a thread of its own, one request after the other: reading, comparing, and making what is
 //! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
 
+use super::control::TlsFiles;
 use super::event_log::Shared;
 use super::log_store::LogSender;
 use super::notify::Notifier;
@@ -63,6 +64,8 @@ pub(super) struct Reload {
     pub(super) workers: Vec<Handle>,
     /// What the API tells of the configuration.
     pub(super) facts: SharedFacts,
+    /// Certificate, key and tokens of the API on TCP, where it is.
+    pub(super) tls: Option<TlsFiles>,
     /// Names of the devices as the kernel has them.
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
@@ -93,6 +96,9 @@ impl Reload {
             // Several requests for the same file are one.
             while requests.try_recv().is_ok() {}
             self.notifier.reloading();
+            if let Some(tls) = &self.tls {
+                tls.reread(&self.output);
+            }
             let changed = self.reload();
             self.notifier.ready(&super::translating(self.workers.len()));
             match changed {

@@ -1,0 +1,271 @@
+//! A daemon at another host: TLS 1.3 over TCP, a certificate that is known by its root or by its hash, and a token.
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
+use std::fmt;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a host may take to answer at all.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// The port where the URL names none.
+const PORT: u16 = 8443;
+
+pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// What a certificate is known by.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// Those who sign it, in PEM; it has to have the host's name, and be valid now.
+    Roots(Vec<u8>),
+    /// Its own SHA-256, and nothing else.
+    Fingerprint(Fingerprint),
+}
+
+/// The SHA-256 of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl FromStr for Fingerprint {
+    type Err = String;
+
+    /// 64 hexadecimal digits, with colons between or without.
+    fn from_str(text: &str) -> Result<Fingerprint, String> {
+        let wrong = || "a fingerprint is the SHA-256 of a certificate: 64 hexadecimal digits".to_owned();
+        let digits: Option<Vec<u32>> = text.chars().filter(|c| *c != ':').map(|c| c.to_digit(16)).collect();
+        let digits = digits.filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
+        let mut hash = [0; 32];
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+            let value = pair.iter().fold(0, |value, digit| value << 4 | digit);
+            *byte = u8::try_from(value).map_err(|_| wrong())?;
+        }
+        Ok(Fingerprint(hash))
+    }
+}
+
+/// Where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+}
+
+impl FromStr for Server {
+    type Err = String;
+
+    /// `https://HOST`, with `:PORT` or without.
+    fn from_str(url: &str) -> Result<Server, String> {
+        let wrong = || format!("'{url}' is not https://HOST:PORT");
+        let place = url.strip_prefix("https://").ok_or_else(wrong)?;
+        let place = place.strip_suffix('/').unwrap_or(place);
+        let (host, rest) = match place.strip_prefix('[') {
+            Some(place) => place.split_once(']').ok_or_else(wrong)?,
+            None => place.split_at(place.find(':').unwrap_or(place.len())),
+        };
+        let port = match rest.strip_prefix(':') {
+            Some(port) => port.parse().map_err(|_| wrong())?,
+            None if rest.is_empty() => PORT,
+            None => return Err(wrong()),
+        };
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
+        Ok(Server { host: host.to_owned(), port, name })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "https://[{}]:{}", self.host, self.port),
+            false => write!(f, "https://{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// It, with what is needed to talk to it.
+#[derive(Clone)]
+pub(super) struct Remote {
+    pub(super) server: Server,
+    pub(super) token: String,
+    tls: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for Remote {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Remote {
+    pub(super) fn new(server: Server, token: &str, trust: &Trust) -> Result<Remote, String> {
+        let token = token.trim();
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("that is no token: `gatun token add` prints one".to_owned());
+        }
+        let provider = Arc::new(default_provider());
+        let verifier: Arc<dyn ServerCertVerifier> = match trust {
+            Trust::Roots(pem) => verifier_by(pem, Arc::clone(&provider))?,
+            Trust::Fingerprint(fingerprint) => {
+                Arc::new(ByFingerprint { fingerprint: *fingerprint, provider: Arc::clone(&provider) })
+            }
+        };
+        let builder = ClientConfig::builder_with_provider(provider);
+        let tls = builder
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
+        Ok(Remote { server, token: token.to_owned(), tls: Arc::new(tls) })
+    }
+
+    /// Connects, up to the end of the handshake.
+    pub(super) fn connect(&self, patience: (Duration, Duration)) -> io::Result<Stream> {
+        let mut last = io::ErrorKind::NotFound.into();
+        for address in (&self.server.host[..], self.server.port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+                Ok(mut stream) => {
+                    stream.set_read_timeout(Some(patience.0))?;
+                    stream.set_write_timeout(Some(patience.1))?;
+                    stream.set_nodelay(true)?;
+                    let tls = ClientConnection::new(Arc::clone(&self.tls), self.server.name.clone());
+                    let mut tls = tls.map_err(io::Error::other)?;
+                    while tls.is_handshaking() {
+                        tls.complete_io(&mut stream)?;
+                    }
+                    return Ok(StreamOwned::new(tls, stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn verifier_by(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("no certificates in PEM: {error}"))?;
+        // A system's collection may have some that nobody can use.
+        let _ = roots.add(certificate);
+    }
+    match roots.is_empty() {
+        true => Err("there is no certificate to trust in it".to_owned()),
+        false => match WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() {
+            Ok(verifier) => Ok(verifier),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+/// Takes one certificate, whatever it says; the handshake shows that the other end has its key.
+#[derive(Debug)]
+struct ByFingerprint {
+    fingerprint: Fingerprint,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for ByFingerprint {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let hash = ring::digest::digest(&ring::digest::SHA256, certificate);
+        match hash.as_ref() == self.fingerprint.0 {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.3 is wanted".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_url_of_https_with_a_port_or_without() {
+        for (url, shown) in [
+            ("https://gatun.example", "https://gatun.example:8443"),
+            ("https://gatun.example:443/", "https://gatun.example:443"),
+            ("https://192.0.2.1:9", "https://192.0.2.1:9"),
+            ("https://[2001:db8::1]", "https://[2001:db8::1]:8443"),
+            ("https://[::1]:1", "https://[::1]:1"),
+        ] {
+            assert_eq!(url.parse::<Server>().unwrap().to_string(), shown);
+        }
+        for wrong in [
+            "http://a",
+            "a:1",
+            "https://",
+            "https://a:b",
+            "https://a:1/path",
+            "https://[::1",
+            "https://::1:1",
+        ] {
+            assert!(wrong.parse::<Server>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_is_written_as_openssl_does_or_plainly() {
+        let plain = "00ff".repeat(16);
+        let colons: Vec<_> = (0..32).map(|n| if n % 2 == 0 { "00" } else { "FF" }).collect();
+        assert_eq!(plain.parse::<Fingerprint>(), colons.join(":").parse::<Fingerprint>());
+        for wrong in ["", "00", &format!("{plain}00"), &format!("{}g", &plain[1..])] {
+            assert!(wrong.parse::<Fingerprint>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_would_break_a_header_and_roots_without_a_certificate_are_refused() {
+        let server: Server = "https://gatun.example".parse().unwrap();
+        let trust = Trust::Fingerprint(Fingerprint([0; 32]));
+        assert!(Remote::new(server.clone(), "gatun_1\n", &trust).is_ok());
+        for wrong in ["", " ", "a b", "a\r\nx: y", "é"] {
+            assert!(Remote::new(server.clone(), wrong, &trust).is_err(), "{wrong}");
+        }
+        for pem in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "x"] {
+            let why = Remote::new(server.clone(), "t", &Trust::Roots(pem.into())).unwrap_err();
+            assert!(why.contains("no certificate"), "{why}");
+        }
+    }
+}

@@ -17,6 +17,7 @@ mod reload;
 mod restart;
 mod service;
 mod start;
+mod tls;
 mod traffic;
 #[cfg(feature = "xdp")]
 mod xdp;

@@ -1,0 +1,248 @@
+//! The API over TCP, as other hosts use it: by curl, openssl and `gatun --server`; and a host that floods it.
+
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
+use gatun_lab::topology::{CLIENT, SERVER};
+use gatun_lab::{Namespace, Process};
+use rustix::process::Signal;
+use std::fs;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+const BIN: &str = env!("CARGO_BIN_EXE_gatun");
+/// The translator, as the client reaches it.
+const URL: &str = "https://[2001:db8:1::1]:8443";
+const API: &str = "
+[api]
+listen_tls = \"[2001:db8:1::1]:8443\"
+certificate = \"/run/api.crt\"
+key = \"/run/api.key\"
+tokens = \"/run/tokens\"
+";
+
+fn gatun(args: &str) -> Output {
+    Command::new(BIN).args(args.split_whitespace()).output().unwrap()
+}
+
+fn token(args: &str) -> String {
+    let output = gatun(&format!("token {args}"));
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A certificate, and tokens for one who reads and one who writes; gives the certificate's fingerprint.
+fn prepare() -> (String, String, String) {
+    let made = token("certificate 2001:db8:1::1 --certificate /run/api.crt --key /run/api.key");
+    let fingerprint = made.lines().find_map(|line| line.strip_prefix("SHA-256 ")).unwrap().to_owned();
+    let [reads, writes] =
+        ["reads --read-only", "writes --write"].map(|who| token(&format!("add {who} --file /run/tokens")));
+    fs::write("/run/reads", &reads).unwrap();
+    (fingerprint, reads, writes)
+}
+
+/// Its status, and what it says.
+fn curl(host: &Namespace, token: &str, args: &str) -> (String, String) {
+    let mut command = host.command("curl");
+    command.args(["--silent", "--show-error", "--max-time", "10", "--globoff", "--cacert", "/run/api.crt"]);
+    command.args(["--write-out", "\n%{http_code}"]);
+    if !token.is_empty() {
+        command.args(["--header", &format!("authorization: Bearer {token}")]);
+    }
+    let text = gatun_lab::run(command.args(args.split_whitespace())).unwrap();
+    let (body, status) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
+    (status.to_owned(), body.to_owned())
+}
+
+/// What `gatun` prints at that host; what it complains about, where it fails.
+fn asked(host: &Namespace, args: &str, environment: &[(&str, &str)]) -> Result<String, String> {
+    let mut command = host.command(BIN);
+    let output = command.args(args.split_whitespace()).envs(environment.iter().copied()).output().unwrap();
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+#[test]
+fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
+    in_lab("tls::other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known", || {
+        let net = network();
+        let (fingerprint, reads, writes) = prepare();
+        assert!(!gatun("token certificate x --certificate /run/api.crt --key /run/k").status.success());
+        assert!(!gatun("token add reads --file /run/tokens").status.success(), "the name is taken");
+        assert_eq!(token("list --file /run/tokens"), "reads read\nwrites write");
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{API}"));
+        let line = format!("API: {URL}, certificate SHA-256 {fingerprint}");
+        assert!(daemon.stderr().contains(&line), "{}", daemon.stderr());
+        let client = &net.client;
+        let at = |path: &str| format!("{URL}{path}");
+        // What curl says.
+        let (status, body) = curl(client, &reads, &at("/v1/status"));
+        assert!(status == "200" && body.contains("\"adds_up\":true"), "{status} {body}");
+        assert_eq!(curl(client, "", &at("/v1/status")).0, "401");
+        assert_eq!(curl(client, "gatun_1", &at("/v1/status")).0, "401");
+        let (status, body) = curl(client, &reads, &format!("-X DELETE {}", at("/v1/sessions?all=true")));
+        assert!(status == "403" && body.contains("this token may only read"), "{status} {body}");
+        assert_eq!(curl(client, &writes, &format!("-X DELETE {}", at("/v1/sessions?all=true"))).0, "200");
+        assert!(curl(client, &reads, &at("/metrics")).1.contains("gatun_api_turned_away_total"));
+        let plain =
+            client.command("curl").args(["--silent", "--globoff", "http://[2001:db8:1::1]:8443/"]).output();
+        assert!(!plain.unwrap().status.success(), "nothing is said without TLS");
+        // What openssl says.
+        if gatun_lab::has_program("openssl") {
+            let seen = |flags: &str| {
+                let ask = format!(
+                    "openssl s_client -connect [2001:db8:1::1]:8443 {flags} < /dev/null 2>&1 | tee /run/seen; openssl x509 -noout -fingerprint -sha256 < /run/seen"
+                );
+                let output = client.command("sh").args(["-c", &ask]).output().unwrap();
+                String::from_utf8(output.stdout).unwrap()
+            };
+            let text = seen("-CAfile /run/api.crt -verify_ip 2001:db8:1::1");
+            assert!(text.contains("Verify return code: 0 (ok)") && text.contains("TLSv1.3"), "{text}");
+            assert!(text.to_lowercase().replace(':', "").contains(&fingerprint), "{text}");
+            let older = seen("-tls1_2");
+            assert!(older.contains("protocol version"), "{older}");
+        } else {
+            eprintln!(
+                "\n!!! SKIPPED: openssl is missing (Debian: openssl): nobody else looks at the certificate\n"
+            );
+        }
+        // What gatun says.
+        let by_hash = format!("--server {URL} --token-file /run/reads --fingerprint {fingerprint}");
+        assert!(asked(client, &format!("show status {by_hash}"), &[]).unwrap().contains("translating"));
+        let environment = [("GATUN_SERVER", URL), ("GATUN_TOKEN", &writes[..]), ("GATUN_CA", "/run/api.crt")];
+        assert!(ping(client, 1, SERVER, ""));
+        let shown = asked(client, "show sessions -o json", &environment).unwrap();
+        assert!(shown.contains(CLIENT), "{shown}");
+        let ended = asked(client, "clear sessions --all --yes", &environment).unwrap();
+        assert_eq!(ended, "ended: 1 sessions, 1 bindings\n");
+        let log = daemon.stderr();
+        assert!(log.contains("api: writes at 2001:db8:1::2 cleared sessions"), "{log}");
+        assert!(log.contains("api: a wrong token from 2001:db8:1::2"), "{log}");
+        for (args, wanted) in [
+            (format!("--server {URL} --token-file /run/reads"), "give --ca FILE"),
+            (
+                format!("--server {URL} --token-file /run/reads --fingerprint {}", "0".repeat(64)),
+                "give --ca FILE",
+            ),
+            (format!("--server {URL} --ca /run/api.crt"), "wants a token: give --token-file FILE"),
+            (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "that is no token"),
+            (
+                "--server https://[2001:db8:1::1]:1 --token-file /run/reads --ca /run/api.crt".into(),
+                "listen_tls?",
+            ),
+        ] {
+            let why = asked(client, &format!("show status {args}"), &[]).unwrap_err();
+            assert!(why.contains(wanted), "{args}: {why}");
+        }
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used() {
+    in_lab("tls::certificate_key_and_tokens_are_read_again_and_stay_where_they_cannot_be_used", || {
+        let net = network();
+        for (file, wanted) in
+            [("nothing", "/run/api.crt: No such file"), ("key", "/run/tokens: No such file")]
+        {
+            if file == "key" {
+                token("certificate 2001:db8:1::1 --certificate /run/api.crt --key /run/api.key");
+            }
+            let ended = Daemon::spawn(&net, &format!("{CREATE}{NAT64}{API}"), &[]).wait();
+            assert!(!ended.success && ended.stderr.contains(wanted), "{}", ended.stderr);
+            assert!(ended.stderr.contains("`gatun token --help` says how to make it"), "{}", ended.stderr);
+        }
+        fs::remove_file("/run/api.crt").unwrap();
+        fs::remove_file("/run/api.key").unwrap();
+        let (_, reads, writes) = prepare();
+        let config = format!("{CREATE}{NAT64}{API}");
+        let daemon = Daemon::start(&net, &config);
+        let status = |token: &str| curl(&net.client, token, &format!("{URL}/v1/status")).0;
+        assert_eq!((status(&reads), status(&writes)), ("200".into(), "200".into()));
+        token("remove reads --file /run/tokens");
+        assert_eq!(status(&reads), "200", "nothing was read yet");
+        // The rest of the configuration is as it was.
+        daemon.reload(&config, "the configuration is as it was");
+        assert_eq!((status(&reads), status(&writes)), ("401".into(), "200".into()));
+        let before = fs::read("/run/api.crt").unwrap();
+        token("certificate 2001:db8:1::1 --certificate /run/api.crt --key /run/other.key --force");
+        let said = daemon.reload(&config, "the configuration is as it was");
+        assert!(
+            said.contains("not a certificate and its key") && said.contains("stay as they were"),
+            "{said}"
+        );
+        let after = fs::read("/run/api.crt").unwrap();
+        fs::write("/run/api.crt", before).unwrap();
+        assert_eq!(status(&writes), "200", "the old one is still shown");
+        fs::write("/run/api.crt", after).unwrap();
+        fs::rename("/run/other.key", "/run/api.key").unwrap();
+        daemon.reload(&config, "the configuration is as it was");
+        assert_eq!(status(&writes), "200", "the new one is");
+        let said = daemon.reload(&format!("{CREATE}{NAT64}"), "nothing has changed");
+        assert!(said.contains("needs a restart: [api]"), "{said}");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+/// Opens connections as fast as they are taken, with some bytes of a handshake each, and keeps 2000 of them.
+const FLOOD: &str = "
+import socket, sys, collections
+kept = collections.deque()
+while True:
+    s = socket.socket(socket.AF_INET6)
+    s.settimeout(1)
+    try:
+        s.connect((sys.argv[1], 8443))
+        s.send(b'\\x16\\x03\\x01\\x02\\x00\\x01')
+    except OSError:
+        pass
+    kept.append(s)
+    if len(kept) > 2000:
+        kept.popleft().close()
+";
+
+fn memory_kb(pid: u32) -> u64 {
+    let line = crate::harness::status_line(pid, "VmRSS");
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_host_that_floods_the_port_costs_neither_packets_nor_memory_nor_others_their_answers() {
+    in_lab(
+        "tls::a_host_that_floods_the_port_costs_neither_packets_nor_memory_nor_others_their_answers",
+        || {
+            let net = network();
+            let (_, reads, _) = prepare();
+            let api = API.replace("\"[2001:db8:1::1]:8443\"", "\"[::]:8443\"");
+            let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{api}"));
+            let pid = daemon.process.id();
+            let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+            assert_eq!(curl(&net.client, &reads, &format!("{URL}/v1/status")).0, "200");
+            let (threads_before, memory_before) = (threads(), memory_kb(pid));
+            let flood =
+                Process::start(net.client.command("python3").args(["-c", FLOOD, "2001:db8:1::1"])).unwrap();
+            let begun = Instant::now();
+            let mut answers = 0;
+            net.translator.ip("link set lo up").unwrap();
+            while begun.elapsed() < Duration::from_secs(3) {
+                // Who is somewhere else.
+                let (status, body) =
+                    curl(&net.translator, &reads, &format!("{} -k", "https://[::1]:8443/v1/status"));
+                assert!(status == "200" && body.contains("\"workers_silent\":0"), "{status} {body}");
+                assert!(gatun("show status").status.success());
+                assert!(ping(&net.client, 20, SERVER, ""), "packets are lost");
+                answers += 1;
+            }
+            assert_eq!(threads(), threads_before);
+            let grown = memory_kb(pid).saturating_sub(memory_before);
+            assert!(grown < 32 << 10, "{grown} KB more");
+            let (_, metrics) = curl(&net.translator, &reads, "https://[::1]:8443/metrics -k");
+            let turned =
+                metrics.lines().find(|line| line.contains("turned_away_total{reason=\"pace\"}")).unwrap();
+            let turned: u64 = turned.rsplit(' ').next().unwrap().parse().unwrap();
+            assert!(turned > 100 && answers > 0, "{turned}");
+            drop(flood);
+            daemon.stop(Signal::TERM);
+        },
+    );
+}

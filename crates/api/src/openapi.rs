@@ -24,12 +24,24 @@ pub fn document() -> Value {
         "info": {
             "title": "Gatun",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A running Gatun: what it has, what it has done, and how to end some of it. HTTP on a Unix socket.",
+            "description": "A running Gatun: what it has, what it has done, and how to end some of it. HTTP on a Unix socket, and where configured on TCP under TLS.",
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
-        "servers": [{ "url": "http://localhost", "description": "the daemon's Unix socket" }],
+        "servers": [
+            { "url": "http://localhost", "description": "the daemon's Unix socket" },
+            {
+                "url": "https://{host}:{port}",
+                "description": "[api] listen_tls, with a token",
+                "variables": { "host": { "default": "localhost" }, "port": { "default": "8443" } },
+            },
+        ],
+        // Nothing at the socket, a token elsewhere.
+        "security": [{}, { "token": [] }],
         "paths": paths,
-        "components": { "schemas": schemas },
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer", "description": "As `gatun token add` prints it." } },
+        },
     })
 }
 
@@ -41,10 +53,17 @@ fn operation(endpoint: &Endpoint) -> Value {
         "responses": {
             "200": answer(endpoint),
             "400": problem("The request is wrong."),
+            "401": problem("On TCP: there is no token, or one that is not known."),
+            "429": problem("On TCP: too many wrong tokens came from there."),
             "503": problem("A worker does not answer in time, or has too much to do."),
         },
     });
     let Some(fields) = operation.as_object_mut() else { return operation };
+    if endpoint.needs_write()
+        && let Some(responses) = fields.get_mut("responses").and_then(Value::as_object_mut)
+    {
+        responses.insert("403".into(), problem("On TCP: the token may only read."));
+    }
     let parameters: Vec<Value> = endpoint.all_parameters().map(parameter).collect();
     if !parameters.is_empty() {
         fields.insert("parameters".into(), parameters.into());

@@ -208,11 +208,11 @@ fn build(plan: &Plan, workers: usize, mut estate: Option<&mut Estate>) -> anyhow
         let engines = build_engines(&vec![plan; workers], estate)?;
         return Ok(Built { engines, exchange: Vec::new(), crew: None });
     }
-    let seed = match estate.as_mut() {
-        Some(estate) => estate.steering(workers, seed()?),
-        None => seed()?,
+    let shares = match estate.as_mut() {
+        Some(estate) => estate.share(plan, workers, seed()?),
+        None => Shares::new(plan, workers, seed()?),
     };
-    let shares = Shares::new(plan, workers, seed).map_err(|e| anyhow::anyhow!("{}", e.0))?;
+    let shares = shares.map_err(|e| anyhow::anyhow!("{}", e.0))?;
     let engines = build_engines(&shares.plans.iter().collect::<Vec<_>>(), estate)?;
     let crew = Crew::new(shares);
     let exchange = exchange(workers, &crew.steering).context("no exchange between workers")?;

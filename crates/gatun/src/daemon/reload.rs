@@ -138,7 +138,10 @@ impl Reload {
         self.log("", &difference.changes);
         self.log("these end: ", &difference.ends);
         if let Some(estate) = &mut self.estate {
-            estate.add(&new.plan).map_err(|e| e.to_string())?;
+            // Where nothing of the engines changes, they run by what they run by.
+            let crew = ready.as_ref().map_or(&self.crew, |ready| &ready.crew);
+            let steering = crew.as_ref().map(|crew| &*crew.steering);
+            estate.add(&new.plan, steering).map_err(|e| e.to_string())?;
         }
         if let Some(ready) = ready {
             self.apply(ready)?;

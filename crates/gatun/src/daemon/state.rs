@@ -10,6 +10,7 @@
 
 use crate::daemon::User;
 use gatun_config::StateDir;
+use gatun_nat::workers::Dealt;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, ftruncate};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_remount};
@@ -40,6 +41,9 @@ pub(crate) struct Names {
     pub(crate) instances: Vec<InstanceNames>,
     /// By what subscribers are dealt out to workers.
     pub(crate) steering: [u64; 4],
+    /// How public addresses are dealt out to workers.
+    #[serde(default)]
+    pub(crate) dealt: Vec<Dealt>,
     /// TUN devices that were made, and stay where the process is killed.
     pub(crate) devices: Vec<String>,
 }

@@ -4,8 +4,8 @@ use super::outlet::Output;
 use super::state::{self, Directory, InstanceNames, Names};
 use super::{Settings, User};
 use gatun_nat::kept::{Keep, Kept, NotRestored, Saved};
-use gatun_nat::workers::Steering;
-use gatun_nat::{Nat, Plan};
+use gatun_nat::workers::{Shares, Steering};
+use gatun_nat::{BuildError, Nat, Plan};
 use gatun_wire::Prefix64;
 use gatun_worker::Clock;
 use rustix::time::{ClockId, clock_gettime};
@@ -79,11 +79,22 @@ impl Estate {
         Estate { directory, names, before: before.filter(|_| !forget), devices_left, zero_ms }
     }
 
-    /// By what subscribers are dealt out to workers: as before, so that each finds its sessions.
-    pub(super) fn steering(&mut self, workers: usize, new: [u64; 4]) -> [u64; 4] {
+    /// Shares a plan among workers as before, so that each finds its sessions; if there are as many as before.
+    ///
+    /// # Errors
+    /// What [`Shares::new`] says.
+    pub(super) fn share(
+        &mut self,
+        plan: &Plan,
+        workers: usize,
+        seed: [u64; 4],
+    ) -> Result<Shares, BuildError> {
         let before = self.before.as_ref().filter(|before| before.workers == workers);
-        self.names.steering = before.map_or(new, |before| before.steering);
-        self.names.steering
+        self.names.steering = before.map_or(seed, |before| before.steering);
+        let dealt = before.map_or(&[][..], |before| &before.dealt);
+        let shares = Shares::as_before(plan, workers, self.names.steering, dealt)?;
+        self.names.dealt = shares.steering.dealt();
+        Ok(shares)
     }
 
     /// Where the engine of a worker is to have its sessions.
@@ -169,8 +180,10 @@ impl Estate {
         Ok(())
     }
 
-    /// Before engines change to another plan: what is new has the numbers that they will give it.
-    pub(super) fn add(&mut self, plan: &Plan) -> anyhow::Result<()> {
+    /// Before engines change to another plan: what is new has the numbers that they will give it. `steering` is how
+    /// packets will find workers, where there are several.
+    pub(super) fn add(&mut self, plan: &Plan, steering: Option<&Steering>) -> anyhow::Result<()> {
+        self.names.dealt = steering.map(Steering::dealt).unwrap_or_default();
         for new in instances(plan) {
             let same = |old: &&mut InstanceNames| (&old.kind, &old.name) == (&new.kind, &new.name);
             match self.names.instances.iter_mut().find(same) {

@@ -167,12 +167,13 @@ fn a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session() {
 fn several_workers_each_go_on_with_their_own_sessions() {
     in_lab("restart::several_workers_each_go_on_with_their_own_sessions", || {
         let net = network();
-        let config = |queues: u32| {
+        let with = |queues: u32, pool: &str| {
             format!(
-                "[[port]]\ndevice = \"nat64\"\nqueues = {queues}\n[[pool]]\nprefixes = \"192.0.2.0/28\"\n\
+                "[[port]]\ndevice = \"nat64\"\nqueues = {queues}\n[[pool]]\nprefixes = {pool}\n\
                  [[nat64]]\npool6 = \"2001:db8:64::/96\"\nsubscriber = \"/128\"\n"
             )
         };
+        let config = |queues| with(queues, "\"192.0.2.0/28\"");
         for n in 3..40 {
             net.client.ip(&format!("-6 address add 2001:db8:1::{n:x}/64 dev eth0 nodad")).unwrap();
         }
@@ -191,6 +192,16 @@ fn several_workers_each_go_on_with_their_own_sessions() {
                 assert!(ping(&net.client, 1, SERVER, &format!("-I 2001:db8:1::{n:x}")));
             }
         }
+        // More addresses, before those that there were and behind them: at once, and by a reload.
+        let before = sessions();
+        kill(daemon);
+        daemon = Daemon::start(&net, &with(2, "[\"192.0.2.0/28\", \"192.0.2.64/28\"]"));
+        assert!(sessions() == before, "{}", daemon.stderr());
+        daemon.reload(&with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\", \"192.0.2.64/28\"]"), "reload: done");
+        assert!(sessions() == before);
+        kill(daemon);
+        daemon = Daemon::start(&net, &with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\"]"));
+        assert!(sessions() == before, "{}", daemon.stderr());
         kill(daemon);
         // Another number of workers deals subscribers out anew: whose address is another worker's now begins anew.
         let daemon = Daemon::start(&net, &config(1));

@@ -1,5 +1,6 @@
 //! Which worker has which public address.
 
+use super::Dealt;
 use crate::build_error::BuildError;
 use crate::plan::{Plan, Pool4, PoolRange};
 use alloc::format;
@@ -53,6 +54,26 @@ impl Addresses {
         let first = spans.first().map_or(0, |span| span.first);
         let width = spans.last().map_or(0, |span| span.last - first);
         Addresses { first, width, spans }
+    }
+
+    /// As they were dealt out before. What is of no worker, or somebody else's too, is nobody's.
+    pub(super) fn as_dealt(dealt: &[Dealt], workers: usize) -> Self {
+        let mut all: Vec<Dealt> = dealt.to_vec();
+        all.retain(|(first, last, worker)| first <= last && usize::from(*worker) < workers);
+        all.sort_unstable();
+        let mut spans: Vec<Span> = Vec::new();
+        for (first, last, worker) in all {
+            let (first, last) = (u32::from(first), u32::from(last));
+            if spans.last().is_none_or(|before| before.last < first) {
+                spans.push(Span { first, last, worker });
+            }
+        }
+        Self::of(spans)
+    }
+
+    /// How they are dealt out.
+    pub(super) fn dealt(&self) -> Vec<Dealt> {
+        self.spans.iter().map(|span| (span.first.into(), span.last.into(), span.worker)).collect()
     }
 
     /// The same for another plan. An address that stays is its worker's; new ones go to those who have the fewest of

@@ -24,11 +24,15 @@ use addresses::Addresses;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::Ipv4Addr;
 
 pub use steering::Steering;
 
 /// At most so many workers share a translator.
 pub const WORKERS_MAX: usize = 256;
+
+/// First and last of public addresses in a row, and the number of the worker that has them.
+pub type Dealt = (Ipv4Addr, Ipv4Addr, u16);
 
 /// A plan for each worker, and how packets find them.
 pub struct Shares {
@@ -60,6 +64,26 @@ impl Shares {
         let pins = steering::pins(plan, &mut addresses, None)?;
         let steering = Steering::new(plan, workers, addresses, pins, seed);
         Self::of(plan, steering, Vec::new())
+    }
+
+    /// As [`new`](Self::new), by the `seed` and with the addresses that as many workers had in another process: an address
+    /// that stays is its worker's, as in [`after`](Self::after), so that sessions find their workers again. Where that
+    /// cannot be, all are dealt out anew.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn as_before(
+        plan: &Plan,
+        workers: usize,
+        seed: [u64; 4],
+        dealt: &[Dealt],
+    ) -> Result<Shares, BuildError> {
+        let addresses = Addresses::as_dealt(dealt, workers);
+        let before = Steering::new(plan, workers, addresses, Default::default(), seed);
+        match Self::after(&before, plan) {
+            Ok(shares) if !dealt.is_empty() => Ok(Shares { moved: Vec::new(), ..shares }),
+            _ => Self::new(plan, workers, seed),
+        }
     }
 
     /// `plan`, shared among workers that run by `running`. Who has a session keeps its worker, and a worker its

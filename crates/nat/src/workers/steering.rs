@@ -1,6 +1,7 @@
 //! Whose a packet is, by its first bytes.
 
 use super::Addresses;
+use super::Dealt;
 use crate::build_error::BuildError;
 use crate::plan::{Net4, Plan};
 use crate::pool6::Owners;
@@ -81,6 +82,11 @@ impl Steering {
             }
         }
         moved
+    }
+
+    /// How public addresses are dealt out: what [`Shares::as_before`](super::Shares::as_before) goes on from.
+    pub fn dealt(&self) -> Vec<Dealt> {
+        self.addresses.dealt()
     }
 
     /// Workers.

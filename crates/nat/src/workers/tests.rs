@@ -317,3 +317,31 @@ fn subscribers_stay_where_they_are_but_for_those_that_new_bindings_pin() {
     let Err(Refused::Restart(why)) = Shares::after(&running.steering, &bound) else { panic!("accepted") };
     assert!(why[0].contains("are two workers'"), "{why:?}");
 }
+
+#[test]
+fn another_process_deals_addresses_out_as_the_one_before_whatever_was_added_and_anew_where_that_cannot_be() {
+    let old = vec![range([192, 0, 2, 8], [192, 0, 2, 15], (1024, 2000))];
+    let first = Shares::new(&plan(old.clone()), 2, [3; 4]).unwrap();
+    let had = owners(&first, &old);
+    let new = vec![range([192, 0, 2, 0], [192, 0, 2, 31], (1024, 2000))];
+    let alike = |before: &BTreeMap<u32, usize>, now: &Shares, ranges: &[PoolRange]| {
+        let has = owners(now, ranges);
+        before.iter().filter(|(address, worker)| has.get(address) == Some(worker)).count()
+    };
+    assert!(alike(&had, &Shares::new(&plan(new.clone()), 2, [3; 4]).unwrap(), &new) < 8, "dealt out anew");
+    let dealt = first.steering.dealt();
+    let second = Shares::as_before(&plan(new.clone()), 2, [3; 4], &dealt).unwrap();
+    assert_eq!(alike(&had, &second, &new), 8);
+    assert_eq!(alike(&owners(&second, &new), &second, &new), 32);
+    // Only addresses of one worker are left: the other would have none.
+    let few: Vec<PoolRange> =
+        old.iter().map(|r| PoolRange { last: Ipv4Addr::new(192, 0, 2, 9), ..*r }).collect();
+    assert!(Shares::after(&first.steering, &plan(few.clone())).is_err());
+    let anew = Shares::as_before(&plan(few.clone()), 2, [3; 4], &dealt).unwrap();
+    assert_eq!(owners(&anew, &few).values().collect::<Vec<_>>(), [&0, &1]);
+    // What nobody has written is nobody's.
+    let a = |n| Ipv4Addr::new(192, 0, 2, n);
+    let wild = [(a(9), a(8), 0), (a(10), a(12), 7), (a(8), a(12), 1), (a(10), a(15), 0)];
+    let has = owners(&Shares::as_before(&plan(old.clone()), 2, [3; 4], &wild).unwrap(), &old);
+    assert_eq!(has.values().copied().collect::<Vec<_>>(), [1, 1, 1, 1, 1, 0, 0, 0]);
+}

@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, check, clear, completions, demo, doctor, drain, explain, init, log, man, run, show, snapshot,
-    token, top, trace, translate, who,
+    token, top, trace, translate, web, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -44,6 +44,8 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     /// Show what a running daemon does at this moment, again and again
     Top(top::Args),
+    /// Show a web page of a running daemon on this host
+    Web(web::Args),
     /// Show packets as they pass, before and after
     Trace(trace::Args),
     /// Give public addresses no new bindings
@@ -93,6 +95,7 @@ impl Command {
             Command::Explain(args) => explain::execute(args),
             Command::Doctor(args) => doctor::execute(args),
             Command::Top(args) => top::execute(args),
+            Command::Web(args) => web::execute(args),
             Command::Trace(args) => trace::execute(args),
             Command::Drain(args) => drain::execute(args, true),
             Command::Undrain(args) => drain::execute(args, false),

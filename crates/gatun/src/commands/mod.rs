@@ -20,6 +20,7 @@ pub(crate) mod top;
 pub(crate) mod trace;
 pub(crate) mod translate;
 mod volume;
+pub(crate) mod web;
 pub(crate) mod who;
 
 use std::io::{ErrorKind, Write as _};

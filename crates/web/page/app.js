@@ -1,0 +1,57 @@
+// The page: what is said of the daemon as a whole, and who shows the rest.
+
+import { useKey } from "./api.js";
+import { Events } from "./events.js";
+import { clock, duration } from "./format.js";
+import { get, mark, say } from "./dom.js";
+import { lists } from "./lists.js";
+import { Now } from "./now.js";
+import { questions } from "./ask.js";
+import { sessions } from "./sessions.js";
+import { EVERY_MS, Watch } from "./watch.js";
+
+const watch = new Watch();
+
+function showFacts() {
+  const { status } = watch.now;
+  say("host", location.host);
+  say("version", `version ${status.version}`);
+  say("uptime", `up ${duration(status.uptime_seconds)}`);
+}
+
+function showState() {
+  const { state, paused, problem, now } = watch;
+  mark(document.body, "data-state", paused ? "paused" : state);
+  const words = { connecting: "Connecting", live: "Live", gone: "No answer", denied: "Token needed" };
+  say("state-text", paused ? "Paused" : words[state]);
+  document.title = state === "live" ? "Gatun" : `${words[state]} – Gatun`;
+  get("gone").hidden = state !== "gone" || paused;
+  get("key").hidden = state !== "denied";
+  if (state === "gone") {
+    say("gone-what", `No answer since ${clock(watch.since)}: ${problem.message}.`);
+    const seen = now ? `What is shown is from ${clock(now.time)}. ` : "";
+    say("gone-more", `${problem.hint ? problem.hint + " " : ""}${seen}Trying again every ${EVERY_MS / 1000} seconds.`);
+  }
+  if (state === "denied") say("key-why", `${problem.message}: ${problem.hint}`);
+}
+
+get("pause").addEventListener("click", () => {
+  watch.pause(!watch.paused);
+  say("pause", watch.paused ? "Go on" : "Pause");
+  mark(get("pause"), "aria-pressed", String(watch.paused));
+});
+
+get("key").addEventListener("submit", (event) => {
+  event.preventDefault();
+  useKey(get("key-text").value.trim());
+  get("key-text").value = "";
+  watch.wake?.();
+});
+
+watch.addEventListener("sample", showFacts);
+watch.addEventListener("state", showState);
+new Now(watch);
+new Events();
+questions();
+lists(watch, sessions());
+watch.run();

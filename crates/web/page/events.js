@@ -1,0 +1,85 @@
+// What begins and ends, as it happens. Many may come: those that nobody could read are counted and not shown.
+
+import { Problem, lines } from "./api.js";
+import { failed } from "./ask.js";
+import { count } from "./format.js";
+import { empty, get, make, mark, say } from "./dom.js";
+
+const SHOWN_MAX = 200;
+const DRAWN_EVERY_MS = 400;
+
+function row(line) {
+  let event;
+  try {
+    event = JSON.parse(line);
+  } catch {
+    return make("li", {}, line);
+  }
+  const { time, event: name, ...fields } = event;
+  const rest = Object.entries(fields).map(([field, value]) => `${field}=${value}`);
+  const at = time ? new Date(time) : new Date();
+  const moment = at.toTimeString().slice(0, 8);
+  return make("li", {}, make("time", { datetime: time }, moment), make("b", {}, String(name)), make("span", { class: "address" }, rest.join("  ")));
+}
+
+export class Events {
+  waiting = [];
+  seen = 0;
+
+  constructor() {
+    this.place = get("events-list");
+    this.list = make("ol", { class: "events" });
+    this.button = get("events-follow");
+    this.button.addEventListener("click", () => (this.stopping ? this.stop() : this.follow()));
+    setInterval(() => this.draw(), DRAWN_EVERY_MS);
+  }
+
+  async follow() {
+    const stopping = new AbortController();
+    this.stopping = stopping;
+    this.turn("Stop", true);
+    this.place.replaceChildren(this.list.childElementCount ? this.list : empty("Nothing has happened yet."));
+    try {
+      for await (const some of lines("/v1/events", stopping.signal)) this.take(some.filter((line) => line !== ""));
+      throw new Problem(0, "the daemon has ended the list");
+    } catch (error) {
+      if (stopping.signal.aborted) return;
+      this.draw();
+      this.place.prepend(failed(error instanceof Problem ? error : new Problem(0, "the connection broke off")));
+      this.stop();
+    }
+  }
+
+  stop() {
+    this.stopping?.abort();
+    this.stopping = null;
+    this.turn("Follow", false);
+  }
+
+  turn(word, pressed) {
+    say(this.button, word);
+    mark(this.button, "aria-pressed", String(pressed));
+    this.said();
+  }
+
+  said() {
+    const words = this.seen ? `${count(this.seen)} seen` : "";
+    say("events-sub", this.stopping ? `following; ${words || "none yet"}` : words);
+  }
+
+  take(some) {
+    this.seen += some.length;
+    this.waiting = this.waiting.concat(some.slice(-SHOWN_MAX)).slice(-SHOWN_MAX);
+  }
+
+  // The newest above.
+  draw() {
+    if (!this.waiting.length) return;
+    const rows = this.waiting.map(row).reverse();
+    this.waiting = [];
+    this.list.prepend(...rows);
+    while (this.list.childElementCount > SHOWN_MAX) this.list.lastElementChild.remove();
+    if (this.list.parentElement !== this.place) this.place.replaceChildren(this.list);
+    this.said();
+  }
+}

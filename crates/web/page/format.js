@@ -1,0 +1,69 @@
+// Numbers as people read them, each with its unit.
+
+const THIN = "\u202f"; // a narrow space that does not break
+const PREFIXES = ["", "k", "M", "G", "T"];
+
+// 12345 as "12 345".
+export function count(n) {
+  return Math.round(n).toString().replace(/\B(?=(\d{3})+$)/g, THIN);
+}
+
+// Three digits that count, and the prefix of the unit: 1234567 as ["1.23", "M"].
+export function scaled(n) {
+  let step = 0;
+  while (step < PREFIXES.length - 1 && Math.abs(n) >= 999.5) {
+    n /= 1000;
+    step += 1;
+  }
+  const digits = step === 0 && Number.isInteger(n) ? 0 : n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2;
+  return [step === 0 && digits > 1 ? n.toFixed(1) : n.toFixed(digits), PREFIXES[step]];
+}
+
+// With its unit: "1.23 Mbit/s".
+export function quantity(n, unit) {
+  const [digits, prefix] = scaled(n);
+  return `${digits}\u00a0${prefix}${unit}`.trimEnd();
+}
+
+// The same of a round number, as levels of a plot have: "50 kbit/s".
+export function level(n, unit) {
+  const [digits, prefix] = scaled(n);
+  return `${Number(digits)}\u00a0${prefix}${unit}`.trimEnd();
+}
+
+// Of packets and the like, for each second.
+export function rate(n) {
+  if (n > 0 && n < 0.1) return "<\u20090.1/s";
+  const [digits, prefix] = scaled(n);
+  return `${digits}${prefix && "\u00a0" + prefix}/s`;
+}
+
+export function percent(used, total) {
+  if (!total) return "–";
+  const share = (used * 100) / total;
+  if (share === 0) return "0\u00a0%";
+  if (share < 0.1) return "<\u20090.1\u00a0%";
+  return `${share.toFixed(share < 10 ? 1 : 0)}\u00a0%`;
+}
+
+const two = (n) => String(n).padStart(2, "0");
+
+export function duration(seconds) {
+  const [d, h, m, s] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, Math.floor(seconds) % 60];
+  if (d) return `${d}\u00a0d ${two(h)}:${two(m)}`;
+  if (h) return `${h}\u00a0h ${two(m)}\u00a0min`;
+  if (m) return `${m}\u00a0min ${two(s)}\u00a0s`;
+  return `${s}\u00a0s`;
+}
+
+// A moment, milliseconds since 1970, by this computer's clock: "03:12:59".
+export function clock(ms, withSeconds = true) {
+  const at = new Date(ms);
+  return `${two(at.getHours())}:${two(at.getMinutes())}${withSeconds ? ":" + two(at.getSeconds()) : ""}`;
+}
+
+// An address and port as they are written.
+export function end(address, port) {
+  const at = port === null || port === undefined ? "?" : port;
+  return address.includes(":") ? `[${address}]:${at}` : `${address}:${at}`;
+}

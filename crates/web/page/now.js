@@ -1,0 +1,73 @@
+// The first screen: whether all is well, the figures that say so, and the last ten minutes.
+
+import { count, level, percent, quantity, rate, scaled } from "./format.js";
+import { get, make, mark, say } from "./dom.js";
+import { Plot, Pointer } from "./plot.js";
+import { judge } from "./verdict.js";
+
+function tile(id, value, unit) {
+  const [digits, prefix] = value === null ? ["–", ""] : scaled(value);
+  say(id, digits);
+  say(`${id}-unit`, prefix + unit);
+}
+
+export class Now {
+  constructor(watch) {
+    this.watch = watch;
+    const pointer = new Pointer();
+    const bits = (n) => quantity(n, "bit/s");
+    this.plots = [
+      new Plot(get("plot-bits"), { title: "Traffic", pointer, level: (n) => level(n, "bit/s"), least: 1000, series: [{ name: "forwarded", key: "bits", kind: "one", text: bits }] }),
+      new Plot(get("plot-packets"), {
+        title: "Packets",
+        pointer,
+        level: (n) => level(n, "/s"),
+        least: 3,
+        series: [
+          { name: "forwarded", key: "packets", kind: "one", text: rate },
+          { name: "not forwarded", key: "lost", kind: "two", text: rate },
+        ],
+      }),
+      new Plot(get("plot-sessions"), { title: "Sessions", pointer, level: (n) => level(n, ""), least: 3, series: [{ name: "open", key: "sessions", kind: "one", text: count }] }),
+    ];
+    watch.addEventListener("sample", () => this.show());
+  }
+
+  show() {
+    const { now, points } = this.watch;
+    const last = points.at(-1).values;
+    const { status } = now;
+    tile("bits", last.bits, "bit/s");
+    tile("packets", last.packets, "/s");
+    tile("lost", last.lost, "/s");
+    const { received } = status;
+    const rates = this.watch.rates();
+    const arriving = rates.of((s) => s.status.received.packets);
+    say("bits-sub", `${quantity(status.forwarded.bytes, "B")} since the start`);
+    say("packets-sub", `of ${arriving === null ? "–" : rate(arriving)} received`);
+    const lost = received.packets ? percent(status.answered.packets + status.dropped.packets, received.packets) : "none";
+    say("lost-sub", `${lost} since the start`);
+    say("sessions-now", count(status.sessions));
+    const begun = last.begun === null ? "–" : rate(last.begun);
+    say("sessions-sub", `${begun} new, ${percent(status.sessions, status.sessions_max)} of the limit`);
+    say("subscribers-now", count(status.subscribers));
+    say("subscribers-sub", `${count(status.bindings)} bindings`);
+    this.plots.forEach((plot) => plot.show(points, now.time));
+    this.judge();
+  }
+
+  judge() {
+    const { level, text, found } = judge(this.watch);
+    mark(get("verdict"), "data-level", level);
+    say("verdict-text", text);
+    const list = get("verdict-list");
+    const same = list.childElementCount === found.length;
+    if (!same) list.replaceChildren(...found.map(() => make("li", {}, make("a", {}))));
+    found.forEach(([of, sentence, where], n) => {
+      const item = list.children[n];
+      mark(item, "data-level", of);
+      mark(item.firstElementChild, "href", where);
+      say(item.firstElementChild, sentence);
+    });
+  }
+}

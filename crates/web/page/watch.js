@@ -1,0 +1,144 @@
+// Reads the daemon's figures again and again while the tab is seen, and keeps those of the last minutes. All of it are
+// counters that the workers copy out between two bursts; the walk over all subscribers is asked for less often.
+
+import { Problem, read } from "./api.js";
+
+export const EVERY_MS = 2000;
+const TOP_EVERY_MS = 10_000;
+// Samples kept whole, for rates over some time; and points kept for plots.
+const WHOLE_MAX = 16;
+export const SPAN_MS = 600_000;
+
+export const notForwarded = (drop) => drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets;
+const total = (list, of) => list.reduce((sum, one) => sum + of(one), 0);
+const begun = (instance) => instance.tcp.sessions.begun + instance.udp.sessions.begun + instance.icmp.sessions.begun;
+
+// How much more there is than before, for each second; null where that cannot be said.
+export class Between {
+  constructor(before, now) {
+    Object.assign(this, { before, now, seconds: before ? (now.at - before.at) / 1000 : 0 });
+  }
+
+  of(read) {
+    if (!(this.seconds > 0)) return null;
+    const [before, now] = [read(this.before), read(this.now)];
+    if (before === undefined || now === undefined || now < before) return null;
+    return (now - before) / this.seconds;
+  }
+
+  // Of something in a list that is found again by its name.
+  ofNamed(list, name, key, read) {
+    const find = (sample) => sample[list].find((one) => one[name] === key);
+    return this.of((sample) => {
+      const found = find(sample);
+      return found && read(found);
+    });
+  }
+}
+
+export class Watch extends EventTarget {
+  samples = [];
+  points = [];
+  state = "connecting";
+  paused = false;
+  top = null;
+  topAt = -Infinity;
+
+  get now() {
+    return this.samples.at(-1);
+  }
+
+  // Over the last interval, or about so many seconds.
+  rates(seconds = 0) {
+    const now = this.now;
+    const before = this.samples.findLast((one) => one !== now && now.at - one.at >= seconds * 1000);
+    return new Between(before ?? (this.samples.length > 1 ? this.samples[0] : undefined), now);
+  }
+
+  async run() {
+    document.addEventListener("visibilitychange", () => this.wake?.());
+    for (;;) {
+      if (!document.hidden && !this.paused) await this.look();
+      await new Promise((resolve) => {
+        this.wake = resolve;
+        setTimeout(resolve, EVERY_MS);
+      });
+    }
+  }
+
+  pause(paused) {
+    this.paused = paused;
+    this.wake?.();
+    this.dispatchEvent(new Event("state"));
+  }
+
+  async look() {
+    try {
+      const sample = await this.take();
+      this.keep(sample);
+      this.turn("live");
+      this.dispatchEvent(new Event("sample"));
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      this.problem = error;
+      this.turn(error.status === 401 ? "denied" : "gone");
+    }
+  }
+
+  turn(state) {
+    if (state !== this.state) {
+      this.since = Date.now();
+      // What was before may be of another daemon.
+      if (state === "live") this.readPorts();
+    }
+    this.state = state;
+    this.dispatchEvent(new Event("state"));
+  }
+
+  async take() {
+    const paths = ["/v1/status", "/v1/workers", "/v1/pools", "/v1/instances", "/v1/drops"];
+    const due = performance.now() - this.topAt >= TOP_EVERY_MS;
+    const [status, workers, pools, instances, drops] = await Promise.all(paths.map((path) => read(path)));
+    const at = performance.now();
+    if (due) {
+      this.top = await read("/v1/top", { count: 10 });
+      this.topAt = at;
+      this.topTime = Date.now();
+    }
+    return { at, time: Date.now(), status, workers, pools, instances, drops };
+  }
+
+  async readPorts() {
+    try {
+      this.ports = await read("/v1/ports");
+      this.dispatchEvent(new Event("ports"));
+    } catch {
+      // The next look says that nobody answers.
+    }
+  }
+
+  keep(sample) {
+    const last = this.now;
+    if (last && (last.status.pid !== sample.status.pid || last.status.uptime_seconds > sample.status.uptime_seconds)) {
+      this.samples = [];
+      this.restarted = sample.time;
+      this.points.push({ time: sample.time, values: null });
+    }
+    this.samples.push(sample);
+    if (this.samples.length > WHOLE_MAX) this.samples.shift();
+    const rates = this.rates();
+    // Over a time in which nobody looked there is no line.
+    if (rates.seconds > (4 * EVERY_MS) / 1000) this.points.push({ time: sample.time, values: null });
+    this.points.push({
+      time: sample.time,
+      values: {
+        bits: rates.of((s) => s.status.forwarded.bytes * 8),
+        packets: rates.of((s) => s.status.forwarded.packets),
+        lost: rates.of((s) => total(s.drops, notForwarded)),
+        begun: rates.of((s) => total(s.instances, begun)),
+        sessions: sample.status.sessions,
+      },
+    });
+    while (this.points[0].time < sample.time - SPAN_MS - EVERY_MS) this.points.shift();
+  }
+}

@@ -206,14 +206,16 @@ impl Control {
         let total = sum(all.iter().flatten());
         let [sessions, bindings, subscribers] = tell::state_of(&total);
         let engine = &total.engine;
+        let facts = self.setup.facts.get();
         api::Status {
             version: self.setup.version.to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.began.elapsed().as_secs(),
-            config_file: self.setup.facts.get().config.file.clone(),
+            config_file: facts.config.file.clone(),
             workers: u32::try_from(all.len()).unwrap_or(u32::MAX),
             workers_silent: u32::try_from(silent).unwrap_or(u32::MAX),
             sessions,
+            sessions_max: facts.sessions_max,
             bindings,
             subscribers,
             received: tell::count(engine.rx),

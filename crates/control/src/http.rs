@@ -175,6 +175,11 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
         openmetrics: accepts.contains("application/openmetrics-text"),
         who: &serves.who,
     };
+    // The page is no secret, and asks for all that it shows.
+    let page = if method == "GET" { gatun_web::file(&path) } else { None };
+    if let Some(file) = page.filter(|_| !matches!(serves.door, Door::Metrics)) {
+        return file.map(|text| Body::whole(text.into(), busy));
+    }
     let by_token;
     match &serves.door {
         Door::Socket => {}

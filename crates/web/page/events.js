@@ -2,11 +2,21 @@
 
 import { Problem, lines } from "./api.js";
 import { failed } from "./ask.js";
-import { count } from "./format.js";
+import { clock, count, end } from "./format.js";
 import { empty, get, make, mark, say } from "./dom.js";
 
 const SHOWN_MAX = 200;
 const DRAWN_EVERY_MS = 400;
+
+// What an event is about, and then all else that it has.
+function words({ protocols, inside, inside_port, outside, outside_port, outside_ports, remote, remote_port, worker, ...rest }) {
+  const at = (address, port) => (port === undefined ? address : end(address, port));
+  const about = [(protocols ?? []).join(", "), inside && at(inside, inside_port)];
+  if (outside) about.push(`as ${outside_ports ? `${outside} ports ${outside_ports.join("–")}` : at(outside, outside_port)}`);
+  if (remote) about.push(`to ${at(remote, remote_port)}`);
+  about.push(...Object.entries(rest).map(([name, value]) => `${name} ${value}`));
+  return about.filter(Boolean).join(" ");
+}
 
 function row(line) {
   let event;
@@ -16,10 +26,8 @@ function row(line) {
     return make("li", {}, line);
   }
   const { time, event: name, ...fields } = event;
-  const rest = Object.entries(fields).map(([field, value]) => `${field}=${value}`);
-  const at = time ? new Date(time) : new Date();
-  const moment = at.toTimeString().slice(0, 8);
-  return make("li", {}, make("time", { datetime: time }, moment), make("b", {}, String(name)), make("span", { class: "address" }, rest.join("  ")));
+  const at = time ? new Date(time).getTime() : Date.now();
+  return make("li", {}, make("time", { datetime: time }, clock(at)), make("b", {}, String(name)), make("span", { class: "address" }, words(fields)));
 }
 
 export class Events {

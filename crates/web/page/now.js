@@ -49,7 +49,8 @@ export class Now {
     say("lost-sub", `${lost} since the start`);
     say("sessions-now", count(status.sessions));
     const begun = last.begun === null ? "–" : rate(last.begun);
-    say("sessions-sub", `${begun} new, ${percent(status.sessions, status.sessions_max)} of the limit`);
+    const full = status.sessions_max ? `, ${percent(status.sessions, status.sessions_max)} of the limit` : "";
+    say("sessions-sub", `${begun} new${full}`);
     say("subscribers-now", count(status.subscribers));
     say("subscribers-sub", `${count(status.bindings)} bindings`);
     this.plots.forEach((plot) => plot.show(points, now.time));

@@ -51,7 +51,7 @@ export class Plot {
   // scale shows at least.
   constructor(figure, { title, series, level, least, pointer }) {
     Object.assign(this, { figure, title, series, level, least, pointer, width: 300 });
-    this.legend = series.map((one) => make("b", { class: "num" }, "–"));
+    this.legend = series.map((one) => make("b", {}, "–"));
     this.when = make("span", { class: "when" });
     const keys = series.map((one, n) => make("span", { class: "legend" }, make("span", { class: `key ${one.kind}` }, one.name), this.legend[n]));
     const caption = make("figcaption", {}, make("span", { class: "plot-title" }, title), this.when, make("span", { class: "keys" }, ...keys));

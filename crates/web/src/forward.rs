@@ -8,7 +8,7 @@
 
 use crate::{file, guard};
 use bytes::Bytes;
-use gatun_api::paths::{self, Method, Unknown};
+use gatun_api::paths::{self, Endpoint, Method, Unknown, What};
 use gatun_api::types::Problem;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
@@ -164,10 +164,15 @@ fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result
     }
     let nothing = || Refusal::new(StatusCode::NOT_FOUND, "there is nothing at this path", "");
     match paths::find(Method::Get.name(), path) {
-        Ok(_) => Ok(Wanted::Daemon),
-        Err(Unknown::Method(_)) => Err(only_reads()),
+        Ok(endpoint) if is_read(endpoint) => Ok(Wanted::Daemon),
+        Ok(_) | Err(Unknown::Method(_)) => Err(only_reads()),
         Err(Unknown::Path) => Err(nothing()),
     }
+}
+
+/// Whether it changes nothing, and shows nothing of what packets hold.
+fn is_read(endpoint: &Endpoint) -> bool {
+    endpoint.method == Method::Get && endpoint.what != What::Trace
 }
 
 /// Whether a Host header names this host in a way that no other page's name can be made to: by an address,
@@ -284,7 +289,8 @@ mod tests {
         for host in ["127.0.0.1", "[::1]:80", "localhost:8642", "LOCALHOST", "nat.example:1", "192.0.2.7"] {
             assert_eq!(judged("GET", "/v1/status", &[("host", host), key]), Ok(true), "{host}");
         }
-        for host in ["evil.example", "evil.example:8642", "localhost.evil.example", "", "127.0.0.1.evil.example"]
+        for host in
+            ["evil.example", "evil.example:8642", "localhost.evil.example", "", "127.0.0.1.evil.example"]
         {
             assert_eq!(judged("GET", "/v1/status", &[("host", host), key]), Err(421), "{host}");
             assert_eq!(judged("GET", "/", &[("host", host)]), Err(421), "{host}");
@@ -296,10 +302,10 @@ mod tests {
     fn another_page_may_not_ask_and_nobody_may_change_anything() {
         let (host, key) = (("host", "localhost"), ("authorization", "Bearer 0123abcd"));
         for site in ["cross-site", "same-site", "whatever"] {
-            assert_eq!(judged("GET", "/v1/trace", &[host, key, ("sec-fetch-site", site)]), Err(403), "{site}");
+            assert_eq!(judged("GET", "/v1/top", &[host, key, ("sec-fetch-site", site)]), Err(403), "{site}");
         }
         for one in paths::ENDPOINTS {
-            let may = if one.method == Method::Get { Ok(true) } else { Err(405) };
+            let may = if is_read(one) { Ok(true) } else { Err(405) };
             assert_eq!(judged(one.method.name(), one.path, &[host, key]), may, "{}", one.path);
         }
         assert_eq!(judged("HEAD", "/", &[host, key]), Err(405));

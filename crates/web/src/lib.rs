@@ -115,8 +115,13 @@ mod tests {
         }
         let page = file("/").unwrap();
         let text = std::str::from_utf8(page.body()).unwrap();
-        assert!(page.headers()["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'"));
-        assert_eq!(text.matches("<script").count(), text.matches("<script type=\"module\" src=\"/web/").count());
+        assert!(
+            page.headers()["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'")
+        );
+        assert_eq!(
+            text.matches("<script").count(),
+            text.matches("<script type=\"module\" src=\"/web/").count()
+        );
         assert!(!text.contains("<style"));
     }
 

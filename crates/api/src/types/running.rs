@@ -27,6 +27,8 @@ structs! {
         pub workers_silent: u32,
         /// Sessions there are.
         pub sessions: u64,
+        /// Sessions there may be; 0 without stateful instances.
+        pub sessions_max: u64,
         /// Bindings there are, those of the configuration too.
         pub bindings: u64,
         /// Subscribers with state.

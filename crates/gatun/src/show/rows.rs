@@ -62,7 +62,7 @@ impl Shown for Status {
             time(self.uptime_seconds),
             self.config_file.clone(),
             workers,
-            group(self.sessions),
+            of(&Usage { used: self.sessions, total: self.sessions_max }),
             group(self.bindings),
             group(self.subscribers),
             packets(&self.received),

@@ -4,6 +4,7 @@
 //! container without rights) it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
 
 mod api;
+mod browser;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod events;
@@ -19,5 +20,6 @@ mod service;
 mod start;
 mod tls;
 mod traffic;
+mod web;
 #[cfg(feature = "xdp")]
 mod xdp;

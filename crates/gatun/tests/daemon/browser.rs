@@ -1,0 +1,152 @@
+//! A browser that does what a test says: Chromium without a window, held by chromedriver (W3C WebDriver: JSON over HTTP).
+
+use gatun_lab::{Process, wait_until};
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Where chromedriver listens: the sandbox has a loopback of its own.
+const PORT: u16 = 9515;
+const DRIVER: &str = "chromedriver";
+/// How long one of its answers may take.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// Why there is none, where there is none.
+pub(crate) fn missing() -> Option<String> {
+    let is_missing = ["chromium", DRIVER].iter().any(|program| !gatun_lab::has_program(program));
+    is_missing.then(|| "there is no Chromium (Debian: chromium, chromium-driver)".to_owned())
+}
+
+/// A running one, with one tab.
+pub(crate) struct Browser {
+    _driver: Process,
+    session: String,
+}
+
+impl Browser {
+    pub(crate) fn start() -> Browser {
+        let mut command = Command::new(DRIVER);
+        command.arg(format!("--port={PORT}")).env("HOME", "/run").env("XDG_RUNTIME_DIR", "/run");
+        let driver = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+        let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).is_ok();
+        wait_until("chromedriver", Duration::from_secs(10), listens).unwrap();
+        // Its own sandbox cannot be had by root, and is not needed within ours.
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--user-data-dir=/run/chromium",
+        ];
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
+            "goog:chromeOptions": { "args": arguments },
+        } } });
+        let answer = ask("POST", "/session", &wanted);
+        let session = answer["sessionId"].as_str().unwrap_or_else(|| panic!("no browser: {answer}"));
+        Browser { session: format!("/session/{session}"), _driver: driver }
+    }
+
+    pub(crate) fn open(&self, url: &str) {
+        self.tell("/url", &json!({ "url": url }));
+    }
+
+    /// What a script returns that runs in the page.
+    pub(crate) fn run(&self, script: &str) -> Value {
+        self.tell("/execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    /// Text as the page shows it, of the first element that a selector means.
+    pub(crate) fn text(&self, selector: &str) -> String {
+        let text = self.run(&format!("return document.querySelector({selector:?})?.innerText ?? ''"));
+        text.as_str().unwrap().trim().to_owned()
+    }
+
+    /// Waits until a script says true.
+    pub(crate) fn wait(&self, what: &str, seconds: u64, script: &str) {
+        let holds = || self.run(script) == true;
+        if wait_until(what, Duration::from_secs(seconds), holds).is_err() {
+            panic!("not within {seconds} s: {what}; the page says: {}", self.text("body"));
+        }
+    }
+
+    /// A command of Chromium's own.
+    pub(crate) fn devtools(&self, command: &str, parameters: Value) -> Value {
+        self.tell("/goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
+    }
+
+    /// As a screen of this size, for somebody who likes `scheme`.
+    pub(crate) fn look(&self, width: u32, height: u32, scheme: &str) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        self.devtools("Emulation.setDeviceMetricsOverride", size);
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.devtools("Emulation.setEmulatedMedia", features);
+    }
+
+    /// A PNG of what is seen.
+    pub(crate) fn picture(&self) -> Vec<u8> {
+        let png = self.devtools("Page.captureScreenshot", json!({ "format": "png" }));
+        from_base64(png["data"].as_str().unwrap())
+    }
+
+    /// What was logged since the last time: of the page's own console, or of the browser's requests.
+    pub(crate) fn log(&self, kind: &str) -> Vec<Value> {
+        self.tell("/se/log", &json!({ "type": kind })).as_array().unwrap().clone()
+    }
+
+    fn tell(&self, what: &str, body: &Value) -> Value {
+        ask("POST", &format!("{}{what}", self.session), body)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            ask("DELETE", &self.session, &json!({}));
+        }
+    }
+}
+
+/// Asks chromedriver, on a connection of its own.
+fn ask(method: &str, path: &str, body: &Value) -> Value {
+    let body = body.to_string();
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
+    stream.set_read_timeout(Some(ANSWER_MAX)).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n"
+    );
+    stream.write_all((head + &body).as_bytes()).unwrap();
+    // It keeps the connection, whatever it was told.
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "no answer: {head}");
+    }
+    let lines = head.lines().map(str::to_ascii_lowercase);
+    let length = lines.filter_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok()).next();
+    let mut body = vec![0; length.expect("an answer's length")];
+    reader.read_exact(&mut body).unwrap();
+    let mut told: Value = serde_json::from_slice(&body).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{method} {path}: {told}");
+    told["value"].take()
+}
+
+fn from_base64(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut held, mut bits) = (Vec::with_capacity(text.len() / 4 * 3), 0u32, 0);
+    for digit in text.bytes().filter_map(|byte| DIGITS.iter().position(|&digit| digit == byte)) {
+        held = held << 6 | digit as u32;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits) as u8);
+        }
+    }
+    bytes
+}

@@ -1,0 +1,419 @@
+//! The web page, in a real browser: it shows what `gatun show` tells, of real traffic, and says so where it cannot.
+
+use crate::browser::{self, Browser};
+use crate::harness::{CREATE, Daemon, network};
+use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
+use gatun_lab::{Process, Topology, wait_until};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+const BIN: &str = env!("CARGO_BIN_EXE_gatun");
+
+const CONFIG: &str = r#"
+[[pool]]
+name = "homes"
+prefixes = "192.0.2.0/30"
+allocation = { kind = "blocks", size = 64, blocks_per_subscriber = 4 }
+[[nat64]]
+name = "homes"
+pool6 = "2001:db8:64::/96"
+subscriber = "/128"
+[limits]
+sessions_max = 4096
+[events]
+file = "/run/events"
+kinds = ["session_created", "session_deleted", "block_assigned"]
+"#;
+
+/// The client's further addresses: each is a subscriber.
+const SUBSCRIBERS: u8 = 6;
+
+/// Datagrams from each of the client's addresses, again and again from the same ports, so that sessions stay as many
+/// as they are; every wave is a little larger or smaller.
+const SEND: &str = "
+import math, socket, sys, time
+server, addresses = sys.argv[1], sys.argv[2:]
+flows = []
+for n, address in enumerate(addresses):
+    for m in range(3 + 4 * n):
+        s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        s.bind((address, 0))
+        s.setblocking(False)
+        s.connect((server, 7000 + m))
+        flows.append(s)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 64)
+wave = 0
+while True:
+    for s in flows:
+        try:
+            s.send(bytes(int(500 + 400 * math.sin(wave / 40))))
+            s.recv(2048)
+        except OSError:
+            pass
+    # One that is on its last hop, for a reason why packets are not forwarded.
+    if wave % 3 == 0:
+        t = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        t.bind((addresses[0], 5999))
+        t.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 2)
+        t.sendto(b'late', (server, 7000))
+        t.close()
+    wave += 1
+    time.sleep(0.03)
+";
+
+/// Sends back what comes, and something that nobody asked for.
+const ANSWER: &str = "
+import select, socket
+all, asked = [], 0
+for port in range(7000, 7040):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(('198.51.100.2', port))
+    all.append(s)
+while True:
+    for s in select.select(all, [], [])[0]:
+        data, who = s.recvfrom(2048)
+        s.sendto(data, who)
+        asked += 1
+        if asked % 50 == 0:
+            s.sendto(b'whose?', ('192.0.2.1', 40001))
+";
+
+fn gatun(args: &str) -> Output {
+    Command::new(BIN).args(args.split_whitespace()).output().unwrap()
+}
+
+fn told(args: &str) -> Value {
+    let output = gatun(&format!("{args} -o json"));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("gatun {args}: {e}: {output:?}"))
+}
+
+/// Traffic between all of the client's addresses and the server.
+fn traffic(net: &Topology) -> [Process; 2] {
+    let addresses: Vec<String> = (0x10..0x10 + SUBSCRIBERS).map(|n| format!("2001:db8:1::{n:x}")).collect();
+    for address in &addresses {
+        net.client.ip(&format!("-6 address add {address}/64 dev eth0 nodad")).unwrap();
+    }
+    let server = Process::start(net.server.command("python3").args(["-c", ANSWER])).unwrap();
+    let mut client = net.client.command("python3");
+    [server, Process::start(client.args(["-c", SEND, SERVER]).args(&addresses)).unwrap()]
+}
+
+/// `gatun web` and the address that it prints.
+fn serve() -> (Process, String) {
+    let file = "/run/web.out";
+    let mut command = Command::new(BIN);
+    command.args(["web", "--listen", "127.0.0.1:0"]).stdout(std::fs::File::create(file).unwrap());
+    let process = Process::start(&mut command).unwrap();
+    let printed = || std::fs::read_to_string(file).unwrap();
+    wait_until("gatun web", Duration::from_secs(10), || printed().ends_with('\n')).unwrap();
+    (process, printed().trim().to_owned())
+}
+
+const LIVE: &str = "return document.body.dataset.state === 'live'";
+
+#[test]
+fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
+    let refusal = || gatun_lab::refusal().or_else(browser::missing);
+    gatun_lab::run_test(
+        "web::the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing",
+        refusal,
+        || {
+            let net = network();
+            let config = format!("{CREATE}{CONFIG}");
+            let daemon = Daemon::start(&net, &config);
+            let _traffic = traffic(&net);
+            let (_web, url) = serve();
+            let browser = Browser::start();
+            browser.look(1280, 900, "light");
+            browser.open(&url);
+            browser.wait("an answer", 10, LIVE);
+            assert_eq!(browser.run("return location.hash"), "", "the key is not left in the address");
+            figures_move_and_are_those_of_the_command_line(&browser);
+            drops_are_there_with_what_they_mean(&browser);
+            questions_are_answered_as_on_the_command_line(&browser);
+            events_are_followed(&browser, &net);
+            everything_has_a_name_and_can_be_read(&browser);
+            it_fits_a_phone(&browser);
+            pictures(&browser);
+            let complaints = complaints(&browser, "explain?source=nonsense");
+            assert!(complaints.is_empty(), "the console has nothing to say: {complaints:?}");
+            a_daemon_that_is_gone_is_missed(&browser, daemon, || Daemon::start(&net, &config));
+            nobody_else_was_asked(&browser, &url);
+            strangers_get_nothing(&url);
+        },
+    );
+}
+
+/// What the page's console has but for what is expected: a refusal is an answer, and is logged all the same.
+fn complaints(browser: &Browser, expected: &str) -> Vec<String> {
+    let lines = browser.log("browser").into_iter().map(|line| line["message"].as_str().unwrap().to_owned());
+    // The browser's own first page complains of the network that it has not.
+    lines.filter(|line| !line.starts_with("chrome://") && !line.contains(expected)).collect()
+}
+
+/// The number that the page shows in an element.
+fn number(browser: &Browser, selector: &str) -> u64 {
+    let text = browser.text(selector);
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("'{text}' at {selector} is no number"))
+}
+
+fn figures_move_and_are_those_of_the_command_line(browser: &Browser) {
+    browser.wait("rates", 10, "return parseFloat(document.querySelector('#packets').textContent) > 0");
+    assert!(browser.text("#bits-unit").ends_with("bit/s"));
+    let plotted = "return document.querySelector('#plot-packets .line').getAttribute('d').split('L').length";
+    let before = browser.run(plotted).as_u64().unwrap();
+    browser.wait("a longer line", 10, &format!("{plotted} > {before} + 1"));
+    // Sessions stay as many as they are, but for a moment.
+    let same = || number(browser, "#sessions-now") == told("show status")["sessions"].as_u64().unwrap();
+    wait_until("as many sessions as the command line tells of", Duration::from_secs(10), same).unwrap();
+    assert!(number(browser, "#sessions-now") > 50);
+    let pools = told("show pools");
+    let used = pools[0]["udp"]["total"].as_u64().unwrap();
+    let words = browser.text("#pools-list .meter-row:nth-of-type(2) .meter-words");
+    let words: String = words.chars().filter(|c| !c.is_whitespace()).collect();
+    assert!(words.contains(&format!("of{used},")), "{words}");
+    let first = told("show subscribers");
+    let most = first.as_array().unwrap().iter().max_by_key(|one| one["sessions"].as_u64()).unwrap();
+    assert_eq!(
+        browser.text("#subscribers-list tbody tr:first-child button"),
+        most["subscriber"].as_str().unwrap()
+    );
+    for (list, what) in
+        [("#workers-list", "workers"), ("#instances-list", "instances"), ("#ports-list", "ports")]
+    {
+        let rows = browser.run(&format!("return document.querySelectorAll('{list} tbody tr').length"));
+        assert_eq!(rows.as_u64().unwrap(), told(&format!("show {what}")).as_array().unwrap().len() as u64);
+    }
+}
+
+fn drops_are_there_with_what_they_mean(browser: &Browser) {
+    let drops = told("show drops");
+    for reason in ["ttl", "no_bib"] {
+        let drop = drops.as_array().unwrap().iter().find(|drop| drop["reason"] == reason).unwrap();
+        let is_there = format!(
+            "return [...document.querySelectorAll('#drops-list tbody tr')].some(row => \
+             row.querySelector('b').textContent === {reason:?} && \
+             row.querySelector('small').textContent === {} && parseFloat(row.cells[1].textContent) > 0)",
+            drop["help"]
+        );
+        browser.wait(reason, 10, &is_there);
+    }
+}
+
+/// Fills in a form and waits for the answer, which has `part` in it.
+fn ask(browser: &Browser, form: &str, fields: &[(&str, &str)], answer: &str, part: &str) {
+    for (name, value) in fields {
+        browser.run(&format!("document.querySelector('#{form}').elements[{name:?}].value = {value:?}"));
+    }
+    browser.run(&format!("document.querySelector('#{form} button').click()"));
+    let script = format!("return document.querySelector('{answer}').innerText.includes({part:?})");
+    browser.wait(&format!("{part} of {form}"), 10, &script);
+}
+
+fn questions_are_answered_as_on_the_command_line(browser: &Browser) {
+    let (from, to) = (format!("[{CLIENT}]:5000"), format!("{SERVER4}:443"));
+    let fields = [("source", from.as_str()), ("destination", &to), ("protocol", "tcp")];
+    ask(browser, "explain-form", &fields, "#explain-answer", "it opens a session");
+    let why = || {
+        browser
+            .run("return [...document.querySelectorAll('#explain-answer .why li')].map(li => li.textContent)")
+    };
+    let explained = told(&format!("explain {from} {to} tcp"));
+    assert_eq!((why(), &explained["fate"]), (explained["why"].clone(), &json!("forwarded")));
+    ask(
+        browser,
+        "explain-form",
+        &[("destination", "192.0.2.1:40001"), ("source", "198.51.100.2:7"), ("protocol", "udp")],
+        "#explain-answer",
+        "Dropped: no_bib",
+    );
+    assert_eq!(why(), told("explain 198.51.100.2:7 192.0.2.1:40001 udp")["why"]);
+    ask(browser, "explain-form", &[("source", "nonsense")], "#explain-answer", "nonsense");
+    assert_eq!(browser.run("return document.querySelectorAll('#explain-answer [role=alert]').length"), 1);
+
+    let session = &told("show sessions --inside 2001:db8:1::12")[0];
+    let outside = format!("{}:{}", session["outside"].as_str().unwrap(), session["outside_port"]);
+    ask(browser, "who-form", &[("outside", &outside)], "#look-up-answer", "2001:db8:1::12");
+    ask(browser, "where-form", &[("address", "2001:db8:1::12")], "#look-up-answer", "seen as");
+    assert!(browser.text("#look-up-answer").contains(session["outside"].as_str().unwrap()));
+    // A subscriber leads to its sessions.
+    browser.run("document.querySelector('#subscribers-list tbody tr:first-child button').click()");
+    let subscriber = browser.text("#subscribers-list tbody tr:first-child button");
+    let count = told(&format!("show sessions --inside {subscriber}")).as_array().unwrap().len();
+    let listed = format!("return document.querySelectorAll('#sessions-list tbody tr').length === {count}");
+    browser.wait("as many sessions as the subscriber has", 10, &listed);
+}
+
+fn events_are_followed(browser: &Browser, net: &Topology) {
+    browser.run("document.querySelector('#events-follow').click()");
+    let one = "return [...document.querySelectorAll('#events-list li')].some(li => \
+               li.innerText.includes('session_created') && li.innerText.includes('icmp ['))";
+    let seen = || {
+        crate::harness::ping(&net.client, 1, SERVER, "");
+        browser.run(one) == true
+    };
+    wait_until("an event on the page", Duration::from_secs(10), seen).unwrap();
+    browser.run("document.querySelector('#events-follow').click()");
+}
+
+/// Contrast of text, as WCAG 2 counts it, of each colour upon each ground that it may be on.
+const CONTRASTS: &str = "
+const style = getComputedStyle(document.documentElement);
+const light = (name) => {
+  const hex = style.getPropertyValue(name).trim().slice(1);
+  const part = (n) => parseInt(hex.slice(2 * n, 2 * n + 2), 16) / 255;
+  const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * linear(part(0)) + 0.7152 * linear(part(1)) + 0.0722 * linear(part(2));
+};
+const pairs = [['--on-accent', '--accent'], ['--good', '--good-soft'], ['--bad', '--bad-soft']];
+for (const text of ['--text', '--muted', '--accent', '--good', '--warn', '--bad']) pairs.push([text, '--card'], [text, '--ground']);
+for (const ground of ['--good-soft', '--warn-soft', '--bad-soft', '--note-soft']) pairs.push(['--text', ground]);
+return pairs.map(([text, ground]) => {
+  const [a, b] = [light(text), light(ground)];
+  return [text + ' on ' + ground, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+});
+";
+
+fn everything_has_a_name_and_can_be_read(browser: &Browser) {
+    let tree = browser.devtools("Accessibility.getFullAXTree", json!({}));
+    let nodes = tree["nodes"].as_array().unwrap();
+    let of = |role: &'static str| {
+        nodes.iter().filter(move |n| n["role"]["value"] == role && n["ignored"] == false)
+    };
+    for (role, least) in
+        [("textbox", 8), ("button", 6), ("combobox", 2), ("slider", 3), ("table", 5), ("meter", 4)]
+    {
+        assert!(of(role).count() >= least, "{role}: {}", of(role).count());
+        for node in of(role) {
+            assert!(node["name"]["value"].as_str().is_some_and(|name| !name.is_empty()), "{node}");
+        }
+    }
+    let twice = "const ids = [...document.querySelectorAll('[id]')].map(e => e.id); return ids.length - new Set(ids).size";
+    assert_eq!(browser.run(twice), 0);
+    let mut grounds = Vec::new();
+    for scheme in ["light", "dark"] {
+        browser.look(1280, 900, scheme);
+        grounds.push(browser.run("return getComputedStyle(document.body).backgroundColor"));
+        let contrasts = browser.run(CONTRASTS);
+        for pair in contrasts.as_array().unwrap() {
+            assert!(pair[1].as_f64().unwrap() >= 4.5, "{scheme}: {pair}");
+        }
+    }
+    assert_ne!(grounds[0], grounds[1], "light and dark");
+    // The keyboard moves through a plot.
+    browser.run("document.querySelector('#plot-bits svg').focus()");
+    browser.run(
+        "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowLeft', bubbles: true }))",
+    );
+    assert_eq!(browser.text("#plot-sessions .when").len(), "03:12:59".len(), "all plots show the moment");
+    browser.run("document.activeElement.blur()");
+}
+
+fn it_fits_a_phone(browser: &Browser) {
+    browser.look(360, 780, "dark");
+    let width = browser.run("return document.documentElement.scrollWidth");
+    assert_eq!(width, 360, "nothing is wider than the screen");
+    let wide = "return [...document.querySelectorAll('main *')].filter(e => !e.closest('svg, .unseen, thead, #events-list') \
+                && e.getBoundingClientRect().right > 361).map(e => e.tagName + '.' + e.className + '#' + e.id)";
+    assert_eq!(browser.run(wide), json!([]));
+    let small = "return [...document.querySelectorAll('.ask button, .ask input, .ask select')]\
+                 .filter(e => e.getBoundingClientRect().height < 40).length";
+    assert_eq!(browser.run(small), 0, "a thumb finds it");
+    browser.look(1280, 900, "light");
+}
+
+/// The pictures of docs/web.md, where they are to be made anew: with more behind them than a test has time for.
+fn pictures(browser: &Browser) {
+    if std::env::var_os("GATUN_BLESS").is_none() {
+        assert!(browser.picture().starts_with(b"\x89PNG\r\n"));
+        return;
+    }
+    std::thread::sleep(Duration::from_secs(100));
+    let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, width, height, scheme, at) in [
+        ("web", 1280, 860, "light", "#now"),
+        ("web-dark", 1280, 860, "dark", "#now"),
+        ("web-explain", 1280, 560, "light", "#explain"),
+        ("web-phone", 360, 720, "dark", "#now"),
+    ] {
+        browser.look(width, height, scheme);
+        browser.run(&format!("document.querySelector('{at}').scrollIntoView()"));
+        if at == "#now" {
+            browser.run("window.scrollTo(0, 0)");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        std::fs::write(folder.join(format!("{name}.png")), browser.picture()).unwrap();
+    }
+    browser.look(1280, 900, "light");
+}
+
+fn a_daemon_that_is_gone_is_missed(browser: &Browser, daemon: Daemon, again: impl FnOnce() -> Daemon) {
+    daemon.process.signal(Signal::KILL).unwrap();
+    drop(daemon);
+    browser.wait("that nobody answers", 15, "return document.body.dataset.state === 'gone'");
+    let said = browser.text("#gone");
+    for part in ["No answer since", "no daemon answers", "is `gatun run` running?", "What is shown is from"] {
+        assert!(said.contains(part), "'{part}' is not in {said}");
+    }
+    assert!(number(browser, "#sessions-now") > 0, "what was known last is still there");
+    assert_eq!(browser.run("return document.title"), "No answer – Gatun");
+    let daemon = again();
+    browser.wait("the daemon's return", 15, LIVE);
+    browser.wait("rates", 10, "return parseFloat(document.querySelector('#packets').textContent) > 0");
+    assert_eq!(browser.run("return document.querySelector('#gone').checkVisibility()"), false);
+    let complaints = complaints(browser, "(Bad Gateway)");
+    assert!(complaints.is_empty(), "{complaints:?}");
+    daemon.stop(Signal::TERM);
+}
+
+fn nobody_else_was_asked(browser: &Browser, url: &str) {
+    let ours = &url[..url.find("#").unwrap()];
+    let mut asked = 0;
+    for line in browser.log("performance") {
+        let message: Value = serde_json::from_str(line["message"].as_str().unwrap()).unwrap();
+        let message = &message["message"];
+        let (parameters, method) = (&message["params"], &message["method"]);
+        // Before ours, the tab has a page of the browser's.
+        let is_ours = parameters["documentURL"].as_str().is_some_and(|page| page.starts_with(ours));
+        if is_ours && method == "Network.requestWillBeSent" {
+            let to = parameters["request"]["url"].as_str().unwrap();
+            assert!(to.starts_with(ours), "{to}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 50, "{asked}");
+}
+
+/// What somebody gets who is another page, or has no key.
+fn strangers_get_nothing(url: &str) {
+    let (address, key) = url.split_once("#key=").unwrap();
+    let status = |more: &[&str], path: &str| {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "--silent",
+            "--output",
+            "/run/stranger",
+            "--write-out",
+            "%{http_code}",
+            "--max-time",
+            "10",
+        ]);
+        let out = gatun_lab::run(curl.args(more).arg(format!("{address}{path}"))).unwrap();
+        (out.trim().to_owned(), std::fs::read_to_string("/run/stranger").unwrap())
+    };
+    let with_key = format!("authorization: Bearer {key}");
+    assert_eq!(status(&["-H", &with_key], "openapi.json").0, "502", "the daemon is gone");
+    assert_eq!(status(&[], "").0, "200");
+    assert_eq!(status(&[], "v1/status").0, "401");
+    assert_eq!(status(&["-H", &with_key, "-H", "host: evil.example"], "v1/status").0, "421");
+    assert_eq!(status(&["-H", &with_key, "-H", "sec-fetch-site: cross-site"], "v1/status").0, "403");
+    assert_eq!(status(&["-H", &with_key, "-X", "DELETE"], "v1/sessions?all=true").0, "405");
+    let refused = gatun("web --listen 0.0.0.0:0");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && said.contains("say --unencrypted"), "{said}");
+}

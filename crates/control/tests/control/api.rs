@@ -41,6 +41,16 @@ fn refused(bed: &Bed, method: &str, target: &str) -> (u16, Problem) {
 }
 
 #[test]
+fn the_web_page_is_there_for_whoever_may_ask() {
+    let bed = Bed::start(1);
+    let mut page = String::new();
+    bed.client.open("GET", "/", &[]).unwrap().read_to_string(&mut page).unwrap();
+    assert!(page.contains("<title>Gatun</title>") && page.contains("/web/app.js"), "{page}");
+    bed.client.open("GET", "/web/app.js", &[]).unwrap();
+    assert_eq!(refused(&bed, "POST", "/").0, 404);
+}
+
+#[test]
 fn everything_that_can_be_read_is_there() {
     let bed = Bed::start(2);
     bed.open(1000..1020);
@@ -159,7 +169,7 @@ fn sessions_are_ended_by_filter_and_by_list_and_it_is_logged_who_did_so() {
 fn what_is_wrong_with_a_request_is_said_with_what_to_do() {
     let bed = Bed::start(1);
     for (method, target, wanted, error, hint) in [
-        ("GET", "/", 404, "nothing at this path", "/openapi.json"),
+        ("GET", "/v1", 404, "nothing at this path", "/openapi.json"),
         ("GET", "/v1/sessions/", 404, "nothing at this path", ""),
         ("PUT", "/v1/sessions", 405, "not this method", "GET, DELETE"),
         ("POST", "/v1/status", 405, "not this method", "GET"),

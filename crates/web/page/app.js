@@ -32,7 +32,7 @@ function showState() {
     const seen = now ? `What is shown is from ${clock(now.time)}. ` : "";
     say("gone-more", `${problem.hint ? problem.hint + " " : ""}${seen}Trying again every ${EVERY_MS / 1000} seconds.`);
   }
-  if (state === "denied") say("key-why", `${problem.message}: ${problem.hint}`);
+  if (state === "denied") say("key-why", `The server says: ${problem.message}. Give a token, or open the address that gatun web printed last.`);
 }
 
 get("pause").addEventListener("click", () => {

@@ -8,7 +8,7 @@
 
 use crate::{file, guard};
 use bytes::Bytes;
-use gatun_api::paths::{self, Endpoint, Method, Unknown, What};
+use gatun_api::paths::{self, Method, Unknown};
 use gatun_api::types::Problem;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
@@ -164,15 +164,10 @@ fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result
     }
     let nothing = || Refusal::new(StatusCode::NOT_FOUND, "there is nothing at this path", "");
     match paths::find(Method::Get.name(), path) {
-        Ok(endpoint) if is_read(endpoint) => Ok(Wanted::Daemon),
+        Ok(endpoint) if !endpoint.needs_write() => Ok(Wanted::Daemon),
         Ok(_) | Err(Unknown::Method(_)) => Err(only_reads()),
         Err(Unknown::Path) => Err(nothing()),
     }
-}
-
-/// Whether it changes nothing, and shows nothing of what packets hold.
-fn is_read(endpoint: &Endpoint) -> bool {
-    endpoint.method == Method::Get && endpoint.what != What::Trace
 }
 
 /// Whether a Host header names this host in a way that no other page's name can be made to: by an address,
@@ -305,7 +300,7 @@ mod tests {
             assert_eq!(judged("GET", "/v1/top", &[host, key, ("sec-fetch-site", site)]), Err(403), "{site}");
         }
         for one in paths::ENDPOINTS {
-            let may = if is_read(one) { Ok(true) } else { Err(405) };
+            let may = if one.needs_write() { Err(405) } else { Ok(true) };
             assert_eq!(judged(one.method.name(), one.path, &[host, key]), may, "{}", one.path);
         }
         assert_eq!(judged("HEAD", "/", &[host, key]), Err(405));

@@ -222,4 +222,71 @@ mod tests {
             assert!(text.contains(&format!("# TYPE {name} ")), "there is no {name}");
         }
     }
+
+    /// Every PromQL expression of a dashboard, wherever it stands in it.
+    fn expressions(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Array(all) => all.iter().for_each(|one| expressions(one, found)),
+            serde_json::Value::Object(fields) => {
+                found.extend(fields.get("expr").and_then(|expr| expr.as_str()).map(str::to_owned));
+                fields.values().for_each(|one| expressions(one, found));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_dashboard_asks_prometheus_for_what_there_is_in_a_way_that_it_understands() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/gatun.json");
+        let board: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let mut all = Vec::new();
+        expressions(&board, &mut all);
+        assert!(all.len() > 40, "{}", all.len());
+        let text = render(&scrape(), false);
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
+        for (n, expr) in all.iter().enumerate() {
+            for name in expr.split(|c| !is_name(c)).filter(|word| word.starts_with("gatun_")) {
+                assert!(text.contains(&format!("# TYPE {name} ")), "there is no {name}: {expr}");
+            }
+            // Grafana's own words, as it fills them in.
+            let plain = expr.replace("$__rate_interval", "2m").replace("$job", "gatun").replace("$host", "a:1");
+            assert!(!plain.contains('$'), "{expr}");
+            let quoted = serde_json::Value::from(plain);
+            let _ = writeln!(rules, "      - record: dashboard:{n}\n        expr: {quoted}");
+        }
+        let file = std::env::temp_dir().join(format!("gatun-dashboard-{}.yml", std::process::id()));
+        std::fs::write(&file, rules).unwrap();
+        promtool(&["check", "rules", file.to_str().unwrap()], "");
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn the_dashboard_has_a_row_for_each_thing_that_metrics_are_about() {
+        let board: serde_json::Value =
+            serde_json::from_str(include_str!("../../../packaging/grafana/gatun.json")).unwrap();
+        let panels = board["panels"].as_array().unwrap();
+        let rows: Vec<_> = panels.iter().filter(|panel| panel["type"] == "row").map(|row| &row["title"]).collect();
+        for wanted in ["Traffic", "Drops", "Sessions", "Pools", "Instances", "Workers", "Ports", "Log and collectors"]
+        {
+            assert!(rows.iter().any(|row| *row == wanted), "{wanted}");
+        }
+        // No panel lies on another.
+        let mut taken = std::collections::BTreeSet::new();
+        let mut ids = std::collections::BTreeSet::new();
+        for panel in panels {
+            let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+            assert!(at("x") + at("w") <= 24, "{panel}");
+            for (x, y) in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+                assert!(taken.insert((x, y)), "{panel}");
+            }
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
+        }
+        // Metrics of each kind are shown.
+        let text = board.to_string();
+        for metric in METRICS.iter().filter(|metric| !metric.labels.is_empty()) {
+            let group = metric.name.split('_').next().unwrap();
+            assert!(group == "api" || group == "build" || text.contains(&format!("gatun_{group}_")), "{group}");
+        }
+    }
 }

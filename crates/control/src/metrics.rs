@@ -250,7 +250,8 @@ mod tests {
                 assert!(text.contains(&format!("# TYPE {name} ")), "there is no {name}: {expr}");
             }
             // Grafana's own words, as it fills them in.
-            let plain = expr.replace("$__rate_interval", "2m").replace("$job", "gatun").replace("$host", "a:1");
+            let plain =
+                expr.replace("$__rate_interval", "2m").replace("$job", "gatun").replace("$host", "a:1");
             assert!(!plain.contains('$'), "{expr}");
             let quoted = serde_json::Value::from(plain);
             let _ = writeln!(rules, "      - record: dashboard:{n}\n        expr: {quoted}");
@@ -266,8 +267,10 @@ mod tests {
         let board: serde_json::Value =
             serde_json::from_str(include_str!("../../../packaging/grafana/gatun.json")).unwrap();
         let panels = board["panels"].as_array().unwrap();
-        let rows: Vec<_> = panels.iter().filter(|panel| panel["type"] == "row").map(|row| &row["title"]).collect();
-        for wanted in ["Traffic", "Drops", "Sessions", "Pools", "Instances", "Workers", "Ports", "Log and collectors"]
+        let rows: Vec<_> =
+            panels.iter().filter(|panel| panel["type"] == "row").map(|row| &row["title"]).collect();
+        for wanted in
+            ["Traffic", "Drops", "Sessions", "Pools", "Instances", "Workers", "Ports", "Log and collectors"]
         {
             assert!(rows.iter().any(|row| *row == wanted), "{wanted}");
         }
@@ -277,7 +280,9 @@ mod tests {
         for panel in panels {
             let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
             assert!(at("x") + at("w") <= 24, "{panel}");
-            for (x, y) in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+            for (x, y) in
+                (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y)))
+            {
                 assert!(taken.insert((x, y)), "{panel}");
             }
             assert!(ids.insert(panel["id"].as_u64().unwrap()), "{panel}");
@@ -286,7 +291,10 @@ mod tests {
         let text = board.to_string();
         for metric in METRICS.iter().filter(|metric| !metric.labels.is_empty()) {
             let group = metric.name.split('_').next().unwrap();
-            assert!(group == "api" || group == "build" || text.contains(&format!("gatun_{group}_")), "{group}");
+            assert!(
+                group == "api" || group == "build" || text.contains(&format!("gatun_{group}_")),
+                "{group}"
+            );
         }
     }
 }

@@ -627,4 +627,12 @@ fn collectors_have_names_and_get_what_they_ask_for() {
     let udp = text.replace("tcp:[2001:db8::5]:601", "udp:[2001:db8::5]:601");
     let report = gatun_config::load_str(&udp, "x").unwrap_err().to_string();
     assert!(report.contains("UDP does not tell"), "{report}");
+    for wrong in
+        ["", "udp:", "udp:192.0.2.1", "udp:192.0.2.1:0", "sctp:192.0.2.1:1", "unix:log", "tcp:collector:1"]
+    {
+        let report = gatun_config::load_str(&text.replace("tcp:[2001:db8::5]:601", wrong), "x")
+            .unwrap_err()
+            .to_string();
+        assert!(report.contains("is none of udp:ADDRESS:PORT, tcp:ADDRESS:PORT and unix:PATH"), "{report}");
+    }
 }

@@ -85,52 +85,21 @@ macro_rules! nat {
     ($($element:expr),* $(,)?) => { &[OBSERVATION_TIME_MS, NAT_EVENT, $($element),*] };
 }
 
+/// Who has which public port, for an inside host of either family.
+macro_rules! mapping {
+    ($source:expr) => {
+        nat![NAT_INSTANCE_ID, $source, POST_NAT_SOURCE_IPV4, PROTOCOL, SOURCE_PORT, POST_NAPT_SOURCE_PORT]
+    };
+}
+const MAPPING_V6: &[Element] = mapping!(SOURCE_IPV6);
+const MAPPING_V4: &[Element] = mapping!(SOURCE_IPV4);
+
 /// RFC 8158 5.6, in the order of the numbers above.
 const TEMPLATES: &[Template] = &[
-    flow(
-        nat![
-            NAT_INSTANCE_ID,
-            SOURCE_IPV6,
-            POST_NAT_SOURCE_IPV4,
-            PROTOCOL,
-            SOURCE_PORT,
-            POST_NAPT_SOURCE_PORT
-        ],
-        DESTINATION,
-    ),
-    flow(
-        nat![
-            NAT_INSTANCE_ID,
-            SOURCE_IPV4,
-            POST_NAT_SOURCE_IPV4,
-            PROTOCOL,
-            SOURCE_PORT,
-            POST_NAPT_SOURCE_PORT
-        ],
-        DESTINATION,
-    ),
-    flow(
-        nat![
-            NAT_INSTANCE_ID,
-            SOURCE_IPV6,
-            POST_NAT_SOURCE_IPV4,
-            PROTOCOL,
-            SOURCE_PORT,
-            POST_NAPT_SOURCE_PORT
-        ],
-        &[],
-    ),
-    flow(
-        nat![
-            NAT_INSTANCE_ID,
-            SOURCE_IPV4,
-            POST_NAT_SOURCE_IPV4,
-            PROTOCOL,
-            SOURCE_PORT,
-            POST_NAPT_SOURCE_PORT
-        ],
-        &[],
-    ),
+    flow(MAPPING_V6, DESTINATION),
+    flow(MAPPING_V4, DESTINATION),
+    flow(MAPPING_V6, &[]),
+    flow(MAPPING_V4, &[]),
     flow(nat![NAT_INSTANCE_ID, SOURCE_IPV6, POST_NAT_SOURCE_IPV4, PORT_RANGE_START, PORT_RANGE_END], &[]),
     flow(nat![NAT_INSTANCE_ID, SOURCE_IPV4, POST_NAT_SOURCE_IPV4, PORT_RANGE_START, PORT_RANGE_END], &[]),
     flow(nat![QUOTA_EVENT, MAX_ENTRIES_PER_USER, NAT_INSTANCE_ID, SOURCE_IPV6], &[]),

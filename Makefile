@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo test bench instructions fuzz model isp rfc
+.PHONY: help setup demo test book bench instructions fuzz model isp rfc
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -18,6 +18,9 @@ demo: ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga an
 
 test: setup ## Everything that has to hold: format, lints, documents, tests, requirements, oracles
 	@scripts/test
+
+book: ## The documents as a book, by mdBook: target/book/docs/index.html
+	@scripts/book
 
 bench: ## The engine in RAM: one flow, ten thousand, two million
 	$(CARGO) build --release --package gatun

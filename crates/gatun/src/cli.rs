@@ -7,6 +7,9 @@ use crate::commands::{
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+#[cfg(test)]
+mod documented;
+
 const EXAMPLES: &str = "\
 Examples:
   gatun init --output gatun.toml       write a configuration by answering questions

@@ -1,0 +1,111 @@
+//! What the documents say of the command line: docs/cli.md is made from the grammar, and every command that a document
+//! shows is one that the grammar has.
+
+use super::Cli;
+use clap::{CommandFactory as _, Parser as _};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// The help of every command, as a page.
+fn page() -> String {
+    let mut cli = Cli::command().term_width(100);
+    cli.build();
+    let mut page = "# Commands\n\nThis page is made from the program's own grammar: it is what `gatun help COMMAND` says. \
+        `gatun completions` and the\nmanual pages come from there, too.\n"
+        .to_owned();
+    help_of(&mut cli, "gatun", &mut page);
+    page
+}
+
+fn help_of(command: &mut clap::Command, name: &str, page: &mut String) {
+    let help = command.render_long_help().to_string();
+    let lines: Vec<_> = help.lines().map(str::trim_end).collect();
+    write!(page, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end()).unwrap();
+    for sub in command.get_subcommands_mut().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+        let name = format!("{name} {}", sub.get_name());
+        help_of(sub, &name, page);
+    }
+}
+
+#[test]
+fn the_page_of_commands_is_what_the_grammar_says() {
+    let file = docs().join("cli.md");
+    if std::env::var_os("GATUN_BLESS").is_some() {
+        fs::write(&file, page()).unwrap();
+    }
+    let written = fs::read_to_string(&file).unwrap_or_default();
+    assert!(written == page(), "docs/cli.md is out of date: GATUN_BLESS=1 cargo test -p gatun documented");
+}
+
+/// The words of a command as a document shows it, without what stands around it; `None` where it is none of Gatun's.
+fn words(line: &str) -> Option<Vec<String>> {
+    let mut line = line.trim_start().trim_start_matches(['$', '#']).trim_start();
+    while let Some(rest) = line.strip_prefix("sudo ").or_else(|| inside_namespace(line)) {
+        line = rest;
+    }
+    let line = line.strip_prefix("target/release/").unwrap_or(line);
+    // What follows is another command, a comment, or in two columns what it is for.
+    let ends = [" && ", " | ", " >", " 2>", " &", " # ", "  "];
+    let end = ends.iter().filter_map(|end| line.find(end)).min().unwrap_or(line.len());
+    let line = &line[..end];
+    line.starts_with("gatun ").then(|| line.split_whitespace().map(|w| w.replace(['"', '\''], "")).collect())
+}
+
+fn inside_namespace(line: &str) -> Option<&str> {
+    line.strip_prefix("ip netns exec ")?.split_once(' ').map(|(_, rest)| rest)
+}
+
+/// The lines of blocks of a document that show commands.
+fn shown(text: &str) -> Vec<&str> {
+    let mut language = None;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        match (line.strip_prefix("```"), language) {
+            (Some(word), None) => language = Some(word.trim()),
+            (Some(_), Some(_)) => language = None,
+            (None, Some("sh")) => lines.push(line),
+            (None, Some("console")) => lines.extend(line.starts_with('$').then_some(line)),
+            (None, Some(_)) => {}
+            (None, None) => lines.extend(line.strip_prefix("    ")),
+        }
+    }
+    lines
+}
+
+#[test]
+fn every_command_that_a_document_shows_can_be_given() {
+    let mut files = vec![docs().join("../README.md")];
+    for folder in [docs(), docs().join("tutorials")] {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        files.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));
+    }
+    let mut count = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for words in shown(&text).into_iter().filter_map(words) {
+            if let Err(error) = Cli::try_parse_from(&words) {
+                let is_help = matches!(error.kind(), clap::error::ErrorKind::DisplayVersion);
+                assert!(is_help, "{}: {}\n{error}", file.display(), words.join(" "));
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 30, "{count} commands");
+}
+
+#[test]
+fn a_command_is_found_among_what_stands_around_it() {
+    let found = |line| words(line).map(|words| words.join(" "));
+    assert_eq!(found("sudo target/release/gatun check a.toml  # so").as_deref(), Some("gatun check a.toml"));
+    assert_eq!(
+        found("$ ip netns exec isp gatun run a.toml >log 2>&1 &").as_deref(),
+        Some("gatun run a.toml")
+    );
+    assert_eq!(found("systemctl restart gatun"), None);
+    assert!(Cli::try_parse_from(words("gatun shwo status").unwrap()).is_err());
+}

@@ -1,0 +1,92 @@
+//! Every document is a chapter of the book, and every link leads somewhere.
+
+use crate::{markdown, read, root};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// The documents in a folder and those in it, relative to the repository.
+fn documents(folder: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(root().join(folder)).expect("the folder is there");
+    for entry in entries {
+        let entry = entry.expect("the folder can be read");
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            found.extend(documents(&path));
+        } else if path.ends_with(".md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A path without `..`, as long as it stays inside the repository.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => plain.pop().then_some(())?,
+            Component::Normal(name) => plain.push(name),
+            _ => {}
+        }
+    }
+    Some(plain)
+}
+
+/// What is wrong with a link of a document.
+fn fault(document: &str, link: &str) -> Option<String> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+    let folder = Path::new(document).parent()?;
+    let target = if file.is_empty() { Some(document.into()) } else { plain(&folder.join(file)) };
+    let Some(target) = target.filter(|target| root().join(target).exists()) else {
+        return Some(format!("{document}: ({link}) leads nowhere"));
+    };
+    let anchor = anchor?;
+    let target = target.to_str().expect("names are ASCII");
+    let known = markdown::anchors(&read(target));
+    (!known.iter().any(|name| name == anchor))
+        .then(|| format!("{document}: ({link}): {target} has no such heading, but {known:?}"))
+}
+
+#[test]
+fn every_link_and_anchor_of_the_documents_leads_somewhere() {
+    let mut documents = documents("docs");
+    documents.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(String::from));
+    let links: Vec<_> = documents
+        .iter()
+        .flat_map(|document| {
+            markdown::links(&read(document)).into_iter().map(move |link| (document.as_str(), link))
+        })
+        .collect();
+    assert!(links.len() > 60, "{} links", links.len());
+    let faults: Vec<_> = links.iter().filter_map(|(document, link)| fault(document, link)).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_seen() {
+    assert_eq!(fault("docs/api.md", "metrics.md"), None);
+    assert_eq!(fault("docs/api.md", "../README.md#try-it"), None);
+    assert_eq!(fault("docs/api.md", "https://example.org/"), None);
+    assert!(fault("docs/api.md", "metric.md").is_some());
+    assert!(fault("docs/api.md", "../../../etc/passwd").is_some());
+    assert!(fault("docs/api.md", "../README.md#nothing").is_some());
+    assert!(fault("docs/api.md", "#nothing").is_some());
+}
+
+#[test]
+fn the_book_has_every_document_once() {
+    let chapters = markdown::links(&read("docs/SUMMARY.md"));
+    let named: BTreeSet<_> = chapters.iter().map(|link| format!("docs/{link}")).collect();
+    assert_eq!(chapters.len(), named.len(), "a chapter stands in docs/SUMMARY.md twice");
+    let there: BTreeSet<_> = documents("docs").into_iter().filter(|path| path != "docs/SUMMARY.md").collect();
+    let missing: Vec<_> = there.difference(&named).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md does not name {missing:?}");
+    let gone: Vec<_> = named.difference(&there).collect();
+    assert!(gone.is_empty(), "docs/SUMMARY.md names {gone:?}");
+}

@@ -1,0 +1,114 @@
+//! As much of Markdown as the documents use: fenced and indented blocks, links, headings.
+
+/// A fenced block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// The word behind the fence; may be empty.
+    pub(crate) language: String,
+    /// What is between the fences.
+    pub(crate) text: String,
+    /// The line of the file that its text begins on, from 1.
+    pub(crate) line: usize,
+}
+
+/// The fenced blocks of a text, in order.
+pub(crate) fn blocks(text: &str) -> Vec<Block> {
+    let mut found: Vec<Block> = Vec::new();
+    let mut is_open = false;
+    for (i, line) in text.lines().enumerate() {
+        match (line.strip_prefix("```"), is_open) {
+            (Some(language), false) => {
+                let language = language.trim().to_owned();
+                found.push(Block { language, text: String::new(), line: i + 2 });
+                is_open = true;
+            }
+            (Some(_), true) => is_open = false,
+            (None, true) => {
+                let block = found.last_mut().expect("a block is open");
+                block.text.push_str(line);
+                block.text.push('\n');
+            }
+            (None, false) => {}
+        }
+    }
+    assert!(!is_open, "the block in line {} has no end", found.last().map_or(0, |b| b.line));
+    found
+}
+
+/// The text without its blocks of code: line by line, lines of code left empty.
+pub(crate) fn prose(text: &str) -> Vec<String> {
+    let mut is_fenced = false;
+    let mut was_empty = true;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let is_fence = line.starts_with("```");
+        let is_code = is_fenced || is_fence || (was_empty && line.starts_with("    "));
+        is_fenced ^= is_fence;
+        // An indented block goes on until a line that is not indented.
+        was_empty = line.is_empty() || (was_empty && is_code);
+        lines.push(if is_code { String::new() } else { line.to_owned() });
+    }
+    lines
+}
+
+/// The text without what is between backquotes, across lines.
+fn without_inline_code(text: &str) -> String {
+    text.split('`').enumerate().map(|(i, part)| if i % 2 == 0 { part } else { "code" }).collect()
+}
+
+/// Where the links of a text lead to, in order.
+pub(crate) fn links(text: &str) -> Vec<String> {
+    let text = prose(text).join("\n");
+    // A paragraph is what a span of code may not leave.
+    let text: Vec<_> = text.split("\n\n").map(without_inline_code).collect();
+    let text = text.join("\n\n");
+    assert!(!text.contains("]: "), "links by reference are not looked at: write [text](file)");
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    targets.map(|(target, _)| target.to_owned()).collect()
+}
+
+/// The names that headings can be linked by, as GitHub and mdBook make them.
+pub(crate) fn anchors(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in prose(text) {
+        let title = line.trim_start_matches('#');
+        if line.starts_with('#') && title.starts_with(' ') {
+            let name = anchor(title);
+            let times = found.iter().filter(|other| **other == name).count();
+            found.push(if times == 0 { name } else { format!("{name}-{times}") });
+        }
+    }
+    found
+}
+
+fn anchor(title: &str) -> String {
+    let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+#[test]
+fn blocks_prose_links_and_headings_are_told_apart() {
+    let text = "\
+# A `[[pool]]`: what it is
+
+See [this](a.md) and `[not](this.md)` and
+[that](b.md#part-1).
+
+```sh
+echo [no](link.md)
+```
+
+    $ indented [no](c.md)
+
+    still
+
+- a list
+  that goes on [yes](d.md)
+
+## Part 1
+## Part 1
+";
+    assert_eq!(blocks(text), [Block { language: "sh".into(), text: "echo [no](link.md)\n".into(), line: 7 }]);
+    assert_eq!(links(text), ["a.md", "b.md#part-1", "d.md"]);
+    assert_eq!(anchors(text), ["a-pool-what-it-is", "part-1", "part-1-1"]);
+}

@@ -2,6 +2,7 @@
 //! shows is one that the grammar has.
 
 use super::Cli;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 use std::fmt::Write as _;
 use std::fs;
@@ -60,6 +61,14 @@ fn inside_namespace(line: &str) -> Option<&str> {
     line.strip_prefix("ip netns exec ")?.split_once(' ').map(|(_, rest)| rest)
 }
 
+/// Whether all that is wrong is a value that stands for one, as HASH does.
+fn is_placeholder(error: &clap::Error) -> bool {
+    match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) => value.chars().all(|c| c.is_ascii_uppercase()),
+        _ => false,
+    }
+}
+
 /// The lines of blocks of a document that show commands.
 fn shown(text: &str) -> Vec<&str> {
     let mut language = None;
@@ -79,18 +88,17 @@ fn shown(text: &str) -> Vec<&str> {
 
 #[test]
 fn every_command_that_a_document_shows_can_be_given() {
-    let mut files = vec![docs().join("../README.md")];
-    for folder in [docs(), docs().join("tutorials")] {
-        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        files.extend(entries.filter(|path| path.extension().is_some_and(|e| e == "md")));
-    }
+    // Those of tutorials are given, and more than that: see tests/book.
+    let entries = fs::read_dir(docs()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    files.push(docs().join("../README.md"));
     let mut count = 0;
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
         for words in shown(&text).into_iter().filter_map(words) {
             if let Err(error) = Cli::try_parse_from(&words) {
-                let is_help = matches!(error.kind(), clap::error::ErrorKind::DisplayVersion);
-                assert!(is_help, "{}: {}\n{error}", file.display(), words.join(" "));
+                let is_fine = is_placeholder(&error) || error.kind() == ErrorKind::DisplayVersion;
+                assert!(is_fine, "{}: {}\n{error}", file.display(), words.join(" "));
             }
             count += 1;
         }

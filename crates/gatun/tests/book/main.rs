@@ -1,5 +1,6 @@
 //! What the book, the README and the other documents say has to be so.
 
+mod container;
 mod links;
 mod markdown;
 mod readme;

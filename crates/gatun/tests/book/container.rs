@@ -1,0 +1,52 @@
+//! The container's file fits the package that it is made of, and the service. That it builds and runs, `scripts/container`
+//! shows, where there are podman and a base.
+
+use crate::{markdown, read};
+
+/// The instructions, each with what follows it; lines that end in a backslash go on.
+fn instructions(text: &str) -> Vec<(String, String)> {
+    let joined = text.replace("\\\n", " ");
+    let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let split = |line: &str| {
+        let (name, rest) = line.split_once(' ').unwrap_or_else(|| panic!("{line}: an instruction alone"));
+        (name.to_owned(), rest.trim().to_owned())
+    };
+    lines.map(split).collect()
+}
+
+#[test]
+fn the_container_runs_the_packages_program_with_the_services_configuration() {
+    let file = instructions(&read("packaging/Containerfile"));
+    let all = |name: &str| -> Vec<_> {
+        file.iter().filter(|(other, _)| other == name).map(|(_, rest)| rest.as_str()).collect()
+    };
+    let known = ["ARG", "FROM", "COPY", "RUN", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    assert!(file.iter().all(|(name, _)| known.contains(&name.as_str())), "{file:?}");
+    assert_eq!(file.iter().take(2).map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["ARG", "FROM"]);
+    // The package, as cargo-deb names it and scripts/package finds it, alone in the context's folder.
+    assert!(read("scripts/package").contains("target/debian/gatun_*.deb"));
+    assert!(all("COPY").iter().all(|copy| copy.starts_with("gatun_*.deb ")));
+    let words = |list: &str| -> Vec<String> { serde_json::from_str(list).expect("a list of words") };
+    let [entry] = all("ENTRYPOINT")[..] else { panic!("one entry") };
+    let [command] = all("CMD")[..] else { panic!("one command") };
+    let line = [words(entry), words(command)].concat().join(" ");
+    assert!(read("packaging/gatun.service").contains(&format!("\nExecStart={line}\n")), "{line}");
+}
+
+#[test]
+fn what_the_page_on_containers_shows_is_what_the_script_tries() {
+    let page = read("docs/container.md");
+    let blocks: String = markdown::blocks(&page).into_iter().map(|block| block.text).collect();
+    let script = read("scripts/container");
+    // The longest command is taken out of the page by the script itself.
+    assert_eq!(blocks.matches("podman run ").count(), 1);
+    assert!(script.contains(r"sed -n '/^podman run/,/ gatun$/p' docs/container.md"));
+    assert!(blocks.lines().any(|line| line.ends_with("/etc/gatun/gatun.toml:ro gatun")));
+    for line in blocks.lines().filter(|line| line.starts_with("podman ") && !line.starts_with("podman run "))
+    {
+        // Names of images and options that say no more than `quiet` differ.
+        let words: Vec<_> = line.split_whitespace().take(2).collect();
+        let tried = script.contains(&words.join(" ")) || (words[1] == "build" && script.contains(" bud "));
+        assert!(tried, "scripts/container does not try: {line}");
+    }
+}

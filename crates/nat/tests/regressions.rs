@@ -1,20 +1,22 @@
 //! What fuzzing found, replayed: each file is an input that once did harm, named after it.
 //! A few made by hand keep the harness itself honest.
 
+#[path = "support/any_sessions.rs"]
+mod any_sessions;
 #[path = "support/hostile.rs"]
 mod hostile;
 
 use hostile::Way;
 use std::path::Path;
 
-fn replay(folder: &str, way: Way) -> usize {
+fn replay(folder: &str, run: impl Fn(&[u8])) -> usize {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/regressions").join(folder);
     let entries = std::fs::read_dir(&path).expect("the folder is part of the repository");
     let mut replayed = 0;
     for entry in entries {
         let file = entry.expect("the folder can be read").path();
         println!("{}", file.display());
-        hostile::run(way, &std::fs::read(&file).expect("the file can be read"));
+        run(&std::fs::read(&file).expect("the file can be read"));
         replayed += 1;
     }
     replayed
@@ -22,12 +24,20 @@ fn replay(folder: &str, way: Way) -> usize {
 
 #[test]
 fn what_fuzzing_found_from_ipv6_stays_mended() {
-    assert!(replay("packet_6to4", Way::SixToFour) > 0);
+    assert!(
+        replay("packet_6to4", |input| {
+            hostile::run(Way::SixToFour, input);
+        }) > 0
+    );
 }
 
 #[test]
 fn what_fuzzing_found_from_ipv4_stays_mended() {
-    assert!(replay("packet_4to6", Way::FourToSix) > 0);
+    assert!(
+        replay("packet_4to6", |input| {
+            hostile::run(Way::FourToSix, input);
+        }) > 0
+    );
 }
 
 /// Every truncation of a packet, and every length field off by one, of each way.
@@ -46,6 +56,34 @@ fn truncated_packets_and_lying_lengths_do_no_harm() {
             let mut other = input.clone();
             other[at] = other[at].wrapping_add(1);
             hostile::run(way, &other);
+        }
+    }
+}
+
+#[test]
+fn what_fuzzing_found_in_files_of_kept_sessions_stays_mended() {
+    assert!(
+        replay("kept_sessions", |input| {
+            any_sessions::run(input);
+        }) > 0
+    );
+}
+
+/// A file of sessions of every kind, cut at many places, and damaged at each of the first ones, in engines of every kind.
+#[test]
+fn files_of_kept_sessions_that_are_cut_or_damaged_do_no_harm() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/regressions/kept_sessions/all_kinds");
+    let input = std::fs::read(path).expect("the file is part of the repository");
+    for kind in (0..32u8).step_by(4) {
+        let with = |bytes: &[u8]| any_sessions::run(&[&[kind | 1], bytes].concat());
+        assert!(with(&input[1..]) > 4, "the input gets nowhere");
+        for end in (1..input.len()).step_by(7) {
+            with(&input[1..end]);
+        }
+        // Damage at every byte of the header and of the first records.
+        for place in (u16::from(kind / 4)..256).step_by(8) {
+            let [high, low] = place.to_be_bytes();
+            with(&[&input[1..], &[0xff; 20], &[high, low, 0x41]].concat());
         }
     }
 }

@@ -100,6 +100,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         api,
         metrics,
         state,
+        beside: problems.beside().map(Into::into).collect(),
         text,
     };
     ethernet::check(&config, &port_spans, problems);

@@ -44,7 +44,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
@@ -86,6 +86,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Where sessions are kept for the next process.
     pub state: StateDir,
+    /// Files that were read beside, as `eam_file` names them.
+    pub beside: Vec<PathBuf>,
     /// What was read; nothing where that is longer than a mebibyte.
     pub text: String,
 }

@@ -57,6 +57,11 @@ impl Problems {
         self.sources.len() - 1
     }
 
+    /// The names of all but the first.
+    pub(crate) fn beside(&self) -> impl Iterator<Item = &str> {
+        self.sources.iter().skip(1).map(|source| &source.name[..])
+    }
+
     /// An error in the configuration file.
     pub(crate) fn error(&mut self, span: Range<usize>, what: impl Into<String>, instead: impl Into<String>) {
         self.error_in(0, span, what, instead);

@@ -43,7 +43,9 @@ routes = false and no addresses, by that as well. A persistent device that belon
 (ip tuntap add dev NAME mode tun user USER) needs none. Interfaces through
 AF_XDP: also CAP_NET_RAW, CAP_BPF, and CAP_IPC_LOCK or a limit of locked memory
 that is high enough; the thread that uses an interface again which was gone
-keeps them.
+keeps them. After that it binds itself by Landlock and seccomp, as far as the
+kernel has them: it reads the directories of its configuration, writes those that
+the configuration names, and starts no other program.
 ";
 
 /// Arguments.
@@ -62,6 +64,9 @@ pub(crate) struct Args {
     /// Begin without the sessions of the process before
     #[arg(long)]
     forget: bool,
+    /// Stay able to open any file and make any system call that the user may: for finding faults
+    #[arg(long)]
+    no_sandbox: bool,
 }
 
 /// # Errors
@@ -80,8 +85,8 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         eprint!("{warnings}");
         settings_of(config).map_err(|error| error.to_string())
     };
-    let (user, forget) = (args.user, args.forget);
-    daemon::run(Setup { settings: first, reread: Box::new(reread), user, forget, started })
+    let (user, forget, sandboxed) = (args.user, args.forget, !args.no_sandbox);
+    daemon::run(Setup { settings: first, reread: Box::new(reread), user, forget, sandboxed, started })
 }
 
 /// What the daemon uses of a configuration.
@@ -89,8 +94,8 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    let Config { plan, events, json_kinds, json_destinations, exports, log, state, .. } = config;
-    Ok(Settings { plan, events, json_kinds, json_destinations, exports, log, ports, control, state })
+    let Config { plan, events, json_kinds, json_destinations, exports, log, state, beside, .. } = config;
+    Ok(Settings { plan, events, json_kinds, json_destinations, exports, log, ports, control, state, beside })
 }
 
 /// What the API tells of a configuration.

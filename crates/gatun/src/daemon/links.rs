@@ -1,5 +1,6 @@
 //! Links of the devices that are set down and up by hand, in a thread of its own.
 
+use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
 use anyhow::Context as _;
 use gatun_io_tun::{LinkEvent, LinkWatch, Rerouted, Restored};
@@ -12,7 +13,7 @@ use std::sync::mpsc::{Sender, channel};
 /// Where the thread cannot begin, or not give up its rights.
 pub(super) fn watch(
     mut links: LinkWatch,
-    user: Option<privileges::User>,
+    (user, sandbox): (Option<privileges::User>, Sandbox),
     events: Sender<Event>,
 ) -> anyhow::Result<()> {
     let (ready, readiness) = channel();
@@ -21,6 +22,7 @@ pub(super) fn watch(
             true => privileges::keep_net_admin(user.as_ref()),
             false => privileges::drop_all(user.as_ref()),
         };
+        sandbox.enter(Calls::Links);
         let fine = rights.is_ok();
         if ready.send(rights).is_err() || !fine {
             return;

@@ -1,7 +1,7 @@
 //! The daemon: devices, workers, signals. What it does to packets is the engine's matter.
 //!
 //! ```text
-//!   memory, engines, sessions of the process before -> the API's socket -> privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges
+//!   memory, engines, sessions of the process before -> the API's socket -> privileges to CAP_NET_ADMIN -> devices -> a thread that watches their links -> no privileges, and a sandbox
 //!     -> one thread a worker -> signals and links, until the end
 //! ```
 
@@ -25,6 +25,7 @@ mod outlet;
 mod ports;
 mod privileges;
 mod reload;
+mod sandbox;
 mod signals;
 pub(crate) mod state;
 pub(crate) mod takeover;
@@ -46,8 +47,10 @@ use outlet::Output;
 use ports::Ports;
 use reload::{Crew, Reload};
 use rustix::rand::{GetRandomFlags, getrandom};
+use sandbox::Sandbox;
 use signals::Signal;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -86,6 +89,8 @@ pub(crate) struct Settings {
     pub(crate) control: ControlSettings,
     /// Where sessions are kept for the next process.
     pub(crate) state: StateDir,
+    /// Files that were read beside the configuration.
+    pub(crate) beside: Vec<PathBuf>,
 }
 
 /// Reads the configuration again: what it asks for, or all that is wrong with it, a line each.
@@ -101,6 +106,8 @@ pub(crate) struct Setup {
     pub(crate) user: Option<User>,
     /// Whether to begin without the sessions of the process before.
     pub(crate) forget: bool,
+    /// Whether it gives up all it does not need.
+    pub(crate) sandboxed: bool,
     /// When the process began, for the figure in the log.
     pub(crate) started: Instant,
 }
@@ -142,8 +149,10 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     privileges::keep_for_start(setup.user.is_some(), settings.ports.rights())?;
     let (sender, events) = channel();
     let left = estate.as_ref().map(Estate::devices_left);
-    let mut ports = Ports::open(&settings.ports, left, setup.user, &sender)?;
+    let sandbox = if setup.sandboxed { Sandbox::of(&settings) } else { Sandbox::none() };
+    let mut ports = Ports::open(&settings.ports, left, (setup.user, &sandbox), &sender)?;
     privileges::drop_all(setup.user.as_ref())?;
+    said.push(sandbox.enter(settings.ports.calls()));
 
     let output = Output::new()?;
     ports.describe(&output);

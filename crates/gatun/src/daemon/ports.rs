@@ -1,6 +1,7 @@
 //! The ports: opened, watched, and a backend of them for each worker.
 
 use super::outlet::Output;
+use super::sandbox::Sandbox;
 use super::{Event, links, privileges};
 use anyhow::Context as _;
 use gatun_io::Backend;
@@ -111,14 +112,14 @@ impl Ports {
     pub(super) fn open(
         settings: &PortSettings,
         left: Option<&[String]>,
-        user: Option<privileges::User>,
+        (user, sandbox): (Option<privileges::User>, &Sandbox),
         events: &Sender<Event>,
     ) -> anyhow::Result<Ports> {
         match settings {
-            PortSettings::Tun(devices) => open_tun(devices, left, user, events),
+            PortSettings::Tun(devices) => open_tun(devices, left, (user, sandbox), events),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => {
-                let (backends, said) = xdp::open(ports, user, events)?;
+                let (backends, said) = xdp::open(ports, (user, sandbox), events)?;
                 Ok(Ports { backends, names: Vec::new(), orders: None, said, _guards: Vec::new() })
             }
             #[cfg(feature = "dpdk")]
@@ -155,7 +156,7 @@ fn open_device(config: &TunConfig, left: Option<&[String]>) -> Result<Tun, TunEr
 fn open_tun(
     configs: &[TunConfig],
     left: Option<&[String]>,
-    user: Option<privileges::User>,
+    (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<Ports> {
     let devices: Vec<Tun> = configs
@@ -166,7 +167,7 @@ fn open_tun(
     let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
     let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
     let orders = Some(links.orders());
-    links::watch(links, user, events.clone())?;
+    links::watch(links, (user, sandbox.clone()), events.clone())?;
     let said = devices.iter().map(|device| {
         let how = if device.attached { "attached" } else { "created" };
         format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe())

@@ -347,6 +347,7 @@ mod tests {
             ports,
             control,
             state,
+            beside: Vec::new(),
         }
     }
 

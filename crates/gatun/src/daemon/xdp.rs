@@ -1,6 +1,7 @@
 //! Ports on network interfaces through AF_XDP.
 
 use super::ethernet::{Backends, Hosts};
+use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
 use anyhow::Context as _;
 use gatun_config::{Config, Device, Driver, Network, Port, XdpMode};
@@ -83,7 +84,7 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
 /// Opens the interfaces, begins to watch them, and makes a backend for each worker; with a line for each interface.
 pub(super) fn open(
     ports: &XdpPorts,
-    user: Option<privileges::User>,
+    (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<(Backends, Vec<String>)> {
     let xdp = Xdp::open(&ports.config).context("no interface to work on")?;
@@ -99,7 +100,7 @@ pub(super) fn open(
     let said = said.flatten().collect();
     let devices: Vec<_> = xdp.opened.iter().map(Opened::device).collect();
     let backends = super::ethernet::backends(xdp.workers, &devices, ethers)?;
-    watch(xdp.watch, user, events.clone())?;
+    watch(xdp.watch, (user, sandbox.clone()), events.clone())?;
     Ok((backends, said))
 }
 
@@ -129,10 +130,15 @@ fn super_packets(opened: &Opened) -> Option<String> {
 
 /// Sends an event whenever something happens to an interface, from now on. The thread keeps the rights to use an
 /// interface that comes back.
-fn watch(mut watch: Watch, user: Option<privileges::User>, events: Sender<Event>) -> anyhow::Result<()> {
+fn watch(
+    mut watch: Watch,
+    (user, sandbox): (Option<privileges::User>, Sandbox),
+    events: Sender<Event>,
+) -> anyhow::Result<()> {
     let (ready, readiness) = channel();
     let body = move || {
         let rights = privileges::keep_for_xdp(user.as_ref());
+        sandbox.enter(Calls::Interfaces);
         let fine = rights.is_ok();
         if ready.send(rights).is_err() || !fine {
             return;

@@ -24,8 +24,28 @@ pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
         let what = "some packets are not accounted for";
         findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
     }
+    findings.extend(sandbox(status.pid));
     findings.extend(losses(client));
     (findings, Some(status.pid))
+}
+
+/// Whether the kernel keeps it from what it does not need; nothing, where it is at another host.
+fn sandbox(pid: u32) -> Option<Finding> {
+    let process = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    if process.trim() != "gatun" {
+        return None;
+    }
+    let is = |wanted: &str| status.lines().any(|line| line.split_whitespace().eq(wanted.split(' ')));
+    // By filter (proc(5)).
+    Some(match is("Seccomp: 2") && is("NoNewPrivs: 1") {
+        true => Finding::ok(CHECK, "it is bound by a sandbox".to_owned()),
+        false => Finding::note(
+            CHECK,
+            "it runs without a sandbox".to_owned(),
+            "start it without --no-sandbox; where its log says `no seccomp`, with a kernel that has it",
+        ),
+    })
 }
 
 /// What is lost beside translation: the machine does not keep up.

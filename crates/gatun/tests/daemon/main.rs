@@ -16,6 +16,7 @@ mod nat44;
 mod operate;
 mod reload;
 mod restart;
+mod sandbox;
 mod service;
 mod start;
 mod tls;

@@ -1,0 +1,123 @@
+//! What the process cannot do any more once its devices are open, whoever makes it run what code: files and ports by Landlock
+//! (`files`), system calls by seccomp (`calls`). Decision 0075 says why what is allowed.
+//!
+//! Both belong to threads, and threads that begin later have them from their beginning: the main thread enters before it
+//! starts the others, and each of those that were there before (they watch links) enters by itself.
+
+mod calls;
+mod files;
+
+use super::{PortSettings, Settings};
+use gatun_config::{ApiSocket, EventSink, ExportTarget, StateDir};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(super) use calls::Calls;
+
+/// What is left to the process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sandbox(Option<Arc<Allowed>>);
+
+/// Files and ports.
+#[derive(Debug, Default)]
+struct Allowed {
+    /// Directories whose files it may read.
+    read: Vec<PathBuf>,
+    /// Directories in which it may make, write, rename and remove files.
+    write: Vec<PathBuf>,
+    /// TCP ports that it may connect to.
+    connect: Vec<u16>,
+}
+
+impl Sandbox {
+    /// None: all that its rights allow.
+    pub(super) fn none() -> Sandbox {
+        Sandbox(None)
+    }
+
+    /// For what a configuration asks for.
+    pub(super) fn of(settings: &Settings) -> Sandbox {
+        let mut allowed = Allowed::default();
+        let facts = &settings.control.facts;
+        // It is replaced by order of the API, wherever links lead.
+        let file = Path::new(&facts.config.file);
+        allowed.write.extend(std::fs::canonicalize(file).ok().as_deref().and_then(directory));
+        allowed.read.extend(directory(file));
+        allowed.read.extend(settings.beside.iter().filter_map(|file| directory(file)));
+        if let Some(tls) = &settings.control.api.tls {
+            let files = [&tls.certificate, &tls.key, &tls.tokens];
+            allowed.read.extend(files.into_iter().filter_map(|file| directory(file)));
+        }
+        if let Some(EventSink::File(file)) = &settings.events {
+            allowed.write.extend(directory(file));
+        }
+        if let Some(log) = &settings.log {
+            allowed.write.push(log.directory.clone());
+        }
+        for export in &settings.exports {
+            allowed.write.extend(export.spool.iter().map(|(spool, _)| spool.clone()));
+            if let ExportTarget::Tcp(address) = export.target {
+                allowed.connect.push(address.port());
+            }
+        }
+        allowed.write.extend(match &settings.state {
+            StateDir::Usual => Some(super::state::USUAL.into()),
+            StateDir::Path(path) => Some(path.clone()),
+            StateDir::Off => None,
+        });
+        // The API's socket is taken away at the end.
+        allowed.write.extend(match &settings.control.api.socket {
+            ApiSocket::Usual => directory(Path::new(gatun_api::SOCKET)),
+            ApiSocket::Path(path) => directory(path),
+            ApiSocket::Off => None,
+        });
+        Sandbox(Some(Arc::new(allowed)))
+    }
+
+    /// Leaves the calling thread, and those that it starts, no more than this and `calls`. Gives what is in force, for
+    /// the log.
+    pub(super) fn enter(&self, calls: Calls) -> String {
+        let Some(allowed) = &self.0 else {
+            return "sandbox: off (--no-sandbox)".to_owned();
+        };
+        let nothing = Allowed::default();
+        let allowed = if calls.needs_files() { allowed } else { &nothing };
+        for path in &allowed.write {
+            // What is not there yet cannot be named. Where it cannot be made, whoever needs it says so.
+            let _ = DirBuilder::new().recursive(true).mode(0o750).create(path);
+        }
+        let files = match files::restrict(allowed) {
+            Ok(what) => what,
+            Err(why) => format!("no landlock ({why})"),
+        };
+        let calls = match calls.restrict() {
+            Ok(()) => "seccomp".to_owned(),
+            Err(why) => format!("no seccomp ({why})"),
+        };
+        format!("sandbox: {files}, {calls}")
+    }
+}
+
+/// The directory that a file is in.
+fn directory(file: &Path) -> Option<PathBuf> {
+    let directory = file.parent()?;
+    Some(if directory.as_os_str().is_empty() { ".".into() } else { directory.to_owned() })
+}
+
+impl PortSettings {
+    /// What the threads need that move packets, and all the others that begin later.
+    pub(super) fn calls(&self) -> Calls {
+        match self {
+            PortSettings::Tun(_) => Calls::Daemon,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(_) => Calls::Daemon,
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(_) => Calls::Dpdk,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! What a process in the sandbox can do no more: each attempt is made by a process of its own.
+
+use super::{Allowed, Calls, Sandbox};
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_uid};
+use std::fs::{self, File};
+use std::io;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// Which attempt a child is to make, and where its directory is.
+const ATTEMPT: &str = "GATUN_SANDBOX_ATTEMPT";
+const DIRECTORY: &str = "GATUN_SANDBOX_DIRECTORY";
+/// Where somebody listens, to whom a child may connect, and somebody to whom it may not.
+const PORTS: &str = "GATUN_SANDBOX_PORTS";
+/// SIGSYS, by which the kernel ends who makes a forbidden call.
+const SIGSYS: i32 = 31;
+
+#[derive(Debug, PartialEq)]
+enum Fate {
+    Fine,
+    /// EPERM, by seccomp.
+    Refused,
+    /// EACCES, by Landlock.
+    NoAccess,
+    Killed,
+    Other(String),
+}
+
+fn fate(result: io::Result<()>) -> Fate {
+    match result.map_err(|error| error.raw_os_error()) {
+        Ok(()) => Fate::Fine,
+        Err(Some(libc::EPERM)) => Fate::Refused,
+        Err(Some(libc::EACCES)) => Fate::NoAccess,
+        Err(other) => Fate::Other(format!("{other:?}")),
+    }
+}
+
+fn raw(family: AddressFamily, kind: SocketType) -> io::Result<()> {
+    Ok(socket(family, kind, None).map(drop)?)
+}
+
+/// What a child tries.
+fn attempt(name: &str, directory: &Path, [known, unknown]: [u16; 2]) -> io::Result<()> {
+    let connect = |port| TcpStream::connect(("127.0.0.1", port)).map(drop);
+    let [read, write, other] = ["read", "write", "other"].map(|name| directory.join(name).join("file"));
+    match name {
+        "to become another program" => Err(Command::new("/bin/true").exec()),
+        "to start another program" => Command::new("/bin/true").status().map(drop),
+        "to mount" => {
+            Ok(rustix::mount::mount("none", "/mnt", "tmpfs", rustix::mount::MountFlags::empty(), None)?)
+        }
+        "to enter a namespace" => {
+            let namespace = File::open("/proc/self/ns/net");
+            let fd = namespace.or_else(|_| File::open("/proc/meminfo"))?;
+            Ok(move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))?)
+        }
+        "to signal another process" => Ok(kill_process(Pid::INIT, Signal::URG)?),
+        "to become another user" => Ok(set_thread_uid(rustix::process::Uid::ROOT)?),
+        "to read the password file" => File::open("/etc/passwd").map(drop),
+        "to read hashes of passwords" => File::open("/etc/shadow").map(drop),
+        "to list processes" => fs::read_dir("/proc").map(drop),
+        "to read another's file" => File::open(other).map(drop),
+        "to write where it may read" => fs::write(read, "x"),
+        "to write elsewhere" => fs::write(other, "x"),
+        "to make a link to elsewhere" => {
+            std::os::unix::fs::symlink("/etc/shadow", write.with_extension("link"))
+        }
+        "to receive raw packets" => raw(AddressFamily::PACKET, SocketType::RAW),
+        "to talk of routes" => raw(AddressFamily::NETLINK, SocketType::RAW),
+        "to listen" => TcpListener::bind("127.0.0.1:0").map(drop),
+        "to connect anywhere" => connect(unknown),
+        // What it has to be able to do.
+        "to connect to a collector" => connect(known),
+        "to send datagrams" => UdpSocket::bind("127.0.0.1:0")?.send_to(b"x", "127.0.0.1:9").map(drop),
+        "to use a pair of sockets" => UnixStream::pair().map(drop),
+        "to read its own files" => fs::read(read).map(drop),
+        "to know its memory" => fs::read_to_string("/proc/meminfo").map(drop),
+        "to make, write, rename and remove" => {
+            fs::write(write.with_extension("new"), "x")?;
+            fs::rename(write.with_extension("new"), &write)?;
+            File::options().append(true).open(&write)?.sync_all()?;
+            fs::remove_file(write)
+        }
+        "to begin a thread, which is bound too" => {
+            let body = || {
+                (fate(File::open("/etc/passwd").map(drop)), fate(raw(AddressFamily::PACKET, SocketType::RAW)))
+            };
+            let fates = std::thread::Builder::new().name("x".into()).spawn(body)?.join();
+            assert_eq!(fates.ok(), Some((Fate::NoAccess, Fate::Refused)));
+            Ok(())
+        }
+        other => Err(io::Error::other(format!("no such attempt: {other}"))),
+    }
+}
+
+/// The child's part; in any other process it does nothing.
+#[test]
+fn an_attempt() {
+    let Ok(name) = std::env::var(ATTEMPT) else { return };
+    let directory = PathBuf::from(std::env::var(DIRECTORY).unwrap());
+    let ports: Vec<u16> =
+        std::env::var(PORTS).unwrap().split(' ').map(|port| port.parse().unwrap()).collect();
+    let (name, calls) = match name.strip_prefix("links: ") {
+        Some(name) => (name, Calls::Links),
+        None => (&name[..], Calls::Daemon),
+    };
+    let allowed = Allowed {
+        read: vec![directory.join("read")],
+        write: vec![directory.join("write")],
+        connect: vec![ports[0]],
+    };
+    println!("{}", Sandbox(Some(Arc::new(allowed))).enter(calls));
+    println!("fate: {:?}", fate(attempt(name, &directory, [ports[0], ports[1]])));
+}
+
+fn try_in_child(name: &str, directory: &Path, ports: &str) -> (String, Fate) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "daemon::sandbox::tests::an_attempt", "--nocapture", "--test-threads=1"]);
+    let output = command.envs([(ATTEMPT, name), (PORTS, ports)]).env(DIRECTORY, directory).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let entered = text.lines().find_map(|line| line.split_once("sandbox: ")).map_or("", |(_, rest)| rest);
+    let told = text.lines().find_map(|line| line.strip_prefix("fate: "));
+    let fate = match (told, output.status.signal()) {
+        (Some("Fine"), _) => Fate::Fine,
+        (Some("Refused"), _) => Fate::Refused,
+        (Some("NoAccess"), _) => Fate::NoAccess,
+        (None, Some(SIGSYS)) => Fate::Killed,
+        _ => Fate::Other(format!("{text} {output:?}")),
+    };
+    (entered.to_owned(), fate)
+}
+
+#[test]
+fn what_the_daemon_does_not_need_it_cannot_do() {
+    let directory = std::env::temp_dir().join(format!("gatun-sandbox-{}", std::process::id()));
+    for name in ["read", "write", "other"] {
+        fs::create_dir_all(directory.join(name)).unwrap();
+        fs::write(directory.join(name).join("file"), "x").unwrap();
+    }
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = listeners.each_ref().map(|one| one.local_addr().unwrap().port().to_string()).join(" ");
+    let (entered, _) = try_in_child("to read its own files", &directory, &ports);
+    let has_landlock = entered.starts_with("landlock");
+    if !has_landlock {
+        eprintln!(
+            "\n!!! SKIPPED: this kernel has no Landlock: what it would refuse is not tried ({entered})\n"
+        );
+    }
+    for (name, wanted) in [
+        ("to become another program", Fate::Killed),
+        ("to start another program", Fate::Refused),
+        ("to mount", Fate::Killed),
+        ("to enter a namespace", Fate::Killed),
+        ("to signal another process", Fate::Refused),
+        ("to become another user", Fate::Refused),
+        ("to read the password file", Fate::NoAccess),
+        ("to read hashes of passwords", Fate::NoAccess),
+        ("to list processes", Fate::NoAccess),
+        ("to read another's file", Fate::NoAccess),
+        ("to write where it may read", Fate::NoAccess),
+        ("to write elsewhere", Fate::NoAccess),
+        ("to make a link to elsewhere", Fate::Refused),
+        ("to receive raw packets", Fate::Refused),
+        ("to talk of routes", Fate::Refused),
+        ("to listen", Fate::NoAccess),
+        ("to connect anywhere", Fate::NoAccess),
+        ("links: to talk of routes", Fate::Fine),
+        ("links: to receive raw packets", Fate::Refused),
+        ("links: to read its own files", Fate::NoAccess),
+        ("links: to become another program", Fate::Killed),
+        ("to connect to a collector", Fate::Fine),
+        ("to send datagrams", Fate::Fine),
+        ("to use a pair of sockets", Fate::Fine),
+        ("to read its own files", Fate::Fine),
+        ("to know its memory", Fate::Fine),
+        ("to make, write, rename and remove", Fate::Fine),
+        ("to begin a thread, which is bound too", Fate::Fine),
+    ] {
+        if has_landlock || wanted != Fate::NoAccess && !name.ends_with("bound too") {
+            let (entered, fate) = try_in_child(name, &directory, &ports);
+            assert!(entered.ends_with("seccomp"), "{entered}");
+            assert_eq!(fate, wanted, "{name}");
+        }
+    }
+    fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,0 +1,71 @@
+//! What is in force in a running daemon. What it then cannot do is tried by the sandbox's own tests; that it can do all it has
+//! to is what all the other tests here show, as it is in force there too.
+
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line};
+use gatun_lab::topology::SERVER;
+use rustix::process::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The name of each thread, and a line of what the kernel says of it.
+fn threads(pid: u32, line: &str) -> Vec<(String, String)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |path: PathBuf| {
+        let read = |name: &str| fs::read_to_string(path.join(name)).unwrap();
+        let status = read("status");
+        let value = status.lines().find_map(|one| one.strip_prefix(line)?.strip_prefix(':')).unwrap();
+        (read("comm").trim().to_owned(), value.trim().to_owned())
+    };
+    tasks.map(|task| of(task.unwrap().path())).collect()
+}
+
+fn doctor() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_gatun")).arg("doctor").output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_thread_is_bound_and_but_one_has_no_right() {
+    in_lab("sandbox::every_thread_is_bound_and_but_one_has_no_right", || {
+        let net = network();
+        let events = "[events]\nfile = \"/run/events/json\"\n[log]\ndirectory = \"/run/log/gatun\"\n";
+        fs::create_dir("/run/events").unwrap();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{events}"));
+        let said = daemon.stderr();
+        let line = said.lines().find(|line| line.contains("sandbox: ")).unwrap();
+        assert!(line.ends_with(", seccomp") && !line.contains("no seccomp"), "{line}");
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let pid = daemon.process.id();
+        let all = threads(pid, "Seccomp");
+        assert!(all.len() > 5, "{all:?}");
+        // Two: by filter (proc(5)).
+        assert!(all.iter().all(|(_, mode)| mode == "2"), "{all:?}");
+        assert!(threads(pid, "NoNewPrivs").iter().all(|(_, set)| set == "1"));
+        for (name, rights) in threads(pid, "CapEff") {
+            let rights = u64::from_str_radix(&rights, 16).unwrap();
+            // CAP_NET_ADMIN is number 12.
+            let wanted = if name == "links" { 1 << 12 } else { 0 };
+            assert_eq!(rights, wanted, "{name}");
+        }
+        assert!(doctor().contains("bound by a sandbox"), "{}", doctor());
+        assert!(Path::new("/run/events/json").exists() && Path::new("/run/log/gatun").is_dir());
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn without_it_a_daemon_says_so() {
+    in_lab("sandbox::without_it_a_daemon_says_so", || {
+        let net = network();
+        let mut daemon = Daemon::spawn(&net, &format!("{CREATE}{NAT64}"), &["--no-sandbox"]);
+        while !daemon.stderr().contains("translating with") {
+            assert!(daemon.process.ended().is_none(), "{}", daemon.stderr());
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        assert!(daemon.stderr().contains("sandbox: off (--no-sandbox)"), "{}", daemon.stderr());
+        assert_eq!(status_line(daemon.process.id(), "Seccomp"), "0");
+        assert!(doctor().contains("without a sandbox"), "{}", doctor());
+        daemon.stop(Signal::TERM);
+    });
+}

@@ -43,6 +43,7 @@ pub enum What {
     Counters,
     Drops,
     Config,
+    Access,
     Who,
     Where,
     Explain,
@@ -259,6 +260,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/counters", What::Counters, Described::of::<Vec<Counter>>(), "All counters of the engine, summed over the workers."),
     get("/v1/drops", What::Drops, Described::of::<Vec<Drop>>(), "Why packets were not forwarded: every reason, with what it means."),
     get("/v1/config", What::Config, Described::of::<Config>(), "The configuration that runs."),
+    get("/v1/access", What::Access, Described::of::<Access>(), "Who asks, by socket or token, and what that may do."),
     get("/v1/who", What::Who, Described::of::<Who>(), "Who is behind a public address and port now.")
         .with(&[PUBLIC_END]),
     get("/v1/where", What::Where, Described::of::<Where>(), "Where an inside host is seen from outside now.")

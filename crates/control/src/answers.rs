@@ -37,6 +37,8 @@ pub(crate) struct Asked<'r> {
     pub(crate) openmetrics: bool,
     /// Who asks, for the log.
     pub(crate) who: &'r str,
+    /// Whether they may change anything.
+    pub(crate) may_write: bool,
 }
 
 /// Why there is another answer than the one asked for.
@@ -162,6 +164,7 @@ impl Control {
             What::Counters => json(&tell::counters(&self.total().await?)),
             What::Drops => json(&tell::drops(&self.total().await?)),
             What::Config => json(&facts.config),
+            What::Access => json(&api::Access { name: asked.who.to_owned(), may_write: asked.may_write }),
             What::Addresses => self.list(&query, Addresses).await?,
             What::Blocks => self.list(&query, Blocks).await?,
             What::Subscribers => self.list(&query, Subscribers).await?,

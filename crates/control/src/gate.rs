@@ -85,6 +85,7 @@ pub struct Gate {
 pub(crate) struct Admitted {
     pub(crate) name: String,
     pub(crate) hash: Hash,
+    pub(crate) role: Role,
 }
 
 /// Somebody who may not.
@@ -179,7 +180,7 @@ impl Gate {
                 denied(Turned::WrongToken, None, self.tell_wrong(from.1, now))
             }
             Some(token) if token.role < needs => denied(Turned::Role, None, None),
-            Some(token) => Ok(Admitted { name: token.name.clone(), hash: token.hash }),
+            Some(token) => Ok(Admitted { name: token.name.clone(), hash: token.hash, role: token.role }),
         }
     }
 

@@ -174,6 +174,7 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
         query: head.uri.query().unwrap_or_default(),
         openmetrics: accepts.contains("application/openmetrics-text"),
         who: &serves.who,
+        may_write: matches!(serves.door, Door::Socket),
     };
     // The page is no secret, and asks for all that it shows.
     let page = if method == "GET" { gatun_web::file(&path) } else { None };
@@ -195,6 +196,7 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
                     busy.by_token(admitted.hash);
                     by_token = format!("{} at {address}", admitted.name);
                     asked.who = &by_token;
+                    asked.may_write = admitted.role == Role::Write;
                 }
                 Err(denied) => return deny(denied, serves, busy),
             }

@@ -51,6 +51,9 @@ async function whole(method, path, query) {
   }
 }
 
+// What an act has done.
+export const act = (method, path, query = {}) => whole(method, path, query);
+
 // An answer as a whole.
 export const read = (path, query = {}) => whole("GET", path, query);
 

@@ -1,5 +1,6 @@
 // The page: what is said of the daemon as a whole, and who shows the rest.
 
+import { acts } from "./act.js";
 import { useKey } from "./api.js";
 import { Events } from "./events.js";
 import { clock, duration } from "./format.js";
@@ -11,6 +12,8 @@ import { sessions } from "./sessions.js";
 import { EVERY_MS, Watch } from "./watch.js";
 
 const watch = new Watch();
+
+let was = null;
 
 function showFacts() {
   const { status } = watch.now;
@@ -26,7 +29,8 @@ function showState() {
   say("state-text", paused ? "Paused" : words[state]);
   document.title = state === "live" ? "Gatun" : `${words[state]} – Gatun`;
   get("gone").hidden = state !== "gone" || paused;
-  get("key").hidden = state !== "denied";
+  if (state !== was) get("key").hidden = state !== "denied";
+  was = state;
   if (state === "gone") {
     say("gone-what", `No answer since ${clock(watch.since)}: ${problem.message}.`);
     const seen = now ? `What is shown is from ${clock(now.time)}. ` : "";
@@ -45,7 +49,7 @@ get("key").addEventListener("submit", (event) => {
   event.preventDefault();
   useKey(get("key-text").value.trim());
   get("key-text").value = "";
-  watch.wake?.();
+  watch.retry();
 });
 
 watch.addEventListener("sample", showFacts);
@@ -54,4 +58,5 @@ new Now(watch);
 new Events();
 questions();
 lists(watch, sessions());
+acts(watch);
 watch.run();

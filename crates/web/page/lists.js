@@ -194,5 +194,5 @@ function ports(watch) {
 export function lists(watch, showSessions) {
   const all = [drops(watch), pools(watch), subscribers(watch, showSessions), instances(watch), workers(watch)];
   watch.addEventListener("sample", () => all.forEach((show) => show()));
-  watch.addEventListener("ports", ports(watch));
+  watch.addEventListener("facts", ports(watch));
 }

@@ -58,7 +58,7 @@ export class Watch extends EventTarget {
   async run() {
     document.addEventListener("visibilitychange", () => this.wake?.());
     for (;;) {
-      if (!document.hidden && !this.paused) await this.look();
+      if (!document.hidden && !this.paused && this.state !== "denied") await this.look();
       await new Promise((resolve) => {
         this.wake = resolve;
         setTimeout(resolve, EVERY_MS);
@@ -72,6 +72,13 @@ export class Watch extends EventTarget {
     this.dispatchEvent(new Event("state"));
   }
 
+  // With another key.
+  retry() {
+    this.state = "connecting";
+    this.dispatchEvent(new Event("state"));
+    this.wake?.();
+  }
+
   async look() {
     try {
       const sample = await this.take();
@@ -81,7 +88,8 @@ export class Watch extends EventTarget {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       this.problem = error;
-      this.turn(error.status === 401 ? "denied" : "gone");
+      // Nobody gets in by asking again: that counts as one more wrong token.
+      this.turn([401, 429].includes(error.status) ? "denied" : "gone");
     }
   }
 
@@ -89,7 +97,7 @@ export class Watch extends EventTarget {
     if (state !== this.state) {
       this.since = Date.now();
       // What was before may be of another daemon.
-      if (state === "live") this.readPorts();
+      if (state === "live") this.readFacts();
     }
     this.state = state;
     this.dispatchEvent(new Event("state"));
@@ -97,6 +105,8 @@ export class Watch extends EventTarget {
 
   async take() {
     const paths = ["/v1/status", "/v1/workers", "/v1/pools", "/v1/instances", "/v1/drops"];
+    // One question is enough to find out whether any is answered.
+    if (this.state !== "live") await read("/v1/status");
     const due = performance.now() - this.topAt >= TOP_EVERY_MS;
     const [status, workers, pools, instances, drops] = await Promise.all(paths.map((path) => read(path)));
     const at = performance.now();
@@ -108,10 +118,10 @@ export class Watch extends EventTarget {
     return { at, time: Date.now(), status, workers, pools, instances, drops };
   }
 
-  async readPorts() {
+  async readFacts() {
     try {
-      this.ports = await read("/v1/ports");
-      this.dispatchEvent(new Event("ports"));
+      [this.access, this.ports] = await Promise.all([read("/v1/access"), read("/v1/ports")]);
+      this.dispatchEvent(new Event("facts"));
     } catch {
       // The next look says that nobody answers.
     }

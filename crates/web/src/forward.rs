@@ -8,13 +8,14 @@
 
 use crate::{file, guard};
 use bytes::Bytes;
-use gatun_api::paths::{self, Method, Unknown};
-use gatun_api::types::Problem;
+use gatun_api::paths::{self, Method, Unknown, What};
+use gatun_api::types::{Access, Problem};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
@@ -84,6 +85,7 @@ pub fn serve(listener: TcpListener, setup: Setup) -> io::Result<()> {
 async fn respond(request: Request<Incoming>, setup: &Setup) -> Response<Answer> {
     let answered = match judge(request.method().as_str(), request.uri().path(), request.headers(), setup) {
         Ok(Wanted::File(file)) => return file.map(|text| Answer::Whole(Some(text))),
+        Ok(Wanted::Access) => return access(),
         Ok(Wanted::Daemon) => timeout(ANSWER_TIME_MAX, forward(&request, setup)).await,
         Err(refusal) => return refusal.response(),
     };
@@ -104,6 +106,8 @@ fn gone(why: &dyn std::fmt::Display) -> Refusal {
 /// What a request is to get.
 enum Wanted {
     File(Response<Bytes>),
+    /// Who asks: that is decided here, whatever this process may at the daemon's socket.
+    Access,
     Daemon,
 }
 
@@ -121,19 +125,29 @@ impl Refusal {
     }
 
     fn response(self) -> Response<Answer> {
-        let problem = Problem { error: self.error.to_owned(), hint: self.hint };
-        // A problem is two strings, which can always be written.
-        let text = serde_json::to_vec(&problem).unwrap_or_default();
-        let mut response = Response::new(Answer::Whole(Some(text.into())));
+        let mut response = json(&Problem { error: self.error.to_owned(), hint: self.hint });
         *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, HeaderValue::from_static("GET"));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         }
-        guard(headers);
         response
     }
+}
+
+/// An answer of our own.
+fn json(value: &impl Serialize) -> Response<Answer> {
+    // These types have nothing that cannot be written.
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    let mut response = Response::new(Answer::Whole(Some(text.into())));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    guard(headers);
+    response
+}
+
+fn access() -> Response<Answer> {
+    json(&Access { name: "gatun web".to_owned(), may_write: false })
 }
 
 /// Whether a request may have what it asks for.
@@ -164,6 +178,7 @@ fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result
     }
     let nothing = || Refusal::new(StatusCode::NOT_FOUND, "there is nothing at this path", "");
     match paths::find(Method::Get.name(), path) {
+        Ok(endpoint) if endpoint.what == What::Access => Ok(Wanted::Access),
         Ok(endpoint) if !endpoint.needs_write() => Ok(Wanted::Daemon),
         Ok(_) | Err(Unknown::Method(_)) => Err(only_reads()),
         Err(Unknown::Path) => Err(nothing()),
@@ -258,7 +273,7 @@ mod tests {
             (hyper::header::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         });
         match judge(method, path, &headers.collect(), &setup()) {
-            Ok(wanted) => Ok(matches!(wanted, Wanted::Daemon)),
+            Ok(wanted) => Ok(!matches!(wanted, Wanted::File(_))),
             Err(refusal) => Err(refusal.status.as_u16()),
         }
     }

@@ -39,6 +39,7 @@ const FILES: &[File] = files! {
     "/" "index.html" HTML;
     "/web/style.css" "style.css" CSS;
     "/web/icon.svg" "icon.svg" SVG;
+    "/web/act.js" "act.js" JS;
     "/web/api.js" "api.js" JS;
     "/web/app.js" "app.js" JS;
     "/web/ask.js" "ask.js" JS;

@@ -11,6 +11,14 @@ structs! {
         pub bytes: u64,
     }
 
+    /// Who asks.
+    pub struct Access {
+        /// What the log calls them.
+        pub name: String,
+        /// Whether they may change anything, and trace packets.
+        pub may_write: bool,
+    }
+
     /// The daemon at a glance.
     pub struct Status {
         /// Version of the daemon.

@@ -43,6 +43,8 @@ impl Browser {
         ];
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
+            // Certificates are tested elsewhere.
+            "acceptInsecureCerts": true,
             "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
             "goog:chromeOptions": { "args": arguments },
         } } });

@@ -26,6 +26,11 @@ sessions_max = 4096
 [events]
 file = "/run/events"
 kinds = ["session_created", "session_deleted", "block_assigned"]
+[api]
+listen_tls = "[2001:db8:1::1]:8443"
+certificate = "/run/api.crt"
+key = "/run/api.key"
+tokens = "/run/tokens"
 "#;
 
 /// The client's further addresses: each is a subscriber.
@@ -49,7 +54,7 @@ wave = 0
 while True:
     for s in flows:
         try:
-            s.send(bytes(int(500 + 400 * math.sin(wave / 40))))
+            s.send(bytes(int(500 + 400 * math.sin(wave / 200))))
             s.recv(2048)
         except OSError:
             pass
@@ -90,6 +95,13 @@ fn told(args: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("gatun {args}: {e}: {output:?}"))
 }
 
+/// A new token.
+fn token(who: &str) -> String {
+    let made = gatun(&format!("token add {who} --file /run/tokens"));
+    assert!(made.status.success(), "{made:?}");
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
 /// Traffic between all of the client's addresses and the server.
 fn traffic(net: &Topology) -> [Process; 2] {
     let addresses: Vec<String> = (0x10..0x10 + SUBSCRIBERS).map(|n| format!("2001:db8:1::{n:x}")).collect();
@@ -122,6 +134,8 @@ fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
         refusal,
         || {
             let net = network();
+            gatun("token certificate 127.0.0.1 --certificate /run/api.crt --key /run/api.key");
+            let tokens = ["reads --read-only", "writes --write"].map(token);
             let config = format!("{CREATE}{CONFIG}");
             let daemon = Daemon::start(&net, &config);
             let _traffic = traffic(&net);
@@ -140,8 +154,10 @@ fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
             pictures(&browser);
             let complaints = complaints(&browser, "explain?source=nonsense");
             assert!(complaints.is_empty(), "the console has nothing to say: {complaints:?}");
-            a_daemon_that_is_gone_is_missed(&browser, daemon, || Daemon::start(&net, &config));
+            let daemon = a_daemon_that_is_gone_is_missed(&browser, daemon, || Daemon::start(&net, &config));
             nobody_else_was_asked(&browser, &url);
+            a_token_says_what_may_be_done(&browser, &net, &tokens);
+            daemon.stop(Signal::TERM);
             strangers_get_nothing(&url);
         },
     );
@@ -321,7 +337,7 @@ fn it_fits_a_phone(browser: &Browser) {
                 && e.getBoundingClientRect().right > 361).map(e => e.tagName + '.' + e.className + '#' + e.id)";
     assert_eq!(browser.run(wide), json!([]));
     let small = "return [...document.querySelectorAll('.ask button, .ask input, .ask select')]\
-                 .filter(e => e.getBoundingClientRect().height < 40).length";
+                 .filter(e => e.checkVisibility() && e.getBoundingClientRect().height < 40).length";
     assert_eq!(browser.run(small), 0, "a thumb finds it");
     browser.look(1280, 900, "light");
 }
@@ -332,6 +348,9 @@ fn pictures(browser: &Browser) {
         assert!(browser.picture().starts_with(b"\x89PNG\r\n"));
         return;
     }
+    let fields =
+        [("source", "[2001:db8:1::10]:5000"), ("destination", "198.51.100.2:443"), ("protocol", "tcp")];
+    ask(browser, "explain-form", &fields, "#explain-answer", "it opens a session");
     std::thread::sleep(Duration::from_secs(100));
     let folder: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images");
     std::fs::create_dir_all(&folder).unwrap();
@@ -352,7 +371,11 @@ fn pictures(browser: &Browser) {
     browser.look(1280, 900, "light");
 }
 
-fn a_daemon_that_is_gone_is_missed(browser: &Browser, daemon: Daemon, again: impl FnOnce() -> Daemon) {
+fn a_daemon_that_is_gone_is_missed(
+    browser: &Browser,
+    daemon: Daemon,
+    again: impl FnOnce() -> Daemon,
+) -> Daemon {
     daemon.process.signal(Signal::KILL).unwrap();
     drop(daemon);
     browser.wait("that nobody answers", 15, "return document.body.dataset.state === 'gone'");
@@ -368,7 +391,88 @@ fn a_daemon_that_is_gone_is_missed(browser: &Browser, daemon: Daemon, again: imp
     assert_eq!(browser.run("return document.querySelector('#gone').checkVisibility()"), false);
     let complaints = complaints(browser, "(Bad Gateway)");
     assert!(complaints.is_empty(), "{complaints:?}");
-    daemon.stop(Signal::TERM);
+    daemon
+}
+
+/// Another token, typed in.
+fn give(browser: &Browser, token: &str) {
+    browser.run(&format!("document.querySelector('#key-text').value = {token:?}"));
+    browser.run("document.querySelector('#key button').click()");
+}
+
+/// Whether the page shows an element.
+fn shows(browser: &Browser, selector: &str) -> bool {
+    browser.run(&format!("return document.querySelector('{selector}').checkVisibility()")) == true
+}
+
+/// A way from the browser's network to where the daemon listens under TLS.
+fn way_to_the_daemon(net: &Topology) -> [Process; 2] {
+    let mut there = net.translator.command("socat");
+    let there = there.args(["UNIX-LISTEN:/run/tls,fork", "TCP6:[2001:db8:1::1]:8443"]);
+    let mut here = Command::new("socat");
+    let here = here.args(["TCP4-LISTEN:8443,bind=127.0.0.1,fork,reuseaddr", "UNIX-CONNECT:/run/tls"]);
+    let both = [Process::start(there).unwrap(), Process::start(here).unwrap()];
+    let is_there =
+        || Path::new("/run/tls").exists() && std::net::TcpStream::connect("127.0.0.1:8443").is_ok();
+    wait_until("the way to the daemon", Duration::from_secs(5), is_there).unwrap();
+    both
+}
+
+fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writes]: &[String; 2]) {
+    let _way = way_to_the_daemon(net);
+    browser.open("https://127.0.0.1:8443/");
+    browser.wait(
+        "that a token is wanted",
+        10,
+        "return document.querySelector('#key-why').textContent.includes('a token is wanted')",
+    );
+    assert!(shows(browser, "#key"));
+    give(browser, "gatun_wrong");
+    browser.wait(
+        "that it is wrong",
+        10,
+        "return document.querySelector('#key-why').textContent.includes('not known')",
+    );
+    give(browser, reads);
+    browser.wait(
+        "who reads",
+        10,
+        "return document.querySelector('#access').textContent.includes('You are reads at')",
+    );
+    assert!(!shows(browser, "#clear") && !shows(browser, "#drain-form") && !shows(browser, "#key"));
+    browser.run("document.querySelector('#other-key').click()");
+    give(browser, writes);
+    browser.wait("what may be done", 10, "return !document.querySelector('#clear').hidden");
+    assert!(browser.text("#access").contains("You are writes at"), "{}", browser.text("#access"));
+    sessions_end_when_somebody_is_sure(browser);
+
+    browser.run("document.querySelector('#drain-form').elements.address.value = '192.0.2.2'");
+    browser.run("document.querySelector('#drain-form button[value=drain]').click()");
+    let drained = "return document.querySelector('#drained').textContent === 'Drained: 1 address.'";
+    browser.wait("a drained address", 10, drained);
+    let addresses = told("show addresses");
+    let of = |address: &str| addresses.as_array().unwrap().iter().find(|a| a["address"] == address).unwrap();
+    assert_eq!((&of("192.0.2.2")["drained"], &of("192.0.2.1")["drained"]), (&json!(true), &json!(false)));
+    let complaints = complaints(browser, "(Unauthorized)");
+    assert!(complaints.is_empty(), "{complaints:?}");
+}
+
+fn sessions_end_when_somebody_is_sure(browser: &Browser) {
+    browser.run("document.querySelector('#clear').click()");
+    assert!(browser.text("#cleared").contains("Say which first") && !shows(browser, "#sure"));
+    browser.run("document.querySelector('#sessions-form').elements.inside.value = '2001:db8:1::15'");
+    browser.run("document.querySelector('#clear').click()");
+    assert_eq!(browser.text("#sure-text"), "End every session of inside 2001:db8:1::15?");
+    browser.run("document.querySelector('#sure button[value=no]').click()");
+    browser.wait(
+        "nothing",
+        5,
+        "return document.querySelector('#cleared').textContent === 'Nothing was ended.'",
+    );
+    browser.run("document.querySelector('#clear').click()");
+    browser.run("document.querySelector('#sure button[value=yes]').click()");
+    let ended = "return /^Ended: [1-9][0-9]* sessions/.test(document.querySelector('#cleared').textContent)";
+    browser.wait("sessions that ended", 10, ended);
 }
 
 fn nobody_else_was_asked(browser: &Browser, url: &str) {

@@ -1,0 +1,65 @@
+// What a token that may write allows beside reading: to end sessions, and to drain addresses.
+
+import { act } from "./api.js";
+import { failed } from "./ask.js";
+import { count } from "./format.js";
+import { get, say } from "./dom.js";
+import { filter } from "./sessions.js";
+
+// What of a filter is filled in.
+function said(fields) {
+  return Object.fromEntries(Object.entries(filter(fields)).filter(([, value]) => value !== ""));
+}
+
+// Whether somebody is sure; a dialog that is left by Escape says no.
+function sure(text) {
+  const dialog = get("sure");
+  say("sure-text", text);
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+}
+
+async function clear(form) {
+  const which = said(Object.fromEntries(new FormData(form)));
+  const told = get("cleared");
+  if (!Object.keys(which).length) return say(told, "Say which first: without any address or protocol all would end.");
+  const words = Object.entries(which).map(([name, value]) => `${name.replace("_", " ")} ${value}`);
+  if (!(await sure(`End every session of ${words.join(", ")}?`))) return say(told, "Nothing was ended.");
+  try {
+    const ended = await act("DELETE", "/v1/sessions", which);
+    say(told, `Ended: ${count(ended.sessions)} sessions, ${count(ended.bindings)} bindings.`);
+    form.requestSubmit();
+  } catch (error) {
+    told.replaceChildren(failed(error));
+  }
+}
+
+async function drain(event) {
+  event.preventDefault();
+  const [form, told] = [event.target, get("drained")];
+  const draining = event.submitter?.value !== "undrain";
+  const { address } = Object.fromEntries(new FormData(form));
+  try {
+    const path = draining ? "/v1/addresses/drain" : "/v1/addresses/undrain";
+    const { addresses } = await act("POST", path, { address: address.trim() });
+    say(told, `${draining ? "Drained" : "Drained no longer"}: ${count(addresses)} ${addresses === 1 ? "address" : "addresses"}.`);
+  } catch (error) {
+    told.replaceChildren(failed(error));
+  }
+}
+
+export function acts(watch) {
+  const form = get("sessions-form");
+  get("clear").addEventListener("click", () => clear(form));
+  get("drain-form").addEventListener("submit", drain);
+  get("other-key").addEventListener("click", () => {
+    get("key").hidden = false;
+    get("key-text").focus();
+  });
+  watch.addEventListener("facts", () => {
+    const { name, may_write } = watch.access;
+    for (const id of ["clear", "drain-form"]) get(id).hidden = !may_write;
+    say("access", `You are ${name}, and may ${may_write ? "read, end sessions, and drain addresses" : "read, and change nothing"}.`);
+  });
+}

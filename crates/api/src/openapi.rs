@@ -68,6 +68,16 @@ fn operation(endpoint: &Endpoint) -> Value {
     if !parameters.is_empty() {
         fields.insert("parameters".into(), parameters.into());
     }
+    if matches!(endpoint.what, What::ApplyConfig | What::ConfirmConfig | What::RollBackConfig) {
+        let mut add = |status: &str, what: &str| {
+            if let Some(responses) = fields.get_mut("responses").and_then(Value::as_object_mut) {
+                responses.insert(status.to_owned(), problem(what));
+            }
+        };
+        add("409", "Another configuration runs than the caller thinks, or one waits to be confirmed.");
+        add("422", "The configuration is wrong, or asks for what only a restart can do.");
+        add("500", "It could not be kept on disk: nothing has changed.");
+    }
     if let Some(body) = endpoint.body {
         let schema = (body.reference)();
         let content = json!({ "application/json": { "schema": schema } });

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 pub enum Method {
     /// Reads.
     Get,
-    /// Ends what a list names.
+    /// Does what it is named for.
     Post,
     /// Ends what a filter means.
     Delete,
@@ -44,6 +44,11 @@ pub enum What {
     Drops,
     Config,
     Access,
+    ConfigHistory,
+    PlanConfig,
+    ApplyConfig,
+    ConfirmConfig,
+    RollBackConfig,
     Who,
     Where,
     Explain,
@@ -198,6 +203,38 @@ const ADDRESSES: &[Parameter] = &[
 const TOP: &[Parameter] =
     &[optional("count", u16::reference, "How many: 1 to 100, 10 where nothing is said.")];
 
+const OF_PAST: &[Parameter] = &[optional(
+    "revision",
+    String::reference,
+    "One that ran before, by its revision or the beginning of that.",
+)];
+
+const INSTEAD_OF: &[Parameter] = &[Parameter {
+    required: true,
+    ..optional(
+        "revision",
+        String::reference,
+        "The revision that runs, as far as the caller knows: where another one does, nothing is changed (409).",
+    )
+}];
+
+const CONFIRM: &[Parameter] = &[optional(
+    "confirm_seconds",
+    u32::reference,
+    "Go back by itself unless it is confirmed within so many seconds: 1 to 86400.",
+)];
+
+const CONFIRMED: &[Parameter] = &[Parameter {
+    required: true,
+    ..optional("revision", String::reference, "The revision that is to be kept: the one that runs.")
+}];
+
+const BACK_TO: &[Parameter] = &[optional(
+    "to",
+    String::reference,
+    "Which one, by its revision or the beginning of that; the one before where nothing is said.",
+)];
+
 const fn get(path: &'static str, what: What, answer: Described, help: &'static str) -> Endpoint {
     Endpoint { method: Method::Get, path, what, help, parameters: &[], body: None, answer: Some(answer) }
 }
@@ -218,7 +255,7 @@ impl Endpoint {
         self
     }
 
-    const fn of_list<T: Schema>(mut self) -> Endpoint {
+    const fn of_body<T: Schema>(mut self) -> Endpoint {
         self.body = Some(Described::of::<T>());
         self
     }
@@ -226,6 +263,11 @@ impl Endpoint {
     /// Whether it changes something, or shows what packets hold: a token that may only read is not enough.
     pub fn needs_write(&self) -> bool {
         self.method != Method::Get || self.what == What::Trace
+    }
+
+    /// Whether a request has a body.
+    pub fn has_body(&self) -> bool {
+        self.body.is_some()
     }
 
     /// All of its parameters.
@@ -259,8 +301,23 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[FILTER, REMOTE, PAGE]),
     get("/v1/counters", What::Counters, Described::of::<Vec<Counter>>(), "All counters of the engine, summed over the workers."),
     get("/v1/drops", What::Drops, Described::of::<Vec<Drop>>(), "Why packets were not forwarded: every reason, with what it means."),
-    get("/v1/config", What::Config, Described::of::<Config>(), "The configuration that runs."),
     get("/v1/access", What::Access, Described::of::<Access>(), "Who asks, by socket or token, and what that may do."),
+    get("/v1/config", What::Config, Described::of::<Config>(), "The configuration that runs, or one that ran before.")
+        .with(&[OF_PAST]),
+    get("/v1/config/history", What::ConfigHistory, Described::of::<Vec<ConfigPast>>(), "Configurations that ran before, the last one first."),
+    get("/v1/config/plan", What::PlanConfig, Described::of::<ConfigPlan>(), "What would happen if this configuration were applied; nothing does.")
+        .by(Method::Post)
+        .of_body::<ConfigText>(),
+    get("/v1/config/apply", What::ApplyConfig, Described::of::<ConfigApplied>(), "Puts a configuration in place, as a whole or not at all: in the running daemon, and in its file.")
+        .by(Method::Post)
+        .with(&[INSTEAD_OF, CONFIRM])
+        .of_body::<ConfigText>(),
+    get("/v1/config/confirm", What::ConfirmConfig, Described::of::<ConfigApplied>(), "Keeps the configuration that waits to be confirmed: writes it to the file.")
+        .by(Method::Post)
+        .with(&[CONFIRMED]),
+    get("/v1/config/rollback", What::RollBackConfig, Described::of::<ConfigApplied>(), "Goes back at once from a configuration that waits to be confirmed; else puts one that ran before in place again.")
+        .by(Method::Post)
+        .with(&[INSTEAD_OF, BACK_TO, CONFIRM]),
     get("/v1/who", What::Who, Described::of::<Who>(), "Who is behind a public address and port now.")
         .with(&[PUBLIC_END]),
     get("/v1/where", What::Where, Described::of::<Where>(), "Where an inside host is seen from outside now.")
@@ -287,7 +344,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[FILTER, ALL]),
     get("/v1/sessions/end", What::EndSessions, Described::of::<Cleared>(), "Ends the sessions of a list; those that are not there are left out of the count.")
         .by(Method::Post)
-        .of_list::<SessionKeys>(),
+        .of_body::<SessionKeys>(),
     get("/metrics", What::Metrics, Described::of::<String>(), "Metrics for Prometheus.").of_text(),
     get("/openapi.json", What::OpenApi, Described::of::<String>(), "This document.").of_text(),
 ];

@@ -87,7 +87,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     plan.events = log::events(raw_events.as_ref(), &exports, log.as_ref());
     let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
-    let (api, metrics, state, text) = (read.api, read.metrics, read.state, String::new());
+    let (api, metrics, state) = (read.api, read.metrics, read.state);
+    let (text, revision) = (String::new(), String::new());
     let config = Config {
         plan,
         ports,
@@ -102,6 +103,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         state,
         beside: problems.beside().map(Into::into).collect(),
         text,
+        revision,
     };
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);

@@ -55,7 +55,7 @@ const FILE_LEN_MAX: u64 = 512 << 20;
 const ALL_ERRORS_TEXT_LEN_MAX: usize = 1 << 20;
 
 /// Longest text that is kept, bytes.
-const KEPT_LEN_MAX: usize = 1 << 20;
+const KEPT_LEN_MAX: usize = 40 << 20;
 
 /// Longest text that the TOML parser is given, bytes, plain lists of mappings not counted: it takes up to a
 /// hundred times as much memory. Some 100,000 static bindings.
@@ -88,8 +88,10 @@ pub struct Config {
     pub state: StateDir,
     /// Files that were read beside, as `eam_file` names them.
     pub beside: Vec<PathBuf>,
-    /// What was read; nothing where that is longer than a mebibyte.
+    /// What was read; nothing where that is longer than 40 MiB.
     pub text: String,
+    /// SHA-256 of what was read, in hexadecimal: of the text, and of the files that it names.
+    pub revision: String,
 }
 
 impl Config {
@@ -169,6 +171,7 @@ pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Repor
     if text.len() <= KEPT_LEN_MAX {
         config.text = text.to_owned();
     }
+    config.revision = problems.revision();
     problems.finish().map(|warnings| (config, warnings))
 }
 

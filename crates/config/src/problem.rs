@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, where, and what to write instead.
 
+use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,6 +61,13 @@ impl Problems {
     /// The names of all but the first.
     pub(crate) fn beside(&self) -> impl Iterator<Item = &str> {
         self.sources.iter().skip(1).map(|source| &source.name[..])
+    }
+
+    /// SHA-256 of all that was read, in hexadecimal.
+    pub(crate) fn revision(&self) -> String {
+        let mut hash = Sha256::new();
+        self.sources.iter().for_each(|source| hash.update(source.text.as_bytes()));
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// An error in the configuration file.

@@ -264,7 +264,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let worker = std::thread::spawn(move || worker.run());
     let (api, _file) = listen::unix(&socket, |_| Ok(()))?;
     let facts = Facts {
-        config: Config { file: String::new(), text: String::new() },
+        config: Config {
+            file: String::new(),
+            revision: String::new(),
+            text: String::new(),
+            unconfirmed: None,
+        },
+        unconfirmed: None,
         ports: Vec::new(),
         sessions_max: SESSIONS.into(),
         subscribers_max: SUBSCRIBERS.into(),
@@ -275,6 +281,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         workers: vec![handle.clone()],
         events: None,
         gate: None,
+        configure: None,
         patience: Patience::default(),
         figures: Box::new(Default::default),
         log: Box::new(|_| ()),

@@ -2,9 +2,10 @@
 
 use crate::Control;
 use crate::ask::Unanswered;
+use crate::configure;
 use crate::connections::Busy;
 use crate::filter::{LIMIT_MAX, Query, Wrong, address4, transport};
-use crate::http::Body;
+use crate::http::{BODY_MAX, Body};
 use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
 use crate::metrics::{self, Scrape};
 use crate::tell::{self, Names};
@@ -46,6 +47,7 @@ pub(crate) enum Refusal {
     Wrong(Wrong),
     Unknown(Unknown),
     Unanswered(Unanswered),
+    Configure(configure::Refused),
 }
 
 impl From<Wrong> for Refusal {
@@ -67,7 +69,7 @@ pub(crate) enum Answer {
     Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
 }
 
-fn json<T: Serialize>(value: &T) -> Answer {
+pub(crate) fn json<T: Serialize>(value: &T) -> Answer {
     // These types have nothing that cannot be written.
     Answer::Json(serde_json::to_vec(value).unwrap_or_default())
 }
@@ -101,6 +103,7 @@ impl Refusal {
                 let error = "this path has not this method".to_owned();
                 (StatusCode::METHOD_NOT_ALLOWED, error, format!("there are {methods}"))
             }
+            Refusal::Configure(configure::Refused { why, error, hint }) => (why.status(), error, hint),
             Refusal::Unanswered(Unanswered::Busy) => {
                 let error = "the workers have too much to answer".to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, error, "try again in a moment".to_owned())
@@ -139,9 +142,13 @@ impl Job for PoolOf {
 }
 
 impl Control {
-    /// Whether a request has a body that is to be read.
-    pub(crate) fn wants_body(asked: &Asked<'_>) -> bool {
-        paths::find(asked.method, asked.path).is_ok_and(|endpoint| endpoint.what == What::EndSessions)
+    /// How long the body of a request may be, where it has one that is to be read.
+    pub(crate) fn body_max(asked: &Asked<'_>) -> Option<usize> {
+        let endpoint = paths::find(asked.method, asked.path).ok().filter(|endpoint| endpoint.has_body())?;
+        Some(match endpoint.what {
+            What::PlanConfig | What::ApplyConfig => configure::BODY_MAX,
+            _ => BODY_MAX,
+        })
     }
 
     /// Does what is asked.
@@ -163,8 +170,13 @@ impl Control {
             What::Pools => json(&self.total().await?.pools.iter().map(tell::pool).collect::<Vec<_>>()),
             What::Counters => json(&tell::counters(&self.total().await?)),
             What::Drops => json(&tell::drops(&self.total().await?)),
-            What::Config => json(&facts.config),
             What::Access => json(&api::Access { name: asked.who.to_owned(), may_write: asked.may_write }),
+            What::Config => json(&self.config(&query).await?),
+            What::ConfigHistory
+            | What::PlanConfig
+            | What::ApplyConfig
+            | What::ConfirmConfig
+            | What::RollBackConfig => self.configure(endpoint.what, &query, body, asked).await?,
             What::Addresses => self.list(&query, Addresses).await?,
             What::Blocks => self.list(&query, Blocks).await?,
             What::Subscribers => self.list(&query, Subscribers).await?,

@@ -203,9 +203,21 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
         }
     }
     let mut bytes = Vec::new();
-    if Control::wants_body(&asked) {
+    // As long as the request is worked on.
+    let mut _room = None;
+    if let Some(most) = Control::body_max(&asked) {
+        if most > BODY_MAX {
+            match serves.control.long_bodies.try_acquire() {
+                Ok(room) => _room = Some(room),
+                Err(_) => {
+                    let what = "other long requests are worked on".to_owned();
+                    let hint = "try again in a moment".to_owned();
+                    return problem(StatusCode::SERVICE_UNAVAILABLE, what, hint, busy);
+                }
+            }
+        }
         let patience = serves.control.setup.patience.request;
-        match timeout(patience, read_body(body)).await {
+        match timeout(patience, read_body(body, most)).await {
             Ok(Ok(read)) => bytes = read,
             Ok(Err((status, what))) => return problem(status, what, String::new(), busy),
             Err(_) => {
@@ -259,12 +271,15 @@ fn deny(denied: Denied, serves: &Serves, busy: Busy) -> Response<Body> {
     response
 }
 
-async fn read_body(mut body: Incoming) -> Result<Vec<u8>, (StatusCode, String)> {
+async fn read_body(mut body: Incoming, most: usize) -> Result<Vec<u8>, (StatusCode, String)> {
     let too_long = || {
-        let what = format!("the body is longer than {BODY_MAX} bytes: send the list in parts");
-        (StatusCode::PAYLOAD_TOO_LARGE, what)
+        let instead = match most {
+            BODY_MAX => "send the list in parts",
+            _ => "name a file of mappings in the configuration (eam_file)",
+        };
+        (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {most} bytes: {instead}"))
     };
-    if body.size_hint().lower() > BODY_MAX as u64 {
+    if body.size_hint().lower() > most as u64 {
         return Err(too_long());
     }
     let mut bytes = Vec::new();
@@ -277,7 +292,7 @@ async fn read_body(mut body: Incoming) -> Result<Vec<u8>, (StatusCode, String)> 
             }
             Some(Ok(frame)) => {
                 let data = frame.into_data().unwrap_or_default();
-                if bytes.len() + data.len() > BODY_MAX {
+                if bytes.len() + data.len() > most {
                     return Err(too_long());
                 }
                 bytes.extend_from_slice(&data);

@@ -8,6 +8,7 @@
 //!   answers    what a request asks for (gatun_api::paths), from workers to JSON
 //!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
+//!   configure  another configuration, planned, applied, confirmed, undone
 //!   events     what happens to state, as it happens
 //!   trace      packets as they pass
 //!   tell       the engine's words in the API's types
@@ -17,6 +18,7 @@
 
 mod answers;
 mod ask;
+pub mod configure;
 mod connections;
 mod drain;
 mod events;
@@ -46,12 +48,15 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// What changes with the configuration.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// The configuration that runs.
+    /// The configuration that runs; when it goes back by itself is in `unconfirmed`.
     pub config: types::Config,
+    /// Where it goes back to another one by itself: when, and to which revision.
+    pub unconfirmed: Option<(Instant, String)>,
     /// Its ports.
     pub ports: Vec<types::Port>,
     /// Sessions there may be.
@@ -131,6 +136,8 @@ pub struct Setup {
     pub workers: Vec<Handle>,
     /// Where events come from, where any are made.
     pub events: Option<EventTap>,
+    /// Who changes the configuration, where that can be done.
+    pub configure: Option<configure::Desk>,
     /// How long clients may take.
     pub patience: Patience,
     /// Who comes in over TCP, where anybody does.
@@ -171,6 +178,8 @@ pub struct Listeners {
 pub(crate) struct Control {
     setup: Setup,
     began: Instant,
+    /// Room for requests with long bodies.
+    long_bodies: Semaphore,
 }
 
 /// Serves from now on, in a thread of its own, until the process ends.
@@ -179,7 +188,11 @@ pub(crate) struct Control {
 /// Where there can be no thread, or a socket is unusable.
 pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let control = Arc::new(Control { setup, began: Instant::now() });
+    let control = Arc::new(Control {
+        setup,
+        began: Instant::now(),
+        long_bodies: Semaphore::new(configure::BODIES_MAX),
+    });
     let doors = {
         let _entered = runtime.enter();
         let tcp = |listener: TcpListener| {

@@ -132,7 +132,13 @@ mod tests {
 
     fn scrape() -> Scrape {
         let facts = Facts {
-            config: Config { file: String::new(), text: String::new() },
+            config: Config {
+                file: String::new(),
+                revision: String::new(),
+                text: String::new(),
+                unconfirmed: None,
+            },
+            unconfirmed: None,
             ports: Vec::new(),
             sessions_max: 7,
             subscribers_max: 8,

@@ -1,8 +1,8 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
 use crate::commands::{
-    bench, check, clear, completions, demo, doctor, drain, explain, init, log, man, run, show, snapshot,
-    token, top, trace, translate, web, who,
+    bench, check, clear, completions, config, demo, doctor, drain, explain, init, log, man, run, show,
+    snapshot, token, top, trace, translate, web, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Snapshot(snapshot::Args),
     /// Say who may ask a daemon over TCP, and make its certificate
     Token(token::Args),
+    /// Show, compare, change and change back the configuration of a running daemon
+    Config(config::Args),
     /// Check a configuration file, and say what it asks for
     Check(check::Args),
     /// Write a small configuration file
@@ -109,6 +111,7 @@ impl Command {
             Command::Log(args) => log::execute(args),
             Command::Snapshot(args) => snapshot::execute(args),
             Command::Token(args) => token::execute(args),
+            Command::Config(args) => config::execute(args),
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),

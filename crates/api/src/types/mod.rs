@@ -1,12 +1,14 @@
 //! What is asked and answered. Addresses are strings, times in the unit that the name ends with, all else are counts:
 //! of packets, of bytes from the IP header on, of sessions, ports and so on, since the start where nothing else is said.
 
+mod config;
 mod holders;
 mod packets;
 mod running;
 mod translator;
 
 use crate::schema::{Fields, Schema, words};
+pub use config::*;
 pub use holders::*;
 pub use packets::*;
 pub use running::*;

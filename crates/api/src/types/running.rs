@@ -1,4 +1,4 @@
-//! What runs: the daemon, its ports and workers, its configuration.
+//! What runs: the daemon, its ports and workers.
 
 use crate::schema::structs;
 
@@ -113,14 +113,6 @@ structs! {
         pub subscribers: u64,
         /// What its device could not receive or send, and what else it counts; without zeros.
         pub device_counters: Vec<Counter>,
-    }
-
-    /// The configuration that runs.
-    pub struct Config {
-        /// The file that it was read from.
-        pub file: String,
-        /// What stood there when it was read.
-        pub text: String,
     }
 
     /// Why a request was not done.

@@ -119,7 +119,13 @@ impl Bed {
         let tls =
             Tls { address: listener.local_addr().unwrap(), gate: Arc::clone(&gate), root, reads, writes };
         let facts = Facts {
-            config: Config { file: "/etc/gatun.toml".into(), text: "[[pool]]\n".into() },
+            config: Config {
+                file: "/etc/gatun.toml".into(),
+                revision: String::new(),
+                text: "[[pool]]\n".into(),
+                unconfirmed: None,
+            },
+            unconfirmed: None,
             ports: vec![Port {
                 name: "wan".into(),
                 backend: "tun".into(),
@@ -138,6 +144,7 @@ impl Bed {
             facts: SharedFacts::new(facts),
             workers: handles.clone(),
             events: None,
+            configure: None,
             patience: Patience { request: IDLE, idle: IDLE },
             gate: Some(gate),
             figures: Box::new(Default::default),

@@ -1,11 +1,11 @@
 //! `gatun clear`: ends sessions or bindings before their time.
 
 use super::ask::{Daemon, Filter};
+use super::confirmed;
 use crate::tables::group;
 use anyhow::bail;
 use gatun_api::paths::with_query;
 use gatun_api::types::Cleared;
-use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -75,15 +75,4 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let (sessions, bindings) = (group(cleared.sessions), group(cleared.bindings));
     super::print_bytes(format!("ended: {sessions} sessions, {bindings} bindings\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn confirmed(question: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        bail!("nobody is there to be asked: say --yes");
-    }
-    eprint!("{question} [y/N] ");
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod clear;
 pub(crate) mod completions;
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod drain;
@@ -23,7 +24,8 @@ mod volume;
 pub(crate) mod web;
 pub(crate) mod who;
 
-use std::io::{ErrorKind, Write as _};
+use anyhow::bail;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 /// Writes to standard output; that nobody reads it any more (`| head`) is no error.
 ///
@@ -35,4 +37,19 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Asks whether that is meant.
+///
+/// # Errors
+/// Where nobody is there to be asked.
+pub(crate) fn confirmed(question: &str) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("nobody is there to be asked: say --yes");
+    }
+    eprint!("{question} [y/N] ");
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

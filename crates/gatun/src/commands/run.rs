@@ -1,13 +1,14 @@
 //! `gatun run`: translates packets until told to stop.
 
-use crate::daemon::{self, ControlSettings, PortSettings, Settings, Setup, User};
+use super::volume::Volume;
+use crate::daemon::{self, ControlSettings, Costs, PortSettings, Read, Settings, Setup, Source, User};
 use anyhow::anyhow;
-use gatun_api::types;
-use gatun_config::{Config, DeviceMode, Driver, Network, Port, Routes};
+use gatun_api::types::{self, ConfigProblem};
+use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity};
 use gatun_control::Facts;
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -77,25 +78,73 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
     let name = file.display().to_string();
-    let settings_of = move |config| settings(config, &name);
-    let first = settings_of(config)?;
-    let reread = move || {
-        let (config, warnings) = gatun_config::load_file(&file).map_err(|report| report.to_string())?;
-        // An operator who asked for another configuration reads these where the answer is.
-        eprint!("{warnings}");
-        settings_of(config).map_err(|error| error.to_string())
+    let first = settings(config, &name)?;
+    let (user, forget, sandboxed, path) = (args.user, args.forget, !args.no_sandbox, file.clone());
+    let read = Box::new(move |source: Source<'_>| read(source, &path, &name));
+    daemon::run(Setup { settings: first, file, read, user, forget, sandboxed, started })
+}
+
+/// Reads the configuration again, or another one for the same file.
+fn read(source: Source<'_>, file: &Path, name: &str) -> Read {
+    let loaded = match source {
+        Source::File => gatun_config::load_file(file),
+        Source::Text(text) => gatun_config::load_str(text, name),
     };
-    let (user, forget, sandboxed) = (args.user, args.forget, !args.no_sandbox);
-    daemon::run(Setup { settings: first, reread: Box::new(reread), user, forget, sandboxed, started })
+    match loaded {
+        Ok((config, warnings)) => {
+            let mut problems: Vec<ConfigProblem> = warnings.iter().map(problem).collect();
+            let settings = settings(config, name).map_err(|error| problems.push(outside(name, &error)));
+            Read { settings: settings.ok(), problems }
+        }
+        Err(report) => Read { settings: None, problems: report.iter().map(problem).collect() },
+    }
+}
+
+fn problem(located: Located<'_>) -> ConfigProblem {
+    ConfigProblem {
+        severity: match located.severity {
+            Severity::Error => types::Severity::Error,
+            Severity::Warning => types::Severity::Warning,
+        },
+        file: located.file.to_owned(),
+        line: located.line as u64,
+        column: located.column as u64,
+        message: located.what.to_owned(),
+        help: located.instead.map(str::to_owned),
+    }
+}
+
+/// What this program cannot do, whatever line asks for it.
+fn outside(name: &str, error: &anyhow::Error) -> ConfigProblem {
+    ConfigProblem {
+        severity: types::Severity::Error,
+        file: name.to_owned(),
+        line: 1,
+        column: 1,
+        message: error.to_string(),
+        help: None,
+    }
 }
 
 /// What the daemon uses of a configuration.
 fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
+    let costs = costs(&config);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
     let Config { plan, events, json_kinds, json_destinations, exports, log, state, beside, .. } = config;
-    Ok(Settings { plan, events, json_kinds, json_destinations, exports, log, ports, control, state, beside })
+    Ok(Settings { plan, events, json_kinds, json_destinations, exports, log, ports, control, state, costs, beside })
+}
+
+/// What it takes when all is full.
+fn costs(config: &Config) -> Costs {
+    let workers = if config.plan.is_stateful() { config.workers() } else { 1 };
+    let (memory, volume) = (config.memory(), Volume::of(config));
+    Costs {
+        memory_bytes: memory.tables.total().saturating_mul(workers as u64).saturating_add(memory.mappings),
+        log_bytes_a_day: volume.log.unwrap_or(0),
+        events_bytes_a_day: volume.json.unwrap_or(0),
+    }
 }
 
 /// What the API tells of a configuration.
@@ -124,7 +173,13 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
     };
     let max = |limit: u32| if config.plan.is_stateful() { limit.into() } else { 0 };
     Facts {
-        config: types::Config { file: file.to_owned(), text: config.text.clone() },
+        config: types::Config {
+            file: file.to_owned(),
+            revision: config.revision.clone(),
+            text: config.text.clone(),
+            unconfirmed: None,
+        },
+        unconfirmed: None,
         ports: config.ports.iter().enumerate().map(port).collect(),
         sessions_max: max(config.plan.limits.sessions_max),
         subscribers_max: max(config.plan.limits.subscribers_max),

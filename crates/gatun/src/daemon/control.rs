@@ -4,6 +4,7 @@ use super::Settings;
 use super::outlet::Output;
 use anyhow::{Context as _, anyhow};
 use gatun_config::{Api, ApiSocket, ApiTls};
+use gatun_control::configure::Desk;
 use gatun_control::listen::{self, SocketFile};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::{EventTap, Facts, Gate, Listeners, LogFigures, Patience, Setup, SharedFacts};
@@ -128,6 +129,7 @@ impl Sockets {
         workers: Vec<Handle>,
         events: Option<EventTap>,
         figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
+        configure: Desk,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
         self.said.iter().for_each(|line| output.log(line));
@@ -138,6 +140,7 @@ impl Sockets {
             facts: facts.clone(),
             workers,
             events,
+            configure: Some(configure),
             patience: Patience::default(),
             gate: self.tls.map(|tls| tls.gate),
             figures,

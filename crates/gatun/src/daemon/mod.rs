@@ -7,6 +7,7 @@
 
 mod by_instance;
 mod collectors;
+mod config_file;
 mod control;
 mod counters;
 #[cfg(feature = "dpdk")]
@@ -33,7 +34,9 @@ pub(crate) mod takeover;
 mod xdp;
 
 use anyhow::{Context as _, bail};
+use config_file::ConfigFile;
 use control::Sockets;
+use gatun_api::types::ConfigProblem;
 use gatun_config::{EventSink, Export, Log, StateDir};
 use gatun_io::Backend;
 use gatun_io_tun::LinkEvent;
@@ -91,17 +94,48 @@ pub(crate) struct Settings {
     pub(crate) state: StateDir,
     /// Files that were read beside the configuration.
     pub(crate) beside: Vec<PathBuf>,
+    /// What it takes.
+    pub(crate) costs: Costs,
 }
 
-/// Reads the configuration again: what it asks for, or all that is wrong with it, a line each.
-pub(crate) type Reread = Box<dyn Fn() -> Result<Settings, String> + Send>;
+/// What a configuration takes when all is full.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Costs {
+    /// Of all tables of all workers.
+    pub(crate) memory_bytes: u64,
+    /// 0 without a log.
+    pub(crate) log_bytes_a_day: u64,
+    /// 0 without JSON lines.
+    pub(crate) events_bytes_a_day: u64,
+}
+
+/// Where a configuration is read from.
+pub(crate) enum Source<'t> {
+    /// The file.
+    File,
+    /// What is to stand in the file.
+    Text(&'t str),
+}
+
+/// A configuration that was read.
+pub(crate) struct Read {
+    /// What it asks for; none where that is wrong.
+    pub(crate) settings: Option<Settings>,
+    /// What is wrong with it, or doubtful.
+    pub(crate) problems: Vec<ConfigProblem>,
+}
+
+/// Reads a configuration.
+pub(crate) type Reader = Box<dyn Fn(Source<'_>) -> Read + Send>;
 
 /// What the daemon needs to begin.
 pub(crate) struct Setup {
     /// What the configuration asks for.
     pub(crate) settings: Settings,
-    /// Reads it again.
-    pub(crate) reread: Reread,
+    /// Its file.
+    pub(crate) file: PathBuf,
+    /// Reads it again, or another one.
+    pub(crate) read: Reader,
     /// Whom to become once the devices are open.
     pub(crate) user: Option<User>,
     /// Whether to begin without the sessions of the process before.
@@ -171,13 +205,17 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
     let (tap, figures) = (hearers.tap(), hearers.figures());
     let tls = sockets.tls();
-    let (facts, _socket) = sockets.serve(&settings, handles.clone(), tap, figures, &output)?;
+    let (orders, requests) = channel();
+    let (facts, _socket) =
+        sockets.serve(&settings, handles.clone(), tap, figures, reload::desk(&orders), &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
     let reload = Reload {
         settings,
         crew,
-        reread: setup.reread,
+        read: setup.read,
+        file: ConfigFile::new(&setup.file),
+        unconfirmed: None,
         workers: handles,
         facts,
         tls,
@@ -189,9 +227,9 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         log: hearers.log_sender(),
         output: output.clone(),
     };
-    let reload = reload.start()?;
+    reload.start(requests)?;
     notifier.ready(&translating(count));
-    let exit = supervise(workers, &events, &reload, (&output, &notifier));
+    let exit = supervise(workers, &events, &orders, (&output, &notifier));
     hearers.finish(&output);
     Ok(exit)
 }
@@ -278,7 +316,7 @@ fn start_workers(
 fn supervise(
     workers: Vec<Running>,
     events: &Receiver<Event>,
-    reload: &Sender<()>,
+    reload: &Sender<reload::Request>,
     (output, notifier): (&Output, &Notifier),
 ) -> ExitCode {
     let mut total = Snapshot::default();
@@ -301,7 +339,7 @@ fn supervise(
                 output.print(&counters::render("counters", &snapshot(&workers, output)));
             }
             // The thread lives as long as this.
-            Ok(Event::Signal(Signal::Reload)) => drop(reload.send(())),
+            Ok(Event::Signal(Signal::Reload)) => drop(reload.send(reload::Request::Signal)),
             Ok(Event::Link(event)) => output.log(&links::describe(&event)),
             #[cfg(any(feature = "xdp", feature = "dpdk"))]
             Ok(Event::Interface(what)) => output.log(&what),

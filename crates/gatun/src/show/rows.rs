@@ -77,10 +77,19 @@ impl Shown for Status {
 }
 
 impl Shown for Config {
-    const COLUMNS: &'static [&'static str] = &["file", "text"];
+    const COLUMNS: &'static [&'static str] = &["file", "revision", "text"];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.file.clone(), self.text.clone()]
+        vec![self.file.clone(), self.revision.clone(), self.text.clone()]
+    }
+}
+
+impl Shown for ConfigPast {
+    const COLUMNS: &'static [&'static str] = &["revision", "replaced at", "by", "bytes"];
+
+    fn cells(&self) -> Vec<String> {
+        let revision = self.revision.get(..12).unwrap_or(&self.revision).to_owned();
+        vec![revision, self.replaced_at.clone(), self.replaced_by.clone(), group(self.bytes)]
     }
 }
 

@@ -111,6 +111,11 @@ impl Daemon {
         }
     }
 
+    /// The configuration it was started with.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.join("gatun.toml")
+    }
+
     pub(crate) fn stdout(&self) -> String {
         fs::read_to_string(self.dir.join("out")).unwrap()
     }

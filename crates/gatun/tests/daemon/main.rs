@@ -5,6 +5,7 @@
 
 mod api;
 mod browser;
+mod config;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod events;

@@ -1,0 +1,119 @@
+//! The configuration that runs, another one, and what would become of it.
+
+use crate::schema::{structs, words};
+
+words! {
+    /// How bad it is.
+    pub enum Severity {
+        /// The configuration is accepted.
+        Warning = "warning",
+        /// The configuration is refused.
+        Error = "error",
+    }
+}
+
+structs! {
+    /// The configuration that runs, or one that ran before.
+    pub struct Config {
+        /// The file that it was read from.
+        pub file: String,
+        /// Its revision: the SHA-256 of its text, and of the files of mappings that it names.
+        pub revision: String,
+        /// What stood there when it was read; nothing where that is longer than 40 MB.
+        pub text: String,
+        /// Where it goes back to the one before by itself.
+        pub unconfirmed: Option<Unconfirmed>,
+    }
+
+    /// A configuration that runs, but is not in the file yet.
+    pub struct Unconfirmed {
+        /// Seconds that are left to confirm it.
+        pub seconds_left: u64,
+        /// The revision that comes back then, and after a restart.
+        pub before: String,
+    }
+
+    /// A configuration that is proposed.
+    pub struct ConfigText {
+        /// What is to stand in the file, whole.
+        pub text: String,
+    }
+
+    /// Something that is wrong with a configuration, or doubtful.
+    pub struct ConfigProblem {
+        /// How bad it is.
+        pub severity: Severity,
+        /// In which file.
+        pub file: String,
+        /// In which line, from 1.
+        pub line: u64,
+        /// At which character of it, from 1.
+        pub column: u64,
+        /// What is wrong.
+        pub message: String,
+        /// What to write instead.
+        pub help: Option<String>,
+    }
+
+    /// A figure of the configuration that runs, and of the other one.
+    pub struct Figure {
+        /// Now.
+        pub before: u64,
+        /// Then.
+        pub after: u64,
+    }
+
+    /// What would happen if a configuration were applied.
+    pub struct ConfigPlan {
+        /// Its revision; empty where it is wrong.
+        pub revision: String,
+        /// The revision that runs, and that it was compared with.
+        pub running: String,
+        /// Whether it can be applied: there is no error, and nothing needs a restart.
+        pub applicable: bool,
+        /// What is wrong with it, or doubtful.
+        pub problems: Vec<ConfigProblem>,
+        /// What becomes different.
+        pub changes: Vec<String>,
+        /// Which sessions and bindings end by it, and which subscribers move.
+        pub ends: Vec<String>,
+        /// What a running daemon cannot do: where there is any of this, nothing can be applied.
+        pub restarts: Vec<String>,
+        /// Bytes that all tables take when they are full, all workers together.
+        pub memory_bytes: Figure,
+        /// Bytes a day of the log, at the limits of subscribers; 0 where none is kept.
+        pub log_bytes_a_day: Figure,
+        /// Bytes a day of events as JSON lines; 0 where none are written.
+        pub events_bytes_a_day: Figure,
+    }
+
+    /// A configuration that was put in place.
+    pub struct ConfigApplied {
+        /// Its revision: the one that runs.
+        pub revision: String,
+        /// The one that ran before.
+        pub before: String,
+        /// Sessions that have ended by it.
+        pub sessions: u64,
+        /// Bindings that have ended by it.
+        pub bindings: u64,
+        /// Port blocks that have been taken back by it.
+        pub blocks: u64,
+        /// Seconds that are left to confirm it, where it waits for that; the file is the old one until then.
+        pub confirm_within_seconds: Option<u64>,
+        /// What an operator should know besides.
+        pub notes: Vec<String>,
+    }
+
+    /// A configuration that ran before.
+    pub struct ConfigPast {
+        /// Its revision.
+        pub revision: String,
+        /// When another one took its place, by RFC 3339.
+        pub replaced_at: String,
+        /// By whom.
+        pub replaced_by: String,
+        /// Its length in bytes.
+        pub bytes: u64,
+    }
+}

@@ -1,0 +1,357 @@
+//! The configuration file, replaced as a whole or not at all, and the texts that ran before.
+//!
+//! ```text
+//!   gatun.toml            what a start and a SIGHUP read
+//!   .gatun.toml.new       what is to replace it; one that a killed process has left is no good to anybody
+//!   gatun.toml.history/   texts that ran before: NUMBER.SECONDS.REVISION.WHO
+//! ```
+//! Written beside, synced, renamed, the directory synced: whatever kills the process, the file is the old one or the new
+//! one. A text is in the history before another one takes its place.
+
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Texts that are kept, and bytes of them all.
+const HISTORY_MAX: usize = 50;
+const HISTORY_BYTES_MAX: u64 = 256 << 20;
+/// Hexadecimal digits of a revision.
+const REVISION_LEN: usize = 64;
+
+/// The file.
+pub(super) struct ConfigFile {
+    path: PathBuf,
+    directory: PathBuf,
+    new: PathBuf,
+    history: PathBuf,
+    #[cfg(test)]
+    killed_at: Option<Step>,
+}
+
+/// What has been done of a replacement: a process may be killed behind each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    NewMade,
+    NewSynced,
+    Remembered,
+    Replaced,
+    Synced,
+}
+
+/// A text beside the file, on disk.
+#[derive(Debug)]
+pub(super) struct Staged {
+    text: String,
+}
+
+impl Staged {
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A replacement that can be taken back.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    /// What stood there.
+    before: Option<Vec<u8>>,
+}
+
+/// Why the file is as it was.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotReplaced {
+    /// Somebody else has changed it.
+    Changed,
+    /// In words.
+    Failed(String),
+}
+
+/// A text that ran.
+pub(super) struct Ran<'t> {
+    /// Empty where it was too long to be kept.
+    pub(super) text: &'t str,
+    pub(super) revision: &'t str,
+    /// Who put another one in its place.
+    pub(super) who: &'t str,
+}
+
+/// A text of the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Past {
+    number: u64,
+    /// When it was replaced, seconds since 1970.
+    pub(super) at_s: u64,
+    pub(super) revision: String,
+    pub(super) who: String,
+    pub(super) bytes: u64,
+    path: PathBuf,
+}
+
+impl Past {
+    /// Its text.
+    ///
+    /// # Errors
+    /// Where it cannot be read any more.
+    pub(super) fn text(&self) -> Result<String, String> {
+        fs::read_to_string(&self.path).map_err(|e| format!("{} cannot be read: {e}", self.path.display()))
+    }
+
+    fn of(entry: &fs::DirEntry) -> Option<Past> {
+        let name = entry.file_name().into_string().ok()?;
+        let mut fields = name.splitn(4, '.');
+        let (number, at_s) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let (revision, who) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        let is_revision = revision.len() == REVISION_LEN && revision.bytes().all(|b| b.is_ascii_hexdigit());
+        let bytes = entry.metadata().ok()?.len();
+        is_revision.then(|| Past { number, at_s, revision, who, bytes, path: entry.path() })
+    }
+}
+
+impl ConfigFile {
+    /// The file that is read at `path`, wherever links lead.
+    pub(super) fn new(path: &Path) -> ConfigFile {
+        let path = fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or(path.to_owned());
+        let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        ConfigFile {
+            new: directory.join(format!(".{name}.new")),
+            history: directory.join(format!("{name}.history")),
+            path,
+            directory,
+            #[cfg(test)]
+            killed_at: None,
+        }
+    }
+
+    /// Writes a text beside the file, so that nothing but a name is to be changed later.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    pub(super) fn stage(&self, text: &str) -> Result<Staged, String> {
+        match self.write_new(&self.new, text.as_bytes()) {
+            Ok(()) => Ok(Staged { text: text.to_owned() }),
+            Err(error) => {
+                self.discard();
+                Err(format!("{} cannot be written: {error}", self.new.display()))
+            }
+        }
+    }
+
+    /// Takes away what was staged.
+    pub(super) fn discard(&self) {
+        // What is left is overwritten by the next one.
+        let _ = fs::remove_file(&self.new);
+    }
+
+    /// Puts what was staged in the file's place, where that is still what ran.
+    ///
+    /// # Errors
+    /// Where it is not, or cannot be replaced: then it is as it was.
+    pub(super) fn replace(&self, staged: &Staged, ran: &Ran<'_>) -> Result<Replaced, NotReplaced> {
+        let failed = |what: &Path, error: io::Error| {
+            self.discard();
+            NotReplaced::Failed(format!("{}: {error}", what.display()))
+        };
+        let before = match fs::read(&self.path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(&self.path, error)),
+        };
+        let is_known = |text: &Vec<u8>| {
+            ran.text.is_empty() || text == ran.text.as_bytes() || text == staged.text.as_bytes()
+        };
+        if before.as_ref().is_some_and(|text| !is_known(text)) {
+            self.discard();
+            return Err(NotReplaced::Changed);
+        }
+        self.remember(ran).map_err(|error| failed(&self.history, error))?;
+        self.done(Step::Remembered);
+        fs::rename(&self.new, &self.path).map_err(|error| failed(&self.path, error))?;
+        self.done(Step::Replaced);
+        let replaced = Replaced { before };
+        if let Err(error) = sync(&self.directory) {
+            self.take_back(&replaced);
+            return Err(failed(&self.directory, error));
+        }
+        self.done(Step::Synced);
+        self.prune();
+        Ok(replaced)
+    }
+
+    /// Puts back what stood there, as well as that can be done.
+    pub(super) fn take_back(&self, replaced: &Replaced) {
+        if let Some(text) = &replaced.before {
+            let _ = self
+                .write_new(&self.new, text)
+                .and_then(|()| fs::rename(&self.new, &self.path))
+                .and_then(|()| sync(&self.directory));
+        }
+    }
+
+    /// Keeps a text that ran.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub(super) fn remember(&self, ran: &Ran<'_>) -> io::Result<()> {
+        if ran.text.is_empty() {
+            return Ok(());
+        }
+        if !self.history.is_dir() {
+            fs::DirBuilder::new().mode(0o700).create(&self.history)?;
+            sync(&self.directory)?;
+        }
+        let number = self.history().first().map_or(1, |last| last.number + 1);
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let who: String = ran.who.chars().filter(char::is_ascii_alphanumeric).collect();
+        let name = format!("{number:06}.{at}.{}.{who}", ran.revision);
+        let new = self.history.join(".new");
+        let written = self.write_new(&new, ran.text.as_bytes());
+        let written = written.and_then(|()| fs::rename(&new, self.history.join(name)));
+        written.and_then(|()| sync(&self.history)).inspect_err(|_| drop(fs::remove_file(&new)))
+    }
+
+    /// Texts that ran before, the last one first.
+    pub(super) fn history(&self) -> Vec<Past> {
+        let entries = fs::read_dir(&self.history).into_iter().flatten().flatten();
+        let mut all: Vec<Past> = entries.filter_map(|entry| Past::of(&entry)).collect();
+        all.sort_unstable_by_key(|past| std::cmp::Reverse(past.number));
+        all
+    }
+
+    /// Forgets what is too old.
+    fn prune(&self) {
+        let mut bytes = 0;
+        for (n, past) in self.history().into_iter().enumerate() {
+            bytes += past.bytes;
+            if n >= HISTORY_MAX || (n > 0 && bytes > HISTORY_BYTES_MAX) {
+                // What cannot be removed is tried again the next time.
+                let _ = fs::remove_file(past.path);
+            }
+        }
+    }
+
+    /// Writes a file that is to take another's place, with the rights of the configuration.
+    fn write_new(&self, path: &Path, text: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        if let Ok(old) = fs::metadata(&self.path) {
+            // Who could read the old one can read the new one; where that cannot be, only its owner can.
+            let (uid, gid) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
+            if fchown(&file, Some(uid), Some(gid)).is_ok() {
+                fchmod(&file, Mode::from_raw_mode(old.mode() & 0o777))?;
+            }
+        }
+        self.done(Step::NewMade);
+        file.write_all(text)?;
+        file.sync_all()?;
+        self.done(Step::NewSynced);
+        Ok(())
+    }
+
+    #[cfg(not(test))]
+    fn done(&self, _: Step) {}
+
+    #[cfg(test)]
+    fn done(&self, step: Step) {
+        assert!(self.killed_at != Some(step), "killed");
+    }
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    fn ran<'t>(text: &'t str, revision: &'t str) -> Ran<'t> {
+        Ran { text, revision, who: "uid 0" }
+    }
+
+    fn place(name: &str, text: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("gatun-file-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("gatun.toml"), text).unwrap();
+        directory.join("gatun.toml")
+    }
+
+    fn revision(digit: char) -> String {
+        String::from(digit).repeat(REVISION_LEN)
+    }
+
+    #[test]
+    fn killed_behind_any_step_the_file_is_the_old_or_the_new_one_and_the_next_process_goes_on() {
+        for step in [Step::NewMade, Step::NewSynced, Step::Remembered, Step::Replaced, Step::Synced] {
+            let path = place("killed", "old");
+            let mut file = ConfigFile::new(&path);
+            file.killed_at = Some(step);
+            let replacing =
+                || file.stage("new").map(|staged| file.replace(&staged, &ran("old", &revision('a'))));
+            // A panic is as good as kill -9: nothing is done on the way out.
+            assert!(catch_unwind(AssertUnwindSafe(replacing)).is_err(), "{step:?}");
+            let is_new = matches!(step, Step::Replaced | Step::Synced);
+            assert_eq!(fs::read_to_string(&path).unwrap(), if is_new { "new" } else { "old" }, "{step:?}");
+            let next = ConfigFile::new(&path);
+            let there = fs::read_to_string(&path).unwrap();
+            let staged = next.stage("newer").unwrap();
+            next.replace(&staged, &ran(&there, &revision('b'))).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "newer");
+            let kept: Vec<String> = next.history().iter().map(|past| past.text().unwrap()).collect();
+            assert_eq!(kept.first(), Some(&there));
+            assert!(kept.contains(&"old".to_owned()), "{step:?}: {kept:?}");
+        }
+    }
+
+    #[test]
+    fn what_somebody_else_has_written_is_not_overwritten_and_rights_stay() {
+        let path = place("changed", "old");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let file = ConfigFile::new(&path);
+        let staged = file.stage("new").unwrap();
+        fs::write(&path, "an editor's").unwrap();
+        let refused = file.replace(&staged, &ran("old", &revision('a')));
+        assert_eq!(refused.unwrap_err(), NotReplaced::Changed);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "an editor's");
+        assert!(file.history().is_empty() && !file.new.exists());
+        // An operator who has edited the file itself applies what stands there.
+        fs::write(&path, "new").unwrap();
+        let replaced = file.replace(&file.stage("new").unwrap(), &ran("old", &revision('a'))).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        file.take_back(&replaced);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_link_stays_and_the_history_is_bounded_and_in_order() {
+        let path = place("link", "0");
+        let link = path.with_file_name("link.toml");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let file = ConfigFile::new(&link);
+        for n in 0..HISTORY_MAX + 5 {
+            let (before, after) = (n.to_string(), (n + 1).to_string());
+            let staged = file.stage(&after).unwrap();
+            file.replace(&staged, &ran(&before, &revision('c'))).unwrap();
+        }
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let kept: Vec<String> = file.history().iter().map(|past| past.text().unwrap()).collect();
+        let last = HISTORY_MAX + 4;
+        assert_eq!((kept.len(), &kept[0]), (HISTORY_MAX, &last.to_string()));
+        assert!(kept.is_sorted_by_key(|text| std::cmp::Reverse(text.parse::<usize>().unwrap())));
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_to_is_told_and_nothing_changes() {
+        let path = place("gone", "old");
+        let file = ConfigFile::new(&path);
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        let why = file.stage("new").unwrap_err();
+        assert!(why.contains(".gatun.toml.new cannot be written: No such file"), "{why}");
+    }
+}

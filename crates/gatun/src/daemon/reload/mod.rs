@@ -1,0 +1,248 @@
+//! Another configuration while packets go on: on SIGHUP the file is read again, and the API brings others
+//! (`orders.rs`). What is asked for is put in place, or nothing of it.
+//!
+//! ```text
+//!   review   what tells the new one from the one that runs
+//!   swap     made ready for every worker, then put in place between two bursts
+//!   orders   what the API asks for: plan, apply, confirm, roll back
+//! ```
+//! All of it happens in a thread of its own, one request after the other: reading, comparing, and making what is
+//! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
+
+mod orders;
+mod review;
+mod swap;
+
+use super::config_file::{ConfigFile, Ran};
+use super::control::TlsFiles;
+use super::event_log::Shared;
+use super::log_store::LogSender;
+use super::notify::Notifier;
+use super::outlet::Output;
+use super::takeover::Estate;
+use super::{Reader, Settings, Source};
+use anyhow::Context as _;
+use gatun_api::types::{self, ConfigProblem};
+use gatun_control::configure::{Desk, Order, Reply};
+use gatun_control::{Facts, SharedFacts};
+use gatun_io_tun::Orders;
+use gatun_nat::reconfigure::Settled;
+use gatun_worker::Handle;
+use orders::Unconfirmed;
+use review::Review;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::Instant;
+
+pub(super) use swap::Crew;
+
+/// Lines of one kind that are logged; more are counted.
+const LINES_MAX: usize = 40;
+
+/// What the thread is asked for.
+pub(super) enum Request {
+    /// To read the file again.
+    Signal,
+    /// What the API wants, and where the answer goes.
+    Order(Order, Reply),
+}
+
+/// Where the API's orders go.
+pub(super) fn desk(requests: &Sender<Request>) -> Desk {
+    let requests = requests.clone();
+    Box::new(move |order, reply| requests.send(Request::Order(order, reply)).is_ok())
+}
+
+/// What a change of the configuration has to do with.
+pub(super) struct Reload {
+    /// What runs.
+    pub(super) settings: Settings,
+    /// Where several workers share what has state: what each runs by.
+    pub(super) crew: Option<Crew>,
+    pub(super) read: Reader,
+    pub(super) file: ConfigFile,
+    /// What goes back by itself.
+    pub(super) unconfirmed: Option<Unconfirmed>,
+    pub(super) workers: Vec<Handle>,
+    /// What the API tells of the configuration.
+    pub(super) facts: SharedFacts,
+    /// Certificate, key and tokens of the API on TCP, where it is.
+    pub(super) tls: Option<TlsFiles>,
+    /// Names of the devices as the kernel has them.
+    pub(super) devices: Vec<String>,
+    /// To let TUN devices have other routes; none for ports of another kind.
+    pub(super) orders: Option<Orders>,
+    pub(super) names: Option<Shared>,
+    /// Where sessions are kept for the next process.
+    pub(super) estate: Option<Estate>,
+    /// Who is told that a change has begun, and is over.
+    pub(super) notifier: Notifier,
+    pub(super) log: Option<LogSender>,
+    pub(super) output: Output,
+}
+
+/// Why a configuration cannot be that of the running daemon.
+struct NotPossible {
+    /// What only a restart can do.
+    restarts: Vec<String>,
+    /// In a word.
+    why: String,
+}
+
+impl NotPossible {
+    fn restart(restarts: Vec<String>) -> NotPossible {
+        NotPossible { restarts, why: "what the configuration asks for needs a restart".to_owned() }
+    }
+
+    fn why(why: String) -> NotPossible {
+        NotPossible { restarts: Vec::new(), why }
+    }
+}
+
+impl Reload {
+    /// Starts the thread: it works on what is asked for, one after the other.
+    ///
+    /// # Errors
+    /// Where there can be no thread.
+    pub(super) fn start(self, requests: Receiver<Request>) -> anyhow::Result<()> {
+        // Of a process that was killed before anybody had confirmed it.
+        self.file.discard();
+        let body = move || self.serve(&requests);
+        std::thread::Builder::new().name("reload".into()).spawn(body).context("no thread to reload")?;
+        Ok(())
+    }
+
+    fn serve(mut self, requests: &Receiver<Request>) {
+        let mut next = None;
+        loop {
+            self.undo_unconfirmed();
+            let request = match next.take() {
+                Some(request) => Ok(request),
+                None => self.wait(requests),
+            };
+            match request {
+                Ok(Request::Signal) => {
+                    // Several requests for the same file are one.
+                    while let Ok(request) = requests.try_recv() {
+                        if let Request::Order(..) = request {
+                            next = Some(request);
+                            break;
+                        }
+                    }
+                    self.notifier.reloading();
+                    if let Some(tls) = &self.tls {
+                        tls.reread(&self.output);
+                    }
+                    let changed = self.reload();
+                    self.notifier.ready(&super::translating(self.workers.len()));
+                    if let Err(why) = changed {
+                        self.output.log(&format!("reload: {why}; nothing has changed"));
+                    }
+                }
+                Ok(Request::Order(order, reply)) => reply(self.carry_out(order)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn wait(&self, requests: &Receiver<Request>) -> Result<Request, RecvTimeoutError> {
+        match &self.unconfirmed {
+            None => requests.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(waits) => requests.recv_timeout(waits.until.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    fn log(&self, what: &str, lines: &[String]) {
+        for line in lines.iter().take(LINES_MAX) {
+            self.output.log(&format!("reload: {what}{line}"));
+        }
+        if lines.len() > LINES_MAX {
+            self.output.log(&format!("reload: {what}... and {} more", lines.len() - LINES_MAX));
+        }
+    }
+
+    /// Changes to what stands in the file.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    fn reload(&mut self) -> Result<(), String> {
+        let read = (self.read)(Source::File);
+        let lines: Vec<String> = read.problems.iter().flat_map(in_lines).collect();
+        self.log("", &lines);
+        let new = read.settings.ok_or("the configuration has errors")?;
+        let review = Review::of(&self.settings, &new);
+        if review.is_empty() && new.control.facts.config == self.settings.control.facts.config {
+            self.keep_confirmed();
+            self.output.log("reload: the configuration is as it was");
+            return Ok(());
+        }
+        let ready = self.make_ready(&new, &review).map_err(|refused| {
+            self.log("needs a restart: ", &refused.restarts);
+            refused.why
+        })?;
+        self.log("", &review.difference.changes);
+        self.log("these end: ", &review.difference.ends);
+        let (before, ended) = self.put_in_place(new, &review, ready)?;
+        self.remember(&before);
+        self.keep_confirmed();
+        match review.is_empty() {
+            true => self.output.log("reload: the configuration is as it was, but for its text"),
+            false => self.log_ended(&ended),
+        }
+        Ok(())
+    }
+
+    /// Keeps the text that ran before a SIGHUP, where that can be.
+    fn remember(&self, before: &Settings) {
+        let config = &before.control.facts.config;
+        // One that was never in the file is not worth it.
+        if self.unconfirmed.is_some() || config.revision == self.settings.control.facts.config.revision {
+            return;
+        }
+        let ran = Ran { text: &config.text, revision: &config.revision, who: "SIGHUP" };
+        if let Err(error) = self.file.remember(&ran) {
+            self.output.log(&format!("reload: the configuration before is in no history: {error}"));
+        }
+    }
+
+    /// What runs is what stands in the file.
+    fn keep_confirmed(&mut self) {
+        if self.unconfirmed.take().is_some() {
+            self.file.discard();
+        }
+        self.tell();
+    }
+
+    /// Lets the API tell of what runs.
+    fn tell(&self) {
+        let unconfirmed = self.unconfirmed.as_ref().map(|waits| (waits.until, waits.before_revision()));
+        self.facts.set(Facts { unconfirmed, ..self.settings.control.facts.clone() });
+    }
+
+    fn log_ended(&self, ended: &Settled) {
+        self.output.log(&format!(
+            "reload: done; {} sessions, {} bindings and {} port blocks have ended by it",
+            ended.sessions, ended.bindings, ended.blocks
+        ));
+        notes(ended).iter().for_each(|note| self.output.log(&format!("reload: {note}")));
+    }
+}
+
+/// What did not go as asked for.
+fn notes(ended: &Settled) -> Vec<String> {
+    match ended.static_bindings_refused {
+        0 => Vec::new(),
+        n => vec![format!("{n} static bindings could not be made: the table is full")],
+    }
+}
+
+/// A problem as `gatun check` writes it.
+fn in_lines(problem: &ConfigProblem) -> Vec<String> {
+    let ConfigProblem { severity, file, line, column, message, help } = problem;
+    let kind = match severity {
+        types::Severity::Warning => "warning",
+        types::Severity::Error => "error",
+    };
+    let help = help.as_ref().map(|help| format!("    help: {help}"));
+    std::iter::once(format!("{file}:{line}:{column}: {kind}: {message}")).chain(help).collect()
+}

@@ -1,0 +1,141 @@
+//! What tells two configurations of a daemon apart, the engine's plan and all else.
+
+use crate::daemon::{PortSettings, Settings};
+use gatun_config::Log;
+use gatun_io_tun::{Prefix, TunConfig};
+use gatun_nat::reconfigure::Difference;
+
+/// What a configuration would change.
+pub(super) struct Review {
+    /// With what needs a restart beside the plan.
+    pub(super) difference: Difference,
+    /// Devices that are to have other addresses or routes, by number.
+    pub(super) rerouted: Vec<usize>,
+}
+
+impl Review {
+    pub(super) fn of(old: &Settings, new: &Settings) -> Review {
+        let mut difference = Difference::between(&old.plan, &new.plan);
+        difference.restarts.extend(outside_engine(old, new));
+        Review { difference, rerouted: rerouted(old, new) }
+    }
+
+    /// Whether nothing would change for packets.
+    pub(super) fn is_empty(&self) -> bool {
+        self.difference.is_empty() && self.rerouted.is_empty()
+    }
+
+    /// What changes, with what devices get.
+    pub(super) fn changes(&self, new: &Settings) -> Vec<String> {
+        let devices = new.ports.devices();
+        let rerouted = self.rerouted.iter().filter_map(|&number| devices.get(number));
+        let of = |device: &TunConfig| format!("device {}: its addresses or routes", device.name);
+        self.difference.changes.iter().cloned().chain(rerouted.map(of)).collect()
+    }
+}
+
+/// Devices that are to have other addresses or routes, by number.
+fn rerouted(old: &Settings, new: &Settings) -> Vec<usize> {
+    let pairs = old.ports.devices().iter().zip(new.ports.devices()).enumerate();
+    let differs = |(_, (a, b)): &(usize, (&TunConfig, &TunConfig))| {
+        sorted(&a.routes) != sorted(&b.routes) || sorted(&a.addresses) != sorted(&b.addresses)
+    };
+    pairs.filter(differs).map(|(number, _)| number).collect()
+}
+
+fn sorted(prefixes: &[Prefix]) -> Vec<Prefix> {
+    let mut sorted = prefixes.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
+/// What differs beside the plan, and needs a restart.
+fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
+    let mut restarts = Vec::new();
+    if old.events != new.events {
+        restarts.push("[events]: where they are written to".to_owned());
+    }
+    if old.state != new.state {
+        restarts.push("[state]: where sessions are kept".to_owned());
+    }
+    if old.exports != new.exports {
+        restarts.push("[[export]]: collectors, and what they get".to_owned());
+    }
+    if !Log::is_same_place(old.log.as_ref(), new.log.as_ref()) {
+        restarts.push("[log]: whether there is one, where it is, and how much of it is kept".to_owned());
+    }
+    restarts.extend(crate::daemon::control::differ(&old.control, &new.control));
+    restarts.extend(PortSettings::differ(&old.ports, &new.ports));
+    let (old, new) = (old.ports.devices(), new.ports.devices());
+    for (a, b) in old.iter().zip(new) {
+        let TunConfig { name, mode, queues, offload, up: _, mtu, addresses, routes } = b;
+        if (&a.name, a.mode, a.queues, a.offload, a.mtu) != (name, *mode, *queues, *offload, *mtu) {
+            restarts.push(format!("port of device {}: its device, mode, queues, offload or MTU", a.name));
+        }
+        let none = |config: &TunConfig| config.routes.is_empty() && config.addresses.is_empty();
+        if old.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
+            restarts.push(format!(
+                "device {name}: routes or addresses where there were none: the right to set them was given up at the start"
+            ));
+        }
+    }
+    restarts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::ControlSettings;
+    use gatun_config::Api;
+    use gatun_control::Facts;
+    use gatun_nat::{EventKinds, Plan};
+
+    fn settings(devices: Vec<TunConfig>) -> Settings {
+        let config = gatun_api::types::Config {
+            file: String::new(),
+            revision: String::new(),
+            text: String::new(),
+            unconfirmed: None,
+        };
+        let facts =
+            Facts { config, unconfirmed: None, ports: Vec::new(), sessions_max: 0, subscribers_max: 0 };
+        let control = ControlSettings { api: Api::default(), metrics: None, facts };
+        let (plan, ports, json_kinds) = (Plan::default(), PortSettings::Tun(devices), EventKinds::NONE);
+        let state = gatun_config::StateDir::Off;
+        let (json_destinations, exports) = (false, Vec::new());
+        Settings {
+            plan,
+            events: None,
+            json_kinds,
+            json_destinations,
+            exports,
+            log: None,
+            ports,
+            control,
+            state,
+            costs: Default::default(),
+            beside: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_concerns_a_device_itself_needs_a_restart_and_its_routes_do_not() {
+        let route = Prefix { addr: "192.0.2.1".parse().unwrap(), len: 32 };
+        let with = TunConfig { routes: vec![route], ..TunConfig::default() };
+        let refused = |old: &TunConfig, new: &TunConfig| {
+            outside_engine(&settings(vec![old.clone()]), &settings(vec![new.clone()]))
+        };
+        assert_eq!(refused(&with, &with), Vec::<String>::new());
+        assert_eq!(refused(&with, &TunConfig::default()), Vec::<String>::new());
+        assert!(refused(&TunConfig::default(), &with)[0].contains("given up at the start"));
+        for other in [
+            TunConfig { name: "other".into(), ..with.clone() },
+            TunConfig { queues: 7, ..with.clone() },
+            TunConfig { mtu: Some(9000), ..with.clone() },
+            TunConfig { offload: false, ..with.clone() },
+        ] {
+            assert_eq!(refused(&with, &other).len(), 1, "{other:?}");
+        }
+        assert_eq!(outside_engine(&settings(vec![with]), &settings(vec![])), ["the number of ports"]);
+    }
+}

@@ -350,3 +350,17 @@ fn a_trace_has_what_is_meant_and_no_more_and_packets_go_on() {
     assert_eq!(bed.client.get::<Status>("/v1/status").unwrap().sessions, 80);
     bed.stop();
 }
+
+#[test]
+fn an_order_for_another_configuration_goes_to_whoever_changes_it_and_the_answer_comes_back() {
+    let bed = Bed::start(1);
+    let target = "/v1/config/apply?revision=ab&confirm_seconds=60";
+    let refused = bed.client.ask::<ConfigApplied>("POST", target, b"{\"text\": \"[[pool]]\"}").unwrap_err();
+    let Error::Refused(409, problem) = refused else { panic!("{refused}") };
+    assert!(
+        problem.error.starts_with("Apply(Instead { revision: \"ab\", confirm: Some(60s), who: \"uid "),
+        "{problem:?}"
+    );
+    assert!(problem.error.ends_with("\"[[pool]]\")"), "{problem:?}");
+    bed.stop();
+}

@@ -3,6 +3,7 @@
 
 use gatun_api::client::Client;
 use gatun_api::types::{Config, Port, Status};
+use gatun_control::configure::{Done, Order, Refused, Why};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
 use gatun_control::{Facts, Gate, Listeners, Patience, Setup, SharedFacts, listen};
@@ -144,7 +145,13 @@ impl Bed {
             facts: SharedFacts::new(facts),
             workers: handles.clone(),
             events: None,
-            configure: None,
+            configure: Some(Box::new(|order, reply| {
+                reply(match order {
+                    Order::History => Ok(Done::History(Vec::new())),
+                    other => Err(Refused::new(Why::Conflict, format!("{other:?}"), "")),
+                });
+                true
+            })),
             patience: Patience { request: IDLE, idle: IDLE },
             gate: Some(gate),
             figures: Box::new(Default::default),

@@ -68,7 +68,9 @@ fn operation(endpoint: &Endpoint) -> Value {
     if !parameters.is_empty() {
         fields.insert("parameters".into(), parameters.into());
     }
-    if matches!(endpoint.what, What::ApplyConfig | What::ConfirmConfig | What::RollBackConfig) {
+    let changes =
+        [What::ApplyConfig, What::ConfirmConfig, What::RollBackConfig, What::AddMap, What::RemoveMap];
+    if changes.contains(&endpoint.what) {
         let mut add = |status: &str, what: &str| {
             if let Some(responses) = fields.get_mut("responses").and_then(Value::as_object_mut) {
                 responses.insert(status.to_owned(), problem(what));

@@ -49,6 +49,13 @@ pub enum What {
     ApplyConfig,
     ConfirmConfig,
     RollBackConfig,
+    Maps,
+    AddMap,
+    RemoveMap,
+    Exports,
+    Log,
+    LogLevel,
+    SetLogLevel,
     Who,
     Where,
     Explain,
@@ -218,6 +225,15 @@ const INSTEAD_OF: &[Parameter] = &[Parameter {
     )
 }];
 
+const INSTEAD_OF_ANY: &[Parameter] = &[optional(
+    "revision",
+    String::reference,
+    "The revision that runs, where that matters: where another one does, nothing is changed (409).",
+)];
+
+const LEVEL: &[Parameter] =
+    &[Parameter { required: true, ..optional("level", LogLevel::reference, "Up to which level.") }];
+
 const CONFIRM: &[Parameter] = &[optional(
     "confirm_seconds",
     u32::reference,
@@ -318,6 +334,21 @@ pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/config/rollback", What::RollBackConfig, Described::of::<ConfigApplied>(), "Goes back at once from a configuration that waits to be confirmed; else puts one that ran before in place again.")
         .by(Method::Post)
         .with(&[INSTEAD_OF, BACK_TO, CONFIRM]),
+    get("/v1/maps", What::Maps, Described::of::<Vec<StaticMap>>(), "Static bindings and explicit address mappings of the configuration."),
+    get("/v1/maps/add", What::AddMap, Described::of::<ConfigApplied>(), "Adds a mapping to the configuration, in the running daemon and in its file.")
+        .by(Method::Post)
+        .with(&[INSTEAD_OF_ANY, CONFIRM])
+        .of_body::<StaticMap>(),
+    get("/v1/maps/remove", What::RemoveMap, Described::of::<ConfigApplied>(), "Takes a mapping out of the configuration; its sessions end.")
+        .by(Method::Post)
+        .with(&[INSTEAD_OF_ANY, CONFIRM])
+        .of_body::<StaticMap>(),
+    get("/v1/exports", What::Exports, Described::of::<Vec<Export>>(), "Collectors of events, and what they got."),
+    get("/v1/log", What::Log, Described::of::<LogStore>(), "The log of who had which port when: what is in it, and what was lost."),
+    get("/v1/log-level", What::LogLevel, Described::of::<Logged>(), "How much the daemon writes to its standard error."),
+    get("/v1/log-level", What::SetLogLevel, Described::of::<Logged>(), "Lets it write more or less, until it ends.")
+        .by(Method::Post)
+        .with(&[LEVEL]),
     get("/v1/who", What::Who, Described::of::<Who>(), "Who is behind a public address and port now.")
         .with(&[PUBLIC_END]),
     get("/v1/where", What::Where, Described::of::<Where>(), "Where an inside host is seen from outside now.")

@@ -13,6 +13,7 @@
 
 mod cross;
 mod eam_fast;
+mod edit;
 mod keys;
 mod memory;
 mod problem;
@@ -24,6 +25,7 @@ mod value;
 #[cfg(test)]
 mod wrong_keys_tests;
 
+pub use edit::{Mapping, NotEdited, add_mapping, remove_mapping};
 pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;

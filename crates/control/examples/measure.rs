@@ -284,6 +284,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         configure: None,
         patience: Patience::default(),
         figures: Box::new(Default::default),
+        level: Default::default(),
         log: Box::new(|_| ()),
     };
     gatun_control::start(Listeners { api: Some(api), ..Listeners::default() }, setup)?;

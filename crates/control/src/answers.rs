@@ -176,7 +176,10 @@ impl Control {
             | What::PlanConfig
             | What::ApplyConfig
             | What::ConfirmConfig
-            | What::RollBackConfig => self.configure(endpoint.what, &query, body, asked).await?,
+            | What::RollBackConfig
+            | What::Maps
+            | What::AddMap
+            | What::RemoveMap => self.configure(endpoint.what, &query, body, asked).await?,
             What::Addresses => self.list(&query, Addresses).await?,
             What::Blocks => self.list(&query, Blocks).await?,
             What::Subscribers => self.list(&query, Subscribers).await?,
@@ -193,6 +196,10 @@ impl Control {
             What::ClearSessions => json(&self.clear(endpoint, &query, Extent::Session, asked).await?),
             What::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
             What::EndSessions => json(&self.end(body, asked).await?),
+            What::Exports => json(&tell::exports(&(self.setup.figures)())),
+            What::Log => json(&tell::log_store(&(self.setup.figures)())),
+            What::LogLevel => json(&api::Logged { level: self.setup.level.get() }),
+            What::SetLogLevel => json(&self.set_level(&query, asked)?),
             What::Metrics => self.metrics(asked.openmetrics).await,
             What::OpenApi => json(&gatun_api::openapi::document()),
         })
@@ -370,6 +377,14 @@ impl Control {
         let cleared = sum_cleared(done.iter().map(|job| job.cleared));
         self.log_cleared(asked, &format!("{} sessions by a list", keys.len()), &cleared);
         Ok(cleared)
+    }
+
+    fn set_level(&self, query: &Query, asked: &Asked<'_>) -> Result<api::Logged, Refusal> {
+        let level = query.get("level").unwrap_or_default().parse::<api::LogLevel>();
+        let level = level.map_err(|what| Wrong::new(format!("level: {what}"), ""))?;
+        (self.setup.log)(&format!("api: {} sets the log level to {level}", asked.who));
+        self.setup.level.set(level);
+        Ok(api::Logged { level })
     }
 
     fn log_cleared(&self, asked: &Asked<'_>, what: &str, cleared: &api::Cleared) {

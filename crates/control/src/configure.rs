@@ -34,6 +34,12 @@ pub enum Order {
     },
     /// The one before is to come back, or the one whose revision begins so.
     RollBack(Instead, Option<String>),
+    /// This mapping is to be there.
+    AddMap(Instead, api::StaticMap),
+    /// This mapping is not to be there.
+    RemoveMap(Instead, api::StaticMap),
+    /// Which mappings are there?
+    Maps,
     /// Which ones ran before?
     History,
     /// The one whose revision begins so.
@@ -43,7 +49,7 @@ pub enum Order {
 /// Instead of which configuration another one is to run, and how.
 #[derive(Debug)]
 pub struct Instead {
-    /// The revision that runs, as far as the client knows.
+    /// The revision that runs, as far as the client knows; empty where that does not matter (of mappings).
     pub revision: String,
     /// Back by itself, unless it is confirmed within this time.
     pub confirm: Option<Duration>,
@@ -62,6 +68,8 @@ pub enum Done {
     History(Vec<api::ConfigPast>),
     /// Of [`Order::Past`].
     Past(api::Config),
+    /// Of [`Order::Maps`].
+    Maps(Vec<api::StaticMap>),
 }
 
 /// Why nothing has changed.
@@ -159,6 +167,9 @@ impl Control {
             What::ApplyConfig => Order::Apply(instead()?, text_of(body)?),
             What::ConfirmConfig => Order::Confirm { revision: revision(), who: who() },
             What::RollBackConfig => Order::RollBack(instead()?, query.get("to").map(str::to_owned)),
+            What::AddMap => Order::AddMap(instead()?, map_of(body)?),
+            What::RemoveMap => Order::RemoveMap(instead()?, map_of(body)?),
+            What::Maps => Order::Maps,
             _ => Order::History,
         };
         Ok(match self.order(order).await? {
@@ -166,6 +177,7 @@ impl Control {
             Done::Applied(applied) => json(&applied),
             Done::History(past) => json(&past),
             Done::Past(config) => json(&config),
+            Done::Maps(maps) => json(&maps),
         })
     }
 
@@ -189,4 +201,9 @@ fn text_of(body: &[u8]) -> Result<String, Wrong> {
     let read = serde_json::from_slice(body);
     read.map(|api::ConfigText { text }| text)
         .map_err(|error| Wrong::new(format!("the body is not {{\"text\": ...}}: {error}"), ""))
+}
+
+fn map_of(body: &[u8]) -> Result<api::StaticMap, Wrong> {
+    let read = serde_json::from_slice(body);
+    read.map_err(|error| Wrong::new(format!("the body is not a mapping: {error}"), ""))
 }

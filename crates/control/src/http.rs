@@ -10,6 +10,7 @@ use crate::patient::Patient;
 use crate::tokens::Role;
 use bytes::Bytes;
 use gatun_api::paths;
+use gatun_api::types::LogLevel;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
@@ -20,7 +21,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
@@ -226,10 +227,18 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
             }
         }
     }
-    match serves.control.answer(&asked, &bytes).await {
+    let began = Instant::now();
+    let response = match serves.control.answer(&asked, &bytes).await {
         Ok(answer) => answer.response(busy),
         Err(refusal) => refusal.response(busy),
+    };
+    let setup = &serves.control.setup;
+    if setup.level.has(LogLevel::Debug) {
+        let (status, ms) = (response.status().as_u16(), began.elapsed().as_secs_f64() * 1e3);
+        let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
+        (setup.log)(&format!("api: {} {method} {path}{query}: {status} in {ms:.1} ms", asked.who));
     }
+    response
 }
 
 /// What somebody has to be allowed to ask this.

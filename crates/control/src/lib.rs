@@ -27,6 +27,7 @@ mod filter;
 mod flow;
 mod gate;
 mod http;
+mod level;
 pub mod listen;
 mod lists;
 pub mod metrics;
@@ -43,6 +44,7 @@ pub use events::EventTap;
 pub use gate::{Gate, Turned};
 use gatun_api::types;
 use gatun_worker::Handle;
+pub use level::Level;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -144,6 +146,8 @@ pub struct Setup {
     pub gate: Option<Arc<Gate>>,
     /// What became of events.
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
+    /// How much is logged: with `debug`, each request.
+    pub level: Level,
     /// Where a line about what was ended goes.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
 }

@@ -1,5 +1,6 @@
 //! The engine's words in the API's types.
 
+use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::types::{self as api, Count, Counter, Kind, Name, Protocol, State};
 use gatun_io::{RxError, TxError};
 use gatun_nat::counters::{self, Direction};
@@ -323,4 +324,23 @@ pub(crate) fn drops(total: &Snapshot) -> Vec<api::Drop> {
         }
     };
     DropReason::ALL.iter().map(|&reason| of(reason)).collect()
+}
+
+/// Collectors.
+pub(crate) fn exports(figures: &LogFigures) -> Vec<api::Export> {
+    let of = |one: &ExportFigures| api::Export {
+        name: one.name.clone(),
+        connected: one.is_connected,
+        sent: one.sent,
+        lost: one.lost,
+        waiting: one.waiting,
+        spooled_bytes: one.spooled_bytes,
+    };
+    figures.exports.iter().map(of).collect()
+}
+
+/// The log on disk.
+pub(crate) fn log_store(figures: &LogFigures) -> api::LogStore {
+    let StoreFigures { records, bytes, lost, waiting, is_well } = figures.store.clone().unwrap_or_default();
+    api::LogStore { kept: figures.store.is_some(), well: is_well, records, bytes, waiting, lost }
 }

@@ -1,8 +1,8 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
 use crate::commands::{
-    bench, check, clear, completions, config, demo, doctor, drain, explain, init, log, man, run, show,
-    snapshot, token, top, trace, translate, web, who,
+    bench, check, clear, completions, config, demo, doctor, drain, explain, init, log, log_level, man, map,
+    run, show, snapshot, token, top, trace, translate, web, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -71,6 +71,10 @@ pub(crate) enum Command {
     Token(token::Args),
     /// Show, compare, change and change back the configuration of a running daemon
     Config(config::Args),
+    /// List, add and remove static bindings and address mappings of a running daemon
+    Map(map::Args),
+    /// Let a running daemon log more or less
+    LogLevel(log_level::Args),
     /// Check a configuration file, and say what it asks for
     Check(check::Args),
     /// Write a small configuration file
@@ -112,6 +116,8 @@ impl Command {
             Command::Snapshot(args) => snapshot::execute(args),
             Command::Token(args) => token::execute(args),
             Command::Config(args) => config::execute(args),
+            Command::Map(args) => map::execute(args),
+            Command::LogLevel(args) => log_level::execute(args),
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),

@@ -1,5 +1,6 @@
 //! The configuration that runs, another one, and what would become of it.
 
+use super::Protocol;
 use crate::schema::{structs, words};
 
 words! {
@@ -9,6 +10,18 @@ words! {
         Warning = "warning",
         /// The configuration is refused.
         Error = "error",
+    }
+}
+
+words! {
+    /// How much the daemon writes to its standard error.
+    pub enum LogLevel {
+        /// What has failed.
+        Error = "error",
+        /// And what has changed.
+        Info = "info",
+        /// And each request to the API, and how long the steps of a change take.
+        Debug = "debug",
     }
 }
 
@@ -103,6 +116,24 @@ structs! {
         pub confirm_within_seconds: Option<u64>,
         /// What an operator should know besides.
         pub notes: Vec<String>,
+    }
+
+    /// A mapping of the configuration: a static binding, or an explicit address mapping.
+    pub struct StaticMap {
+        /// The instance that it is of; the only one that can have it where nothing is said.
+        pub instance: Option<String>,
+        /// Protocol of a binding; none of an address mapping.
+        pub protocol: Option<Protocol>,
+        /// Inside address and port; of an address mapping the IPv6 prefix.
+        pub inside: String,
+        /// Public address and port; of an address mapping the IPv4 prefix.
+        pub outside: String,
+    }
+
+    /// How much is logged.
+    pub struct Logged {
+        /// Up to which level.
+        pub level: LogLevel,
     }
 
     /// A configuration that ran before.

@@ -3,6 +3,7 @@
 
 mod config;
 mod holders;
+mod logging;
 mod packets;
 mod running;
 mod translator;
@@ -10,6 +11,7 @@ mod translator;
 use crate::schema::{Fields, Schema, words};
 pub use config::*;
 pub use holders::*;
+pub use logging::*;
 pub use packets::*;
 pub use running::*;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

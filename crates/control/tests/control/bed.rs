@@ -148,6 +148,7 @@ impl Bed {
             configure: Some(Box::new(|order, reply| {
                 reply(match order {
                     Order::History => Ok(Done::History(Vec::new())),
+                    Order::Maps => Ok(Done::Maps(Vec::new())),
                     other => Err(Refused::new(Why::Conflict, format!("{other:?}"), "")),
                 });
                 true
@@ -155,6 +156,7 @@ impl Bed {
             patience: Patience { request: IDLE, idle: IDLE },
             gate: Some(gate),
             figures: Box::new(Default::default),
+            level: Default::default(),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         };
         let listeners = Listeners { api: Some(api), tls: vec![listener], metrics: Some(metrics) };

@@ -61,7 +61,7 @@ enum Command {
     },
     /// Say what would happen if a configuration were applied
     Diff {
-        /// The configuration; - for standard input; the daemon's own file where nothing is said
+        /// The configuration; - for standard input; the daemon's own file, of this host, where nothing is said
         file: Option<PathBuf>,
         /// How
         #[arg(long, short, value_enum, default_value = "table")]
@@ -115,16 +115,16 @@ pub(crate) struct How {
 /// Why the daemon does not answer, or refuses.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Show { revision, output, daemon } => show(&daemon.client(), revision, output),
-        Command::Diff { file, output, daemon } => diff(&daemon.client(), file.as_deref(), output),
+        Command::Show { revision, output, daemon } => show(&daemon.client()?, revision, output),
+        Command::Diff { file, output, daemon } => diff(&daemon.client()?, file.as_deref(), output),
         Command::Apply { file, how } => {
-            let client = how.daemon.client();
+            let client = how.daemon.client()?;
             apply(&client, read(&file)?, &file.display().to_string(), &how)
         }
-        Command::Confirm { daemon } => confirm(&daemon.client()),
-        Command::Rollback { revision, how } => roll_back(&how.daemon.client(), revision, &how),
+        Command::Confirm { daemon } => confirm(&daemon.client()?),
+        Command::Rollback { revision, how } => roll_back(&how.daemon.client()?, revision, &how),
         Command::History { output, daemon } => {
-            let past: Vec<ConfigPast> = daemon.client().get("/v1/config/history")?;
+            let past: Vec<ConfigPast> = daemon.client()?.get("/v1/config/history")?;
             super::print_bytes(&show::all(&past, output)?)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -153,7 +153,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
 }
 
-fn body(text: String) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn body(text: String) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&ConfigText { text })?)
 }
 
@@ -190,30 +190,57 @@ fn diff(client: &Client, file: Option<&Path>, output: Output) -> anyhow::Result<
 }
 
 /// Says what would happen, and asks whether that is meant; then has it done.
-pub(crate) fn apply(client: &Client, text: String, name: &str, how: &How) -> anyhow::Result<ExitCode> {
+fn apply(client: &Client, text: String, name: &str, how: &How) -> anyhow::Result<ExitCode> {
     let running: Config = client.get("/v1/config")?;
     let body = body(text)?;
-    let plan: ConfigPlan = client.ask("POST", "/v1/config/plan", &body)?;
+    match is_meant(client, &running, &body, (name, "Apply it?"), how)? {
+        Meant::Yes => {}
+        Meant::Nothing => return Ok(ExitCode::SUCCESS),
+        Meant::No => return Ok(ExitCode::FAILURE),
+    }
+    let target = with_query("/v1/config/apply", &query(&running.revision, how));
+    let done: ConfigApplied = client.ask("POST", &target, &body)?;
+    tell(&done, &running.file)
+}
+
+/// Whether it is to be done.
+pub(crate) enum Meant {
+    Yes,
+    No,
+    /// There is nothing to do.
+    Nothing,
+}
+
+/// Says what would happen with a configuration called `name`, and asks.
+///
+/// # Errors
+/// Where it cannot be, or nobody is there to be asked.
+pub(crate) fn is_meant(
+    client: &Client,
+    running: &Config,
+    body: &[u8],
+    (name, question): (&str, &str),
+    how: &How,
+) -> anyhow::Result<Meant> {
+    let plan: ConfigPlan = client.ask("POST", "/v1/config/plan", body)?;
     eprint!("{}", in_words(&plan, name));
     if !plan.applicable {
         bail!("nothing has changed");
     }
     if plan.revision == plan.running {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Meant::Nothing);
     }
     if plan.running != running.revision {
         bail!("somebody has changed the configuration meanwhile: try again");
     }
-    if !how.yes && !confirmed("Apply it?")? {
+    if !how.yes && !confirmed(question)? {
         eprintln!("gatun: nothing has changed");
-        return Ok(ExitCode::FAILURE);
+        return Ok(Meant::No);
     }
-    let target = with_query("/v1/config/apply", &query(&plan.running, how));
-    let done: ConfigApplied = client.ask("POST", &target, &body)?;
-    tell(&done, &running.file)
+    Ok(Meant::Yes)
 }
 
-fn query(revision: &str, how: &How) -> Vec<(&'static str, String)> {
+pub(crate) fn query(revision: &str, how: &How) -> Vec<(&'static str, String)> {
     let confirm = how.confirm.map(|seconds| ("confirm_seconds", seconds.to_string()));
     std::iter::once(("revision", revision.to_owned())).chain(confirm).collect()
 }
@@ -243,14 +270,10 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
         };
         let before: Config = client.get(&with_query("/v1/config", &[("revision", to.clone())]))?;
         let name = format!("revision {}", short(&before.revision));
-        let plan: ConfigPlan = client.ask("POST", "/v1/config/plan", &body(before.text)?)?;
-        eprint!("{}", in_words(&plan, &name));
-        if !plan.applicable {
-            bail!("nothing has changed");
-        }
-        if !how.yes && !confirmed("Go back to it?")? {
-            eprintln!("gatun: nothing has changed");
-            return Ok(ExitCode::FAILURE);
+        match is_meant(client, &running, &body(before.text)?, (&name, "Go back to it?"), how)? {
+            Meant::Yes => {}
+            Meant::Nothing => return Ok(ExitCode::SUCCESS),
+            Meant::No => return Ok(ExitCode::FAILURE),
         }
     }
     let mut query = query(&running.revision, how);
@@ -260,7 +283,7 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
 }
 
 /// What has happened.
-fn tell(done: &ConfigApplied, file: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn tell(done: &ConfigApplied, file: &str) -> anyhow::Result<ExitCode> {
     let ended = format!(
         "{} sessions, {} bindings and {} port blocks have ended by it",
         grouped(done.sessions),

@@ -52,6 +52,10 @@ enum What {
     Drops,
     /// What happens to state, as it happens: with --follow
     Events,
+    /// Collectors of events, and what they got
+    Export,
+    /// The log of who had which port when: what is in it, and what was lost
+    Log,
     /// The configuration that runs
     Config,
 }
@@ -147,6 +151,8 @@ fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
             drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets > 0
         }),
         What::Events => events(args),
+        What::Export => all::<Export>(args, "/v1/exports", |_| true),
+        What::Log => one::<LogStore>(args, "/v1/log"),
         What::Addresses => list::<Address>(args, "/v1/addresses"),
         What::Blocks => list::<Block>(args, "/v1/blocks"),
         What::Subscribers => list::<Subscriber>(args, "/v1/subscribers"),

@@ -144,6 +144,7 @@ impl Sockets {
             patience: Patience::default(),
             gate: self.tls.map(|tls| tls.gate),
             figures,
+            level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),
         };
         gatun_control::start(self.listeners, setup).context("no API")?;

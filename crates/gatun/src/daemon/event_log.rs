@@ -139,7 +139,7 @@ impl EventLog {
     /// Waits for the last events, but not for a reader who does not read. The workers are gone.
     pub(super) fn finish(self) {
         if self.ended.recv_timeout(LAST_WRITES_MAX) == Err(RecvTimeoutError::Timeout) {
-            self.output.log("events: the last ones are not written, as nobody reads them");
+            self.output.error("events: the last ones are not written, as nobody reads them");
         }
         self.output.settle();
     }
@@ -203,7 +203,7 @@ impl Lines {
             Ok(false) => false,
             Err(error) if !self.is_stuck => {
                 let what = format!("{} was moved away, and no new one can be begun: {error}", self.name);
-                self.output.log(&format!("events: {what}; the old one goes on"));
+                self.output.error(&format!("events: {what}; the old one goes on"));
                 true
             }
             Err(_) => true,
@@ -237,7 +237,7 @@ impl Lines {
 
     fn failed(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.fails, true) {
-            self.output.log(&format!("events: cannot write to {}: {error}; packets go on", self.name));
+            self.output.error(&format!("events: cannot write to {}: {error}; packets go on", self.name));
         }
     }
 
@@ -245,7 +245,7 @@ impl Lines {
     fn end(&self) {
         if self.fails {
             let missing = self.lost + self.pending;
-            self.output.log(&format!("events: the last {missing} are missing in {}", self.name));
+            self.output.error(&format!("events: the last {missing} are missing in {}", self.name));
         }
     }
 }

@@ -96,7 +96,7 @@ impl LogStore {
         self.sender.mark(Mark::Stop { at_ms: now_ms() });
         self.sender.shared.is_ending.store(true, Ordering::Release);
         if self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
-            output.log("log: the last records are not written: the disk does not take them");
+            output.error("log: the last records are not written: the disk does not take them");
         }
     }
 }
@@ -196,7 +196,7 @@ impl Keeper {
                 // What waits then is lost.
                 let lost = store.waiting();
                 if lost > 0 {
-                    self.output.log(&format!("log: the last {lost} records are not written"));
+                    self.output.error(&format!("log: the last {lost} records are not written"));
                 }
                 return;
             }
@@ -254,7 +254,7 @@ impl Keeper {
                 if store.waiting() >= WAITING_MAX {
                     let lost = store.forget_waiting();
                     self.mark_lost(store, lost);
-                    self.output.log(&format!("log: {lost} records are lost, as too many wait"));
+                    self.output.error(&format!("log: {lost} records are lost, as too many wait"));
                 }
             }
         }
@@ -282,7 +282,7 @@ impl Keeper {
 
     fn failed(&mut self, error: &str) {
         if self.failing.as_deref() != Some(error) {
-            self.output.log(&format!("log: {error}; packets go on, records wait"));
+            self.output.error(&format!("log: {error}; packets go on, records wait"));
             self.failing = Some(error.to_owned());
         }
     }

@@ -25,7 +25,7 @@ mod notify;
 mod outlet;
 mod ports;
 mod privileges;
-mod reload;
+pub(crate) mod reload;
 mod sandbox;
 mod signals;
 pub(crate) mod state;
@@ -350,7 +350,7 @@ fn supervise(
                 ended += 1;
                 total += &last;
                 if let Some(error) = error {
-                    output.log(&format!("worker {worker}: {error}"));
+                    output.error(&format!("worker {worker}: {error}"));
                     success = false;
                     // One device less is not what was configured: stop, and let the operator know.
                     workers.iter().for_each(|w| w.handle.stop());
@@ -367,7 +367,7 @@ fn supervise(
     }
     for worker in workers {
         if worker.thread.join().is_err() {
-            output.log("a worker panicked: this is a defect, please report it with the lines above");
+            output.error("a worker panicked: this is a defect, please report it with the lines above");
             success = false;
         }
     }
@@ -380,7 +380,7 @@ fn snapshot(workers: &[Running], output: &Output) -> Snapshot {
     for worker in workers {
         match worker.handle.snapshot(ANSWER_MAX) {
             Some(snapshot) => total += &snapshot,
-            None => output.log("a worker does not answer; its counters are missing below"),
+            None => output.error("a worker does not answer; its counters are missing below"),
         }
     }
     total

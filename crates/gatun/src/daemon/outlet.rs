@@ -2,6 +2,8 @@
 //! hold up neither a stop nor anything else. What such a reader misses is said on the other stream, and in
 //! the end by the exit status.
 
+use gatun_api::types::LogLevel;
+use gatun_control::Level;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,6 +88,8 @@ impl Outlet {
 pub(super) struct Output {
     stdout: Outlet,
     stderr: Outlet,
+    /// How much is logged.
+    pub(super) level: Level,
 }
 
 impl Output {
@@ -101,12 +105,26 @@ impl Output {
                 log.put(&format!("gatun: standard output cannot be written: {error}\n"));
             })
         })?;
-        Ok(Output { stdout, stderr })
+        Ok(Output { stdout, stderr, level: Level::default() })
     }
 
     /// One line for the operator or the journal. A standard error that is closed or not read stops no packets.
     pub(super) fn log(&self, line: &str) {
+        if self.level.has(LogLevel::Info) {
+            self.error(line);
+        }
+    }
+
+    /// A line about what has failed, whatever the level.
+    pub(super) fn error(&self, line: &str) {
         self.stderr.put(&format!("gatun: {line}\n"));
+    }
+
+    /// A line about how something was done, for who looks closely.
+    pub(super) fn debug(&self, line: impl FnOnce() -> String) {
+        if self.level.has(LogLevel::Debug) {
+            self.error(&line());
+        }
     }
 
     /// Waits until what was logged is written, but not for a reader who does not read.
@@ -117,7 +135,7 @@ impl Output {
     /// A text to standard output, where somebody reads it.
     pub(super) fn print(&self, text: &str) {
         if !self.stdout.put(text) {
-            self.log("counters are not printed: nobody reads standard output");
+            self.error("counters are not printed: nobody reads standard output");
         }
     }
 
@@ -127,7 +145,7 @@ impl Output {
         self.stdout.put_last(text);
         let written = self.stdout.flush(FINISH_MAX);
         if let Err(why) = &written {
-            self.log(&format!("standard output lacks the final counters ({why}): {short}"));
+            self.error(&format!("standard output lacks the final counters ({why}): {short}"));
         }
         // What nobody reads on either stream is left to the exit status.
         self.stderr.flush(FINISH_MAX).is_ok() && written.is_ok()

@@ -84,6 +84,41 @@ impl Shown for Config {
     }
 }
 
+impl Shown for StaticMap {
+    const COLUMNS: &'static [&'static str] = &["instance", "protocol", "inside", "outside"];
+
+    fn cells(&self) -> Vec<String> {
+        let protocol = self.protocol.map_or("address".to_owned(), |protocol| protocol.to_string());
+        vec![self.instance.clone().unwrap_or_default(), protocol, self.inside.clone(), self.outside.clone()]
+    }
+}
+
+impl Shown for Export {
+    const COLUMNS: &'static [&'static str] =
+        &["name", "connected", "sent", "lost", "waiting", "bytes in its spool"];
+
+    fn cells(&self) -> Vec<String> {
+        let connected = if self.connected { "yes" } else { "NO" };
+        let counts = [self.sent, self.lost, self.waiting, self.spooled_bytes].map(group);
+        [self.name.clone(), connected.to_owned()].into_iter().chain(counts).collect()
+    }
+}
+
+impl Shown for LogStore {
+    const COLUMNS: &'static [&'static str] =
+        &["log", "records on disk", "bytes", "records that wait", "events lost"];
+
+    fn cells(&self) -> Vec<String> {
+        let state = match (self.kept, self.well) {
+            (false, _) => "none is kept: [log] in the configuration",
+            (true, true) => "is written",
+            (true, false) => "CANNOT BE WRITTEN: see the daemon's log",
+        };
+        let counts = [self.records, self.bytes, self.waiting, self.lost].map(group);
+        std::iter::once(state.to_owned()).chain(counts).collect()
+    }
+}
+
 impl Shown for ConfigPast {
     const COLUMNS: &'static [&'static str] = &["revision", "replaced at", "by", "bytes"];
 

@@ -13,6 +13,8 @@ mod export;
 mod harness;
 mod lifecycle;
 mod log;
+mod long;
+mod map;
 mod nat44;
 mod operate;
 mod reload;

@@ -5,10 +5,12 @@
 //!   review   what tells the new one from the one that runs
 //!   swap     made ready for every worker, then put in place between two bursts
 //!   orders   what the API asks for: plan, apply, confirm, roll back
+//!   maps     one mapping more or less, as an edit of the text
 //! ```
 //! All of it happens in a thread of its own, one request after the other: reading, comparing, and making what is
 //! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
 
+pub(crate) mod maps;
 mod orders;
 mod review;
 mod swap;
@@ -135,7 +137,7 @@ impl Reload {
                     let changed = self.reload();
                     self.notifier.ready(&super::translating(self.workers.len()));
                     if let Err(why) = changed {
-                        self.output.log(&format!("reload: {why}; nothing has changed"));
+                        self.output.error(&format!("reload: {why}; nothing has changed"));
                     }
                 }
                 Ok(Request::Order(order, reply)) => reply(self.carry_out(order)),

@@ -51,12 +51,15 @@ impl Reload {
             Order::Apply(instead, text) => self.apply_text(&instead, &text).map(Done::Applied),
             Order::Confirm { revision, who } => self.confirm(&revision, &who).map(Done::Applied),
             Order::RollBack(instead, to) => self.roll_back(&instead, to.as_deref()).map(Done::Applied),
+            Order::AddMap(instead, map) => self.add_map(instead, map).map(Done::Applied),
+            Order::RemoveMap(instead, map) => self.remove_map(instead, map).map(Done::Applied),
+            Order::Maps => Ok(Done::Maps(self.maps())),
             Order::History => Ok(Done::History(self.file.history().iter().map(past).collect())),
             Order::Past(revision) => self.past_text(&revision).map(Done::Past),
         }
     }
 
-    fn running(&self) -> &types::Config {
+    pub(super) fn running(&self) -> &types::Config {
         &self.settings.control.facts.config
     }
 
@@ -99,10 +102,12 @@ impl Reload {
         plan
     }
 
-    fn apply_text(&mut self, instead: &Instead, text: &str) -> Result<ConfigApplied, Refused> {
+    pub(super) fn apply_text(&mut self, instead: &Instead, text: &str) -> Result<ConfigApplied, Refused> {
         self.expect(&instead.revision)?;
         self.expect_confirmed()?;
+        let begin = Instant::now();
         let Read { settings, problems } = (self.read)(Source::Text(text));
+        let read = begin.elapsed();
         let new = settings.ok_or_else(|| wrong(&problems))?;
         let review = Review::of(&self.settings, &new);
         let before = self.running().revision.clone();
@@ -110,6 +115,7 @@ impl Reload {
             return Ok(applied(&before, &before, &Settled::default(), vec!["it runs already".to_owned()]));
         }
         let ready = self.make_ready(&new, &review).map_err(not_possible)?;
+        let made = begin.elapsed();
         let staged = self.file.stage(text).map_err(failed)?;
         self.output.log(&format!("config: {} changes the configuration", instead.who));
         self.log("", &review.changes(&new));
@@ -123,6 +129,10 @@ impl Reload {
             self.file.discard();
             failed(why)
         })?;
+        self.output.debug(|| {
+            let [read, made, all] = [read, made, begin.elapsed()].map(|time| time.as_secs_f64() * 1e3);
+            format!("config: read after {read:.1} ms, new state made after {made:.1} ms, settled after {all:.1} ms")
+        });
         let after = self.running().revision.clone();
         let mut done = applied(&before, &after, &ended, notes(&ended));
         if let Some(within) = instead.confirm {
@@ -206,7 +216,7 @@ impl Reload {
         }
         self.output.log("config: nobody has confirmed it: the one before comes back");
         if let Err(why) = self.undo() {
-            self.output.log(&format!("config: it cannot come back yet: {why}"));
+            self.output.error(&format!("config: it cannot come back yet: {why}"));
             if let Some(waits) = &mut self.unconfirmed {
                 waits.until = Instant::now() + AGAIN;
             }

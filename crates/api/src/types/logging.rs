@@ -1,0 +1,37 @@
+//! What became of events: of those for collectors, and of those for the log on disk.
+
+use crate::schema::structs;
+
+structs! {
+    /// A collector, and what it got.
+    pub struct Export {
+        /// What the operator calls it.
+        pub name: String,
+        /// Whether it took the last message.
+        pub connected: bool,
+        /// Events given to the transport.
+        pub sent: u64,
+        /// Events lost: the queue or the spool was full.
+        pub lost: u64,
+        /// Events that wait in memory.
+        pub waiting: u64,
+        /// Bytes that wait in its spool on disk.
+        pub spooled_bytes: u64,
+    }
+
+    /// The log of who had which port when.
+    pub struct LogStore {
+        /// Whether one is kept; if not, all else is zero.
+        pub kept: bool,
+        /// Whether it could be written at the last attempt.
+        pub well: bool,
+        /// Records on disk.
+        pub records: u64,
+        /// Bytes of its files.
+        pub bytes: u64,
+        /// Records that wait to be written.
+        pub waiting: u64,
+        /// Events lost before they could be written.
+        pub lost: u64,
+    }
+}

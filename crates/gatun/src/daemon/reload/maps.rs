@@ -1,0 +1,84 @@
+//! Mappings of the configuration: static bindings and explicit address mappings, listed from what runs, and changed as an
+//! edit of its text, by the same way as any other change.
+
+use super::Reload;
+use gatun_api::types::{ConfigApplied, Protocol, StaticMap};
+use gatun_config::{Mapping, NotEdited, add_mapping, remove_mapping};
+use gatun_control::configure::{Instead, Refused, Why};
+use gatun_nat::Plan;
+use gatun_nat::plan::{StaticBinding, Transport};
+use std::net::{SocketAddrV4, SocketAddrV6};
+
+type Edit = fn(&str, &Mapping) -> Result<String, NotEdited>;
+
+impl Reload {
+    /// All that there are.
+    pub(super) fn maps(&self) -> Vec<StaticMap> {
+        maps_of(&self.settings.plan)
+    }
+
+    pub(super) fn add_map(&mut self, instead: Instead, map: StaticMap) -> Result<ConfigApplied, Refused> {
+        self.edit(instead, map, add_mapping)
+    }
+
+    pub(super) fn remove_map(&mut self, instead: Instead, map: StaticMap) -> Result<ConfigApplied, Refused> {
+        self.edit(instead, map, remove_mapping)
+    }
+
+    fn edit(&mut self, mut instead: Instead, map: StaticMap, edit: Edit) -> Result<ConfigApplied, Refused> {
+        let running = self.running();
+        if running.text.is_empty() {
+            let hint = "edit the file, and reload it";
+            return Err(Refused::new(Why::Unusable, "the configuration is too long to be edited here", hint));
+        }
+        if instead.revision.is_empty() {
+            // An edit of a line asks for no more than that the line can be edited.
+            instead.revision.clone_from(&running.revision);
+        }
+        let text = edit(&running.text, &mapping(map));
+        let text = text.map_err(|not| Refused::new(Why::Unusable, not.what, not.instead))?;
+        self.apply_text(&instead, &text)
+    }
+}
+
+/// The same for the editor.
+pub(crate) fn mapping(map: StaticMap) -> Mapping {
+    let StaticMap { instance, protocol, inside, outside } = map;
+    Mapping { instance, protocol: protocol.map(|protocol| protocol.word().to_owned()), inside, outside }
+}
+
+fn maps_of(plan: &Plan) -> Vec<StaticMap> {
+    let of_nat64 = plan.nat64.iter().flat_map(|i| i.static_bindings.iter().map(|one| binding(&i.name, one)));
+    let of_nat44 = plan.nat44.iter().flat_map(|i| i.static_bindings.iter().map(|one| binding(&i.name, one)));
+    let of_siit = plan.siit.iter().flat_map(|i| {
+        i.eamt.iter().map(|eam| StaticMap {
+            instance: Some(i.name.clone()),
+            protocol: None,
+            inside: prefix(eam.v6.addr, eam.v6.len, 128),
+            outside: prefix(eam.v4.addr, eam.v4.len, 32),
+        })
+    });
+    of_nat64.chain(of_nat44).chain(of_siit).collect()
+}
+
+fn binding(instance: &str, one: &StaticBinding) -> StaticMap {
+    let ((inside, inside_port), (outside, outside_port)) = (one.inside, one.outside);
+    StaticMap {
+        instance: Some(instance.to_owned()),
+        protocol: Some(match one.transport {
+            Transport::Tcp => Protocol::Tcp,
+            Transport::Udp => Protocol::Udp,
+            Transport::Icmp => Protocol::Icmp,
+        }),
+        inside: match inside.to_ipv4_mapped() {
+            Some(inside) => SocketAddrV4::new(inside, inside_port).to_string(),
+            None => SocketAddrV6::new(inside, inside_port, 0, 0).to_string(),
+        },
+        outside: SocketAddrV4::new(outside, outside_port).to_string(),
+    }
+}
+
+/// Without the length where it is one address.
+fn prefix(address: impl std::fmt::Display, len: u8, all: u8) -> String {
+    if len == all { address.to_string() } else { format!("{address}/{len}") }
+}

@@ -1,0 +1,114 @@
+//! Mappings of a running daemon, as lines of its configuration; and what else it is told and tells beside.
+
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
+use gatun_lab::topology::SERVER;
+use gatun_lab::wait_until;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What it prints, on either stream, and whether it succeeds.
+fn said(args: &str) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
+    let output = command.args(args.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+    let text = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap()).concat();
+    (output.status.success(), text)
+}
+
+fn json(args: &str) -> Value {
+    let (good, text) = said(&format!("{args} -o json"));
+    assert!(good, "{args}: {text}");
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{args}: {e}: {text}"))
+}
+
+#[test]
+fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go_on() {
+    in_lab("map::a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go_on", || {
+        let net = network();
+        let text = format!("# ours\n{CREATE}{NAT64}# the end\n");
+        let daemon = Daemon::start(&net, &text);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let line = format!("ping -q -i 0.02 -W 2 -c 60 {SERVER} > /run/flow");
+        let mut flow = gatun_lab::Process::start(net.client.command("sh").args(["-c", &line])).unwrap();
+        let listed = |port: &str| {
+            json("map show").as_array().unwrap().iter().any(|m| m["outside"] == format!("192.0.2.1:{port}"))
+        };
+        assert!(listed("5002") && !listed("5003"));
+        const MAP: &str = "--protocol tcp [2001:db8:1::2]:5003 192.0.2.1:5003";
+        let (good, text_of) = said(&format!("map add {MAP}"));
+        assert!(!good && text_of.contains("--yes") && text_of.contains("1 added, 0 removed"), "{text_of}");
+        let (good, text_of) = said(&format!("map add {MAP} --yes"));
+        assert!(good && text_of.contains("and is in /run/gatun-"), "{text_of}");
+        assert!(listed("5003"));
+        let on_disk = fs::read_to_string(daemon.file()).unwrap();
+        assert!(on_disk.starts_with("# ours\n") && on_disk.ends_with("# the end\n"), "{on_disk}");
+        assert!(
+            on_disk.contains("\"192.0.2.1:5002\" }, { protocol = \"tcp\", inside = \"[2001:db8:1::2]:5003\""),
+            "{on_disk}"
+        );
+        // A server behind the translator is reached there from outside.
+        let mut server = gatun_lab::Process::start(net.client.command("socat").args([
+            "-u",
+            "TCP6-LISTEN:5003",
+            "CREATE:/run/got",
+        ]))
+        .unwrap();
+        let send = || {
+            crate::harness::succeeds(
+                net.server.command("sh").args(["-c", "echo hello | socat -u - TCP:192.0.2.1:5003"]),
+            )
+        };
+        wait_until("the server", Duration::from_secs(5), send).unwrap();
+        assert!(server.wait(Duration::from_secs(5)).unwrap().success());
+        assert_eq!(fs::read_to_string("/run/got").unwrap(), "hello\n");
+        assert!(said(&format!("map add {MAP} --yes")).1.contains("is there already"));
+        let (good, text_of) = said(&format!("map remove {MAP} --yes"));
+        assert!(good && text_of.contains("these end:"), "{text_of}");
+        assert_eq!((listed("5003"), fs::read_to_string(daemon.file()).unwrap()), (false, text));
+        let (good, text_of) = said(&format!("map remove {MAP} --yes"));
+        assert!(!good && text_of.contains("has no such entry"), "{text_of}");
+        let (good, text_of) = said("map add --protocol tcp [2001:db8:1::2]:80 192.0.2.77:80 --yes");
+        assert!(!good && text_of.contains("nothing has changed"), "{text_of}");
+        assert!(flow.wait(Duration::from_secs(20)).unwrap().success());
+        assert!(fs::read_to_string("/run/flow").unwrap().contains("60 received"));
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told_to() {
+    in_lab("map::an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told_to", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 1, SERVER, ""));
+        net.client.address("eth0", "2001:db8:1::99/64").unwrap();
+        let from = "-I 2001:db8:1::99";
+        assert!(!ping(&net.client, 1, SERVER, from));
+        let (good, text) = said("map add 2001:db8:1::99 192.0.2.9 --yes --confirm 1m");
+        assert!(good && text.contains("unless: gatun config confirm"), "{text}");
+        wait_until("the mapping", Duration::from_secs(10), || ping(&net.client, 1, SERVER, from)).unwrap();
+        assert!(said("map show").1.contains("192.0.2.9"));
+        assert!(said("config rollback").0 && !said("map show").1.contains("192.0.2.9"));
+        assert!(!ping(&net.client, 1, SERVER, from) && ping(&net.client, 1, SERVER, "-I 2001:db8:1::2"));
+        // How much is logged, and what of events there is to tell.
+        assert_eq!(said("log-level"), (true, "info\n".to_owned()));
+        assert!(!daemon.stderr().contains("GET /v1/"));
+        assert_eq!(said("log-level debug"), (true, "debug\n".to_owned()));
+        said("show status");
+        let has =
+            |part: &str| wait_until(part, Duration::from_secs(5), || daemon.stderr().contains(part)).unwrap();
+        has("GET /v1/status: 200 in ");
+        assert!(said("map add 2001:db8:1::99 192.0.2.9 --yes").0);
+        has("config: read after ");
+        assert!(said("log-level error").0 && said("log-level loud").1.contains("none of error, info, debug"));
+        let before = daemon.stderr().len();
+        assert!(said("map remove 2001:db8:1::99 192.0.2.9 --yes").0);
+        assert_eq!(daemon.stderr().len(), before, "{}", daemon.stderr());
+        assert_eq!(json("show export"), Value::Array(Vec::new()));
+        assert_eq!(json("show log")["kept"], false);
+        assert!(said("log-level info").0);
+        daemon.stop(Signal::TERM);
+    });
+}

@@ -133,7 +133,19 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let costs = costs(&config);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
     let Config { plan, events, json_kinds, json_destinations, exports, log, state, beside, .. } = config;
-    Ok(Settings { plan, events, json_kinds, json_destinations, exports, log, ports, control, state, costs, beside })
+    Ok(Settings {
+        plan,
+        events,
+        json_kinds,
+        json_destinations,
+        exports,
+        log,
+        ports,
+        control,
+        state,
+        costs,
+        beside,
+    })
 }
 
 /// What it takes when all is full.

@@ -9,6 +9,7 @@
 
 use gatun_api::paths::{self, ENDPOINTS};
 use gatun_api::types::{Config, Status};
+use gatun_control::configure::{Refused, Why};
 use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
 use gatun_io::Memory;
 use gatun_nat::Nat;
@@ -71,7 +72,8 @@ fn socket() -> &'static PathBuf {
         let (api, file) = listen::unix(&path, |_| Ok(())).expect("a socket");
         std::mem::forget(file);
         let facts = Facts {
-            config: Config { file: "f".into(), text: "t".into() },
+            config: Config { file: "f".into(), revision: "0".into(), text: "t".into(), unconfirmed: None },
+            unconfirmed: None,
             ports: Vec::new(),
             sessions_max: 1000,
             subscribers_max: 10,
@@ -81,9 +83,15 @@ fn socket() -> &'static PathBuf {
             facts: SharedFacts::new(facts),
             workers: vec![handle],
             events: None,
+            // Whoever changes configurations answers what is wrong with the order, as a daemon that cannot.
+            configure: Some(Box::new(|order, reply| {
+                reply(Err(Refused::new(Why::Conflict, format!("{order:?}"), "")));
+                true
+            })),
             patience: Patience { request: PATIENCE, idle: PATIENCE },
             gate: None,
             figures: Box::new(Default::default),
+            level: Default::default(),
             log: Box::new(|_| ()),
         };
         gatun_control::start(Listeners { api: Some(api), ..Listeners::default() }, setup).expect("an API");

@@ -177,7 +177,6 @@ impl ConfigFile {
             return Err(failed(&self.directory, error));
         }
         self.done(Step::Synced);
-        self.prune();
         Ok(replaced)
     }
 
@@ -210,7 +209,9 @@ impl ConfigFile {
         let new = self.history.join(".new");
         let written = self.write_new(&new, ran.text.as_bytes());
         let written = written.and_then(|()| fs::rename(&new, self.history.join(name)));
-        written.and_then(|()| sync(&self.history)).inspect_err(|_| drop(fs::remove_file(&new)))
+        written.and_then(|()| sync(&self.history)).inspect_err(|_| drop(fs::remove_file(&new)))?;
+        self.prune();
+        Ok(())
     }
 
     /// Texts that ran before, the last one first.
@@ -344,6 +345,9 @@ mod tests {
         let last = HISTORY_MAX + 4;
         assert_eq!((kept.len(), &kept[0]), (HISTORY_MAX, &last.to_string()));
         assert!(kept.is_sorted_by_key(|text| std::cmp::Reverse(text.parse::<usize>().unwrap())));
+        // What an editor and SIGHUP have replaced is counted as well.
+        file.remember(&ran("edited", &revision('c'))).unwrap();
+        assert_eq!(file.history().len(), HISTORY_MAX);
     }
 
     #[test]

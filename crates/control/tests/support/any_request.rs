@@ -70,7 +70,9 @@ fn socket() -> &'static PathBuf {
         });
         let path = std::env::temp_dir().join(format!("gatun-any-request-{}", std::process::id()));
         let (api, file) = listen::unix(&path, |_| Ok(())).expect("a socket");
-        std::mem::forget(file);
+        // It is there as long as the process, and not lost to a leak checker.
+        static FILE: OnceLock<listen::SocketFile> = OnceLock::new();
+        FILE.get_or_init(|| file);
         let facts = Facts {
             config: Config { file: "f".into(), revision: "0".into(), text: "t".into(), unconfirmed: None },
             unconfirmed: None,

@@ -15,12 +15,37 @@ pub(crate) const ENDS: [&str; 2] = ["g0", "g1"];
 /// The translator's two ends.
 pub(crate) const MIDDLE: [&str; 2] = ["a0", "b0"];
 
+/// What the cables are.
+pub(crate) enum Link {
+    /// Of the kernel's interfaces.
+    Veth,
+    /// Shared memory.
+    #[cfg(feature = "dpdk")]
+    Memif(crate::memif::Memif),
+}
+
 /// Two cables.
 pub(crate) struct Bed {
+    pub(crate) link: Link,
     pub(crate) middle: Namespace,
     /// MAC addresses of the translator's ends.
     pub(crate) middle_macs: [[u8; 6]; 2],
 }
+
+const VETH_PORTS: &str = r#"[[port]]
+name = "inside"
+backend = "xdp"
+device = "a0"
+addresses = ["2001:db8:1::64/64", "10.1.0.64/24"]
+routes = ["2001:db8:8000::/33 via 2001:db8:1::2", "100.64.0.0/10 via 10.1.0.2"]
+
+[[port]]
+name = "outside"
+backend = "xdp"
+device = "b0"
+addresses = ["198.51.100.64/24", "2001:db8:2::64/64"]
+routes = ["198.19.0.0/16 via 198.51.100.2"]
+"#;
 
 /// Packets that a cable's device did not hand on, by device.
 pub(crate) type CableDrops = Vec<(String, u64)>;
@@ -53,7 +78,34 @@ impl Bed {
         ] {
             middle.address(device, address)?;
         }
-        Ok(Bed { middle, middle_macs })
+        Ok(Bed { link: Link::Veth, middle, middle_macs })
+    }
+
+    /// Shares memory in place of cables, for frames of so many bytes.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn of_memifs(frame_max: usize, reflector: crate::memif::Reflector) -> anyhow::Result<Bed> {
+        let memif = crate::memif::Memif::open(frame_max, reflector)?;
+        let middle = Namespace::new("middle")?;
+        Ok(Bed { link: Link::Memif(memif), middle, middle_macs: crate::memif::MIDDLE_MACS })
+    }
+
+    /// Gatun's configuration of its ports here, before which the rest comes.
+    pub(crate) fn ports(&self) -> String {
+        match &self.link {
+            Link::Veth => VETH_PORTS.into(),
+            #[cfg(feature = "dpdk")]
+            Link::Memif(memif) => memif.ports(),
+        }
+    }
+
+    /// Packets on their way at a time, where no rate is given: more than any of the queues that wait for the processor, and less
+    /// than a queue holds.
+    pub(crate) fn in_flight(&self) -> u64 {
+        match &self.link {
+            Link::Veth => 384,
+            #[cfg(feature = "dpdk")]
+            Link::Memif(_) => 2048,
+        }
     }
 
     /// Lets the kernel of the middle forward what the generator sends, untranslated.
@@ -72,6 +124,9 @@ impl Bed {
 
     /// Packets that the cables' devices dropped so far: those that a full queue of the other end did not take.
     pub(crate) fn drops(&self) -> Result<CableDrops, Error> {
+        if !matches!(self.link, Link::Veth) {
+            return Ok(CableDrops::new());
+        }
         let ends = ENDS.map(|device| (device, link_statistics(Command::new("ip"), device)));
         let middle = MIDDLE.map(|device| (device, link_statistics(self.middle.command("ip"), device)));
         let all = ends.into_iter().chain(middle);

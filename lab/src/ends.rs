@@ -1,15 +1,11 @@
 //! The generator, the reflector and the judge: one thread that sends from the inside end, sends everything back at the
 //! outside end, and judges what returns.
 
-use crate::bed::{Bed, ENDS};
+use crate::bed::Bed;
+use crate::wire::Wire;
 use gatun_io::Stats;
-use gatun_io_ether::{Frames as _, Outbox as _};
-use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig};
-use gatun_traffic::{
-    Family, Histogram, Judge, POOL6, Pace, SERVERS, SERVERS_LEN, Tally, Traffic, View, reflect,
-};
+use gatun_traffic::{Family, Histogram, Judge, Pace, Tally, Traffic, View, reflect};
 use serde::Serialize;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 const ETHERNET: usize = 14;
@@ -74,6 +70,15 @@ impl Latency {
     }
 }
 
+/// What packets cost in the middle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    /// Processor time for each packet, both directions alike, ns.
+    pub(crate) ns_each: f64,
+    /// The share of its processor's time that this was.
+    pub(crate) share: f64,
+}
+
 /// What came out of a stage.
 #[derive(Clone, Debug)]
 pub(crate) struct StageResult {
@@ -82,14 +87,14 @@ pub(crate) struct StageResult {
     pub(crate) tx: u64,
     pub(crate) rx: u64,
     pub(crate) latency: Histogram,
-    /// Processor time that the program in the middle had, ns.
-    pub(crate) processor_ns: Option<u64>,
+    /// What the program in the middle took for it, where it tells.
+    pub(crate) middle: Option<Spent>,
 }
 
 impl StageResult {
     /// Processor time in the middle for each packet, both directions alike, ns.
     pub(crate) fn ns_per_packet(&self) -> Option<f64> {
-        self.processor_ns.map(|ns| ns as f64 / (2 * self.rx.max(1)) as f64)
+        self.middle.map(|middle| middle.ns_each)
     }
 
     /// Packets that the middle carried a second, both directions together.
@@ -104,9 +109,7 @@ impl StageResult {
 
 /// Both ends of the bed.
 pub(crate) struct Ends {
-    inside: Ports,
-    outside: Ports,
-    _watches: [Watch; 2],
+    wire: Wire,
     traffic: Traffic,
     judge: Judge,
     clock: Instant,
@@ -120,45 +123,17 @@ pub(crate) struct Ends {
     samples: Vec<Sample>,
 }
 
-fn entries(family: Family) -> [Vec<Entry>; 2] {
-    match family {
-        // As IPv6 hosts' packets come back, and as they arrive: translated or not.
-        Family::V6 => [
-            vec![Entry::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33)],
-            vec![Entry::To4(SERVERS, SERVERS_LEN), Entry::To6(POOL6, 96)],
-        ],
-        Family::V4 => {
-            [vec![Entry::To4(Ipv4Addr::new(100, 64, 0, 0), 10)], vec![Entry::To4(SERVERS, SERVERS_LEN)]]
-        }
-    }
-}
-
-fn open(interface: &str, entries: &[Entry]) -> anyhow::Result<(Ports, Watch, [u8; 6])> {
-    let config = XdpConfig {
-        ports: vec![PortConfig { interface: interface.into(), mode: Mode::Auto }],
-        queues: 1,
-        entries: entries.iter().map(|entry| (*entry, Whose::Ours)).collect(),
-    };
-    let mut xdp = Xdp::open(&config)?;
-    let ports = xdp.workers.pop().ok_or_else(|| anyhow::anyhow!("{interface} has no worker"))?;
-    Ok((ports, xdp.watch, xdp.opened[0].interface.mac))
-}
-
 impl Ends {
     /// Opens them on a bed.
     pub(crate) fn new(bed: &Bed, traffic: Traffic) -> anyhow::Result<Ends> {
-        let [inside_entries, outside_entries] = entries(traffic.spec().family);
-        let (inside, inside_watch, mac) = open(ENDS[0], &inside_entries)?;
-        let (outside, outside_watch, _) = open(ENDS[1], &outside_entries)?;
+        let (wire, mac) = Wire::open(bed, traffic.spec().family)?;
         let mut frame = vec![0; ETHERNET + traffic.packet_len_max()];
         frame[..6].copy_from_slice(&bed.middle_macs[0]);
         frame[6..12].copy_from_slice(&mac);
         let ethertype: u16 = if traffic.spec().family == Family::V6 { 0x86dd } else { 0x0800 };
         frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
         Ok(Ends {
-            inside,
-            outside,
-            _watches: [inside_watch, outside_watch],
+            wire,
             judge: Judge::new(&traffic, View::Returned),
             traffic,
             clock: Instant::now(),
@@ -172,7 +147,7 @@ impl Ends {
 
     /// Packets that were sent: what the generator's own device did not take never was.
     pub(crate) fn tx(&self) -> u64 {
-        self.next - self.inside.stats().tx_errors.iter().sum::<u64>()
+        self.next - self.wire.refused()
     }
 
     pub(crate) fn traffic(&self) -> &Traffic {
@@ -185,7 +160,7 @@ impl Ends {
 
     /// Counters of the generator's and of the reflector's device.
     pub(crate) fn device_stats(&self) -> [Stats; 2] {
-        [self.inside.stats(), self.outside.stats()]
+        self.wire.stats()
     }
 
     pub(crate) fn samples(&self) -> &[Sample] {
@@ -232,12 +207,15 @@ impl Ends {
             pace.sent(count);
             if self.receive() > 0 {
                 last_arrival = Instant::now();
-            } else if count == 0 {
-                if last_arrival.elapsed() > GIVEN_UP_AFTER {
+            } else {
+                if count == 0 && last_arrival.elapsed() > GIVEN_UP_AFTER {
                     self.given_up = self.next;
                     last_arrival = Instant::now();
                 }
-                std::thread::yield_now();
+                // At a steady rate there is always something to send.
+                if count == 0 || self.wire.takes_turns() && rate.is_some() {
+                    self.wire.give_way();
+                }
             }
             sampler.sample(self, share, false, &mut tell);
         }
@@ -249,7 +227,7 @@ impl Ends {
             tx: self.tx() - tx_before,
             rx: self.tally().received - rx_before,
             latency: histogram,
-            processor_ns: None,
+            middle: None,
         }
     }
 
@@ -276,38 +254,28 @@ impl Ends {
     fn send(&mut self, count: usize, now_ns: u64) {
         for _ in 0..count {
             let len = self.traffic.write(self.next, now_ns, &mut self.frame[ETHERNET..]);
-            self.inside.outbox().send(0, &self.frame[..ETHERNET + len]);
+            self.wire.send(&self.frame[..ETHERNET + len]);
             self.next += 1;
         }
     }
 
     /// Takes what waits at both ends, and returns how many packets came back.
     fn receive(&mut self) -> usize {
-        let reflected = &mut self.reflected;
-        self.outside.receive(
-            |_, frame, out| {
-                let bytes = frame.bytes_mut();
-                if let Some((macs, packet)) = bytes.split_at_mut_checked(ETHERNET)
-                    && reflect(packet)
-                {
-                    let (to, from) = macs.split_at_mut(6);
-                    to.swap_with_slice(&mut from[..6]);
-                    out.answer(0, frame);
-                    *reflected += 1;
-                }
-                false
-            },
-            |_, _| (),
-        );
-        let now_ns = self.clock.elapsed().as_nanos() as u64;
-        let judge = &mut self.judge;
-        self.inside.receive(
-            |_, frame, _| {
-                judge.packet(now_ns, frame.bytes().get(ETHERNET..).unwrap_or_default());
-                false
-            },
-            |_, _| (),
-        )
+        let Ends { wire, judge, reflected, clock, .. } = self;
+        let turn_back = |frame: &mut [u8]| {
+            let Some((macs, packet)) = frame.split_at_mut_checked(ETHERNET) else { return false };
+            let turns = reflect(packet);
+            let (to, from) = macs.split_at_mut(6);
+            to.swap_with_slice(&mut from[..6]);
+            *reflected += u64::from(turns);
+            turns
+        };
+        // The clock is read once, when the first one is there.
+        let mut now_ns = None;
+        wire.receive(turn_back, |frame| {
+            let now_ns = *now_ns.get_or_insert_with(|| clock.elapsed().as_nanos() as u64);
+            judge.packet(now_ns, frame.get(ETHERNET..).unwrap_or_default());
+        })
     }
 
     /// Takes what comes until everything has come, or nothing has for a while.

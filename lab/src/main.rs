@@ -7,16 +7,19 @@ mod counters;
 mod ends;
 mod forwarder;
 mod killer;
+#[cfg(feature = "dpdk")]
+mod memif;
 mod middle;
 mod report;
 mod run;
 mod scenario;
+mod wire;
 
 use anyhow::Context as _;
 use clap::Parser;
 use gatun_traffic::{Family, Sizes};
 use middle::Programs;
-use scenario::Wishes;
+use scenario::{Over, Wishes};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -61,6 +64,14 @@ struct Args {
     /// As little as can be, to see that it works: the figures mean nothing
     #[arg(long)]
     brief: bool,
+    /// What the cables are: interfaces of the kernel's, through AF_XDP, or memory that programs of DPDK share. carrier, ladder
+    /// and rfc8219
+    #[arg(long, value_name = "WHAT", default_value = "veth")]
+    over: Over,
+    /// Over memif: who sends packets back
+    #[cfg(feature = "dpdk")]
+    #[arg(long, value_name = "WHO", default_value = "testpmd")]
+    reflector: memif::Reflector,
     /// The Gatun to measure
     #[arg(long, value_name = "FILE", default_value = "target/release/gatun")]
     gatun: PathBuf,
@@ -124,6 +135,9 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
         kills: args.kills,
         brief: args.brief,
         streams: args.streams.clone(),
+        over: args.over,
+        #[cfg(feature = "dpdk")]
+        reflector: args.reflector,
     };
     let report = run(&wishes)?;
     report.write(&output, args.json.as_deref())?;

@@ -27,6 +27,8 @@ pub(crate) struct Programs {
 pub(crate) struct Gatun {
     process: Process,
     stdout: PathBuf,
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "read for links of memifs"))]
+    stderr: PathBuf,
 }
 
 /// Where a program may run.
@@ -42,30 +44,35 @@ pub(crate) enum Place {
 pub(crate) const SOCKET: &str = "/run/gatun-lab.sock";
 
 /// Gatun's configuration on the bed, of which the scenario gives the instances.
-pub(crate) fn on_the_bed(instances: &str) -> String {
-    format!(
-        r#"[api]
-listen = "unix:{SOCKET}"
+pub(crate) fn on_the_bed(bed: &Bed, instances: &str) -> String {
+    format!("[api]\nlisten = \"unix:{SOCKET}\"\n\n{}\n{instances}", bed.ports())
+}
 
-[[port]]
-name = "inside"
-backend = "xdp"
-device = "a0"
-addresses = ["2001:db8:1::64/64", "10.1.0.64/24"]
-routes = ["2001:db8:8000::/33 via 2001:db8:1::2", "100.64.0.0/10 via 10.1.0.2"]
-
-[[port]]
-name = "outside"
-backend = "xdp"
-device = "b0"
-addresses = ["198.51.100.64/24", "2001:db8:2::64/64"]
-routes = ["198.19.0.0/16 via 198.51.100.2"]
-
-{instances}"#
-    )
+/// What Gatun's workers say of themselves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    /// Time in which they had packets, ns.
+    pub(crate) busy_ns: u64,
+    /// Packets that they received.
+    pub(crate) packets: u64,
+    /// Packets that they handed to one another.
+    pub(crate) handed: u64,
 }
 
 impl Gatun {
+    /// What its workers have done so far.
+    pub(crate) fn work(&self) -> Result<Work, Error> {
+        let workers: Vec<gatun_api::types::Worker> =
+            gatun_api::client::Client::new(SOCKET).get("/v1/workers").map_err(|e| Error(e.to_string()))?;
+        let mut all = Work::default();
+        for worker in &workers {
+            all.busy_ns += worker.busy_ns;
+            all.packets += worker.received.packets;
+            all.handed += worker.handed_before + worker.handed_after;
+        }
+        Ok(all)
+    }
+
     /// Starts it in a namespace and waits until it translates.
     pub(crate) fn start(
         host: &Namespace,
@@ -79,13 +86,19 @@ impl Gatun {
         let (stdout, stderr) = (file("gatun.out"), file("gatun.log"));
         let mut command = match place {
             Place::LastProcessor => on_last_processor(host),
-            Place::Anywhere => host.command("env"),
+            Place::Anywhere => on_all_processors(host),
         };
         command.arg(&programs.gatun).arg("run").arg(file("gatun.toml"));
         command.stdout(File::create(&stdout).map_err(wrote)?).stderr(File::create(&stderr).map_err(wrote)?);
         let mut process = Process::start(&mut command)?;
-        wait_for(&mut process, &stderr, "translating with")?;
-        Ok(Gatun { process, stdout })
+        wait_for(&mut process, &stderr, "translating with", 1)?;
+        Ok(Gatun { process, stdout, stderr })
+    }
+
+    /// Waits until so many of its devices have said that their link is up.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn wait_for_links(&mut self, count: usize) -> Result<(), Error> {
+        wait_for(&mut self.process, &self.stderr, ": its link is up", count)
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -141,7 +154,7 @@ impl Forwarder {
         let mut command = on_last_processor(&bed.middle);
         command.arg(this).args(["forward", MIDDLE[0], MIDDLE[1]]).stdout(Stdio::null()).stderr(file);
         let mut process = Process::start(&mut command)?;
-        wait_for(&mut process, &log, forwarder::READY)?;
+        wait_for(&mut process, &log, forwarder::READY, 1)?;
         Ok(Forwarder { process, log })
     }
 
@@ -164,11 +177,20 @@ fn on_last_processor(host: &Namespace) -> Command {
     command
 }
 
-fn wait_for(process: &mut Process, log: &Path, text: &str) -> Result<(), Error> {
+/// A command that runs on a host, on any processor: this thread may be kept to one.
+fn on_all_processors(host: &Namespace) -> Command {
+    let mut command = host.command("taskset");
+    let all: Vec<String> = processors().iter().map(usize::to_string).collect();
+    command.args(["--cpu-list", &all.join(",")]);
+    command
+}
+
+/// Waits until a log has a text so many times.
+fn wait_for(process: &mut Process, log: &Path, text: &str, times: usize) -> Result<(), Error> {
     let deadline = Instant::now() + READY_MAX;
     loop {
         let said = fs::read_to_string(log).unwrap_or_default();
-        if said.contains(text) {
+        if said.matches(text).count() >= times {
             return Ok(());
         }
         if process.ended().is_some() || Instant::now() > deadline {
@@ -179,7 +201,7 @@ fn wait_for(process: &mut Process, log: &Path, text: &str) -> Result<(), Error> 
 }
 
 /// The processors that this process might use at its begin, lowest first.
-fn processors() -> &'static [usize] {
+pub(crate) fn processors() -> &'static [usize] {
     static PROCESSORS: OnceLock<Vec<usize>> = OnceLock::new();
     PROCESSORS.get_or_init(allowed_processors)
 }
@@ -190,7 +212,12 @@ fn allowed_processors() -> Vec<usize> {
         .unwrap_or_default()
 }
 
-fn last_processor() -> usize {
+#[cfg(feature = "dpdk")]
+pub(crate) fn first_processor() -> usize {
+    processors().first().copied().unwrap_or(0)
+}
+
+pub(crate) fn last_processor() -> usize {
     processors().last().copied().unwrap_or(0)
 }
 

@@ -1,12 +1,14 @@
 //! One run: a bed, what stands in its middle, traffic through it, and the accounts at the end.
 
-use crate::bed::Bed;
+use crate::bed::{Bed, Link};
 use crate::counters::Counters;
-use crate::ends::{Ends, Load, StageResult, Until};
+use crate::ends::{Ends, Load, Spent, StageResult, Until};
 use crate::killer;
-use crate::middle::{Forwarder, Gatun, Place, Programs, stay_on_first_processor};
+use crate::middle::{Forwarder, Gatun, Place, Programs, Work, stay_on_first_processor};
+use gatun_ether::Dropped;
 use gatun_io::{RxError, Stats, TxError};
 use gatun_lab::Error;
+use gatun_lab::testpmd::{Forwarded, Testpmd};
 use gatun_traffic::{Tally, Traffic};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
@@ -24,12 +26,17 @@ pub(crate) enum Middle<'a> {
     Kernel,
 }
 
+/// How long nothing may move, for nothing to be on its way.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// How long packets may take to come back, or to be counted, at a run's end.
 const SETTLED_MAX: Duration = Duration::from_secs(15);
 
 enum Running {
     Gatun(Gatun),
     Forwarder(Forwarder),
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "testpmd needs a memif"))]
+    Testpmd(Testpmd),
     Kernel,
 }
 
@@ -37,8 +44,12 @@ enum Running {
 pub(crate) struct Run<'a> {
     bed: &'a Bed,
     middle: Running,
+    /// A reflector that is a program of its own.
+    reflector: Option<Testpmd>,
     ends: Ends,
-    drops_before: u64,
+    /// What cables and Gatun had dropped before.
+    cables_before: u64,
+    drops_before: BTreeMap<String, u64>,
 }
 
 /// Where every packet of a run went.
@@ -48,6 +59,8 @@ pub(crate) struct Accounts {
     pub(crate) tally: Tally,
     /// Packets that ended on the way, by the counter that says so.
     pub(crate) explained_by: BTreeMap<String, u64>,
+    /// Time that each packet took of the middle's processor, ns, where what is there tells at its end.
+    pub(crate) ns_each: Option<f64>,
 }
 
 impl Accounts {
@@ -80,20 +93,23 @@ impl<'a> Run<'a> {
         middle: Middle<'_>,
         traffic: Traffic,
     ) -> anyhow::Result<Run<'a>> {
-        let middle = match middle {
-            Middle::Gatun(config) => {
-                Running::Gatun(Gatun::start(&bed.middle, Place::LastProcessor, programs, config)?)
-            }
-            Middle::Forwarder => Running::Forwarder(Forwarder::start(bed, programs)?),
-            Middle::Kernel => {
-                bed.route_by_kernel()?;
-                Running::Kernel
-            }
+        let reflector = match &bed.link {
+            Link::Veth => None,
+            #[cfg(feature = "dpdk")]
+            Link::Memif(memif) => memif.start_reflector(programs)?,
         };
+        let middle = start(bed, programs, middle)?;
         stay_on_first_processor();
+        #[cfg(feature = "dpdk")]
+        if let Link::Memif(memif) = &bed.link {
+            memif.wait_until_up()?;
+        }
         let ends = Ends::new(bed, traffic)?;
-        let drops_before = cable_drops(bed)?;
-        Ok(Run { bed, middle, ends, drops_before })
+        let cables_before = cable_drops(bed)?;
+        let mut run = Run { bed, middle, reflector, ends, cables_before, drops_before: BTreeMap::new() };
+        // What it said to nobody before there was a link is none of the traffic.
+        run.drops_before = run.counters()?.map(|counters| counters.drops).unwrap_or_default();
+        Ok(run)
     }
 
     /// Sends through it. Gatun, where it is that, is asked every half second how many sessions it has.
@@ -126,7 +142,7 @@ impl<'a> Run<'a> {
 
     fn observed(&mut self, name: &'static str, load: Load, until: Until, killed: &AtomicU64) -> StageResult {
         let bar = progress(name);
-        let before = self.processor_ns();
+        let (begin, before) = (Instant::now(), self.spent());
         let sessions = AtomicU64::new(u64::MAX);
         let over = AtomicBool::new(false);
         let Run { middle, ends, .. } = self;
@@ -144,18 +160,31 @@ impl<'a> Run<'a> {
             result
         });
         bar.finish_and_clear();
-        let spent = self.processor_ns().zip(before).map(|(after, before)| after.saturating_sub(before));
-        result.processor_ns = spent;
+        // The time that is left after the last packet, a fraction of a second, has no packets.
+        let elapsed_ns = begin.elapsed().as_nanos() as f64;
+        result.middle = self.spent().zip(before).map(|(after, before)| {
+            let (ns, counted) = (after.busy_ns - before.busy_ns, after.packets - before.packets);
+            let packets = if counted > 0 { counted } else { 2 * result.rx };
+            Spent { ns_each: ns as f64 / packets.max(1) as f64, share: ns as f64 / elapsed_ns }
+        });
         result
     }
 
-    /// Processor time that what is in the middle has had so far, ns; the kernel's own is nobody's.
-    fn processor_ns(&self) -> Option<u64> {
+    /// What the middle has spent so far: over memif, where programs look for packets without a pause, by its own account; else
+    /// the processor time that it has had, the kernel's work on its behalf included.
+    fn spent(&self) -> Option<Work> {
+        let is_veth = matches!(self.bed.link, Link::Veth);
         match &self.middle {
+            Running::Gatun(gatun) if !is_veth => gatun.work().ok(),
             Running::Gatun(gatun) => processor_ns(gatun.id()),
             Running::Forwarder(forwarder) => processor_ns(forwarder.id()),
-            Running::Kernel => None,
+            Running::Testpmd(_) | Running::Kernel => None,
         }
+    }
+
+    /// Packets that were sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.ends.tx()
     }
 
     /// What Gatun counts now, where it is Gatun.
@@ -169,8 +198,18 @@ impl<'a> Run<'a> {
     /// Waits until every packet has come back or was counted where it ended, ends what is in the middle, and adds up.
     pub(crate) fn finish(mut self) -> anyhow::Result<(Accounts, Ends)> {
         let deadline = Instant::now() + SETTLED_MAX;
+        let mut last = (0, 0, Instant::now());
         while let Some(counters) = self.counters()? {
-            if self.accounts(counters.drops)?.balance() || Instant::now() > deadline {
+            let moved = (counters.received, self.ends.tally().received);
+            if moved != (last.0, last.1) {
+                last = (moved.0, moved.1, Instant::now());
+            }
+            // What a reflector lost is known at its end.
+            let is_silent = self.reflector.is_some() && last.2.elapsed() > SILENCE;
+            if self.accounts(self.of_traffic(counters.drops))?.balance()
+                || is_silent
+                || Instant::now() > deadline
+            {
                 break;
             }
             let next_look = Instant::now() + Duration::from_millis(100);
@@ -178,15 +217,43 @@ impl<'a> Run<'a> {
                 self.ends.settle();
             }
         }
-        let drops = match std::mem::replace(&mut self.middle, Running::Kernel) {
-            Running::Gatun(gatun) => gatun.stop()?.drops,
-            Running::Forwarder(forwarder) => forwarder.stop()?,
+        let mut ns_each = None;
+        let mut drops = match std::mem::replace(&mut self.middle, Running::Kernel) {
+            Running::Gatun(gatun) => {
+                let drops = gatun.stop()?.drops;
+                self.of_traffic(drops)
+            }
+            Running::Forwarder(forwarder) => named("middle", forwarder.stop()?),
+            Running::Testpmd(testpmd) => {
+                let forwarded = testpmd.stop()?;
+                ns_each = forwarded.busy_ns_each;
+                named("middle", dropped(&forwarded))
+            }
             Running::Kernel => BTreeMap::new(),
         };
-        Ok((self.accounts(drops)?, self.ends))
+        if let Some(reflector) = self.reflector.take() {
+            drops.extend(named("reflector", dropped(&reflector.stop()?)));
+        }
+        let accounts = Accounts { ns_each, ..self.accounts(drops)? };
+        #[cfg(feature = "dpdk")]
+        if let Link::Memif(memif) = &self.bed.link {
+            memif.wait_until_down()?;
+        }
+        Ok((accounts, self.ends))
     }
 
-    /// What is known now, with the drops of what is in the middle.
+    /// Of Gatun's drops, those since the run's begin that may be the traffic's.
+    fn of_traffic(&self, drops: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+        // A reflector that knows no manners sends back what Gatun said to all: from where it was sent to, a group.
+        let echo = self.reflector.is_some().then(|| Dropped::SourceMac.name());
+        let since = drops.into_iter().map(|(name, count)| {
+            let before = self.drops_before.get(&name).copied().unwrap_or(0);
+            (name, count - before)
+        });
+        named("middle", since.filter(|(name, _)| Some(name.as_str()) != echo).collect())
+    }
+
+    /// What is known now, with the drops of other programs.
     fn accounts(&self, drops: BTreeMap<String, u64>) -> Result<Accounts, Error> {
         let mut explained_by = BTreeMap::new();
         let mut add = |name: String, count: u64| {
@@ -194,24 +261,63 @@ impl<'a> Run<'a> {
                 *explained_by.entry(name).or_default() += count;
             }
         };
-        let cables = cable_drops(self.bed)?.saturating_sub(self.drops_before);
+        let cables = cable_drops(self.bed)?.saturating_sub(self.cables_before);
         add("cable: the other end's queue was full".into(), cables);
-        drops.into_iter().for_each(|(name, count)| add(format!("middle: {name}"), count));
+        drops.into_iter().for_each(|(name, count)| add(name, count));
         let [generator, reflector] = self.ends.device_stats();
         device_errors("generator", &generator, false, &mut add);
         device_errors("reflector", &reflector, true, &mut add);
-        Ok(Accounts { tx: self.ends.tx(), tally: self.ends.tally().clone(), explained_by })
+        Ok(Accounts { tx: self.ends.tx(), tally: self.ends.tally().clone(), explained_by, ns_each: None })
     }
 }
 
+/// Puts it between the cables.
+fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<Running> {
+    match (middle, &bed.link) {
+        (Middle::Gatun(config), Link::Veth) => {
+            Ok(Running::Gatun(Gatun::start(&bed.middle, Place::LastProcessor, programs, config)?))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Gatun(config), Link::Memif(_)) => {
+            // Its worker is told its processor; the rest of it belongs elsewhere.
+            let mut gatun = Gatun::start(&bed.middle, Place::Anywhere, programs, config)?;
+            gatun.wait_for_links(crate::memif::MIDDLE_MACS.len())?;
+            Ok(Running::Gatun(gatun))
+        }
+        (Middle::Forwarder, Link::Veth) => Ok(Running::Forwarder(Forwarder::start(bed, programs)?)),
+        (Middle::Kernel, Link::Veth) => {
+            bed.route_by_kernel()?;
+            Ok(Running::Kernel)
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Forwarder, Link::Memif(memif)) => {
+            Ok(Running::Testpmd(memif.start_forwarder(&bed.middle, &programs.output.join("forwarder.log"))?))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Kernel, Link::Memif(_)) => anyhow::bail!("the kernel has no memif"),
+    }
+}
+
+/// Counters by names that say whose they are.
+fn named(who: &str, counters: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    counters.into_iter().map(|(name, count)| (format!("{who}: {name}"), count)).collect()
+}
+
+/// What testpmd lost, by reason.
+fn dropped(forwarded: &Forwarded) -> BTreeMap<String, u64> {
+    [("rx_dropped", forwarded.rx_dropped), ("tx_dropped", forwarded.tx_dropped)]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into()
+}
+
 /// Of all threads of a process: the first number of their schedstat.
-fn processor_ns(pid: u32) -> Option<u64> {
+fn processor_ns(pid: u32) -> Option<Work> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let of_task = |task: std::io::Result<std::fs::DirEntry>| {
         let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         text.split_whitespace().next()?.parse::<u64>().ok()
     };
-    Some(tasks.filter_map(of_task).sum())
+    Some(Work { busy_ns: tasks.filter_map(of_task).sum(), ..Work::default() })
 }
 
 /// What a device of our own did not hand over; a generator's packets that were not taken were never sent.

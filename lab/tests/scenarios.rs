@@ -103,6 +103,44 @@ fn a_small_carrier_accounts_for_every_packet() {
     assert!(report["samples"].as_array().unwrap().len() > 1);
 }
 
+#[cfg(feature = "dpdk")]
+fn has_testpmd(test: &str) -> bool {
+    let has = gatun_lab::has_program(gatun_lab::testpmd::PROGRAM);
+    if !has {
+        gatun_lab::skip(test, "there is no dpdk-testpmd (Debian: dpdk-dev)");
+    }
+    has
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_are_not_ours() {
+    if !has_testpmd("a_small_carrier_over_memif") {
+        return;
+    }
+    let Some(report) = report("memif", "carrier --brief --over memif --seconds 0.6") else { return };
+    is_accounted_for(&report);
+    has_figures(&report);
+    assert!(number(&report, "sessions") > 0, "{report}");
+    // What a packet takes of each one's processor, as Gatun and testpmd themselves tell it.
+    for key in ["core_ns", "reference_core_ns", "core_share"] {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{report}");
+    }
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn every_step_of_the_ladder_over_memif_carries_packets() {
+    if !has_testpmd("every_step_of_the_ladder_over_memif") {
+        return;
+    }
+    let words = "ladder --brief --over memif --reflector own --seconds 0.2";
+    let Some(report) = report("rungs", words) else { return };
+    is_accounted_for(&report);
+    has_figures(&report);
+    assert_eq!(report["tables"][0]["rows"].as_array().unwrap().len(), 3);
+}
+
 #[test]
 fn too_much_of_everything_is_lost_where_it_is_counted() {
     let words = "carrier --brief --nat44 --frame imix --rate 5000000 --seconds 0.5";

@@ -189,6 +189,8 @@ const ROUTE: Kind = Kind::Text {
     form: "prefix, or prefix via next hop",
     pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?( via [0-9A-Fa-f:.]+)?$",
 };
+const NEIGHBOUR: Kind =
+    Kind::Text { form: "address at MAC", pattern: "^[0-9A-Fa-f:.]+ at [0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$" };
 const NET4: Kind = Kind::Text { form: "IPv4 prefix", pattern: "^[0-9.]+(/[0-9]+)?$" };
 const NET6: Kind = Kind::Text { form: "IPv6 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
 const NET: Kind = Kind::Text { form: "IPv6 or IPv4 prefix", pattern: "^[0-9A-Fa-f:.]+(/[0-9]+)?$" };
@@ -314,6 +316,7 @@ pub(crate) const PORT: &[Key] = &[
     key("mtu", Kind::Integer { min: 1280, max: 65_535 }, "1500", "`tun`: MTU of the device in bytes. `xdp`: the largest IP packet that is sent. `dpdk`: also what the device is set to, where it can be.").default("the larger of `mtu4` and `mtu6`; the device's for `xdp` and `dpdk`"),
     key("offload", Kind::Flag, "true", "`tun`: whether segments of up to 64 KB pass as one packet (TSO, USO). Off is many times slower, and for finding faults only.").default("true"),
     key("vlan", Kind::List(&Kind::Integer { min: 1, max: 4094 }), "7", "`xdp`, `dpdk`: the VLAN of the port's frames (802.1Q), or two of them, the outer one (802.1ad) first.").default("none"),
+    key("neighbours", Kind::List(&NEIGHBOUR), "[\"198.51.100.1 at 02:00:00:00:00:01\"]", "`xdp`, `dpdk`: neighbours, next hops among them, that are neither asked for by ARP or neighbour discovery nor believed when they speak of themselves: for links on which nobody answers, or not everybody is trusted. All others are asked for.").default("[]"),
     key("answers", Kind::AutoOr(&ADDRESS), "\"auto\"", "`xdp`, `dpdk`: what else ARP and neighbour discovery answer for. `\"auto\"`: what of pools, prefixes, mappings and own addresses lies in a network of `addresses`, as nobody routes there.").default("\"auto\""),
 ];
 

@@ -82,7 +82,7 @@ fn file(place: &Place, key: &Key, line: &str) -> (String, usize) {
         text.push_str(needed);
         text.push('\n');
     }
-    if ["vlan", "answers"].contains(&key.name) {
+    if ["vlan", "answers", "neighbours"].contains(&key.name) {
         text.push_str("backend = \"xdp\"\ndevice = \"eth0\"\naddresses = [\"198.51.100.1/24\"]\n");
     }
     let at = text.matches('\n').count() + 1;

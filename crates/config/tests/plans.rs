@@ -636,3 +636,31 @@ fn collectors_have_names_and_get_what_they_ask_for() {
         assert!(report.contains("is none of udp:ADDRESS:PORT, tcp:ADDRESS:PORT and unix:PATH"), "{report}");
     }
 }
+
+#[test]
+fn neighbours_that_are_written_down_reach_the_manners_and_wrong_ones_are_refused() {
+    let text = |neighbour: &str| {
+        format!(
+            "[[port]]\nbackend = \"xdp\"\ndevice = \"eth0\"\naddresses = \"198.51.100.64/24\"\n\
+             neighbours = \"{neighbour}\"\n[[pool]]\nprefixes = \"192.0.2.0/28\"\n[[nat44]]\ninside = \"100.64.0.0/10\"\n"
+        )
+    };
+    let (config, _) = load(&text("198.51.100.1 at 02:00:00:00:00:0A"));
+    let device = |_: &gatun_config::Port| gatun_config::Device {
+        number: 0,
+        mac: gatun_ether::Mac([2, 0, 0, 0, 0, 1]),
+        mtu: 1500,
+    };
+    let host = gatun_config::host(&config.ports, &config.routes(), device, 1, 0);
+    let [neighbour] = host.ports[0].neighbours[..] else { panic!("{:?}", host.ports) };
+    assert_eq!((neighbour.addr.to_string(), neighbour.mac.0), ("198.51.100.1".into(), [2, 0, 0, 0, 0, 10]));
+    for wrong in [
+        "198.51.100.1",
+        "198.51.100.1 at 2:0:0:0:0:1",
+        "who at 02:00:00:00:00:01",
+        "203.0.113.1 at 02:00:00:00:00:01",
+    ] {
+        let refused = gatun_config::load_str(&text(wrong), "x").err().unwrap();
+        assert!(refused.to_string().contains("neighbour"), "{wrong}");
+    }
+}

@@ -61,7 +61,7 @@ struct Samples<'t> {
 
 impl Samples<'_> {
     /// A value with its labels' values, in their order.
-    fn add(&mut self, values: &[&str], value: u64) {
+    fn add(&mut self, values: &[&str], value: impl std::fmt::Display) {
         debug_assert_eq!(values.len(), self.labels.len(), "{}", self.name);
         self.text.push_str(&self.name);
         for (n, (label, text)) in self.labels.iter().zip(values).enumerate() {

@@ -253,6 +253,7 @@ pub(crate) fn worker(number: usize, snapshot: Option<&Snapshot>) -> api::Worker 
         dropped: count(s.engine.dropped),
         bursts: s.worker.bursts,
         idle_waits: s.worker.idle_waits,
+        busy_ns: s.worker.busy_ns,
         handed_before: s.worker.handed.before,
         handed_after: s.worker.handed.after,
         handed_lost: s.worker.handed.before_lost + s.worker.handed.after_lost,

@@ -335,6 +335,7 @@ fn hosts(settings: &Settings) -> gatun_ether::Settings {
         addresses: vec![Prefix { addr, len }],
         answers: Vec::new(),
         routes,
+        neighbours: vec![],
         realms: [0; 2],
     };
     let inside = port(0, settings.inside.into(), 64, Vec::new());

@@ -112,6 +112,7 @@ fn acquainted() -> Ether {
             via(prefix("::", 0), "2001:db8:1::fe"),
             via(prefix("2001:db8:8000::", 33), "2001:db8:1::fd"),
         ],
+        neighbours: vec![],
         realms: [0; 2],
     };
     let settings = Settings { engine: port.answers.clone(), ports: vec![port], speaks: false, shares: false };

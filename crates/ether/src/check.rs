@@ -28,6 +28,7 @@ pub(crate) fn check(settings: &Settings, limits: &Limits) -> Result<(), Vec<Prob
         problems.check_tags(port, settings.ports.get(..i).unwrap_or_default());
         problems.check_addresses(port);
         problems.check_routes(port);
+        problems.check_neighbours(port);
     }
     problems.check_overlaps(settings);
     for prefix in settings.engine.iter().filter(|p| !p.is_valid()) {
@@ -57,7 +58,8 @@ impl<'s> Problems<'s> {
 
     fn check_limits(&mut self, limits: &Limits, settings: &Settings) {
         let gateways = settings.ports.iter().flat_map(|p| &p.routes).filter(|r| r.via.is_some()).count();
-        let least = gateways as u64 + 1;
+        let fixed: usize = settings.ports.iter().map(|p| p.neighbours.len()).sum();
+        let least = (gateways + fixed) as u64 + 1;
         if u64::from(limits.neighbours_max) < least || limits.neighbours_max > 1 << 20 {
             let what = format!("room for {} neighbours", limits.neighbours_max);
             self.add(what, format!("with these routes, give between {least} and 1048576"));
@@ -163,6 +165,33 @@ impl<'s> Problems<'s> {
                     format!("a route to {} on a port without an IPv4 address", route.to),
                     "give the port one: ARP has to ask from an address",
                 );
+            }
+        }
+    }
+
+    fn check_neighbours(&mut self, port: &Port) {
+        for (i, neighbour) in port.neighbours.iter().enumerate() {
+            let addr = neighbour.addr;
+            if !neighbour.mac.is_unicast() {
+                self.add(
+                    format!("no neighbour has the address {}", neighbour.mac),
+                    format!("write the MAC of {addr} alone; its first byte is even"),
+                );
+            }
+            let link_local = matches!(addr, IpAddr::V6(a) if is_link_local(a));
+            let on_link = |p: &Prefix| p.is_valid() && p.contains(addr);
+            let by_route = |r: &Route| r.via == Some(addr) || r.via.is_none() && on_link(&r.to);
+            if !link_local && !port.addresses.iter().any(on_link) && !port.routes.iter().any(by_route) {
+                self.add(
+                    format!("the neighbour {addr} is not on this port's link"),
+                    "give the port an address whose prefix contains it",
+                );
+            }
+            if port.addresses.iter().any(|p| p.addr == addr) {
+                self.add(format!("{addr} is this port's own address"), "write the neighbour's");
+            }
+            if port.neighbours.iter().take(i).any(|other| other.addr == addr) {
+                self.add(format!("the neighbour {addr} twice"), "leave one of them out");
             }
         }
     }

@@ -109,6 +109,9 @@ impl Ether {
     pub fn new(settings: &Settings, limits: &Limits, seed: [u64; 4]) -> Result<Ether, Vec<Problem>> {
         check::check(settings, limits)?;
         let mut neighbours = Neighbours::new(limits, seed);
+        for (port, number) in settings.ports.iter().zip(0u8..) {
+            port.neighbours.iter().for_each(|n| neighbours.fix(number, Key::of(n.addr), n.mac));
+        }
         let (routes4, routes6) = table(settings, 0, &mut neighbours);
         let last_realm = settings.ports.iter().flat_map(|port| port.realms).max().unwrap_or(0);
         let realms = (1..=last_realm).map(|realm| table(settings, realm, &mut neighbours)).collect();

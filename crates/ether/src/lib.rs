@@ -75,7 +75,7 @@ pub use address::{Mac, NotAMac, Prefix};
 pub use ether::{Conflict, Ether, NeighbourReport, Received, Sent};
 pub use neighbour::State;
 pub use receive::Heard;
-pub use settings::{Limits, Port, Problem, Route, Settings, Tag};
+pub use settings::{Limits, Neighbour, Port, Problem, Route, Settings, Tag};
 pub use stats::{Answer, Count, Dropped, Foreign, Note, Stats, Taken, Unsent};
 
 /// Bytes that an answer may be longer than the frame that it answers: an advertisement's option.

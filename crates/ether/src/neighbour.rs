@@ -16,7 +16,7 @@
 //!
 //! The table has a fixed size. Who may get a place, and whose:
 //!
-//! - A next hop of a route has a place of its own for ever.
+//! - A next hop of a route has a place of its own for ever, and so has a neighbour that is written down with its MAC.
 //! - A packet to a neighbour on the link makes an entry; at most `unresolved_max` such have not yet answered.
 //! - Somebody who asks for an address of ours is noted, in STALE (RFC 4861 7.2.3, RFC 826): so hosts that use us are
 //!   known already when a scan has used up `unresolved_max` (RFC 6583 6.2). Answers nobody asked for make no entry.
@@ -78,8 +78,10 @@ pub(crate) struct Neighbour {
     pub(crate) state: State,
     /// Whether the place is taken.
     live: bool,
-    /// The next hop of a route.
+    /// The next hop of a route, or fixed.
     pinned: bool,
+    /// Whether its MAC was written down, and nobody is asked or believed.
+    fixed: bool,
     /// Whether it stands on the agenda.
     on_agenda: bool,
     /// Questions without an answer so far.
@@ -158,6 +160,7 @@ impl Neighbours {
             state: State::Unknown,
             live: false,
             pinned: false,
+            fixed: false,
             on_agenda: false,
             asked: 0,
             failures: 0,
@@ -183,6 +186,15 @@ impl Neighbours {
         let neighbour = self.find(port, key).or_else(|| self.insert(0, port, key))?;
         self.places.get_mut(neighbour as usize)?.pinned = true;
         Some(neighbour)
+    }
+
+    /// A neighbour whose MAC is known beforehand: REACHABLE for ever. Nothing where there is no room.
+    pub(crate) fn fix(&mut self, port: u8, key: Key, mac: Mac) {
+        let Some(neighbour) = self.pin(port, key) else { return };
+        if let Some(n) = self.places.get_mut(neighbour as usize) {
+            (n.fixed, n.mac) = (true, mac);
+        }
+        self.settle(neighbour, State::Reachable, u64::MAX);
     }
 
     #[inline]
@@ -272,6 +284,9 @@ impl Neighbours {
         let Some(neighbour) = self.find(port, key) else { return Learnt::Nothing };
         let reachable_ms = self.reachable_ms(now_ms, key);
         let Some(n) = self.places.get_mut(neighbour as usize) else { return Learnt::Nothing };
+        if n.fixed {
+            return Learnt::Nothing;
+        }
         let unresolved = matches!(n.state, State::Unknown | State::Incomplete | State::Failed);
         // Only who was asked answers: what says so without a question is hearsay.
         let answers = news.solicited && (matches!(n.state, State::Incomplete | State::Probe));
@@ -487,6 +502,7 @@ impl Neighbours {
             state: State::Unknown,
             live: true,
             pinned: false,
+            fixed: false,
             on_agenda: n.on_agenda,
             asked: 0,
             failures: 0,

@@ -41,6 +41,8 @@ pub struct Port {
     pub answers: Vec<Prefix>,
     /// Where to send what is not on the link.
     pub routes: Vec<Route>,
+    /// Neighbours whose MAC is known beforehand, and is neither asked for nor changed by what anybody says.
+    pub neighbours: Vec<Neighbour>,
     /// The realms of its IPv4 and its IPv6 packets ([`gatun_wire::Packet::realm`]): its addresses and routes are for
     /// these alone. Ports of different realms may have the same ones.
     pub realms: [u8; 2],
@@ -87,6 +89,15 @@ pub struct Route {
     pub to: Prefix,
     /// The router, on the port's link; `None`: the destinations are on the link themselves.
     pub via: Option<IpAddr>,
+}
+
+/// A neighbour that is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its address.
+    pub addr: IpAddr,
+    /// Where frames for it go.
+    pub mac: Mac,
 }
 
 /// How much may be kept.

@@ -174,6 +174,23 @@ impl Ports {
         self.registration = Some(Registration::new(&self.core));
     }
 
+    /// What one device received, sent and refused so far.
+    pub fn device_stats(&self, device: usize) -> Stats {
+        self.out.ports.get(device).map(|port| self.stats_of(port).0).unwrap_or_default()
+    }
+
+    /// A device's counters, and how many frames it found damaged, and could not send.
+    fn stats_of(&self, port: &Port) -> (Stats, [u64; 2]) {
+        let mut stats = port.stats.clone();
+        if !self.reports {
+            return (stats, [0; 2]);
+        }
+        let missed = device::missed(port.queue.port);
+        stats.rx_errors[RxError::RingFull as usize] += missed.ring_full;
+        stats.rx_errors[RxError::NoFrame as usize] += missed.no_frame;
+        (stats, [missed.errors, missed.tx_errors])
+    }
+
     #[cold]
     fn read_letters(&mut self) {
         let news = self.letterbox.take();
@@ -291,14 +308,9 @@ impl Frames for Ports {
         let mut total = Stats::default();
         let mut errors = [0; 2];
         for port in &self.out.ports {
-            total += &port.stats;
-            if self.reports {
-                let missed = device::missed(port.queue.port);
-                total.rx_errors[RxError::RingFull as usize] += missed.ring_full;
-                total.rx_errors[RxError::NoFrame as usize] += missed.no_frame;
-                errors[0] += missed.errors;
-                errors[1] += missed.tx_errors;
-            }
+            let (stats, of_device) = self.stats_of(port);
+            total += &stats;
+            errors.iter_mut().zip(of_device).for_each(|(sum, n)| *sum += n);
         }
         let free: u64 = self.out.ports.iter().map(|port| u64::from(port.pool.free())).sum();
         let named = [

@@ -313,6 +313,7 @@ fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
                 addresses: vec![address("198.51.100.64", 24)],
                 answers: Vec::new(),
                 routes: Vec::new(),
+                neighbours: vec![],
                 realms: [0; 2],
             }],
             speaks: true,

@@ -20,6 +20,7 @@ mod namespace;
 mod process;
 mod sandbox;
 pub mod tayga;
+pub mod testpmd;
 pub mod topology;
 
 pub use namespace::Namespace;

@@ -43,7 +43,15 @@ impl Clock {
 
     /// Milliseconds since the beginning.
     pub fn now(&self) -> Instant {
-        Instant(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
+        Self::instant(self.elapsed())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn instant(elapsed: Duration) -> Instant {
+        Instant(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
@@ -57,6 +65,9 @@ pub struct Worker {
     waker: Waker,
     exchange: Option<Exchange>,
     idle_waits: u64,
+    /// Since when the turn lasts, where there were packets in it.
+    busy_since: Option<Duration>,
+    busy: Duration,
 }
 
 impl Worker {
@@ -89,7 +100,19 @@ impl Worker {
     ) -> (Worker, Handle) {
         let (handle, mailbox) = mailbox::pair(waker.clone());
         let bursts = Bursts::default();
-        (Worker { nat, backend, bursts, clock, mailbox, waker, exchange, idle_waits: 0 }, handle)
+        let worker = Worker {
+            nat,
+            backend,
+            bursts,
+            clock,
+            mailbox,
+            waker,
+            exchange,
+            idle_waits: 0,
+            busy_since: None,
+            busy: Duration::ZERO,
+        };
+        (worker, handle)
     }
 
     /// Runs until it is told to stop. Returns the final counters, and the error that ended it, if one did:
@@ -113,7 +136,11 @@ impl Worker {
             }
         }
         // The clock is read once per burst.
-        let now = self.clock.now();
+        let turn = self.clock.elapsed();
+        let now = Clock::instant(turn);
+        if let Some(since) = self.busy_since.take() {
+            self.busy += turn.saturating_sub(since);
+        }
         let mut received = {
             let (nat, bursts, exchange) = (&mut self.nat, &mut self.bursts, &mut self.exchange);
             self.backend.receive(&mut |burst, tx| {
@@ -126,6 +153,7 @@ impl Worker {
                 bursts.handle(nat, now, burst, Way::handed_over(tx, exchange));
             });
         }
+        self.busy_since = (received > 0).then_some(turn);
         let leave_alone_ms = self.nat.expire(now, EXPIRE_BUDGET);
         let way = Way::device(self.backend.transmit(), self.exchange.as_mut());
         self.bursts.send_emitted(&mut self.nat, way);
@@ -197,6 +225,7 @@ impl Worker {
             pools: self.nat.pool_stats().collect(),
             worker: WorkerStats {
                 idle_waits: self.idle_waits,
+                busy_ns: u64::try_from(self.busy.as_nanos()).unwrap_or(u64::MAX),
                 handed: self.exchange.as_ref().map_or(Handed::default(), |exchange| exchange.handed),
                 ..self.bursts.stats.clone()
             },

@@ -13,6 +13,8 @@ pub struct WorkerStats {
     pub bursts: u64,
     /// Times that it went to sleep for want of packets.
     pub idle_waits: u64,
+    /// Time of the turns in which there were packets, ns: from the turn's begin to the next one's, whatever was done in it.
+    pub busy_ns: u64,
     /// Packets by their verdict: forwarded.
     pub forward: u64,
     /// Not for the translator, and not sent.
@@ -77,6 +79,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         let (a, b) = (&mut self.worker, &other.worker);
         a.bursts += b.bursts;
         a.idle_waits += b.idle_waits;
+        a.busy_ns += b.busy_ns;
         a.forward += b.forward;
         a.pass += b.pass;
         a.reply += b.reply;

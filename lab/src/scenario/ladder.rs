@@ -1,6 +1,6 @@
 //! `ladder`: what a packet costs, step by step: nothing but forwarding at the bottom, two million sessions at the top.
 
-use super::{Wishes, carrier, mtu_for};
+use super::{Over, Wishes, carrier, tell_limits};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, Until};
 use crate::middle::on_the_bed;
@@ -10,9 +10,10 @@ use gatun_traffic::{Family, Sizes, Traffic};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
-const ABOUT: &str = "The same traffic, as much as goes without loss, through one thing after another between two veth \
+const ABOUT: &str = "The same traffic, as much as goes without loss, through one thing after another between two \
 cables: what only copies frames, what forwards, what translates without state, with state, with much state. Processor \
-time is what the program in the middle had, the kernel's work on its behalf included.";
+time is what the program in the middle had, the kernel's work on its behalf included; over memif, the time in which it had \
+packets.";
 
 /// A step: its name, and what it is to run.
 struct Rung {
@@ -52,13 +53,15 @@ fn rungs(wishes: &Wishes) -> Vec<Rung> {
             what: What::Stateful,
         });
     }
-    // Last, as it leaves routes behind.
-    rungs.push(rung("kernel, IPv6 untranslated", Family::V6, What::Kernel));
+    if wishes.over == Over::Veth {
+        // Last, as it leaves routes behind.
+        rungs.push(rung("kernel, IPv6 untranslated", Family::V6, What::Kernel));
+    }
     rungs
 }
 
 /// A mapping for each subscriber.
-fn siit(traffic: &Traffic) -> String {
+fn siit(bed: &Bed, traffic: &Traffic) -> String {
     let mut eam = String::new();
     for subscriber in 0..traffic.spec().subscribers {
         if let IpAddr::V6(v6) = traffic.flow(subscriber).inside.0 {
@@ -66,23 +69,26 @@ fn siit(traffic: &Traffic) -> String {
             let _ = writeln!(eam, "  {{ v4 = \"{v4}\", v6 = \"{v6}\" }},");
         }
     }
-    on_the_bed(&format!(
-        "[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n\
+    on_the_bed(
+        bed,
+        &format!(
+            "[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n\
          [[siit]]\npool6 = \"2001:db8:64::/96\"\neam = [\n{eam}]\n"
-    ))
+        ),
+    )
 }
 
 pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let mut report = Report::new("ladder", ABOUT);
     let length = wishes.length(5.0);
-    let bed = Bed::new(mtu_for(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(128)))?)?;
+    let bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(128)))?;
     let mut rows = Vec::new();
     for rung in rungs(wishes) {
         let of_family = Wishes { family: rung.family, ..wishes.clone() };
         let traffic = of_family.traffic(rung.flows, 16, Sizes::Fixed(128));
         let config = match rung.what {
-            What::Siit => siit(&traffic),
-            What::Stateful => carrier::config(&traffic),
+            What::Siit => siit(&bed, &traffic),
+            What::Stateful => carrier::config(&bed, &traffic),
             What::Forwarder | What::Kernel => String::new(),
         };
         let middle = match rung.what {
@@ -92,7 +98,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         };
         let flows = u64::from(traffic.flows());
         let mut run = Run::new(&bed, &wishes.programs, middle, traffic)?;
-        let load = Load::InFlight(carrier::IN_FLIGHT);
+        let load = Load::InFlight(bed.in_flight());
         carrier::build_up(&mut run, load, flows);
         let steady = run.stage("steady", load, Until::Elapsed(length));
         let (accounts, _) = run.finish()?;
@@ -107,20 +113,38 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             (report.reference_pps, report.reference_latency_us) =
                 (Some(steady.pps()), Latency::of(&steady.latency));
         }
-        let each = steady.ns_per_packet().map_or("-".into(), |ns| format!("{ns:.0}"));
-        rows.push(vec![rung.name, group(steady.pps().round() as u64), each, group(accounts.lost())]);
+        let ns_each = accounts.ns_each.or(steady.ns_per_packet());
+        let share = ns_each.map(|ns| steady.pps() * ns / 1e9);
+        if wishes.over == Over::Memif {
+            match rung.what {
+                What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
+                What::Stateful if report.core_ns.is_none() => {
+                    report.core_ns = ns_each;
+                    tell_limits(&mut report, share.unwrap_or(0.0));
+                }
+                _ => {}
+            }
+        }
+        let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
+        let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+        let rate = group(steady.pps().round() as u64);
+        rows.push(vec![rung.name, rate, each, share, group(accounts.lost())]);
     }
     report.tables.push(Table {
         title: "What a packet costs".into(),
-        header: ["step", "packets a second", "ns of processor time", "lost"].map(String::from).into(),
+        header: ["step", "packets a second", "ns of processor time", "of its processor", "lost"]
+            .map(String::from)
+            .into(),
         rows,
     });
-    for why in [
-        "Gatun forwarding without translation: it has no such mode",
-        "hand-over between workers: both workers, the generator and the reflector want a processor each",
-        "over memif with testpmd as the floor: this is AF_XDP on veth, in copy mode, whose cost is the kernel's",
-    ] {
-        report.not_run.push(why.into());
+    report.not_run.push("Gatun forwarding without translation: it has no such mode".into());
+    report.not_run.push(
+        "hand-over between workers: both workers, the generator and the reflector want a processor each"
+            .into(),
+    );
+    if wishes.over == Over::Veth {
+        let what = "over memif with testpmd as the floor (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's";
+        report.not_run.push(what.into());
     }
     if wishes.brief {
         report.not_run.push("IPv4, and two million sessions: this is a brief run".into());

@@ -5,10 +5,20 @@ pub(crate) mod desk;
 pub(crate) mod ladder;
 pub(crate) mod rfc8219;
 
+use crate::bed::Bed;
 use crate::middle::Programs;
 use crate::report::Report;
 use gatun_traffic::{Family, Protocols, Sizes, Spec, Traffic};
 use std::time::Duration;
+
+/// What the cables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Over {
+    /// veth, through AF_XDP.
+    Veth,
+    /// memif, through DPDK.
+    Memif,
+}
 
 /// What the command line asks for; each scenario has its own defaults.
 #[derive(Clone, Debug)]
@@ -28,6 +38,9 @@ pub(crate) struct Wishes {
     pub(crate) brief: bool,
     /// Parallel streams of iperf3.
     pub(crate) streams: Option<Vec<u32>>,
+    pub(crate) over: Over,
+    #[cfg(feature = "dpdk")]
+    pub(crate) reflector: crate::memif::Reflector,
 }
 
 impl Wishes {
@@ -35,6 +48,21 @@ impl Wishes {
     fn length(&self, default_s: f64) -> Duration {
         let default_s = if self.brief { 1.0 } else { default_s };
         Duration::from_secs_f64(self.seconds.unwrap_or(default_s).max(0.2))
+    }
+
+    /// A bed for such traffic.
+    fn bed(&self, traffic: &Traffic) -> anyhow::Result<Bed> {
+        match self.over {
+            Over::Veth => Ok(Bed::new(mtu_for(traffic)?)?),
+            #[cfg(feature = "dpdk")]
+            Over::Memif => {
+                Bed::of_memifs(traffic.packet_len_max() + 20 + gatun_traffic::LAYER_2, self.reflector)
+            }
+            #[cfg(not(feature = "dpdk"))]
+            Over::Memif => anyhow::bail!(
+                "this lab was built without DPDK: install libdpdk-dev, and build it with `--features dpdk`"
+            ),
+        }
     }
 
     fn traffic(&self, subscribers: u32, flows: u32, sizes: Sizes) -> Traffic {
@@ -56,6 +84,20 @@ pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>)
 /// All of them.
 pub(crate) const ALL: [Scenario; 4] =
     [("desk", desk::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
+
+/// That one thread is generator and judge, and another program takes turns with it, bounds what can be tried: says so where the
+/// middle waited.
+pub(super) fn tell_limits(report: &mut Report, share: f64) {
+    report.core_share = Some(share);
+    if share < 0.9 {
+        report.notes.push(format!(
+            "The generator's processor is the limit here, not the translator's, which had packets in {:.0} % of the time: \
+             packets a second say what the lab can send. What the translator can do is said by the time of its processor that \
+             a packet takes; the forwarder's is taken in the same way, by testpmd itself.",
+            100.0 * share
+        ));
+    }
+}
 
 /// MTU of the cables for frames of this size: what comes back as IPv6 may be 20 bytes longer than what went as IPv4.
 fn mtu_for(traffic: &Traffic) -> anyhow::Result<usize> {

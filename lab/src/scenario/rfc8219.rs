@@ -1,7 +1,7 @@
 //! `rfc8219`: benchmarks of RFC 8219 (transition technologies) and RFC 9693 (stateful translators), as far as one machine
 //! can: throughput without loss by binary search, latency at that rate, frame loss, and the rate of new connections.
 
-use super::{Wishes, carrier, mtu_for};
+use super::{Wishes, carrier};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, Until};
 use crate::report::{Report, Table, group};
@@ -41,7 +41,7 @@ struct Found {
 pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let mut report = Report::new("rfc8219", ABOUT);
     let length = if wishes.brief { Duration::from_millis(300) } else { wishes.length(5.0) };
-    let bed = Bed::new(mtu_for(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(1518)))?)?;
+    let bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(1518)))?;
     let frames: Vec<usize> = match (wishes.sizes, wishes.brief) {
         (Some(Sizes::Fixed(frame)), _) => vec![frame],
         (_, true) => vec![128],
@@ -59,7 +59,8 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         let traffic = sized.traffic(SUBSCRIBERS, 16, Sizes::Fixed(first.frame));
         let mut run = Run::new(&bed, &wishes.programs, Middle::Forwarder, traffic)?;
         carrier::warm_up(&mut run);
-        report.reference_pps = search(&mut run, length, trials(wishes)).map(|(rate, _)| 2.0 * rate);
+        report.reference_pps =
+            search(&mut run, bed.in_flight(), length, trials(wishes)).map(|(rate, _)| 2.0 * rate);
         report.account(&run.finish()?.0);
     }
     // A brief search may not have come down to it, on a machine that does other things as well.
@@ -84,11 +85,11 @@ fn one_size(
     length: Duration,
     report: &mut Report,
 ) -> anyhow::Result<Found> {
-    let config = carrier::config(traffic);
+    let config = carrier::config(bed, traffic);
     let mut run = Run::new(bed, &wishes.programs, Middle::Gatun(&config), traffic.clone())?;
-    let build_up = carrier::build_up(&mut run, Load::InFlight(carrier::IN_FLIGHT), traffic.flows().into());
+    let build_up = carrier::build_up(&mut run, Load::InFlight(bed.in_flight()), traffic.flows().into());
     let connections = build_up.rx as f64 / build_up.seconds;
-    let (rate, latency) = search(&mut run, length, trials(wishes)).unwrap_or((0.0, None));
+    let (rate, latency) = search(&mut run, bed.in_flight(), length, trials(wishes)).unwrap_or((0.0, None));
     let mut loss = Vec::new();
     let shares = if wishes.brief { &SHARES_BRIEF[..] } else { &SHARES };
     for &share in shares {
@@ -102,9 +103,14 @@ fn one_size(
 }
 
 /// The highest rate at which a trial loses nothing, in packets a second that are sent, and the delays at it.
-fn search(run: &mut Run<'_>, length: Duration, trials: usize) -> Option<(f64, Option<Latency>)> {
+fn search(
+    run: &mut Run<'_>,
+    in_flight: u64,
+    length: Duration,
+    trials: usize,
+) -> Option<(f64, Option<Latency>)> {
     // What goes with a window is a good guess of what goes without one.
-    let guess = run.stage("guess", Load::InFlight(carrier::IN_FLIGHT), Until::Elapsed(length));
+    let guess = run.stage("guess", Load::InFlight(in_flight), Until::Elapsed(length));
     let (mut low, mut high) = (0.0, 1.5 * guess.tx as f64 / guess.seconds);
     let mut best = None;
     for _ in 0..trials {

@@ -101,6 +101,9 @@ structs! {
         pub bursts: u64,
         /// Times that it went to sleep for want of packets.
         pub idle_waits: u64,
+        /// Nanoseconds of the turns of its loop in which there were packets: the share of the time in which it was at work, where
+        /// looking for packets is not.
+        pub busy_ns: u64,
         /// Packets handed to the worker that has their session, as received.
         pub handed_before: u64,
         /// Packets handed to another worker behind translation.

@@ -6,7 +6,7 @@ use crate::problem::Problems;
 use crate::reader::{Read, Table, Wrong, type_name};
 use crate::sections::port::{self, Network};
 use crate::value;
-use gatun_ether::{Mac, Prefix, Route, Settings, Tag};
+use gatun_ether::{Mac, Neighbour, Prefix, Route, Settings, Tag};
 use std::net::{IpAddr, Ipv6Addr};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -20,6 +20,8 @@ pub struct Ethernet {
     pub vlan: Vec<u16>,
     /// Where to send what is not on the link.
     pub routes: Vec<Route>,
+    /// Neighbours that are not asked for, as their MAC is written down.
+    pub neighbours: Vec<Neighbour>,
     /// What else ARP and neighbour discovery answer for.
     pub answers: Answers,
     /// The largest IP packet, bytes; `None`: the interface's MTU.
@@ -104,6 +106,11 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
         driver,
         vlan,
         routes: read_routes(table, problems),
+        neighbours: table
+            .list("neighbours", problems, neighbour)
+            .into_iter()
+            .map(Spanned::into_inner)
+            .collect(),
         answers: read_answers(table, problems),
         mtu: table.integer("mtu", problems),
         realms: [0; 2],
@@ -149,6 +156,18 @@ fn route(value: &DeValue<'_>) -> Read<Route> {
     let network =
         network.map_err(|wrong| Wrong::with(wrong.what, wrong.instead.as_deref().unwrap_or(instead)))?;
     Ok(Route { to: prefix(network), via: via.transpose()? })
+}
+
+/// `ADDRESS at MAC`.
+fn neighbour(value: &DeValue<'_>) -> Read<Neighbour> {
+    let s = value::text(value)?;
+    let read = s.split_once(" at ").and_then(|(addr, mac)| {
+        Some(Neighbour { addr: addr.trim().parse().ok()?, mac: mac.trim().parse().ok()? })
+    });
+    read.ok_or_else(|| {
+        let what = format!("\"{}\" is not an address and a MAC", value::shorten(s));
+        Wrong::with(what, "write, for example, `neighbours = [\"198.51.100.1 at 02:00:00:00:00:01\"]`")
+    })
 }
 
 fn read_answers(table: &Table<'_>, problems: &mut Problems) -> Answers {
@@ -218,6 +237,7 @@ fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix])
         addresses,
         answers,
         routes: ethernet.routes.clone(),
+        neighbours: ethernet.neighbours.clone(),
         realms: ethernet.realms,
     }
 }

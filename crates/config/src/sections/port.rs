@@ -119,7 +119,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
         let name = if ethernet.driver == Driver::Dpdk { dpdk::device } else { device_name };
         return RawPort { ethernet: Some(ethernet), ..read_common(table, name, problems) };
     }
-    for key in ["vlan", "answers"].into_iter().filter(|key| table.node(key).is_some()) {
+    for key in ["vlan", "answers", "neighbours"].into_iter().filter(|key| table.node(key).is_some()) {
         let what = format!("`{key}` is for ports on an Ethernet");
         problems.error(table.span_of(key), what, "take it out, or write `backend = \"xdp\"` or \"dpdk\"");
     }

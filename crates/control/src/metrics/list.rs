@@ -188,6 +188,17 @@ pub(super) const METRICS: &[Metric] = &[
         "Times that a worker went to sleep for want of packets.",
     ),
     counter(
+        "worker_busy_seconds",
+        WORKER,
+        |v, s| {
+            v.workers().for_each(|(n, w)| {
+                let ms = w.worker.busy_ns / 1_000_000;
+                s.add(&[&n], format_args!("{}.{:03}", ms / 1000, ms % 1000));
+            });
+        },
+        "Time of the turns of a worker's loop in which there were packets. Its rate is the share of a processor that packets take: what the system shows of a worker that looks for packets without a pause (DPDK) is not.",
+    ),
+    counter(
         "worker_handed_packets",
         &["worker", "when"],
         |v, s| {
@@ -394,7 +405,7 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "instance_subscribers",
         INSTANCE,
-        |v, s| by_instance(v, |who, i| s.add(&who, i.subscribers.into())),
+        |v, s| by_instance(v, |who, i| s.add(&who, u64::from(i.subscribers))),
         "Subscribers with state.",
     ),
     gauge("pool_addresses", POOL, |v, s| by_pool(v, s, |p| p.addresses.into()), "Public addresses."),

@@ -28,6 +28,7 @@ fn ether() -> Ether {
         ],
         answers: vec![],
         routes: vec![],
+        neighbours: vec![],
         realms: [0; 2],
     };
     let mut ports = vec![

@@ -45,6 +45,7 @@ pub(crate) fn settings() -> Settings {
         addresses: vec![prefix("198.51.100.1/24"), prefix("2001:db8:1::1/64"), prefix("198.51.100.2/32")],
         answers: vec![prefix("203.0.113.0/28"), prefix("2001:db8:64::/96")],
         routes: vec![route("0.0.0.0/0", "198.51.100.254"), route("::/0", "fe80::fe")],
+        neighbours: vec![],
         realms: [0; 2],
     };
     let engine = vec![prefix("198.51.100.2/32"), prefix("203.0.113.0/28"), prefix("2001:db8:64::/96")];

@@ -351,3 +351,31 @@ fn what_one_worker_hears_lets_the_packets_of_another_go() {
     assert_eq!(first.ether.stats().notes.of(Note::HeardLost), 36);
     assert_eq!(std::iter::from_fn(|| first.ether.heard()).count(), 64);
 }
+
+#[test]
+fn a_neighbour_that_is_written_down_is_neither_asked_for_nor_believed() {
+    let mut written = settings();
+    let fixed = |addr: &str| gatun_ether::Neighbour { addr: addr.parse().unwrap(), mac: PEER_MAC };
+    written.ports[0].neighbours = vec![fixed("198.51.100.254"), fixed("2001:db8:1::9")];
+    let mut host = Host::new(&written);
+    for _ in 0..3 {
+        for packet in [udp4(POOL4, FAR4, b"x"), udp6(POOL6, PEER6, b"x")] {
+            let (sent, frame) = host.send(&packet);
+            assert_eq!((sent, &frame[..6]), (FRAME, &PEER_MAC.0[..]));
+        }
+        // Who claims its address is not heard, and nothing is asked in an hour.
+        let _ = host.receive(&arp_reply(OTHER_MAC, GATEWAY4));
+        let _ = host.receive(&advertisement(OTHER_MAC, PEER6, SOLICITED | OVERRIDE));
+        assert!(host.run(3_600_000).is_empty());
+    }
+    assert_eq!(mac_of(&host, GATEWAY4), Some(PEER_MAC));
+    assert_eq!(state_of(&host, PEER6), Some(State::Reachable));
+    // A neighbour that cannot be is refused.
+    for (addr, mac) in [("192.0.2.9", PEER_MAC), ("198.51.100.9", Mac::BROADCAST), ("198.51.100.1", PEER_MAC)]
+    {
+        let mut wrong = settings();
+        wrong.ports[0].neighbours = vec![gatun_ether::Neighbour { addr: addr.parse().unwrap(), mac }];
+        let problems = gatun_ether::Ether::new(&wrong, &Limits::default(), [1, 2, 3, 4]).err().unwrap();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+}

@@ -42,6 +42,7 @@ fn host() -> [Ether; 2] {
         addresses: vec![prefix(v4(1), 24), prefix(v6(1, 1), 64)],
         answers: vec![pool, prefix(v6(0x64, 0), 96)],
         routes: vec![Route { to: prefix(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0), via: Some(v6(1, 2)) }],
+        neighbours: vec![],
         realms: [0; 2],
     };
     let wan = Port {

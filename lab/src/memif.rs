@@ -1,0 +1,284 @@
+//! The bed whose cables are shared memory: memifs of DPDK, and Debian's testpmd as reflector and as forwarder.
+//!
+//! ```text
+//!   this process                      the last processor                  testpmd, 5tswap
+//!   generator and judge ===memif=== [ Gatun | testpmd, macswap ] ===memif=== reflector
+//!      first processor       zero copy at the middle's ends          first processor
+//! ```
+//! The generator and the reflector serve their memif, what is in the middle is the client of both. A reflector that looks for
+//! packets without a pause and a generator on the same processor: the generator goes before it, and sleeps where it has
+//! nothing to do.
+
+use crate::middle::{Programs, first_processor, last_processor, stay_on_first_processor};
+use gatun_ether::Mac;
+use gatun_io::Stats;
+use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Event, Guard, HugePages, Ports};
+use gatun_io_ether::{Frames as _, Outbox as _};
+use gatun_lab::testpmd::{Setup, Testpmd};
+use gatun_lab::{Error, Namespace};
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// Who sends packets back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Reflector {
+    /// Debian's dpdk-testpmd in 5tswap mode, which takes turns with the generator on its processor.
+    Testpmd,
+    /// The lab itself, in the generator's thread.
+    Own,
+}
+
+/// Addresses of the generator's and the reflector's devices, and of the middle's.
+pub(crate) const END_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xe0], [2, 0, 0, 0, 0, 0xe1]];
+pub(crate) const MIDDLE_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xa0], [2, 0, 0, 0, 0, 0xa1]];
+/// /run is the sandbox's own.
+const SOCKETS: [&str; 2] = ["/run/lab-inside.sock", "/run/lab-outside.sock"];
+/// Entries of the rings: 2^12.
+const RING_LOG2: u32 = 12;
+/// How long the generator sleeps where it has nothing to do.
+const NAP: Duration = Duration::from_micros(20);
+/// How long links may take to be up.
+const UP_MAX: Duration = Duration::from_secs(20);
+
+/// The cables, as long as the lab runs: DPDK can be started once in a process.
+pub(crate) struct Memif {
+    shared: Rc<RefCell<Shared>>,
+    reflector: Reflector,
+    /// Bytes of the largest frame.
+    frame_max: usize,
+    pub(crate) huge_pages: bool,
+}
+
+struct Shared {
+    ports: Ports,
+    events: Receiver<Event>,
+    up: Vec<String>,
+    _guard: Guard,
+}
+
+/// A memif's name, and DPDK's arguments for it.
+fn device(number: usize, role: &str, side: usize, mac: [u8; 6], frame_max: usize) -> String {
+    let zero_copy = if role == "client" { "yes" } else { "no" };
+    // A frame and what may be in front of it.
+    let size = (frame_max + 128).next_multiple_of(64).max(2176);
+    format!(
+        "net_memif{number},role={role},id={side},zero-copy={zero_copy},rsize={RING_LOG2},bsize={size},mac={},socket={},socket-abstract=no",
+        Mac(mac),
+        SOCKETS[side]
+    )
+}
+
+impl Memif {
+    /// Opens the generator's end, for frames of so many bytes, on the first processor.
+    pub(crate) fn open(frame_max: usize, reflector: Reflector) -> anyhow::Result<Memif> {
+        let sides = if reflector == Reflector::Own { 0..2 } else { 0..1 };
+        let mtu = (frame_max > 1518).then_some(frame_max as u16 - 14);
+        let devices = sides.map(|side| DeviceConfig {
+            device: device(side, "server", side, END_MACS[side], frame_max),
+            mtu,
+        });
+        // DPDK's own threads stay with the generator.
+        stay_on_first_processor();
+        let eal = EalConfig {
+            huge_pages: HugePages::Auto,
+            cores: vec![first_processor() as u16],
+            arguments: Vec::new(),
+        };
+        let config = DpdkConfig { devices: devices.collect(), queues: 1, eal };
+        let mut dpdk = Dpdk::open(&config, || Ok(()))?;
+        let ports = dpdk.workers.pop().ok_or_else(|| anyhow::anyhow!("DPDK gave no worker"))?;
+        if reflector == Reflector::Testpmd {
+            go_before_others();
+        }
+        let shared = Shared { ports, events: dpdk.events, up: Vec::new(), _guard: dpdk.guard };
+        let shared = Rc::new(RefCell::new(shared));
+        Ok(Memif { shared, reflector, frame_max, huge_pages: dpdk.huge_pages })
+    }
+
+    /// The devices, for a run.
+    pub(crate) fn lend(&self) -> Lent {
+        let shared = Rc::clone(&self.shared);
+        let mut lent = Lent { shared, reflector: self.reflector, before: Default::default() };
+        lent.before = lent.stats();
+        lent
+    }
+
+    /// The middle's devices, as DPDK has them.
+    pub(crate) fn middle_devices(&self) -> [String; 2] {
+        [0, 1].map(|side| device(side, "client", side, MIDDLE_MACS[side], self.frame_max))
+    }
+
+    /// Starts the reflector, where it is a program of its own.
+    pub(crate) fn start_reflector(&self, programs: &Programs) -> Result<Option<Testpmd>, Error> {
+        if self.reflector == Reflector::Own {
+            return Ok(None);
+        }
+        let devices = [device(0, "server", 1, END_MACS[1], self.frame_max)];
+        let log = programs.output.join("reflector.log");
+        let cores = [first_processor(); 2];
+        let setup =
+            Setup { serves: Some(Path::new(SOCKETS[1])), ..self.setup("5tswap", &devices, cores, &log) };
+        Testpmd::start(Command::new("stdbuf"), &setup).map(Some)
+    }
+
+    /// Starts testpmd in the middle: packets go on, with their Ethernet addresses exchanged, and nothing else.
+    pub(crate) fn start_forwarder(&self, host: &Namespace, log: &Path) -> Result<Testpmd, Error> {
+        let cores = [last_processor(), first_processor()];
+        Testpmd::start(host.command("stdbuf"), &self.setup("macswap", &self.middle_devices(), cores, log))
+    }
+
+    fn setup<'a>(&self, mode: &'a str, devices: &'a [String], cores: [usize; 2], log: &'a Path) -> Setup<'a> {
+        Setup {
+            mode,
+            devices,
+            cores,
+            frame_max: self.frame_max,
+            ring: 1 << RING_LOG2,
+            huge_pages: self.huge_pages,
+            serves: None,
+            log,
+        }
+    }
+
+    /// Waits until what is in the middle has connected.
+    pub(crate) fn wait_until_up(&self) -> anyhow::Result<()> {
+        let wanted = self.shared.borrow().ports.names().count();
+        self.wait_for_links(wanted)
+    }
+
+    /// Waits until it is noticed that what was in the middle has gone: who comes before is refused, and does not come again.
+    pub(crate) fn wait_until_down(&self) -> anyhow::Result<()> {
+        self.wait_for_links(0)
+    }
+
+    fn wait_for_links(&self, wanted: usize) -> anyhow::Result<()> {
+        let (deadline, mut shared) = (Instant::now() + UP_MAX, self.shared.borrow_mut());
+        let Shared { ports, events, up, .. } = &mut *shared;
+        loop {
+            for event in events.try_iter() {
+                match event {
+                    Event::Up(name) => up.push(name),
+                    Event::Down(name) => up.retain(|other| *other != name),
+                }
+            }
+            // What happened to a device is read with the next burst.
+            ports.receive(|_, _, _| false, |_, _| ());
+            if up.len() == wanted {
+                return Ok(());
+            }
+            let say = || {
+                format!(
+                    "{} links are up, not {wanted}: what is in the middle does not speak to its memifs",
+                    up.len()
+                )
+            };
+            anyhow::ensure!(Instant::now() < deadline, say());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Gatun's configuration of ports.
+    pub(crate) fn ports(&self) -> String {
+        let [inside, outside] = self.middle_devices();
+        let [generator, reflector] = END_MACS.map(Mac);
+        let mtu = match self.frame_max {
+            0..=1518 => String::new(),
+            frame => format!("mtu = {}\n", frame - 14),
+        };
+        format!(
+            r#"[dpdk]
+cores = [{core}]
+
+[[port]]
+name = "inside"
+backend = "dpdk"
+device = "{inside}"
+{mtu}addresses = ["2001:db8:1::64/64", "10.1.0.64/24"]
+routes = ["2001:db8:8000::/33 via 2001:db8:1::2", "100.64.0.0/10 via 10.1.0.2"]
+neighbours = ["2001:db8:1::2 at {generator}", "10.1.0.2 at {generator}"]
+
+[[port]]
+name = "outside"
+backend = "dpdk"
+device = "{outside}"
+{mtu}addresses = ["198.51.100.64/24", "2001:db8:2::64/64"]
+routes = ["198.19.0.0/16 via 198.51.100.2"]
+neighbours = ["198.51.100.2 at {reflector}"]
+"#,
+            core = last_processor()
+        )
+    }
+}
+
+/// The generator's devices, for a run.
+pub(crate) struct Lent {
+    shared: Rc<RefCell<Shared>>,
+    reflector: Reflector,
+    before: [Stats; 2],
+}
+
+impl Lent {
+    pub(crate) fn send(&mut self, frame: &[u8]) {
+        self.shared.borrow_mut().ports.outbox().send(0, frame);
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        mut outside: impl FnMut(&mut [u8]) -> bool,
+        mut inside: impl FnMut(&[u8]),
+    ) -> usize {
+        let mut count = 0;
+        self.shared.borrow_mut().ports.receive(
+            |device, frame, out| {
+                if device == 0 {
+                    count += 1;
+                    inside(frame.bytes());
+                } else if outside(frame.bytes_mut()) {
+                    out.answer(device, frame);
+                }
+                false
+            },
+            |_, _| (),
+        );
+        count
+    }
+
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.reflector == Reflector::Testpmd
+    }
+
+    pub(crate) fn give_way(&self) {
+        match self.reflector {
+            Reflector::Testpmd => std::thread::sleep(NAP),
+            Reflector::Own => std::hint::spin_loop(),
+        }
+    }
+
+    /// Since the run's begin.
+    pub(crate) fn stats(&self) -> [Stats; 2] {
+        let shared = self.shared.borrow();
+        let since = |device: usize| {
+            let (mut now, before) = (shared.ports.device_stats(device), &self.before[device]);
+            now.rx_errors.iter_mut().zip(before.rx_errors).for_each(|(n, m)| *n -= m);
+            now.tx_errors.iter_mut().zip(before.tx_errors).for_each(|(n, m)| *n -= m);
+            now
+        };
+        [since(0), since(1)]
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.stats()[0].tx_errors.iter().sum()
+    }
+}
+
+/// Lets the calling thread, which sleeps where it has nothing to do, run before the reflector, which does not.
+fn go_before_others() {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let mut chrt = Command::new("chrt");
+    // Without it the figures are worse, and still true.
+    let _ = gatun_lab::run(chrt.args(["--reset-on-fork", "--fifo", "--pid", "1", &thread]));
+}

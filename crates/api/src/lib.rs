@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod hex;
 pub mod openapi;
 pub mod paths;
 pub mod schema;

@@ -76,6 +76,7 @@ pub(crate) fn joined(lines: &[&str]) -> String {
 macro_rules! structs {
     ($(
         $(#[doc = $doc:literal])*
+        $(#[derive($more:ident)])?
         pub struct $name:ident {
             $($(#[doc = $field_doc:literal])* pub $field:ident: $type:ty,)*
         }
@@ -83,6 +84,7 @@ macro_rules! structs {
         $(
             $(#[doc = $doc])*
             #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+            $(#[derive($more)])?
             #[serde(deny_unknown_fields)]
             pub struct $name {
                 $($(#[doc = $field_doc])* pub $field: $type,)*

@@ -6,6 +6,7 @@
 
 use crate::eam_fast::{self, Lists};
 use crate::value;
+use gatun_nat::plan::{Eam, Net4, Net6};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -112,10 +113,7 @@ fn ends_of(mapping: &Mapping) -> Option<Ends> {
 fn ends(protocol: Option<&str>, inside: &str, outside: &str) -> Option<Ends> {
     let string = |text: &str| DeValue::String(Cow::Owned(text.to_owned()));
     match protocol {
-        None => {
-            let (v4, v6) = (value::parse_net4(outside).ok()?, value::parse_net6(inside).ok()?);
-            Some((String::new(), format!("{}/{}", v6.addr, v6.len), format!("{}/{}", v4.addr, v4.len)))
-        }
+        None => Some(ends_of_eam(value::parse_net4(outside).ok()?, value::parse_net6(inside).ok()?)),
         Some(protocol) => {
             let outside = value::endpoint4(&string(outside)).ok()?;
             let inside = match inside.starts_with('[') {
@@ -125,6 +123,10 @@ fn ends(protocol: Option<&str>, inside: &str, outside: &str) -> Option<Ends> {
             Some((protocol.to_owned(), inside, format!("{outside:?}")))
         }
     }
+}
+
+fn ends_of_eam(v4: Net4, v6: Net6) -> Ends {
+    (String::new(), format!("{}/{}", v6.addr, v6.len), format!("{}/{}", v4.addr, v4.len))
 }
 
 /// The entry in TOML.
@@ -180,23 +182,16 @@ fn find_instance<'t>(root: &'t Spanned<DeTable<'t>>, mapping: &Mapping) -> Resul
         }
     }
     let kinds = mapping.kinds().join(" or ");
+    let names = found.iter().map(|instance| &instance.name[..]).collect::<Vec<_>>().join(", ");
     if let Some(wanted) = &mapping.instance {
-        let names: Vec<String> = found.iter().map(|instance| instance.name.clone()).collect();
         let one = found.into_iter().find(|instance| instance.name == *wanted);
-        let hint =
-            || if names.is_empty() { String::new() } else { format!("there are {}", names.join(", ")) };
-        return one.ok_or_else(|| not(format!("there is no {kinds} instance '{wanted}'"), hint()));
+        let hint = if names.is_empty() { names } else { format!("there are {names}") };
+        return one.ok_or_else(|| not(format!("there is no {kinds} instance '{wanted}'"), hint));
     }
     match found.len() {
         1 => Ok(found.swap_remove(0)),
         0 => Err(not(format!("there is no {kinds} instance"), "")),
-        _ => {
-            let names: Vec<String> = found.into_iter().map(|instance| instance.name).collect();
-            Err(not(
-                "there are several instances that could have it",
-                format!("name one of {}", names.join(", ")),
-            ))
-        }
+        _ => Err(not("there are several instances that could have it", format!("name one of {names}"))),
     }
 }
 
@@ -228,15 +223,11 @@ impl List {
             return Err(by_hand());
         }
         let entries = match lists.get(&place.start) {
-            Some(entries) => entries
-                .iter()
-                .map(|(eam, range)| {
-                    let (v4, v6) = (eam.v4, eam.v6);
-                    let ends =
-                        (String::new(), format!("{}/{}", v6.addr, v6.len), format!("{}/{}", v4.addr, v4.len));
-                    (range.clone(), Some(ends))
-                })
-                .collect(),
+            Some(entries) => {
+                let ours =
+                    |(eam, range): &(Eam, Range<usize>)| (range.clone(), Some(ends_of_eam(eam.v4, eam.v6)));
+                entries.iter().map(ours).collect()
+            }
             None => {
                 array.iter().map(|entry| (entry.span(), ends_of_entry(entry.get_ref(), mapping))).collect()
             }

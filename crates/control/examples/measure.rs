@@ -5,19 +5,21 @@
 
 use etherparse::PacketBuilder;
 use gatun_api::client::Client;
-use gatun_api::types::{Cleared, Config, Session, SessionKey, SessionKeys};
+use gatun_api::types::{Cleared, Session, SessionKey, SessionKeys};
 use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
 use gatun_io::{Backend, Handler, Stats, Transmit, Waker};
 use gatun_nat::plan::{Limits, Nat64, Plan, Pool4, PoolRange};
 use gatun_nat::{BURST, Instant as EngineTime, Nat, Verdict};
 use gatun_wire::{HEADROOM, Packet, Prefix64};
-use gatun_worker::{Clock, Worker};
+use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SESSIONS: u32 = 2_097_152;
@@ -245,99 +247,131 @@ fn requests(path: &std::path::Path) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     Ok(bodies.collect::<Result<_, _>>()?)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::temp_dir().join(format!("gatun-measure-{}", std::process::id()));
-    std::fs::create_dir_all(&directory)?;
-    let (socket, file) = (directory.join("api.sock"), directory.join("sessions.ndjson"));
-    let (nat, templates) = filled()?;
-    let gauge = Arc::new(Gauge::default());
-    let device = Device {
-        gauge: Arc::clone(&gauge),
-        templates,
-        buffers: vec![7; STRIDE * BURST],
-        random: 1,
-        since: (0, Instant::now()),
-        taken: 0,
-        stats: Stats::default(),
-    };
-    let (worker, handle) = Worker::new(nat, Box::new(device), Clock::new())?;
-    let worker = std::thread::spawn(move || worker.run());
-    let (api, _file) = listen::unix(&socket, |_| Ok(()))?;
-    let facts = Facts {
-        config: Config {
-            file: String::new(),
-            revision: String::new(),
-            text: String::new(),
-            unconfirmed: None,
-        },
-        unconfirmed: None,
-        ports: Vec::new(),
-        sessions_max: SESSIONS.into(),
-        subscribers_max: SUBSCRIBERS.into(),
-    };
-    let setup = Setup {
-        version: "measured",
-        facts: SharedFacts::new(facts),
-        workers: vec![handle.clone()],
-        events: None,
-        gate: None,
-        configure: None,
-        patience: Patience::default(),
-        figures: Box::new(Default::default),
-        level: Default::default(),
-        log: Box::new(|_| ()),
-    };
-    gatun_control::start(Listeners { api: Some(api), ..Listeners::default() }, setup)?;
-    let client = Client::new(&socket);
+/// A worker and its API, and what asks it.
+struct Measured {
+    directory: PathBuf,
+    gauge: Arc<Gauge>,
+    client: Client,
+    handle: Handle,
+    worker: JoinHandle<(Snapshot, Option<io::Error>)>,
+    _file: listen::SocketFile,
+}
 
-    let (_, _, full) = watch(&gauge, || std::thread::sleep(Duration::from_secs(3)));
-    println!("{SESSIONS} sessions, one worker, packets of random ones: {:.2} Mpps at most", full.mpps);
-    gauge.rate.store((full.mpps * 0.5e6) as u64, Ordering::Relaxed);
-    std::thread::sleep(Duration::from_millis(200));
-    let (_, _, quiet) = watch(&gauge, || std::thread::sleep(Duration::from_secs(2)));
-    println!("at half of that, nothing asked: {:.2} Mpps, {} lost", quiet.mpps, quiet.lost);
-    let (lines, took, flow) = watch(&gauge, || dump(&client, &file));
-    let bytes = std::fs::metadata(&file)?.len();
-    println!(
-        "dump to a file: {} sessions, {} MB in {:.2} s; meanwhile {:.2} Mpps, {} lost",
-        lines?,
-        bytes >> 20,
-        took.as_secs_f64(),
-        flow.mpps,
-        flow.lost
-    );
-    let (text, took, flow) = watch(&gauge, || -> Result<usize, Box<dyn Error>> {
-        let mut text = String::new();
-        client.open("GET", "/metrics", &[])?.read_to_string(&mut text)?;
-        Ok(text.len())
-    });
-    println!("metrics: {} bytes in {:.2} ms, {} lost", text?, took.as_secs_f64() * 1e3, flow.lost);
-    let bodies = requests(&file)?;
-    let (ended, took, flow) = watch(&gauge, || kill(&client, &bodies));
-    let ended = ended?;
-    println!(
-        "random sessions ended by list: {ended} in {:.2} s, {:.0} a second (many opened again by their next packet); meanwhile {:.2} Mpps, {} lost",
-        took.as_secs_f64(),
-        ended as f64 / took.as_secs_f64(),
-        flow.mpps,
-        flow.lost
-    );
-    let (cleared, took, flow) =
-        watch(&gauge, || client.ask::<Cleared>("DELETE", "/v1/sessions?inside=2001:db8:0:0::/49", &[]));
-    let cleared = cleared?.sessions;
-    println!(
-        "ended by filter: {cleared} in {:.2} s, {:.0} a second; meanwhile {:.2} Mpps, {} lost",
-        took.as_secs_f64(),
-        cleared as f64 / took.as_secs_f64(),
-        flow.mpps,
-        flow.lost
-    );
-    handle.stop();
-    let (last, error) = worker.join().map_err(|_| "the worker panicked")?;
-    std::fs::remove_dir_all(&directory)?;
-    match error {
-        Some(error) => Err(error.into()),
-        None if !last.engine.conserved() => Err("the counters do not add up".into()),
-        None => Ok(()),
+impl Measured {
+    fn start() -> Result<Measured, Box<dyn Error>> {
+        let directory = std::env::temp_dir().join(format!("gatun-measure-{}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        let (nat, templates) = filled()?;
+        let gauge = Arc::new(Gauge::default());
+        let device = Device {
+            gauge: Arc::clone(&gauge),
+            templates,
+            buffers: vec![7; STRIDE * BURST],
+            random: 1,
+            since: (0, Instant::now()),
+            taken: 0,
+            stats: Stats::default(),
+        };
+        let (worker, handle) = Worker::new(nat, Box::new(device), Clock::new())?;
+        let worker = std::thread::spawn(move || worker.run());
+        let socket = directory.join("api.sock");
+        let (api, file) = listen::unix(&socket, |_| Ok(()))?;
+        let setup = Setup {
+            version: "measured",
+            facts: SharedFacts::new(Facts {
+                sessions_max: SESSIONS.into(),
+                subscribers_max: SUBSCRIBERS.into(),
+                ..Facts::default()
+            }),
+            workers: vec![handle.clone()],
+            events: None,
+            gate: None,
+            configure: None,
+            patience: Patience::default(),
+            figures: Box::new(Default::default),
+            level: Default::default(),
+            log: Box::new(|_| ()),
+        };
+        gatun_control::start(Listeners { api: Some(api), ..Listeners::default() }, setup)?;
+        Ok(Measured { directory, gauge, client: Client::new(&socket), handle, worker, _file: file })
     }
+
+    /// How fast packets are, and then half of that.
+    fn halve(&self) {
+        let (_, _, full) = watch(&self.gauge, || std::thread::sleep(Duration::from_secs(3)));
+        println!("{SESSIONS} sessions, one worker, packets of random ones: {:.2} Mpps at most", full.mpps);
+        self.gauge.rate.store((full.mpps * 0.5e6) as u64, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(200));
+        let (_, _, quiet) = watch(&self.gauge, || std::thread::sleep(Duration::from_secs(2)));
+        println!("at half of that, nothing asked: {:.2} Mpps, {} lost", quiet.mpps, quiet.lost);
+    }
+
+    fn dump(&self) -> Result<PathBuf, Box<dyn Error>> {
+        let file = self.directory.join("sessions.ndjson");
+        let (lines, took, flow) = watch(&self.gauge, || dump(&self.client, &file));
+        let bytes = std::fs::metadata(&file)?.len();
+        println!(
+            "dump to a file: {} sessions, {} MB in {:.2} s; meanwhile {:.2} Mpps, {} lost",
+            lines?,
+            bytes >> 20,
+            took.as_secs_f64(),
+            flow.mpps,
+            flow.lost
+        );
+        Ok(file)
+    }
+
+    fn scrape(&self) -> Result<(), Box<dyn Error>> {
+        let (text, took, flow) = watch(&self.gauge, || -> Result<usize, Box<dyn Error>> {
+            let mut text = String::new();
+            self.client.open("GET", "/metrics", &[])?.read_to_string(&mut text)?;
+            Ok(text.len())
+        });
+        println!("metrics: {} bytes in {:.2} ms, {} lost", text?, took.as_secs_f64() * 1e3, flow.lost);
+        Ok(())
+    }
+
+    fn end(
+        &self,
+        how: &str,
+        end: impl FnOnce() -> Result<u64, Box<dyn Error>>,
+    ) -> Result<(), Box<dyn Error>> {
+        let (ended, took, flow) = watch(&self.gauge, end);
+        let ended = ended?;
+        println!(
+            "{how}: {ended} in {:.2} s, {:.0} a second; meanwhile {:.2} Mpps, {} lost",
+            took.as_secs_f64(),
+            ended as f64 / took.as_secs_f64(),
+            flow.mpps,
+            flow.lost
+        );
+        Ok(())
+    }
+
+    fn stop(self) -> Result<(), Box<dyn Error>> {
+        self.handle.stop();
+        let (last, error) = self.worker.join().map_err(|_| "the worker panicked")?;
+        std::fs::remove_dir_all(&self.directory)?;
+        match error {
+            Some(error) => Err(error.into()),
+            None if !last.engine.conserved() => Err("the counters do not add up".into()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let measured = Measured::start()?;
+    measured.halve();
+    let file = measured.dump()?;
+    measured.scrape()?;
+    let bodies = requests(&file)?;
+    measured.end("random sessions ended by list (many opened again by their next packet)", || {
+        kill(&measured.client, &bodies)
+    })?;
+    measured.end("ended by filter", || {
+        let path = "/v1/sessions?inside=2001:db8:0:0::/49";
+        Ok(measured.client.ask::<Cleared>("DELETE", path, &[])?.sessions)
+    })?;
+    measured.stop()
 }

@@ -50,10 +50,11 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+pub use tell::protocol;
 use tokio::sync::Semaphore;
 
 /// What changes with the configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The configuration that runs; when it goes back by itself is in `unconfirmed`.
     pub config: types::Config,

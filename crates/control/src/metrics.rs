@@ -128,21 +128,9 @@ pub fn reference() -> String {
 mod tests {
     use super::*;
     use crate::{ExportFigures, StoreFigures};
-    use gatun_api::types::Config;
 
     fn scrape() -> Scrape {
-        let facts = Facts {
-            config: Config {
-                file: String::new(),
-                revision: String::new(),
-                text: String::new(),
-                unconfirmed: None,
-            },
-            unconfirmed: None,
-            ports: Vec::new(),
-            sessions_max: 7,
-            subscribers_max: 8,
-        };
+        let facts = Facts { sessions_max: 7, subscribers_max: 8, ..Facts::default() };
         let workers = vec![Some(Snapshot { backend_name: "a\"b\\".into(), ..Snapshot::default() }), None];
         let export = ExportFigures { name: "siem".into(), sent: 5, lost: 2, ..ExportFigures::default() };
         let store = Some(StoreFigures { records: 9, ..StoreFigures::default() });

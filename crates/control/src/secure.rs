@@ -1,6 +1,7 @@
 //! What the API needs to be served on TCP: a certificate with its key, and the tokens of those who may ask.
 
-use crate::tokens::{Tokens, hex, sha256};
+use crate::tokens::{Tokens, sha256};
+use gatun_api::hex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject as _;
@@ -52,7 +53,7 @@ impl Secure {
                 "{file}: there is no certificate in it: `gatun token certificate` makes one"
             ));
         };
-        let fingerprint = hex(&sha256(first));
+        let fingerprint = hex::encode(&sha256(first));
         let (pem, mode) = read(files.key)?;
         let key = PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|error| format!("{}: no private key: {error}", files.key.display()))?;

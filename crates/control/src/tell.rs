@@ -55,7 +55,8 @@ pub(crate) fn count(count: counters::Count) -> Count {
     Count { packets: count.packets, bytes: count.bytes }
 }
 
-pub(crate) fn protocol(transport: Transport) -> Protocol {
+/// In the words of the API.
+pub fn protocol(transport: Transport) -> Protocol {
     match transport {
         Transport::Tcp => Protocol::Tcp,
         Transport::Udp => Protocol::Udp,

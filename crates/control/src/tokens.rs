@@ -7,6 +7,7 @@
 //! A token is 256 random bits, so that its plain hash can be inverted by nobody; a slow one for passwords would only
 //! make the daemon slow.
 
+use gatun_api::hex;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::fmt;
@@ -79,7 +80,7 @@ impl Tokens {
     pub fn add(&mut self, name: &str, role: Role) -> Result<String, String> {
         let mut random = [0; 32];
         SystemRandom::new().fill(&mut random).map_err(|_| "there are no random numbers")?;
-        let secret = format!("{PREFIX}{}", hex(&random));
+        let secret = format!("{PREFIX}{}", hex::encode(&random));
         self.push(Token { name: name.to_owned(), role, hash: hash(&secret) })?;
         Ok(secret)
     }
@@ -140,7 +141,7 @@ impl FromStr for Tokens {
             let mut words = line.split_whitespace();
             let read = match (words.next(), words.next(), words.next(), words.next()) {
                 (Some(name), Some(role), Some(hash), None) => role.parse().and_then(|role| {
-                    let hash = unhex(hash).ok_or("the hash is not of 64 hexadecimal digits")?;
+                    let hash = hex::decode_hash(hash).ok_or("the hash is not of 64 hexadecimal digits")?;
                     tokens.push(Token { name: name.to_owned(), role, hash })
                 }),
                 _ => Err("this is not NAME ROLE HASH".to_owned()),
@@ -157,7 +158,7 @@ impl fmt::Display for Tokens {
         f.write_str(
             "# name role SHA-256: written by `gatun token`, read by the daemon at its start and reload\n",
         )?;
-        self.0.iter().try_for_each(|t| writeln!(f, "{} {} {}", t.name, t.role.name(), hex(&t.hash)))
+        self.0.iter().try_for_each(|t| writeln!(f, "{} {} {}", t.name, t.role.name(), hex::encode(&t.hash)))
     }
 }
 
@@ -168,24 +169,6 @@ pub(crate) fn sha256(bytes: &[u8]) -> Hash {
 
 fn hash(secret: &str) -> Hash {
     sha256(secret.as_bytes())
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Hash> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let mut hash = [0; 32];
-    if pairs.len() != hash.len() || !rest.is_empty() {
-        return None;
-    }
-    let digit = |c: u8| char::from(c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
-    }
-    Some(hash)
 }
 
 #[cfg(test)]
@@ -204,7 +187,7 @@ mod tests {
         assert_eq!(read, tokens);
         assert_eq!(read.find(reads.as_bytes()).map(|t| (&t.name[..], t.role)), Some(("grafana", Role::Read)));
         assert_eq!(read.find(writes.as_bytes()).map(|t| t.role), Some(Role::Write));
-        let hash = hex(&tokens.0[0].hash);
+        let hash = hex::encode(&tokens.0[0].hash);
         for wrong in ["", "gatun_", &reads[1..], &reads[..reads.len() - 1], &format!("{reads} "), &hash] {
             assert_eq!(read.find(wrong.as_bytes()), None, "{wrong}");
         }
@@ -215,8 +198,11 @@ mod tests {
     #[test]
     fn the_hash_is_what_anybody_computes() {
         // As the documentation says it of `printf %s TOKEN | sha256sum`.
-        assert_eq!(hex(&hash("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-        assert_eq!(unhex(&hex(&hash("abc"))), Some(hash("abc")));
+        assert_eq!(
+            hex::encode(&hash("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        assert_eq!(hex::decode_hash(&hex::encode(&hash("abc"))), Some(hash("abc")));
     }
 
     #[test]

@@ -7,10 +7,9 @@ use crate::explain::{Telling, ends};
 use crate::filter::{Query, Wrong, network};
 use crate::tell::Names;
 use bytes::Bytes;
-use gatun_api::types as api;
+use gatun_api::{hex, types as api};
 use gatun_nat::{Reply, Verdict};
 use gatun_worker::trace::{Order, Told, Traced, Wanted, Watcher};
-use std::fmt::Write as _;
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -149,18 +148,10 @@ fn packet(names: &Names, worker: u32, time: SystemTime, traced: &Traced) -> api:
         packet: ends(&before),
         becomes: ends(&after),
         why: explained.why,
-        before: hex(&traced.before),
+        before: hex::encode(&traced.before),
         before_bytes: length(traced.before_len),
-        after: hex(&traced.after),
+        after: hex::encode(&traced.after),
         after_bytes: length(traced.after_len),
         lost: traced.lost,
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Strings take everything.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod offline;
 mod pcapng;
+mod replace;
 mod show;
 mod tables;
 

@@ -1,5 +1,6 @@
 //! A daemon at another host: TLS 1.3 over TCP, a certificate that is known by its root or by its hash, and a token.
 
+use crate::hex;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::default_provider;
@@ -42,15 +43,9 @@ impl FromStr for Fingerprint {
 
     /// 64 hexadecimal digits, with colons between or without.
     fn from_str(text: &str) -> Result<Fingerprint, String> {
-        let wrong = || "a fingerprint is the SHA-256 of a certificate: 64 hexadecimal digits".to_owned();
-        let digits: Option<Vec<u32>> = text.chars().filter(|c| *c != ':').map(|c| c.to_digit(16)).collect();
-        let digits = digits.filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
-        let mut hash = [0; 32];
-        for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
-            let value = pair.iter().fold(0, |value, digit| value << 4 | digit);
-            *byte = u8::try_from(value).map_err(|_| wrong())?;
-        }
-        Ok(Fingerprint(hash))
+        let hash = hex::decode_hash(&text.replace(':', ""));
+        hash.map(Fingerprint)
+            .ok_or_else(|| "a fingerprint is the SHA-256 of a certificate: 64 hexadecimal digits".to_owned())
     }
 }
 

@@ -27,6 +27,7 @@ words! {
 
 structs! {
     /// The configuration that runs, or one that ran before.
+    #[derive(Default)]
     pub struct Config {
         /// The file that it was read from.
         pub file: String,

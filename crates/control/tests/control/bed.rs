@@ -14,6 +14,7 @@ use gatun_nat::workers::Shares;
 use gatun_wire::Prefix64;
 use gatun_worker::exchange::exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
+use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -50,6 +51,25 @@ pub struct Tls {
     pub root: String,
     pub reads: String,
     pub writes: String,
+}
+
+/// What comes until the daemon closes.
+pub fn rest(mut stream: impl Read) -> String {
+    let (mut text, mut some) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut some) {
+            Ok(0) => break,
+            Ok(n) => text.extend_from_slice(&some[..n]),
+            Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) => break,
+            Err(error) => panic!("{error}: the daemon waits for more behind {} bytes", text.len()),
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Asks as anybody else would.
+pub fn is_served(client: &Client) {
+    assert!(client.get::<Status>("/v1/status").unwrap().adds_up);
 }
 
 /// A new certificate, in PEM, and who may: `reads` and `writes`, by these tokens.
@@ -120,13 +140,7 @@ impl Bed {
         let tls =
             Tls { address: listener.local_addr().unwrap(), gate: Arc::clone(&gate), root, reads, writes };
         let facts = Facts {
-            config: Config {
-                file: "/etc/gatun.toml".into(),
-                revision: String::new(),
-                text: "[[pool]]\n".into(),
-                unconfirmed: None,
-            },
-            unconfirmed: None,
+            config: Config { file: "/etc/gatun.toml".into(), text: "[[pool]]\n".into(), ..Config::default() },
             ports: vec![Port {
                 name: "wan".into(),
                 backend: "tun".into(),
@@ -137,6 +151,7 @@ impl Bed {
             }],
             sessions_max: 1000,
             subscribers_max: 10,
+            ..Facts::default()
         };
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&log);

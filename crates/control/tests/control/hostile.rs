@@ -1,8 +1,8 @@
 //! Clients that send garbage, too much, too slowly, or come by the thousand: others are served all the same.
 
-use crate::bed::{Bed, IDLE, LONG};
+use crate::bed::{Bed, IDLE, LONG, is_served, rest};
 use gatun_api::types::Status;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -12,21 +12,7 @@ fn answer_to(bed: &Bed, bytes: &[u8]) -> String {
     stream.set_read_timeout(Some(LONG)).unwrap();
     // The daemon may close before it has read all.
     let _ = stream.write_all(bytes);
-    let mut text = Vec::new();
-    let mut some = [0; 4096];
-    loop {
-        match stream.read(&mut some) {
-            Ok(0) => break,
-            Ok(n) => text.extend_from_slice(&some[..n]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
-            Err(error) => panic!("{error}: the daemon waits for more behind {} bytes", bytes.len()),
-        }
-    }
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-fn is_served(bed: &Bed) {
-    assert!(bed.client.get::<Status>("/v1/status").unwrap().adds_up);
+    rest(stream)
 }
 
 #[test]
@@ -59,7 +45,7 @@ fn garbage_and_oversized_requests_end_their_own_connection() {
     ] {
         let answer = answer_to(&bed, &bytes);
         assert!(answer.is_empty() || answer.starts_with(&format!("HTTP/1.1 {wanted}")), "{answer}");
-        is_served(&bed);
+        is_served(&bed.client);
     }
 }
 
@@ -87,7 +73,7 @@ fn who_sends_too_slowly_or_nothing_is_not_waited_for() {
         assert!(before.elapsed() < LONG, "still connected");
         std::thread::sleep(Duration::from_millis(5));
     }
-    is_served(&bed);
+    is_served(&bed.client);
 }
 
 #[test]
@@ -101,7 +87,7 @@ fn who_takes_nothing_of_a_long_answer_is_let_go_and_packets_go_on() {
         streams.push(stream);
     }
     bed.open_for(20, 1200..1300);
-    is_served(&bed);
+    is_served(&bed.client);
     std::thread::sleep(4 * IDLE);
     for mut stream in streams {
         let mut text = Vec::new();
@@ -127,10 +113,10 @@ fn thousands_of_connections_that_do_nothing_keep_nobody_out() {
             idle.remove(0);
         }
         if n % 250 == 0 {
-            is_served(&bed);
+            is_served(&bed.client);
         }
     }
-    is_served(&bed);
+    is_served(&bed.client);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The API over TCP: whose token allows what, and clients that want harm.
 
-use crate::bed::{Bed, IDLE, LONG, secure};
+use crate::bed::{Bed, IDLE, LONG, is_served, rest, secure};
 use gatun_api::client::{Client, Error, Trust};
 use gatun_api::types::{Cleared, Session, Status};
 use gatun_control::Turned;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,29 +43,10 @@ fn plain(bed: &Bed) -> TcpStream {
     stream
 }
 
-/// What comes until the daemon closes.
-fn rest(mut stream: impl Read) -> String {
-    let mut text = Vec::new();
-    let mut some = [0; 4096];
-    loop {
-        match stream.read(&mut some) {
-            Ok(0) => break,
-            Ok(n) => text.extend_from_slice(&some[..n]),
-            Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) => break,
-            Err(error) => panic!("{error}: the daemon waits for more"),
-        }
-    }
-    String::from_utf8_lossy(&text).into_owned()
-}
-
 fn answer_to(bed: &Bed, bytes: &[u8]) -> String {
     let mut stream = connect(bed);
     let _ = stream.write_all(bytes);
     rest(stream)
-}
-
-fn is_served(bed: &Bed) {
-    assert!(client(bed, &bed.tls.reads).get::<Status>("/v1/status").unwrap().adds_up);
 }
 
 fn status_of<T>(answer: Result<T, Error>) -> u16 {
@@ -162,7 +143,7 @@ fn what_is_no_tls_and_what_is_no_http_ends_its_own_connection() {
         let _ = stream.write_all(&bytes);
         let answer = rest(stream);
         assert!(!answer.contains("HTTP"), "{answer}");
-        is_served(&bed);
+        is_served(&client(&bed, &bed.tls.reads));
     }
     let token = format!("authorization: Bearer {}\r\n", bed.tls.writes);
     let get = format!("GET /v1/status HTTP/1.1\r\nhost: x\r\n{token}");
@@ -180,7 +161,7 @@ fn what_is_no_tls_and_what_is_no_http_ends_its_own_connection() {
     ] {
         let answer = answer_to(&bed, request.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {wanted}")), "{wanted}: {answer}");
-        is_served(&bed);
+        is_served(&client(&bed, &bed.tls.reads));
     }
 }
 
@@ -220,7 +201,7 @@ fn who_is_slow_with_tls_or_behind_it_is_not_waited_for() {
     // More than both sockets' buffers hold.
     greedy.write_all(request.repeat(30).as_bytes()).unwrap();
     std::thread::sleep(4 * IDLE);
-    is_served(&bed);
+    is_served(&client(&bed, &bed.tls.reads));
     let taken = rest(greedy).matches("HTTP/1.1 200").count();
     assert!((1..30).contains(&taken), "{taken} answers were taken after all");
     bed.stop();

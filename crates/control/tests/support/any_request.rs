@@ -74,11 +74,10 @@ fn socket() -> &'static PathBuf {
         static FILE: OnceLock<listen::SocketFile> = OnceLock::new();
         FILE.get_or_init(|| file);
         let facts = Facts {
-            config: Config { file: "f".into(), revision: "0".into(), text: "t".into(), unconfirmed: None },
-            unconfirmed: None,
-            ports: Vec::new(),
+            config: Config { file: "f".into(), revision: "0".into(), text: "t".into(), ..Config::default() },
             sessions_max: 1000,
             subscribers_max: 10,
+            ..Facts::default()
         };
         let setup = Setup {
             version: "1.2.3",

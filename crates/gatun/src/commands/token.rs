@@ -1,5 +1,6 @@
 //! `gatun token`: who may ask a daemon over TCP (`[api] listen_tls`), and the certificate it is known by.
 
+use crate::replace;
 use anyhow::{Context as _, anyhow, bail};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
@@ -8,7 +9,7 @@ use rcgen::{
 };
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -198,8 +199,8 @@ impl<'p> New<'p> {
     }
 
     fn finish(mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        let written = self.file.write_all(bytes).and_then(|()| self.file.sync_all());
-        let moved = written.and_then(|()| fs::rename(&self.path, self.place));
+        let written = replace::fill(&self.file, bytes);
+        let moved = written.and_then(|()| replace::take_place(&self.path, self.place));
         moved.with_context(|| format!("{} cannot be written", self.place.display()))?;
         self.is_done = true;
         Ok(())

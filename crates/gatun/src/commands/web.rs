@@ -4,7 +4,6 @@ use anyhow::{Context as _, bail};
 use gatun_api::client::Client;
 use gatun_api::types::Status;
 use gatun_web::forward::{self, Setup};
-use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -76,7 +75,5 @@ fn key() -> anyhow::Result<String> {
     let mut bytes = [0; KEY_LEN];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     anyhow::ensure!(filled == KEY_LEN, "the system has no random numbers");
-    let mut text = String::with_capacity(2 * KEY_LEN);
-    bytes.iter().try_for_each(|byte| write!(text, "{byte:02x}"))?;
-    Ok(text)
+    Ok(gatun_api::hex::encode(&bytes))
 }

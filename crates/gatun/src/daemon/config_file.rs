@@ -8,9 +8,10 @@
 //! Written beside, synced, renamed, the directory synced: whatever kills the process, the file is the old one or the new
 //! one. A text is in the history before another one takes its place.
 
+use crate::replace::{fill, sync_directory_of, take_place};
 use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown};
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -172,7 +173,7 @@ impl ConfigFile {
         fs::rename(&self.new, &self.path).map_err(|error| failed(&self.path, error))?;
         self.done(Step::Replaced);
         let replaced = Replaced { before };
-        if let Err(error) = sync(&self.directory) {
+        if let Err(error) = sync_directory_of(&self.path) {
             self.take_back(&replaced);
             return Err(failed(&self.directory, error));
         }
@@ -183,10 +184,7 @@ impl ConfigFile {
     /// Puts back what stood there, as well as that can be done.
     pub(super) fn take_back(&self, replaced: &Replaced) {
         if let Some(text) = &replaced.before {
-            let _ = self
-                .write_new(&self.new, text)
-                .and_then(|()| fs::rename(&self.new, &self.path))
-                .and_then(|()| sync(&self.directory));
+            let _ = self.write_new(&self.new, text).and_then(|()| take_place(&self.new, &self.path));
         }
     }
 
@@ -200,7 +198,7 @@ impl ConfigFile {
         }
         if !self.history.is_dir() {
             fs::DirBuilder::new().mode(0o700).create(&self.history)?;
-            sync(&self.directory)?;
+            sync_directory_of(&self.history)?;
         }
         let number = self.history().first().map_or(1, |last| last.number + 1);
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -208,8 +206,8 @@ impl ConfigFile {
         let name = format!("{number:06}.{at}.{}.{who}", ran.revision);
         let new = self.history.join(".new");
         let written = self.write_new(&new, ran.text.as_bytes());
-        let written = written.and_then(|()| fs::rename(&new, self.history.join(name)));
-        written.and_then(|()| sync(&self.history)).inspect_err(|_| drop(fs::remove_file(&new)))?;
+        let kept = written.and_then(|()| take_place(&new, &self.history.join(name)));
+        kept.inspect_err(|_| drop(fs::remove_file(&new)))?;
         self.prune();
         Ok(())
     }
@@ -237,7 +235,7 @@ impl ConfigFile {
     /// Writes a file that is to take another's place, with the rights of the configuration.
     fn write_new(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+        let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
         if let Ok(old) = fs::metadata(&self.path) {
             // Who could read the old one can read the new one; where that cannot be, only its owner can.
             let (uid, gid) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
@@ -246,8 +244,7 @@ impl ConfigFile {
             }
         }
         self.done(Step::NewMade);
-        file.write_all(text)?;
-        file.sync_all()?;
+        fill(&file, text)?;
         self.done(Step::NewSynced);
         Ok(())
     }
@@ -259,10 +256,6 @@ impl ConfigFile {
     fn done(&self, step: Step) {
         assert!(self.killed_at != Some(step), "killed");
     }
-}
-
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

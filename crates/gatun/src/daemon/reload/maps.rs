@@ -2,11 +2,11 @@
 //! edit of its text, by the same way as any other change.
 
 use super::Reload;
-use gatun_api::types::{ConfigApplied, Protocol, StaticMap};
+use gatun_api::types::{ConfigApplied, StaticMap};
 use gatun_config::{Mapping, NotEdited, add_mapping, remove_mapping};
 use gatun_control::configure::{Instead, Refused, Why};
 use gatun_nat::Plan;
-use gatun_nat::plan::{StaticBinding, Transport};
+use gatun_nat::plan::StaticBinding;
 use std::net::{SocketAddrV4, SocketAddrV6};
 
 type Edit = fn(&str, &Mapping) -> Result<String, NotEdited>;
@@ -65,11 +65,7 @@ fn binding(instance: &str, one: &StaticBinding) -> StaticMap {
     let ((inside, inside_port), (outside, outside_port)) = (one.inside, one.outside);
     StaticMap {
         instance: Some(instance.to_owned()),
-        protocol: Some(match one.transport {
-            Transport::Tcp => Protocol::Tcp,
-            Transport::Udp => Protocol::Udp,
-            Transport::Icmp => Protocol::Icmp,
-        }),
+        protocol: Some(gatun_control::protocol(one.transport)),
         inside: match inside.to_ipv4_mapped() {
             Some(inside) => SocketAddrV4::new(inside, inside_port).to_string(),
             None => SocketAddrV6::new(inside, inside_port, 0, 0).to_string(),

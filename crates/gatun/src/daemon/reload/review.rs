@@ -91,15 +91,7 @@ mod tests {
     use gatun_nat::{EventKinds, Plan};
 
     fn settings(devices: Vec<TunConfig>) -> Settings {
-        let config = gatun_api::types::Config {
-            file: String::new(),
-            revision: String::new(),
-            text: String::new(),
-            unconfirmed: None,
-        };
-        let facts =
-            Facts { config, unconfirmed: None, ports: Vec::new(), sessions_max: 0, subscribers_max: 0 };
-        let control = ControlSettings { api: Api::default(), metrics: None, facts };
+        let control = ControlSettings { api: Api::default(), metrics: None, facts: Facts::default() };
         let (plan, ports, json_kinds) = (Plan::default(), PortSettings::Tun(devices), EventKinds::NONE);
         let state = gatun_config::StateDir::Off;
         let (json_destinations, exports) = (false, Vec::new());

@@ -146,6 +146,8 @@ pub const PAGE: &[Parameter] = &[
     ),
 ];
 
+const OF_INSTANCE: &[Parameter] = &[optional("instance", String::reference, "Name of the instance.")];
+
 /// That all are meant.
 pub const ALL: &[Parameter] = &[optional("all", bool::reference, "`true`: without a filter, all are meant.")];
 
@@ -334,7 +336,8 @@ pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/config/rollback", What::RollBackConfig, Described::of::<ConfigApplied>(), "Goes back at once from a configuration that waits to be confirmed; else puts one that ran before in place again.")
         .by(Method::Post)
         .with(&[INSTEAD_OF, BACK_TO, CONFIRM]),
-    get("/v1/maps", What::Maps, Described::of::<Vec<StaticMap>>(), "Static bindings and explicit address mappings of the configuration."),
+    get("/v1/maps", What::Maps, Described::of::<Page<StaticMap>>(), "Static bindings and explicit address mappings of the configuration.")
+        .with(&[OF_INSTANCE, PAGE]),
     get("/v1/maps/add", What::AddMap, Described::of::<ConfigApplied>(), "Adds a mapping to the configuration, in the running daemon and in its file.")
         .by(Method::Post)
         .with(&[INSTEAD_OF_ANY, CONFIRM])

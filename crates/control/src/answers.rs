@@ -177,9 +177,9 @@ impl Control {
             | What::ApplyConfig
             | What::ConfirmConfig
             | What::RollBackConfig
-            | What::Maps
             | What::AddMap
             | What::RemoveMap => self.configure(endpoint.what, &query, body, asked).await?,
+            What::Maps => self.maps(&query).await?,
             What::Addresses => self.list(&query, Addresses).await?,
             What::Blocks => self.list(&query, Blocks).await?,
             What::Subscribers => self.list(&query, Subscribers).await?,

@@ -8,6 +8,8 @@ use crate::filter::{Query, Wrong};
 use gatun_api::paths::What;
 use gatun_api::types as api;
 use hyper::StatusCode;
+use std::fmt;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -39,11 +41,42 @@ pub enum Order {
     /// This mapping is not to be there.
     RemoveMap(Instead, api::StaticMap),
     /// Which mappings are there?
-    Maps,
+    Maps {
+        /// Of this instance alone.
+        instance: Option<String>,
+        /// Where to begin.
+        from: Option<MapCursor>,
+        /// At most so many.
+        limit: usize,
+    },
     /// Which ones ran before?
     History,
     /// The one whose revision begins so.
     Past(String),
+}
+
+/// A place in the list of mappings, of one configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapCursor {
+    /// Whose revision this is: in another one, other mappings stand there.
+    pub revision: String,
+    /// Mappings before it.
+    pub at: usize,
+}
+
+impl fmt::Display for MapCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.revision, self.at)
+    }
+}
+
+impl FromStr for MapCursor {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<MapCursor, ()> {
+        let (revision, at) = text.split_once('-').ok_or(())?;
+        Ok(MapCursor { revision: revision.to_owned(), at: at.parse().map_err(|_| ())? })
+    }
 }
 
 /// Instead of which configuration another one is to run, and how.
@@ -69,7 +102,12 @@ pub enum Done {
     /// Of [`Order::Past`].
     Past(api::Config),
     /// Of [`Order::Maps`].
-    Maps(Vec<api::StaticMap>),
+    Maps {
+        /// Some of them.
+        maps: Vec<api::StaticMap>,
+        /// Where the others begin.
+        next: Option<MapCursor>,
+    },
 }
 
 /// Why nothing has changed.
@@ -169,7 +207,6 @@ impl Control {
             What::RollBackConfig => Order::RollBack(instead()?, query.get("to").map(str::to_owned)),
             What::AddMap => Order::AddMap(instead()?, map_of(body)?),
             What::RemoveMap => Order::RemoveMap(instead()?, map_of(body)?),
-            What::Maps => Order::Maps,
             _ => Order::History,
         };
         Ok(match self.order(order).await? {
@@ -177,11 +214,11 @@ impl Control {
             Done::Applied(applied) => json(&applied),
             Done::History(past) => json(&past),
             Done::Past(config) => json(&config),
-            Done::Maps(maps) => json(&maps),
+            Done::Maps { .. } => return Err(Unanswered::Silent.into()),
         })
     }
 
-    async fn order(&self, order: Order) -> Result<Done, Refusal> {
+    pub(crate) async fn order(&self, order: Order) -> Result<Done, Refusal> {
         let Some(desk) = &self.setup.configure else {
             return Err(Refusal::Configure(Refused::new(
                 Why::Failed,

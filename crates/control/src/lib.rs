@@ -9,6 +9,7 @@
 //!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
 //!   configure  another configuration, planned, applied, confirmed, undone
+//!   maps       mappings of the configuration
 //!   events     what happens to state, as it happens
 //!   trace      packets as they pass
 //!   tell       the engine's words in the API's types
@@ -30,6 +31,7 @@ mod http;
 mod level;
 pub mod listen;
 mod lists;
+mod maps;
 pub mod metrics;
 mod pace;
 mod patient;

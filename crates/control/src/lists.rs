@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Entries that are read at a time for a stream.
-const STREAMED_AT_ONCE: usize = 4096;
+pub(crate) const STREAMED_AT_ONCE: usize = 4096;
 
 /// Where an entry stands at a worker: numbers whose meaning is the list's.
 pub(crate) type Place = [u64; 4];

@@ -1,21 +1,27 @@
 //! The API with real workers behind it: what it answers, and what it does to clients that misbehave.
 
-use crate::bed::{Bed, CLIENT, LONG};
+use crate::bed::{Bed, CLIENT, LONG, MAPS};
 use gatun_api::client::Error;
 use gatun_api::paths::{ENDPOINTS, Endpoint, Method, with_query};
 use gatun_api::types::*;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 fn sessions(bed: &Bed, query: &[(&str, String)]) -> Vec<Session> {
+    pages(bed, "/v1/sessions", query)
+}
+
+/// A list, page by page.
+fn pages<T: DeserializeOwned>(bed: &Bed, path: &str, query: &[(&str, String)]) -> Vec<T> {
     let mut all = Vec::new();
     let mut cursor: Option<String> = None;
     loop {
         let mut query = query.to_vec();
         query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
-        let page: Page<Session> = bed.client.get(&with_query("/v1/sessions", &query)).unwrap();
+        let page: Page<T> = bed.client.get(&with_query(path, &query)).unwrap();
         all.extend(page.items);
         cursor = page.next;
         if cursor.is_none() {
@@ -363,4 +369,27 @@ fn an_order_for_another_configuration_goes_to_whoever_changes_it_and_the_answer_
     );
     assert!(problem.error.ends_with("\"[[pool]]\")"), "{problem:?}");
     bed.stop();
+}
+
+#[test]
+fn mappings_are_read_page_by_page_or_as_lines_and_are_the_same() {
+    let bed = Bed::start(1);
+    let all: Vec<StaticMap> = pages(&bed, "/v1/maps", &[("limit", "999".to_owned())]);
+    assert_eq!((all.len(), &all[MAPS - 1].outside[..]), (MAPS, "198.18.39.15"));
+    let body = bed.client.open("GET", "/v1/maps?format=ndjson", &[]).unwrap();
+    let lines = BufReader::new(body).lines();
+    assert_eq!(
+        lines.map(|l| serde_json::from_str::<StaticMap>(&l.unwrap()).unwrap()).collect::<Vec<_>>(),
+        all
+    );
+    let page: Page<StaticMap> = bed.client.get("/v1/maps").unwrap();
+    assert_eq!((page.items.len(), page.next.as_deref()), (1000, Some("r-1000")));
+    for (query, wanted) in
+        [("cursor=r", "none of this list"), ("limit=10001", "limit"), ("inside=::1", "inside")]
+    {
+        match bed.client.get::<Page<StaticMap>>(&format!("/v1/maps?{query}")) {
+            Err(Error::Refused(400, problem)) => assert!(problem.error.contains(wanted), "{problem:?}"),
+            other => panic!("{query}: {other:?}"),
+        }
+    }
 }

@@ -2,8 +2,8 @@
 #![allow(missing_docs, unreachable_pub)]
 
 use gatun_api::client::Client;
-use gatun_api::types::{Config, Port, Status};
-use gatun_control::configure::{Done, Order, Refused, Why};
+use gatun_api::types::{Config, Port, StaticMap, Status};
+use gatun_control::configure::{Done, MapCursor, Order, Refused, Why};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
 use gatun_control::{Facts, Gate, Listeners, Patience, Setup, SharedFacts, listen};
@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 pub const LONG: Duration = Duration::from_secs(10);
 /// What clients may take, here.
 pub const IDLE: Duration = Duration::from_millis(400);
+/// Mappings of the configuration.
+pub const MAPS: usize = 10_000;
 pub const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
 pub const CLIENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 5);
 
@@ -70,6 +72,19 @@ pub fn rest(mut stream: impl Read) -> String {
 /// Asks as anybody else would.
 pub fn is_served(client: &Client) {
     assert!(client.get::<Status>("/v1/status").unwrap().adds_up);
+}
+
+/// Some of the mappings, as a daemon would tell them.
+fn maps(from: Option<MapCursor>, limit: usize) -> Done {
+    let at = from.map_or(0, |from| from.at);
+    let map = |n: usize| StaticMap {
+        instance: Some("n".into()),
+        protocol: None,
+        inside: format!("2001:db8::{n:x}"),
+        outside: format!("198.18.{}.{}", n >> 8, n & 0xff),
+    };
+    let next = (at + limit < MAPS).then(|| MapCursor { revision: "r".into(), at: at + limit });
+    Done::Maps { maps: (at..MAPS.min(at + limit)).map(map).collect(), next }
 }
 
 /// A new certificate, in PEM, and who may: `reads` and `writes`, by these tokens.
@@ -163,7 +178,7 @@ impl Bed {
             configure: Some(Box::new(|order, reply| {
                 reply(match order {
                     Order::History => Ok(Done::History(Vec::new())),
-                    Order::Maps => Ok(Done::Maps(Vec::new())),
+                    Order::Maps { from, limit, .. } => Ok(maps(from, limit)),
                     other => Err(Refused::new(Why::Conflict, format!("{other:?}"), "")),
                 });
                 true

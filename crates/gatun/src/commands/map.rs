@@ -77,11 +77,10 @@ struct Ends {
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Show { instance, output, daemon } => {
-            let mut maps: Vec<StaticMap> = daemon.client()?.get("/v1/maps")?;
-            if instance.is_some() {
-                maps.retain(|map| map.instance == instance);
-            }
-            super::print_bytes(&show::all(&maps, output)?)?;
+            let mut query = vec![("format", "ndjson".to_owned())];
+            query.extend(instance.map(|name| ("instance", name)));
+            let lines = daemon.client()?.open("GET", &with_query("/v1/maps", &query), &[])?;
+            show::list::<StaticMap>(lines, output, usize::MAX)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Add { map, how } => edit(map, &how, true),

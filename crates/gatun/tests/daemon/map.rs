@@ -1,6 +1,8 @@
 //! Mappings of a running daemon, as lines of its configuration; and what else it is told and tells beside.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
+use gatun_api::client::{Client, Error};
+use gatun_api::types::{Page, StaticMap};
 use gatun_lab::topology::SERVER;
 use gatun_lab::wait_until;
 use rustix::process::Signal;
@@ -89,8 +91,21 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
         let (good, text) = said("map add 2001:db8:1::99 192.0.2.9 --yes --confirm 1m");
         assert!(good && text.contains("unless: gatun config confirm"), "{text}");
         wait_until("the mapping", Duration::from_secs(10), || ping(&net.client, 1, SERVER, from)).unwrap();
-        assert!(said("map show").1.contains("192.0.2.9"));
+        assert!(said("map show --instance siit-1").1.contains("192.0.2.9"));
+        let (good, text) = said("map show --instance office");
+        assert!(
+            !good && text.contains("there is no instance 'office'") && text.contains("there are siit-1"),
+            "{text}"
+        );
+        // A page of a list that has changed meanwhile is none.
+        let client = Client::new(gatun_api::SOCKET);
+        let page: Page<StaticMap> = client.get("/v1/maps?limit=1").unwrap();
+        assert_eq!((page.items.len(), &page.items[0].outside[..]), (1, "192.0.2.1"));
+        let next = format!("/v1/maps?limit=1&cursor={}", page.next.unwrap());
+        let last: Page<StaticMap> = client.get(&next).unwrap();
+        assert_eq!((&last.items[0].outside[..], last.next), ("192.0.2.9", None));
         assert!(said("config rollback").0 && !said("map show").1.contains("192.0.2.9"));
+        assert!(matches!(client.get::<Page<StaticMap>>(&next), Err(Error::Refused(409, _))));
         assert!(!ping(&net.client, 1, SERVER, from) && ping(&net.client, 1, SERVER, "-I 2001:db8:1::2"));
         // How much is logged, and what of events there is to tell.
         assert_eq!(said("log-level"), (true, "info\n".to_owned()));

@@ -53,7 +53,7 @@ impl Reload {
             Order::RollBack(instead, to) => self.roll_back(&instead, to.as_deref()).map(Done::Applied),
             Order::AddMap(instead, map) => self.add_map(instead, map).map(Done::Applied),
             Order::RemoveMap(instead, map) => self.remove_map(instead, map).map(Done::Applied),
-            Order::Maps => Ok(Done::Maps(self.maps())),
+            Order::Maps { instance, from, limit } => self.maps(instance.as_deref(), from, limit),
             Order::History => Ok(Done::History(self.file.history().iter().map(past).collect())),
             Order::Past(revision) => self.past_text(&revision).map(Done::Past),
         }

@@ -1,0 +1,92 @@
+//! Mappings of the configuration, a page or a stream of lines: told by whoever changes it ([`crate::configure`]).
+
+use crate::Control;
+use crate::answers::{Answer, Refusal, json};
+use crate::ask::Unanswered;
+use crate::configure::{Done, MapCursor, Order};
+use crate::filter::{Query, Wrong};
+use crate::lists::STREAMED_AT_ONCE;
+use bytes::Bytes;
+use gatun_api::types as api;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Parts of a stream that wait for the reader.
+const STREAM_WAITING: usize = 2;
+
+impl Control {
+    /// From a place on, a page or all.
+    pub(crate) async fn maps(self: &Arc<Self>, query: &Query) -> Result<Answer, Refusal> {
+        let wrong = || Wrong::new("cursor: this is none of this list", "give `next` of the page before");
+        let from = query.get("cursor").map(|text| text.parse::<MapCursor>().map_err(|()| wrong()));
+        let from = from.transpose()?;
+        let limit = query.limit()?;
+        let instance = query.get("instance").map(str::to_owned);
+        if !query.is_stream()? {
+            return Ok(json(&self.some_maps(instance, from, limit).await?.told()));
+        }
+        // What is wrong with the question is the answer, and no broken stream.
+        let first = self.some_maps(instance.clone(), from, STREAMED_AT_ONCE).await?;
+        let (out, lines) = mpsc::channel(STREAM_WAITING);
+        tokio::spawn(Arc::clone(self).stream_maps(instance, first, out));
+        Ok(Answer::Lines(lines))
+    }
+
+    async fn stream_maps(
+        self: Arc<Self>,
+        instance: Option<String>,
+        first: Maps,
+        out: mpsc::Sender<Result<Bytes, Unanswered>>,
+    ) {
+        let mut some = first;
+        loop {
+            if !some.maps.is_empty() && out.send(Ok(some.lines().into())).await.is_err() {
+                return;
+            }
+            let Some(next) = some.next else { return };
+            some = match self.some_maps(instance.clone(), Some(next), STREAMED_AT_ONCE).await {
+                Ok(some) => some,
+                Err(_) => {
+                    // Without its end, the list is known not to be whole.
+                    let _ = out.send(Err(Unanswered::Silent)).await;
+                    return;
+                }
+            };
+        }
+    }
+
+    async fn some_maps(
+        &self,
+        instance: Option<String>,
+        from: Option<MapCursor>,
+        limit: usize,
+    ) -> Result<Maps, Refusal> {
+        match self.order(Order::Maps { instance, from, limit }).await? {
+            Done::Maps { maps, next } => Ok(Maps { maps, next }),
+            _ => Err(Unanswered::Silent.into()),
+        }
+    }
+}
+
+/// Some of them, and where the others begin.
+struct Maps {
+    maps: Vec<api::StaticMap>,
+    next: Option<MapCursor>,
+}
+
+impl Maps {
+    fn told(self) -> api::Page<api::StaticMap> {
+        api::Page { items: self.maps, next: self.next.map(|next| next.to_string()) }
+    }
+
+    fn lines(&self) -> Vec<u8> {
+        let mut lines = Vec::with_capacity(self.maps.len() * 128);
+        for map in &self.maps {
+            // These types have nothing that cannot be written.
+            if serde_json::to_writer(&mut lines, map).is_ok() {
+                lines.push(b'\n');
+            }
+        }
+        lines
+    }
+}

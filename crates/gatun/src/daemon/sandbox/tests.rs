@@ -1,8 +1,11 @@
 //! What a process in the sandbox can do no more: each attempt is made by a process of its own.
 
 use super::{Allowed, Calls, Sandbox};
+use nix::sys::ptrace;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketType, socket};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_uid};
 use std::fs::{self, File};
 use std::io;
@@ -61,7 +64,13 @@ fn attempt(name: &str, directory: &Path, [known, unknown]: [u16; 2]) -> io::Resu
             let fd = namespace.or_else(|_| File::open("/proc/meminfo"))?;
             Ok(move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))?)
         }
-        "to signal another process" => Ok(kill_process(Pid::INIT, Signal::URG)?),
+        "to trace another process" => Ok(ptrace::seize(Pid::parent(), ptrace::Options::empty())?),
+        "to be traced" => Ok(ptrace::traceme()?),
+        "to read another's memory" => {
+            let (mut local, remote) = ([0; 8], [RemoteIoVec { base: 0x1000, len: 8 }]);
+            Ok(process_vm_readv(Pid::parent(), &mut [io::IoSliceMut::new(&mut local)], &remote).map(drop)?)
+        }
+        "to signal another process" => Ok(kill_process(rustix::process::Pid::INIT, Signal::URG)?),
         "to become another user" => Ok(set_thread_uid(rustix::process::Uid::ROOT)?),
         "to read the password file" => File::open("/etc/passwd").map(drop),
         "to read hashes of passwords" => File::open("/etc/shadow").map(drop),
@@ -158,6 +167,10 @@ fn what_the_daemon_does_not_need_it_cannot_do() {
         ("to start another program", Fate::Refused),
         ("to mount", Fate::Killed),
         ("to enter a namespace", Fate::Killed),
+        ("to trace another process", Fate::Killed),
+        ("to be traced", Fate::Killed),
+        ("to read another's memory", Fate::Killed),
+        ("links: to trace another process", Fate::Killed),
         ("to signal another process", Fate::Refused),
         ("to become another user", Fate::Refused),
         ("to read the password file", Fate::NoAccess),

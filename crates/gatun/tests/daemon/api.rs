@@ -53,8 +53,10 @@ fn started(network: &Topology, more: &str) -> Daemon {
 fn datagrams(client: &Namespace, ports: std::ops::Range<u16>) {
     const SEND: &str = "
 import socket, sys
-for port in range(int(sys.argv[2]), int(sys.argv[3])):
-    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+# All of them open until the end, so that no two have the same port.
+ports = range(int(sys.argv[2]), int(sys.argv[3]))
+sockets = [socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) for _ in ports]
+for s, port in zip(sockets, ports):
     s.sendto(b'hello', (sys.argv[1], port))
 ";
     let (first, end) = (ports.start.to_string(), ports.end.to_string());

@@ -60,7 +60,11 @@ fn udp_datagrams_cross_both_ways_in_order_and_whole() {
             );
             let mut receiver =
                 gatun_lab::Process::start(to.command("python3").args(["-c", &script])).unwrap();
-            std::thread::sleep(Duration::from_millis(400));
+            let is_up = || {
+                let sockets = to.command("ss").args(["-Huln", "sport = :5003"]).output().unwrap();
+                !sockets.stdout.is_empty()
+            };
+            gatun_lab::wait_until("the receiver", Duration::from_secs(10), is_up).unwrap();
             let script = format!(
                 "import socket,time\na=socket.getaddrinfo('{target}',5003,type=socket.SOCK_DGRAM)[0]\ns=socket.socket(a[0],socket.SOCK_DGRAM)\nfor i in range(200):\n  s.sendto(bytes([i])*(i*7),a[4]); time.sleep(0.001)\n"
             );

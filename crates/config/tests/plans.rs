@@ -581,7 +581,7 @@ fn a_log_wants_the_events_that_it_keeps_beside_those_that_are_told() {
     assert_eq!((log.directory.to_str(), log.bindings), (Some(gatun_config::LOG_DIRECTORY), false));
     assert_eq!(
         (config.plan.events.kinds, config.json_kinds),
-        (kinds(&[BlockAssigned, BlockReleased]), EventKinds::NONE)
+        (kinds(&[BlockAssigned, BlockReleased, BlockKept]), EventKinds::NONE)
     );
     let (config, _) = load(
         "[events]\nfile = \"stdout\"\nkinds = [\"quota_hit\"]\n[log]\nretention = \"180d\"\nsize_max = \"2TiB\"\n",
@@ -589,14 +589,14 @@ fn a_log_wants_the_events_that_it_keeps_beside_those_that_are_told() {
     let log = config.log.unwrap();
     assert_eq!((log.retention_ms, log.size_max), (Some(180 * 86_400_000), Some(2 << 40)));
     assert_eq!(config.json_kinds, kinds(&[QuotaHit]));
-    assert_eq!(config.plan.events.kinds, kinds(&[QuotaHit, BlockAssigned, BlockReleased]));
+    assert_eq!(config.plan.events.kinds, kinds(&[QuotaHit, BlockAssigned, BlockReleased, BlockKept]));
     // Ports given out one by one are known by their bindings alone.
     let random = "[[pool]]\nname = \"r\"\nprefixes = \"198.51.100.0/28\"\n[[nat44]]\ninside = \"10.0.0.0/8\"\npool = \"r\"\n";
     let (config, warnings) = load(&format!("{random}[log]\n"));
     assert!(config.log.unwrap().bindings && warnings.iter().count() == 0);
     assert_eq!(
         config.plan.events.kinds,
-        kinds(&[BlockAssigned, BlockReleased, BindingCreated, BindingDeleted])
+        kinds(&[BlockAssigned, BlockReleased, BlockKept, BindingCreated, BindingDeleted, BindingKept])
     );
     let (config, warnings) = load(&format!("{random}[log]\nbindings = false\n"));
     assert!(!config.log.unwrap().bindings);

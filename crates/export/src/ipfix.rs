@@ -217,7 +217,7 @@ fn shape(event: &Event, nat44: bool) -> Option<(u16, u8)> {
         (ThresholdHigh, Some(Gauge::Sessions)) => (THRESHOLD_MAPPINGS_HIGH, 18),
         (ThresholdHigh, Some(Gauge::Subscribers)) => (THRESHOLD_SUBSCRIBERS_HIGH, 18),
         // RFC 8158 has no event for these; losses have records of their own.
-        (ThresholdHigh | ThresholdLow | EventsLost, _) => return None,
+        (BlockKept | BindingKept | ThresholdHigh | ThresholdLow | EventsLost, _) => return None,
     })
 }
 

@@ -94,8 +94,8 @@ impl About {
     pub(crate) fn of(kind: EventKind) -> About {
         use EventKind::*;
         match kind {
-            SessionCreated | SessionDeleted | BindingCreated | BindingDeleted => About::Mapping,
-            BlockAssigned | BlockReleased => About::Block,
+            SessionCreated | SessionDeleted | BindingCreated | BindingDeleted | BindingKept => About::Mapping,
+            BlockAssigned | BlockReleased | BlockKept => About::Block,
             QuotaHit | PoolExhausted => About::Refusal,
             ThresholdHigh | ThresholdLow => About::Crossing,
             EventsLost => About::Loss,

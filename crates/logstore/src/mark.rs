@@ -14,7 +14,7 @@ pub enum Mark {
         at_ms: u64,
         /// Its version.
         version: String,
-        /// Whether it has sessions of the one before it, and tells with its first records what of it goes on
+        /// Whether it has sessions of the one before it, and tells as it finds them what of it goes on
         /// ([`RecordKind::goes_on`](crate::RecordKind::goes_on)); all else that was open has ended.
         keeps_state: bool,
     },

@@ -106,7 +106,7 @@ struct Holding {
 #[derive(Default)]
 struct History {
     open: Vec<Holding>,
-    /// What was open when the daemon before ended, so far as the one after it has not told that it goes on.
+    /// What was open when a daemon before ended, so far as none after it has told that it goes on.
     before: Vec<Holding>,
     ended: Vec<Holding>,
     /// The last time that anything tells of.
@@ -120,7 +120,7 @@ impl History {
             Mark::Start { at_ms, keeps_state, .. } => {
                 let end =
                     self.stopped_ms.take().map_or(End::Between(self.last_ms.min(*at_ms), *at_ms), End::At);
-                self.ended.append(&mut self.before);
+                // What the daemon before has not told of may have waited in memory all its life: this one may still.
                 self.before.extend(self.open.drain(..).map(|holding| Holding { end, ..holding }));
                 if !keeps_state {
                     self.ended.append(&mut self.before);
@@ -150,7 +150,8 @@ impl History {
         let goes_on = |old: &Holding| {
             record.kind.goes_on() && old.record.is_same_place(&record) && old.record.is_same_holder(&record)
         };
-        let begun = self.before.iter().position(goes_on).map(|at| self.before.remove(at));
+        // The latest, where the same place was the same holder's before.
+        let begun = self.before.iter().rposition(goes_on).map(|at| self.before.remove(at));
         let begun = begun.unwrap_or(Holding { record, from_ms: Some(at_ms), end: End::Open(0) });
         self.open.push(Holding { end: End::Open(0), ..begun });
     }

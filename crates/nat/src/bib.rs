@@ -27,6 +27,7 @@ mod told;
 use crate::build_error::BuildError;
 use crate::event::{EventKind, Events};
 use crate::index::Index;
+use crate::kept::inheritance::Inheritance;
 use crate::plan::{Filtering, Limits, Plan, Pool4, Transport};
 use crate::pool4::Pool4State;
 use crate::pool4::map::AddressOwners;
@@ -36,6 +37,7 @@ use crate::rng::Rng;
 use crate::session::{Endpoint4, Inside, NONE, RecordId, Session, Tick, key};
 use crate::subscriber::{SubscriberKey, Subscribers};
 use crate::time::Instant;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -99,6 +101,8 @@ pub(crate) struct Tables {
     sessions_made_for: u32,
     settling: Settling,
     pub(crate) events: Events,
+    /// Sessions of another process that are not back yet.
+    pub(crate) inheritance: Option<Box<Inheritance>>,
     gauges: Gauges,
     /// By instance.
     lives: Vec<Lives>,
@@ -183,6 +187,7 @@ impl Tables {
             sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
             settling: Settling::default(),
             events: Events::new(&plan.events),
+            inheritance: None,
             gauges: Gauges::new(plan),
             lives: vec![Lives::default(); plan.pools_of_instances().count()],
             now: Instant::default(),
@@ -216,6 +221,10 @@ impl Tables {
         change.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
         core::mem::swap(&mut self.lives, &mut change.lives);
         self.subscribers.set_max(self.limits.subscribers_max);
+    }
+
+    pub(crate) fn hasher(&self) -> &Hasher64 {
+        &self.hasher
     }
 
     /// The record `id`; number zero's is free for ever.

@@ -13,7 +13,7 @@ use crate::fragment::Fragments;
 use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
-use crate::kept::Keep;
+use crate::kept::{Keep, Progress, Spent};
 use crate::look_ahead::{self, Hint, OpeningHint, Openings};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
@@ -54,6 +54,9 @@ pub struct Nat {
     openings: Box<Openings>,
     /// How often the plan has changed.
     pub(crate) generation: u64,
+    /// What became of sessions that were inherited, and what is left of that.
+    pub(crate) progress: Progress,
+    pub(crate) spent: Option<Spent>,
 }
 
 /// All of an engine but what one burst needs.
@@ -167,6 +170,8 @@ impl Nat {
             hints: Box::new([Hint::None; BURST]),
             openings: Box::default(),
             generation: 0,
+            progress: Progress::default(),
+            spent: None,
         })
     }
 
@@ -296,6 +301,11 @@ impl Core {
         rx.packets as usize
     }
 
+    /// The instances that have state.
+    pub(crate) fn instances(&self) -> Instances<'_> {
+        Instances { nat64: &self.nat64, nat44: &self.nat44 }
+    }
+
     /// A packet of no live session: it opens one, or goes the general way.
     #[inline(never)]
     fn not_at_once<const RULED: bool>(
@@ -306,6 +316,10 @@ impl Core {
         opening: Option<&OpeningHint>,
         bytes: usize,
     ) -> Verdict {
+        if self.shared.tables.inheritance.is_some() {
+            self.put_back_for(now, packet.bytes());
+            return self.general(now, packet, bytes);
+        }
         let (direction, instance, opened) = match (hint, opening) {
             (Hint::Session(hint), Some(opening)) => {
                 (Direction::SixToFour, hint.owner.instance, self.plain_opening(now, packet, hint, opening))

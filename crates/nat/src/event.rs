@@ -39,6 +39,8 @@ event_kinds! {
     BindingDeleted, "binding_deleted", "An outside address and port went back to the pool.";
     BlockAssigned, "block_assigned", "A subscriber got a block of ports.";
     BlockReleased, "block_released", "A subscriber gave a block of ports back.";
+    BlockKept, "block_kept", "A subscriber goes on with a block of ports that it had before a restart.";
+    BindingKept, "binding_kept", "An inside address and port goes on with the outside one that it had before a restart.";
     QuotaHit, "quota_hit", "A subscriber was refused something because of a limit of its own.";
     PoolExhausted, "pool_exhausted", "A pool had nothing left that a subscriber may have.";
     ThresholdHigh, "threshold_high", "A pool or table has become fuller than its threshold.";
@@ -285,6 +287,18 @@ impl Events {
     #[inline(always)]
     pub(crate) fn wants(&self, kind: EventKind) -> bool {
         self.kinds.has(kind)
+    }
+
+    /// Whether so many events of what goes on after a restart will not be lost: whoever reads them has come after, or
+    /// nobody wants them.
+    pub(crate) fn has_room_for(&self, events: usize) -> bool {
+        let wanted = self.wants(EventKind::BlockKept) || self.wants(EventKind::BindingKept);
+        match &self.ring {
+            Some(ring) if wanted && self.reader.is_none() && !ring.is_abandoned() => {
+                ring.slots() >= events.min(ring.buffer().capacity())
+            }
+            _ => true,
+        }
     }
 
     /// A session, or its binding.

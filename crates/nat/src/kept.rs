@@ -7,6 +7,13 @@
 //! again by [`Nat::restore`], so that nothing a killed process left half done is believed: each record says by its
 //! check whether all of it was written. What only a restart forgets is harmless: ports held down, blocks without a
 //! session, what is known of paths, held SYNs and fragments.
+//!
+//! An engine that has been given what another left ([`Nat::inherit`]) translates at once: a session is put back when
+//! the first packet asks for it ([`put_back`]), and the others between bursts.
+
+mod ends;
+pub(crate) mod inheritance;
+mod put_back;
 
 use crate::bib::record_room;
 use crate::bib::restore::Restoring;
@@ -24,13 +31,15 @@ use gatun_wire::Prefix64;
 use gatun_wire::checksum::Delta;
 
 pub use crate::bib::restore::NotRestored;
+pub use inheritance::{Finder, Found, Legacy, Mine, Progress};
+pub use put_back::Spent;
 
 /// The form of the header and of a record. Another one can not be read: raise it with any change of a record.
 pub const LAYOUT: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
-/// Sessions that are put back together: their cache lines come meanwhile.
-const RESTORE_GROUP: usize = 16;
+/// Whatever a page is, it is a multiple of as many.
+const RECORDS_A_PAGE: usize = 4096 / size_of::<Session>();
 /// Where records begin: at a huge page.
 const RECORDS_AT: u64 = 2 << 20;
 
@@ -136,6 +145,30 @@ pub struct Kept {
     now: Instant,
 }
 
+/// The numbers of another engine's instances and prefixes, in this one's.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    /// By number of the instance: its number now, and those of its prefixes, of which NAT44 has none; `None` for what
+    /// is there no more.
+    pub instances: Vec<Option<(u8, Vec<Option<u8>>)>>,
+}
+
+impl Numbers {
+    fn instance(&self, number: u8) -> Option<u8> {
+        self.instances.get(usize::from(number))?.as_ref().map(|(number, _)| *number)
+    }
+
+    /// A session by the numbers of now; `None` where its instance or prefix is there no more.
+    pub fn translate(&self, saved: Saved) -> Option<Saved> {
+        let (instance, prefixes) = self.instances.get(usize::from(saved.instance))?.as_ref()?;
+        let pool6 = match prefixes.is_empty() {
+            true => 0,
+            false => (*prefixes.get(usize::from(saved.pool6))?)?,
+        };
+        Some(Saved { instance: *instance, pool6, ..saved })
+    }
+}
+
 /// A session by itself, with all that an engine needs to have it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
@@ -175,15 +208,47 @@ impl Kept {
         let records = HugeVec::in_file(file, RECORDS_AT, len, Written::Nowhere);
         let records = records.map_err(|_| Unreadable::Short)?;
         let used = bytes_with_memory(file).map_or(u64::MAX, |bytes| bytes / size_of::<Session>() as u64);
-        let used = usize::try_from(used).unwrap_or(usize::MAX);
+        let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
         Ok(Kept { records, used, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
+    }
+
+    /// As [`read`](Self::read), by the process that goes on with the sessions: those that it has put back are in the
+    /// file no more. In up to `parts` parts.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn take_over(file: BorrowedFd<'_>, clock_ms: u64, parts: usize) -> Result<Vec<Kept>, Unreadable> {
+        let Kept { used, now, .. } = Self::read(file, clock_ms)?;
+        let each = used.div_ceil(parts.max(1)).next_multiple_of(RECORDS_A_PAGE);
+        let firsts = (0..used).step_by(each.max(1));
+        let part = |first: usize| {
+            let at = RECORDS_AT + (first * size_of::<Session>()) as u64;
+            let len = each.min(used - first);
+            let records = HugeVec::in_file(file, at, len, Written::ToFile).map_err(|_| Unreadable::Short)?;
+            Ok(Kept { records, used: len, now })
+        };
+        firsts.map(part).collect()
+    }
+
+    /// Records that there may be sessions in.
+    fn records(&self) -> &[Session] {
+        self.records.get(..self.used).unwrap_or_default()
+    }
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Makes a record nobody's; says whether it was a session.
+    fn clear(&mut self, number: usize) -> bool {
+        let record = self.records.get_mut(number).filter(|record| record.is_session());
+        record.map(Session::end).is_some()
     }
 
     /// The sessions. Numbers of instances and prefixes are the other engine's.
     pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
         let now = self.now;
-        let used = self.records.iter().take(self.used);
-        let sessions = used.filter(|record| record.is_session() && record.is_whole());
+        let sessions = self.records().iter().filter(|record| record.is_session() && record.is_whole());
         sessions.map(move |record| Saved::of(record, now))
     }
 }
@@ -231,47 +296,28 @@ impl Saved {
 }
 
 impl Nat {
-    /// Puts sessions back and tells of each what [`restore`](Self::restore) says of it. What a group of them will touch
-    /// is asked for together.
-    pub fn restore_all(
-        &mut self,
-        now: impl Fn() -> Instant,
-        sessions: impl IntoIterator<Item = Saved>,
-        mut told: impl FnMut(Result<(), NotRestored>),
-    ) {
-        let mut sessions = sessions.into_iter();
-        let mut group = Vec::with_capacity(RESTORE_GROUP);
-        loop {
-            group.extend(sessions.by_ref().take(RESTORE_GROUP));
-            if group.is_empty() {
-                return;
-            }
-            self.prefetch_restore(&group);
-            let now = now();
-            group.drain(..).for_each(|saved| told(self.restore(now, &saved)));
-        }
-    }
-
-    fn prefetch_restore(&mut self, group: &[Saved]) {
-        let Core { nat64, nat44, shared, .. } = &mut self.core;
-        let instances = Instances { nat64, nat44 };
-        for saved in group {
-            if let Some(instance) = instances.get(saved.instance) {
-                shared.tables.prefetch_restore(&saved.restoring(instance));
-            }
-        }
-    }
-
     /// Puts a session back that another engine had, as if it had gone on. No event tells of it.
     ///
     /// # Errors
     /// Why it cannot be; nothing has changed then.
     pub fn restore(&mut self, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
+        let now = self.clock.at(now);
+        self.core.restore(now, saved)
+    }
+
+    /// The prefixes that a NAT64 instance has had, in the order of the numbers by which sessions know them. Empty for
+    /// NAT44.
+    pub fn prefixes(&self, instance: u8) -> &[Prefix64] {
+        self.core.nat64.get(usize::from(instance)).map_or(&[], |nat| &nat.pool6)
+    }
+}
+
+impl Core {
+    fn restore(&mut self, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
         if saved.expires_ms == 0 {
             return Err(NotRestored::Over);
         }
-        let now = self.clock.at(now);
-        let Core { nat64, nat44, shared, .. } = &mut self.core;
+        let Core { nat64, nat44, shared, .. } = self;
         let instance = Instances { nat64, nat44 }.get(saved.instance).ok_or(NotRestored::NotServed)?;
         if !serves(instance, saved) {
             return Err(NotRestored::NotServed);
@@ -284,12 +330,6 @@ impl Nat {
         session.state = if saved.transport == Transport::Tcp { saved.tcp as u8 } else { 0 };
         session.live_until(Tick::after(now, saved.expires_ms));
         Ok(())
-    }
-
-    /// The prefixes that a NAT64 instance has had, in the order of the numbers by which sessions know them. Empty for
-    /// NAT44.
-    pub fn prefixes(&self, instance: u8) -> &[Prefix64] {
-        self.core.nat64.get(usize::from(instance)).map_or(&[], |nat| &nat.pool6)
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod map;
 #[cfg(test)]
 mod tests;
 
+use crate::kept::inheritance::{Inheritance, SpokenFor};
 use crate::plan::{Allocation, BlockProtocols, Blocks, HoldDown, Pool4, Transport};
 use crate::ports::Layout;
 use crate::ports::blocks::{BlockPorts, BlockTerms};
@@ -370,14 +371,31 @@ impl Pool4State {
         wanted: &PortRequest,
         holdings: &mut Holdings,
     ) -> Result<Grant, DropReason> {
+        self.allocate_beside(None, rng, now, wanted, holdings)
+    }
+
+    /// As [`allocate`](Self::allocate), and nothing of what sessions have that are still to be put back.
+    ///
+    /// # Errors
+    /// As there. Where only such ports are free, it may not find another.
+    #[inline]
+    pub(crate) fn allocate_beside(
+        &mut self,
+        inheritance: Option<&Inheritance>,
+        rng: &mut Rng,
+        now: Instant,
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Result<Grant, DropReason> {
         let paired = holdings.paired();
+        let spoken_for = SpokenFor::new(inheritance, &self.map);
         let granted = match &mut self.ports {
-            Ports::Blocks(blocks) => blocks.allocate(rng, now, wanted, holdings),
+            Ports::Blocks(blocks) => blocks.allocate(spoken_for, rng, now, wanted, holdings),
             Ports::Single(single) if single.usage[wanted.transport as usize].total == 0 => {
                 Err(DropReason::PoolEmpty)
             }
             Ports::Single(single) => {
-                single.allocate(&self.map, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
+                single.allocate(spoken_for, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
             }
         };
         let (address_ix, port, new_block) = granted.inspect_err(|_| self.counters.refused += 1)?;

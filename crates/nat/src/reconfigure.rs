@@ -360,7 +360,7 @@ impl Nat {
 
     /// Whether the last change has left something to end yet.
     pub fn is_settling(&self) -> bool {
-        self.core.shared.tables.is_settling()
+        self.core.shared.tables.is_settling() || self.is_inheriting()
     }
 
     /// What the last change has ended so far.

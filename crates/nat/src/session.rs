@@ -215,6 +215,11 @@ impl Session {
         Session { next: id, prev: id, check: self.sum(), ..*self }
     }
 
+    /// Makes the record nobody's.
+    pub(crate) fn end(&mut self) {
+        self.kind = Kind::Free as u8;
+    }
+
     /// Whether what was written to the table is all there: a process may have been killed half-way.
     pub(crate) fn is_whole(&self) -> bool {
         self.check == self.sum()

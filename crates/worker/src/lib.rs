@@ -17,7 +17,7 @@ use burst::{Bursts, Way};
 use exchange::Exchange;
 use gatun_io::{Backend, Waker};
 use gatun_nat::{Instant, Nat};
-use mailbox::{Applied, Mailbox, Request, Settling};
+use mailbox::{Applied, Inherited, Mailbox, Request, Settling};
 use std::io;
 use std::time::Duration;
 
@@ -27,6 +27,10 @@ pub use stats::{Snapshot, WorkerStats};
 
 /// Records that are looked at after each burst to find those whose time is over.
 const EXPIRE_BUDGET: usize = 256;
+/// Records of the process before that are looked at after a burst to put their sessions back (one that is costs 8):
+/// where no packet came, and for each packet that did.
+const PUT_BACK_IDLE: usize = 1024;
+const PUT_BACK_BUSY: usize = 32;
 
 /// The clock of all workers of a process: milliseconds since it was made.
 #[derive(Clone, Copy, Debug)]
@@ -160,11 +164,25 @@ impl Worker {
         if let Some(exchange) = &mut self.exchange {
             exchange.flush();
         }
-        let is_at_work = self.mailbox.desk.work(&mut self.nat, now, received == 0);
+        let is_at_work = self.put_back(now, received) || {
+            let (desk, nat) = (&mut self.mailbox.desk, &mut self.nat);
+            desk.work(nat, now, received == 0)
+        };
         if received == 0 && leave_alone_ms > 0 && !is_at_work {
             self.sleep(leave_alone_ms)?;
         }
         Ok(true)
+    }
+
+    /// Puts back sessions of the process before, if any are left: jobs wait until they find all of them. Says whether
+    /// some still are.
+    #[inline]
+    fn put_back(&mut self, now: Instant, received: usize) -> bool {
+        if !self.nat.is_inheriting() {
+            return false;
+        }
+        let budget = if received == 0 { PUT_BACK_IDLE } else { PUT_BACK_BUSY };
+        !self.nat.put_back(now, budget)
     }
 
     fn sleep(&mut self, leave_alone_ms: u32) -> io::Result<()> {
@@ -207,6 +225,10 @@ impl Worker {
                     exchange.steer_by(steering);
                 }
                 let _ = answer.send(Applied { result, change, steering });
+            }
+            Request::Inherited(answer) => {
+                let spent = if self.nat.is_inheriting() { None } else { Some(self.nat.take_spent()) };
+                let _ = answer.send(Inherited { progress: self.nat.progress(), over: spent });
             }
             Request::Settling(answer) => {
                 let (goes_on, ended) = (self.nat.is_settling(), self.nat.settled());

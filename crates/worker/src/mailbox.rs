@@ -4,6 +4,7 @@ use crate::Snapshot;
 use crate::jobs::{self, Counter, Desk, Job, Refused, Ticket};
 use crate::trace::{self, Order, Tell, Tracer, Watcher};
 use gatun_io::Waker;
+use gatun_nat::kept::{Progress, Spent};
 use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
 use gatun_nat::workers::Steering;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub(crate) enum Request {
     Outline(SyncSender<Outline>),
     Apply(Box<Change>, Option<Arc<Steering>>, SyncSender<Applied>),
     Settling(SyncSender<Settling>),
+    Inherited(SyncSender<Inherited>),
     Trace(Box<Tracer>, Box<dyn FnOnce(bool) + Send>),
     Owner((Vec<u8>, u8), Box<dyn FnOnce(Option<usize>) + Send>),
 }
@@ -38,6 +40,14 @@ pub struct Settling {
     pub goes_on: bool,
     /// What it has ended so far.
     pub ended: Settled,
+}
+
+/// How far a worker has come with the sessions of the process before.
+pub struct Inherited {
+    /// How many are back, and how many wait.
+    pub progress: Progress,
+    /// Set where none waits any more; what is left of them is freed where it is dropped.
+    pub over: Option<Option<Spent>>,
 }
 
 /// Speaks to a running worker from another thread.
@@ -89,6 +99,11 @@ impl Handle {
     /// How far the last change has come; `None` as for a snapshot.
     pub fn settling(&self, timeout: Duration) -> Option<Settling> {
         self.answer(timeout, Request::Settling)
+    }
+
+    /// How far the worker has come with the sessions of the process before; `None` as for a snapshot.
+    pub fn inherited(&self, timeout: Duration) -> Option<Inherited> {
+        self.answer(timeout, Request::Inherited)
     }
 
     /// Lets the worker do a job, a slice after each burst, and give it to `done` then: in the worker's thread, so

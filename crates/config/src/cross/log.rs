@@ -44,9 +44,10 @@ pub(super) fn events(told: Option<&Events>, exports: &[Export], log: Option<&Log
     let of_log = match log {
         None => EventKinds::NONE,
         Some(log) => {
-            let blocks = EventKinds::NONE.with(EventKind::BlockAssigned).with(EventKind::BlockReleased);
-            let bindings = blocks.with(EventKind::BindingCreated).with(EventKind::BindingDeleted);
-            if log.bindings { bindings } else { blocks }
+            use EventKind::*;
+            let blocks = EventKinds::NONE.with(BlockAssigned).with(BlockReleased).with(BlockKept);
+            let bindings = EventKinds::NONE.with(BindingCreated).with(BindingDeleted).with(BindingKept);
+            if log.bindings { blocks.and(bindings) } else { blocks }
         }
     };
     let kinds = exports.iter().fold(told.kinds.and(of_log), |kinds, export| kinds.and(export.kinds));

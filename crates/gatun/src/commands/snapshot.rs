@@ -12,6 +12,7 @@ use gatun_nat::kept::{self, Saved};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -86,14 +87,29 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn save(at: &Where) -> anyhow::Result<()> {
-    let (names, files) = state::read(&at.state).map_err(|why| anyhow!("{why}"))?;
+    let sources = state::read(&at.state).map_err(|why| anyhow!("{why}"))?;
+    let names = &sources.first().with_context(|| format!("{} is empty", at.state.display()))?.0;
     let mut sessions = Vec::new();
-    for file in &files {
-        let kept = takeover::read(file).map_err(|why| anyhow!("{}: {why}", at.state.display()))?;
-        sessions.extend(kept.sessions());
+    let mut seen = HashSet::new();
+    // A session that goes from an earlier process's files to the daemon's meanwhile is found twice, not never.
+    for (of, files) in sources.iter().rev() {
+        let numbers = takeover::numbers(&of.instances, &names.instances);
+        for file in files {
+            let kept = takeover::read(file).map_err(|why| anyhow!("{}: {why}", at.state.display()))?;
+            let found = kept.sessions().filter_map(|saved| numbers.translate(saved));
+            let is_new = |s: &Saved| seen.insert((s.instance, s.transport as u8, s.inside, s.remote));
+            match sources.len() {
+                1 => sessions.extend(found),
+                _ => sessions.extend(found.filter(is_new)),
+            }
+        }
     }
     let written = |out: &mut dyn Write| -> anyhow::Result<()> {
-        let head = Head { gatun_snapshot: FORM, names: names.clone(), sessions: sessions.len() };
+        let head = Head {
+            gatun_snapshot: FORM,
+            names: Names { earlier: Vec::new(), ..names.clone() },
+            sessions: sessions.len(),
+        };
         let mut out = BufWriter::new(out);
         writeln!(out, "{}", serde_json::to_string(&head)?)?;
         for saved in &sessions {
@@ -133,7 +149,7 @@ fn load(at: &Where) -> anyhow::Result<()> {
     }
     names.workers = names.workers.max(1);
     directory.set_names(&names)?;
-    directory.remove_all_but(names.generation);
+    directory.remove_all_but(&names);
     eprintln!("{n} sessions wait for the next gatun");
     Ok(())
 }

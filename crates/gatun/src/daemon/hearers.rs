@@ -3,7 +3,6 @@
 use super::Settings;
 use super::collectors;
 use super::event_log::{EventLog, Shared, TimeOfDay};
-use super::held;
 use super::log_store::{LogSender, LogStore};
 use super::outlet::Output;
 use gatun_control::{EventTap, LogFigures};
@@ -42,10 +41,6 @@ impl Hearers {
         let store =
             settings.log.as_ref().map(|log| LogStore::start(log, (text, &settings.plan), goes_on, output));
         let store = store.transpose()?;
-        if let (Some(store), Some(log), true) = (&store, &settings.log, goes_on) {
-            let held = engines.iter().flat_map(|nat| held::records(nat, log.bindings));
-            store.sender().send(held.collect());
-        }
         let sinks = Arc::new(collectors::start(&settings.exports, output)?);
         let has_lines = settings.events.is_some();
         let log = match has_lines || store.is_some() || !sinks.is_empty() {

@@ -10,6 +10,7 @@ use gatun_config::Log;
 use gatun_control::StoreFigures;
 use gatun_logstore::time::since_1970_ms;
 use gatun_logstore::{Directory, Hash, Mark, Options, PlanInForce, Record, RecordKind, Store};
+use gatun_nat::plan::Transport;
 use gatun_nat::{Event, EventKind, Plan};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -138,13 +139,8 @@ impl LogSender {
     }
 }
 
-pub(super) fn now_ms() -> u64 {
+fn now_ms() -> u64 {
     since_1970_ms(SystemTime::now())
-}
-
-/// As records have them: a bit for each that is set.
-pub(super) fn bits(transports: [bool; 3]) -> u8 {
-    transports.into_iter().rev().fold(0, |bits, on| bits << 1 | u8::from(on))
 }
 
 /// The record of an event, where it has one; `at_ms` is its time of day.
@@ -154,12 +150,15 @@ pub(super) fn record_of(event: &Event, at_ms: u64, with_bindings: bool) -> Optio
         EventKind::BlockReleased => RecordKind::BlockReleased,
         EventKind::BindingCreated if with_bindings => RecordKind::BindingCreated,
         EventKind::BindingDeleted if with_bindings => RecordKind::BindingDeleted,
+        EventKind::BlockKept => RecordKind::BlockKept,
+        EventKind::BindingKept if with_bindings => RecordKind::BindingKept,
         _ => return None,
     };
+    let set = Transport::ALL.into_iter().zip(event.transports());
     Some(Record {
         at_ms,
         kind,
-        transports: bits(event.transports()),
+        transports: Transport::bits(set.filter_map(|(transport, is_set)| is_set.then_some(transport))),
         instance: event.instance,
         pool: event.pool,
         outside: event.outside(),

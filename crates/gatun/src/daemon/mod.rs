@@ -17,7 +17,6 @@ mod ethernet;
 mod event_file;
 mod event_log;
 mod hearers;
-mod held;
 mod links;
 mod log_store;
 mod memory;
@@ -58,7 +57,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use takeover::{Estate, Taken};
+use takeover::{Estate, Taking};
 
 pub(crate) use control::ControlSettings;
 #[cfg(feature = "dpdk")]
@@ -175,7 +174,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let mut estate = takeover::open(&settings, setup.user.as_ref(), (clock, setup.forget), &mut said)?;
     let Built { mut engines, exchange, crew } =
         build(&settings.plan, settings.ports.workers(), estate.as_mut())?;
-    let taken = estate.as_ref().and_then(|estate| {
+    let taking = estate.as_ref().and_then(|estate| {
         let steering = crew.as_ref().map(|crew| &*crew.steering);
         estate.take_over(&settings.plan, &mut engines, steering, clock)
     });
@@ -191,21 +190,26 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let output = Output::new()?;
     ports.describe(&output);
     said.iter().for_each(|line| output.log(line));
-    taken.iter().for_each(|taken| taken.tell(&output));
-    if let Some(estate) = &mut estate {
-        estate.begin(&settings.plan, ports.names.clone())?;
-    }
+    taking.iter().for_each(|taking| taking.tell(&output));
     // Before the first worker runs, so that no signal finds the default handler.
     signals::watch(sender.clone())?;
     let backends = std::mem::take(&mut ports.backends);
-    let goes_on = taken.as_ref().is_some_and(Taken::is_some);
+    let goes_on = taking.as_ref().is_some_and(Taking::is_some);
     let hearers = Hearers::start(&settings, &mut engines, clock, goes_on, &output)?;
+    if let Some(estate) = &mut estate {
+        estate.begin(&settings.plan, ports.names.clone(), &mut engines, clock)?;
+    }
     let workers = start_workers(engines, backends, exchange, clock, &sender)?;
     let count = workers.len();
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
     let (tap, figures) = (hearers.tap(), hearers.figures());
     let tls = sockets.tls();
     let (orders, requests) = channel();
+    if let Some(taking) = taking {
+        let orders = orders.clone();
+        taking
+            .watch(handles.clone(), output.clone(), move || drop(orders.send(reload::Request::AllAreBack)))?;
+    }
     let (facts, _socket) =
         sockets.serve(&settings, handles.clone(), tap, figures, reload::desk(&orders), &output)?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;

@@ -6,7 +6,7 @@
 //!   sessions.GEN.WORKER    the records of each worker's engine (gatun_nat::kept)
 //! ```
 //! Until `names.json` names new files, the old ones are what the next process takes over: one that is killed while it
-//! starts has lost nothing.
+//! starts has lost nothing. It names the old ones too until all of their sessions are in the new.
 
 use crate::daemon::User;
 use gatun_config::StateDir;
@@ -27,8 +27,11 @@ pub(crate) const USUAL: &str = "/run/gatun/state";
 const LET_GO_MAX: Duration = Duration::from_millis(1_000);
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
-/// Room in the file system beside the records of two processes.
+/// Room in the file system beside the records.
 const ROOM_BESIDE: u64 = 16 << 20;
+/// Processes that may have been killed one after the other before all sessions of the one before were in their own files,
+/// without their successor taking its time.
+pub(crate) const EARLIER_MAX: usize = 2;
 
 /// What numbers in records stand for. It grows and is never renumbered while a process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +49,16 @@ pub(crate) struct Names {
     pub(crate) dealt: Vec<Dealt>,
     /// TUN devices that were made, and stay where the process is killed.
     pub(crate) devices: Vec<String>,
+    /// Processes before this one whose sessions are not all in its own files yet, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) earlier: Vec<Names>,
+}
+
+impl Names {
+    /// All processes that have sessions, the latest first.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Names> {
+        std::iter::once(self).chain(&self.earlier)
+    }
 }
 
 /// An instance by name.
@@ -87,18 +100,21 @@ pub(crate) fn open(
     }
 }
 
-/// Reads what a daemon keeps in a directory, which it may have open: its names, and each worker's records.
+/// Reads what a daemon keeps in a directory, which it may have open: its names, and each worker's records; and so of
+/// processes before it that have sessions too.
 ///
 /// # Errors
 /// Where there is none.
-pub(crate) fn read(path: &Path) -> Result<(Names, Vec<File>), String> {
+pub(crate) fn read(path: &Path) -> Result<Vec<(Names, Vec<File>)>, String> {
     let none =
         |e: &dyn std::fmt::Display| format!("{}: no gatun keeps its sessions there ({e})", path.display());
     let text = fs::read_to_string(path.join("names.json")).map_err(|e| none(&e))?;
     let names: Names = serde_json::from_str(&text).map_err(|e| none(&e))?;
-    let files = (0..names.workers).map(|worker| open_records(&file(path, names.generation, worker)));
-    let files = files.collect::<io::Result<Vec<File>>>().map_err(|e| none(&e))?;
-    Ok((names, files))
+    let files = |names: &Names| {
+        let files = (0..names.workers).map(|worker| open_records(&file(path, names.generation, worker)));
+        files.collect::<io::Result<Vec<File>>>().map_err(|e| none(&e))
+    };
+    names.sources().map(|names| Ok((names.clone(), files(names)?))).collect()
 }
 
 // Private mappings of shared memory are writable, so the file has to be.
@@ -154,13 +170,19 @@ impl Directory {
         fs::rename(new, self.path.join("names.json"))
     }
 
-    /// Removes all records but those of a generation.
-    pub(crate) fn remove_all_but(&self, generation: u64) {
+    /// Whether memory of records is taken as they are written, not before.
+    pub(crate) fn is_sparse(&self) -> bool {
+        !self.reserves
+    }
+
+    /// Removes all records but those of the processes that `names` tells of.
+    pub(crate) fn remove_all_but(&self, names: &Names) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name();
             let of = name.to_str().and_then(|name| name.strip_prefix("sessions.")?.split_once('.'));
-            if of.is_some_and(|(number, _)| number != generation.to_string()) {
+            let is_named = |number: &str| names.sources().any(|of| number == of.generation.to_string());
+            if of.is_some_and(|(number, _)| !is_named(number)) {
                 // What cannot be removed is in nobody's way but memory's, and tried again at the next start.
                 let _ = fs::remove_file(entry.path());
             }
@@ -189,11 +211,11 @@ impl Directory {
     }
 }
 
-/// Mounts memory at `path`, with room for the records of two processes, or gives the one that is there that much. Says
-/// whether it is there. On huge pages, which halve the cost of a look at a large table.
+/// Mounts memory at `path`, with room for the records of all processes that may have some at a time, or gives the one that
+/// is there that much. Says whether it is there. On huge pages, which halve the cost of a look at a large table.
 fn mount_memory(path: &Path, bytes: u64) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
-    let size = bytes.saturating_mul(2).saturating_add(ROOM_BESIDE);
+    let size = bytes.saturating_mul(2 + EARLIER_MAX as u64).saturating_add(ROOM_BESIDE);
     if device(path) != path.parent().and_then(device) {
         return mount_remount(path, MountFlags::empty(), format!("size={size}")).is_ok();
     }

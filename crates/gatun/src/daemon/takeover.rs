@@ -2,17 +2,26 @@
 
 use super::outlet::Output;
 use super::state::{self, Directory, InstanceNames, Names};
-use super::{Settings, User};
-use gatun_nat::kept::{Keep, Kept, NotRestored, Saved};
+use super::{ANSWER_MAX, Settings, User};
+use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numbers, Progress};
 use gatun_nat::workers::{Shares, Steering};
 use gatun_nat::{BuildError, Nat, Plan};
 use gatun_wire::Prefix64;
-use gatun_worker::Clock;
+use gatun_worker::mailbox::Inherited;
+use gatun_worker::{Clock, Handle};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
+
+/// How often workers are asked whether all sessions are back.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Answers that a worker may stay without, one after the other, until it is taken for ended.
+const SILENT_MAX: u32 = 3;
+/// Records that are looked at at a time where no packet waits.
+const AT_ONCE: usize = 1 << 16;
 
 /// Where this process's sessions are, and what it found of the one before.
 pub(super) struct Estate {
@@ -26,13 +35,14 @@ pub(super) struct Estate {
     zero_ms: u64,
 }
 
-/// What was taken over.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
+/// Sessions of the process before, which the engines have from now on.
+pub(super) struct Taking {
+    begin: Instant,
+    /// How many there are, expired ones too.
     sessions: u64,
-    not: BTreeMap<NotRestored, u64>,
+    /// How long it took until the engines could translate for them.
+    found: Duration,
     unread: Vec<String>,
-    took: Duration,
 }
 
 /// The clock that goes on from process to process, ms.
@@ -120,63 +130,110 @@ impl Estate {
         &self.devices_left
     }
 
-    /// Puts the sessions of the process before into the new engines; `steering` says whose they are where there are
-    /// several.
+    /// Gives the new engines the sessions of the process before; `steering` says whose they are where there are several.
     pub(super) fn take_over(
         &self,
         plan: &Plan,
         engines: &mut [Nat],
         steering: Option<&Steering>,
         clock: Clock,
-    ) -> Option<Taken> {
+    ) -> Option<Taking> {
         let before = self.before.as_ref()?;
         let begin = Instant::now();
-        let mut taken = Taken::default();
-        let files = (0..before.workers).map(|worker| self.directory.records(before.generation, worker));
-        let mut kept = Vec::new();
-        for file in files {
-            match file.map_err(|e| e.to_string()).and_then(|file| read(&file)) {
-                Ok(records) => kept.push(records),
-                Err(why) => taken.unread.push(why),
-            }
+        let mut unread = BTreeSet::new();
+        let mut found = Vec::new();
+        for (worker, nat) in engines.iter().enumerate() {
+            let is_mine = |instance, inside, outside| {
+                // What is nobody's is the first one's to refuse.
+                let owner = steering.and_then(|all| all.owner_of_session(instance, inside, outside));
+                owner.unwrap_or(0) == worker
+            };
+            let mine = Mine::Of { is_mine: &is_mine, strangers: worker == 0 };
+            // Each engine has a view of its own: it alone writes to its records.
+            found.push(find_all(nat.finder(), self.left(before, plan, &mut unread), &mine, &mut unread));
         }
-        let numbers = Numbers::new(before, plan, engines.first());
-        std::thread::scope(|scope| {
-            let (kept, numbers) = (&kept, &numbers);
-            let each = engines.iter_mut().enumerate().map(|(worker, nat)| {
-                scope.spawn(move || {
-                    // What is nobody's is the first one's to refuse.
-                    let owner = |saved: &Saved| {
-                        steering?.owner_of_session(saved.instance, saved.inside.0, saved.outside.0)
-                    };
-                    let mine = |saved: Option<&Saved>| saved.and_then(owner).unwrap_or(0) == worker;
-                    let sessions = kept.iter().flat_map(Kept::sessions);
-                    restore(nat, clock, sessions, numbers, mine)
-                })
-            });
-            let threads: Vec<_> = each.collect();
-            for thread in threads {
-                // A thread that panicked has restored what it has.
-                if let Ok(some) = thread.join() {
-                    taken.sessions += some.sessions;
-                    some.not.iter().for_each(|(why, n)| *taken.not.entry(*why).or_default() += n);
-                }
-            }
-        });
-        taken.took = begin.elapsed();
-        Some(taken)
+        for (nat, found) in engines.iter_mut().zip(found) {
+            nat.inherit(clock.now(), found);
+        }
+        let sessions = engines.iter().map(|nat| nat.progress().left).sum();
+        let unread = unread.into_iter().collect();
+        Some(Taking { begin, sessions, found: begin.elapsed(), unread })
     }
 
-    /// From now on the sessions of this process are those that the next one takes over.
+    /// What processes before have left, in as many parts as there are processors to look through them.
+    fn left(&self, before: &Names, plan: &Plan, unread: &mut BTreeSet<String>) -> Vec<Legacy> {
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let now = instances(plan);
+        let mut left = Vec::new();
+        for names in before.sources() {
+            let numbers = numbers(&names.instances, &now);
+            for worker in 0..names.workers {
+                let file = self.directory.records(names.generation, worker).map_err(|e| e.to_string());
+                let kept = file.and_then(|file| match self.is_gradual() {
+                    true => Kept::take_over(file.as_fd(), clock_ms(), processors).map_err(|e| e.to_string()),
+                    false => read(&file).map(|kept| vec![kept]),
+                });
+                match kept {
+                    Ok(parts) => {
+                        left.extend(parts.into_iter().map(|kept| Legacy { kept, numbers: numbers.clone() }));
+                    }
+                    Err(why) => {
+                        unread.insert(why);
+                    }
+                }
+            }
+        }
+        left
+    }
+
+    /// Whether sessions are put back while packets come: not where memory had to be reserved for the records, as there
+    /// may be no more of it than for two processes', nor where several processes were killed while they did so.
+    fn is_gradual(&self) -> bool {
+        let earlier = self.before.as_ref().map_or(0, |before| before.earlier.len());
+        self.directory.is_sparse() && earlier < state::EARLIER_MAX
+    }
+
+    /// From now on the sessions of this process are those that the next one takes over; and those of processes before,
+    /// as long as they are not back. Where that has to be over before the first packet, it is done here.
     ///
     /// # Errors
     /// Where that cannot be written.
-    pub(super) fn begin(&mut self, plan: &Plan, devices: Vec<String>) -> anyhow::Result<()> {
+    pub(super) fn begin(
+        &mut self,
+        plan: &Plan,
+        devices: Vec<String>,
+        engines: &mut [Nat],
+        clock: Clock,
+    ) -> anyhow::Result<()> {
         self.names.devices = devices;
         self.names.instances = instances(plan);
+        let is_gradual = self.is_gradual();
+        match self.before.take() {
+            Some(before) if is_gradual => {
+                self.names.earlier = before.sources().cloned().collect();
+                self.names.earlier.iter_mut().for_each(|names| names.earlier = Vec::new());
+            }
+            _ => {
+                for nat in engines {
+                    while !nat.put_back(clock.now(), AT_ONCE) {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        }
         self.write()?;
-        self.before = None;
-        self.directory.remove_all_but(self.names.generation);
+        self.directory.remove_all_but(&self.names);
+        Ok(())
+    }
+
+    /// All sessions of processes before are this one's.
+    ///
+    /// # Errors
+    /// Where that cannot be written: then the next process looks through their files for nothing.
+    pub(super) fn all_are_back(&mut self) -> anyhow::Result<()> {
+        self.names.earlier = Vec::new();
+        self.write()?;
+        self.directory.remove_all_but(&self.names);
         Ok(())
     }
 
@@ -218,82 +275,113 @@ fn instances(plan: &Plan) -> Vec<InstanceNames> {
         .collect()
 }
 
-/// The numbers of the process before, in this one's.
-struct Numbers {
-    /// By number of the instance: its number now, and those of its prefixes.
-    instances: Vec<Option<(u8, Vec<Option<u8>>)>>,
+/// The sessions of an engine in each part of what was left, found side by side.
+fn find_all(
+    finder: Finder<'_>,
+    parts: Vec<Legacy>,
+    mine: &Mine<'_>,
+    unread: &mut BTreeSet<String>,
+) -> Vec<Found> {
+    std::thread::scope(|scope| {
+        let each = parts.into_iter().map(|part| scope.spawn(move || finder.find(part, mine)));
+        let threads: Vec<_> = each.collect();
+        let mut found = Vec::new();
+        for thread in threads {
+            match thread.join() {
+                Ok(Ok(part)) => found.push(part),
+                Ok(Err(error)) => {
+                    unread.insert(error.to_string());
+                }
+                Err(_) => {
+                    unread.insert("a thread that looked through them has ended".to_owned());
+                }
+            }
+        }
+        found
+    })
 }
 
-impl Numbers {
-    fn new(before: &Names, plan: &Plan, nat: Option<&Nat>) -> Numbers {
-        let now = instances(plan);
-        let of = |old: &InstanceNames| {
-            let same = |new: &InstanceNames| (&new.kind, &new.name) == (&old.kind, &old.name);
-            let number = u8::try_from(now.iter().position(same)?).ok()?;
-            let has: Vec<String> = nat?.prefixes(number).iter().map(Prefix64::to_string).collect();
-            let place = |prefix| u8::try_from(has.iter().position(|has| has == prefix)?).ok();
-            Some((number, old.prefixes.iter().map(place).collect()))
-        };
-        Numbers { instances: before.instances.iter().map(of).collect() }
-    }
-
-    /// A session by the numbers of now; `None` where its instance or prefix is there no more.
-    fn translate(&self, saved: Saved) -> Option<Saved> {
-        let (instance, prefixes) = self.instances.get(usize::from(saved.instance))?.as_ref()?;
-        let pool6 = match prefixes.is_empty() {
-            true => 0,
-            false => (*prefixes.get(usize::from(saved.pool6))?)?,
-        };
-        Some(Saved { instance: *instance, pool6, ..saved })
-    }
+/// The numbers of a process before, in another one's.
+pub(crate) fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Numbers {
+    let of = |old: &InstanceNames| {
+        let same = |new: &InstanceNames| (&new.kind, &new.name) == (&old.kind, &old.name);
+        let number = now.iter().position(same)?;
+        let has = &now.get(number)?.prefixes;
+        let place = |prefix| u8::try_from(has.iter().position(|has| has == prefix)?).ok();
+        Some((u8::try_from(number).ok()?, old.prefixes.iter().map(place).collect()))
+    };
+    Numbers { instances: before.iter().map(of).collect() }
 }
 
-fn restore(
-    nat: &mut Nat,
-    clock: Clock,
-    sessions: impl Iterator<Item = Saved>,
-    numbers: &Numbers,
-    mine: impl Fn(Option<&Saved>) -> bool,
-) -> Taken {
-    let mut taken = Taken::default();
-    let mut not_served = 0;
-    let known = sessions.filter_map(|saved| {
-        let known = numbers.translate(saved);
-        not_served += u64::from(known.is_none() && mine(None));
-        known.filter(|saved| mine(Some(saved)))
-    });
-    nat.restore_all(
-        || clock.now(),
-        known,
-        |restored| match restored {
-            Ok(()) => taken.sessions += 1,
-            Err(why) => *taken.not.entry(why).or_default() += 1,
-        },
-    );
-    if not_served > 0 {
-        *taken.not.entry(NotRestored::NotServed).or_default() += not_served;
-    }
-    taken
-}
-
-impl Taken {
-    /// Whether anything was taken over.
+impl Taking {
+    /// Whether anything is taken over.
     pub(super) fn is_some(&self) -> bool {
         self.sessions > 0
     }
 
-    /// Says it in the log.
+    /// Says what was found.
     pub(super) fn tell(&self, output: &Output) {
-        let ms = self.took.as_secs_f64() * 1e3;
-        output.log(&format!(
-            "{} sessions of the process before go on, taken over in {ms:.1} ms",
-            self.sessions
-        ));
-        for (why, n) in &self.not {
-            output.log(&format!("{n} sessions {} do not", why.help()));
-        }
+        let ms = self.found.as_secs_f64() * 1e3;
+        output.log(&format!("{} sessions of the process before, found in {ms:.1} ms", self.sessions));
         for why in &self.unread {
             output.log(&format!("sessions of the process before cannot be taken over: {why}"));
         }
     }
+
+    /// Starts a thread that says when all are back, and calls `done`.
+    ///
+    /// # Errors
+    /// Where there can be no thread.
+    pub(super) fn watch(
+        self,
+        workers: Vec<Handle>,
+        output: Output,
+        done: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let body = move || {
+            let mut all = Progress::default();
+            for worker in &workers {
+                match wait_for(worker) {
+                    Some(one) => add(&mut all, &one),
+                    None => return,
+                }
+            }
+            let ms = self.begin.elapsed().as_secs_f64() * 1e3;
+            let n = all.restored;
+            output.log(&format!("{n} sessions of the process before go on, taken over in {ms:.1} ms"));
+            for (why, n) in NotRestored::ALL.into_iter().zip(all.not).filter(|(_, n)| *n > 0) {
+                // Whoever was killed between two stores has left a session in two files: it goes on.
+                if why != NotRestored::There {
+                    output.log(&format!("{n} sessions {} do not", why.help()));
+                }
+            }
+            done();
+        };
+        std::thread::Builder::new().name("takeover".into()).spawn(body).map(drop)
+    }
+}
+
+/// What became of the sessions that a worker has inherited, once it is known; `None` where the worker has ended.
+fn wait_for(worker: &Handle) -> Option<Progress> {
+    let mut silent = 0;
+    while silent < SILENT_MAX {
+        match worker.inherited(ANSWER_MAX) {
+            Some(Inherited { progress, over: Some(spent) }) => {
+                drop(spent);
+                return Some(progress);
+            }
+            Some(_) => {
+                silent = 0;
+                std::thread::sleep(LOOK_EVERY);
+            }
+            None => silent += 1,
+        }
+    }
+    None
+}
+
+fn add(all: &mut Progress, one: &Progress) {
+    all.left += one.left;
+    all.restored += one.restored;
+    all.not.iter_mut().zip(one.not).for_each(|(all, one)| *all += one);
 }

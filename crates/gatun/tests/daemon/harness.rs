@@ -100,13 +100,22 @@ impl Daemon {
         let before = self.stderr().len();
         fs::write(self.dir.join("gatun.toml"), config).unwrap();
         self.process.signal(Signal::HUP).unwrap();
+        self.says_from(before, answer)
+    }
+
+    /// Waits until it has logged this text, and gives all that it has logged.
+    pub(crate) fn says(&self, text: &str) -> String {
+        self.says_from(0, text)
+    }
+
+    fn says_from(&self, before: usize, text: &str) -> String {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let said = self.stderr()[before..].to_owned();
-            if said.contains(answer) {
+            if said.contains(text) {
                 return said;
             }
-            assert!(Instant::now() < deadline, "no '{answer}' in {said}");
+            assert!(Instant::now() < deadline, "no '{text}' in {said}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -146,6 +146,37 @@ fn a_daemon_goes_on_with_what_it_tells_of_and_all_else_has_ended_with_the_one_be
 }
 
 #[test]
+fn what_waits_in_memory_for_a_whole_daemon_s_life_goes_on_in_the_next() {
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(10));
+    store.mark(config(10, "home", BLOCKS));
+    store.append(&[block(100, true, 8, 1), block(150, true, 9, 2), block(160, false, 9, 2)]);
+    store.append(&[block(170, true, 9, 2)]);
+    store.commit().unwrap();
+    let next = |disk: &Memory| Store::open(Box::new(disk.clone()), Options::default(), 1).unwrap();
+    for at_ms in [20_000, 30_000] {
+        // Killed before it has told of the blocks.
+        drop(store);
+        store = next(&disk);
+        store.mark(Mark::Start { at_ms, version: "2".into(), keeps_state: true });
+        store.commit().unwrap();
+    }
+    store.append(&[kept(30_100, 8, 1), kept(30_100, 9, 2)]);
+    store.commit().unwrap();
+    for at_ms in [300, 15_000, 25_000, 30_050, 31_000] {
+        assert_eq!(holders(&ask(&disk, 8 * 256, at_ms)), of(1, true), "{at_ms}");
+        assert_eq!(holders(&ask(&disk, 9 * 256, at_ms)), of(2, true), "{at_ms}");
+    }
+    assert_eq!(holders(&ask(&disk, 9 * 256, 165)), []);
+    drop(store);
+    store = next(&disk);
+    store.mark(start(40_000));
+    store.commit().unwrap();
+    assert_eq!(holders(&ask(&disk, 8 * 256, 50_000)), [], "one that begins with nothing ends all");
+}
+
+#[test]
 fn a_release_of_somebody_else_s_block_ends_both_and_forgets_neither() {
     let disk = Memory::new();
     let mut store = open(&disk);

@@ -79,11 +79,14 @@ impl Tables {
             draw: self.draws.of(o.hashes.binding),
         };
         self.draws.used(&mut self.rng);
+        let inheritance = self.inheritance.as_deref();
+        // What a held SYN was sent to may be somebody's who is not back yet.
+        let wanted = o.wanted.filter(|_| inheritance.is_none());
         let asked_for =
-            o.wanted.and_then(|outside| pool.claim_for(self.now, outside, &request, &mut s.holdings));
+            wanted.and_then(|outside| pool.claim_for(self.now, outside, &request, &mut s.holdings));
         let grant = match asked_for {
             Some(grant) => grant,
-            None => pool.allocate(&mut self.rng, self.now, &request, &mut s.holdings)?,
+            None => pool.allocate_beside(inheritance, &mut self.rng, self.now, &request, &mut s.holdings)?,
         };
         let outside = (pool.address(grant.address_ix), grant.port);
         if let Some(block) = grant.new_block {

@@ -1,8 +1,8 @@
 //! Sessions that were another engine's, put back with the public address and port that they had.
 
-use super::Tables;
+use super::{Hashes, Tables};
 use crate::event::{EventKind, EventKinds};
-use crate::pool4::PortRequest;
+use crate::pool4::{PortBlock, PortRequest};
 use crate::session::{Endpoint4, Inside, Kind, RecordId, Session, key};
 use crate::subscriber::SubscriberKey;
 
@@ -16,6 +16,14 @@ pub(crate) struct Restoring {
     pub(crate) shares_port: bool,
 }
 
+/// A session that is back.
+struct Restored {
+    id: RecordId,
+    /// The block that its port lies in, where its subscriber had no other port there.
+    block: Option<PortBlock>,
+    is_new_binding: bool,
+}
+
 /// Why a session cannot be had again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NotRestored {
@@ -25,7 +33,9 @@ pub enum NotRestored {
     NotServed,
     /// Its public address or port is not its pool's any more, or another subscriber's.
     NotInPool,
-    /// It is there already, or its inside end has another public one.
+    /// It is there already.
+    There,
+    /// Its inside end has another public one, or its port is shared by another subscriber's.
     Taken,
     /// A table is full.
     Full,
@@ -33,10 +43,11 @@ pub enum NotRestored {
 
 impl NotRestored {
     /// All reasons.
-    pub const ALL: [NotRestored; 5] = [
+    pub const ALL: [NotRestored; 6] = [
         NotRestored::Over,
         NotRestored::NotServed,
         NotRestored::NotInPool,
+        NotRestored::There,
         NotRestored::Taken,
         NotRestored::Full,
     ];
@@ -47,7 +58,8 @@ impl NotRestored {
             NotRestored::Over => "whose time was up",
             NotRestored::NotServed => "of instances, hosts or prefixes that are served no longer",
             NotRestored::NotInPool => "whose public address or port is not their pool's any more",
-            NotRestored::Taken => "that were there already",
+            NotRestored::There => "that were there already",
+            NotRestored::Taken => "whose inside port has another public one by now",
             NotRestored::Full => "for which a table has no room",
         }
     }
@@ -77,30 +89,43 @@ impl Tables {
         let kinds = self.events.all_but(KNOWN);
         let restored = self.restore_silently(r);
         self.events.want(kinds);
-        restored
+        let restored = restored?;
+        if let Some(block) = &restored.block {
+            self.tell_block(EventKind::BlockKept, r.inside.instance, r.subscriber, block);
+        }
+        if restored.is_new_binding && self.events.wants(EventKind::BindingKept) {
+            let record = *self.get(restored.id);
+            self.tell_binding(EventKind::BindingKept, self.pool_of(r.inside.instance), &record);
+        }
+        Ok(restored.id)
     }
 
-    fn restore_silently(&mut self, r: &Restoring) -> Result<RecordId, NotRestored> {
+    fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
         self.room().map_err(|_| NotRestored::Full)?;
-        let hash = self.session_hash(&r.inside, r.remote);
-        if self.find_session(hash, r.inside, r.remote).is_some() {
-            return Err(NotRestored::Taken);
+        let hashes = self.opening_hashes(&r.inside, r.subscriber, self.session_hash(&r.inside, r.remote));
+        if self.find_session(hashes.session, r.inside, r.remote).is_some() {
+            return Err(NotRestored::There);
         }
-        let subscriber = self.subscribers.find_or_insert(r.subscriber).map_err(|_| NotRestored::Full)?;
-        let restored = self.restore_for(r, subscriber);
+        let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
+        let subscriber = subscriber.map_err(|_| NotRestored::Full)?;
+        let restored = self.restore_for(r, subscriber, hashes);
         if restored.is_err() {
             self.subscribers.release_if_idle(subscriber);
         }
         restored
     }
 
-    fn restore_for(&mut self, r: &Restoring, subscriber: u32) -> Result<RecordId, NotRestored> {
+    fn restore_for(
+        &mut self,
+        r: &Restoring,
+        subscriber: u32,
+        hashes: Hashes,
+    ) -> Result<Restored, NotRestored> {
         let place = self.locate(r.outside.0).filter(|place| place.pool == self.pool_of(r.inside.instance));
         let place = place.ok_or(NotRestored::NotInPool)?;
         let record =
             Session::new(Kind::Session, &r.inside, r.outside, place.address_ix, r.remote, subscriber);
         let record = if r.shares_port { record.overloading() } else { record };
-        let hashes = self.hashes_of(&record);
         let there = match r.shares_port {
             true => self.binding_at(place, r.inside.transport, r.outside.1),
             false => self.binding_by(hashes.binding, &r.inside),
@@ -111,19 +136,26 @@ impl Tables {
             if !fits || (r.shares_port && of.subscriber != subscriber) {
                 return Err(NotRestored::Taken);
             }
-            return self.insert(&record, Some(primary), hashes).map_err(|_| NotRestored::Full);
+            let id = self.insert(&record, Some(primary), hashes).map_err(|_| NotRestored::Full)?;
+            return Ok(Restored { id, block: None, is_new_binding: false });
         }
         if r.shares_port && self.overload.is_none() {
             return Err(NotRestored::NotInPool);
         }
-        self.claim_again(r, subscriber)?;
+        // What counts a subscriber's ports goes no further; by another configuration it may be more people than before.
+        let t = r.inside.transport as usize;
+        if self.subscribers.get(subscriber).is_none_or(|s| s.ports[t] == u16::MAX) {
+            return Err(NotRestored::Full);
+        }
+        let block = self.claim_again(r, subscriber)?;
         let id = self.insert(&record, None, hashes).map_err(|_| NotRestored::Full)?;
         self.has_one_more_port(subscriber, r.inside.transport, place.address_ix);
-        Ok(id)
+        Ok(Restored { id, block, is_new_binding: true })
     }
 
-    /// Takes the port of a binding, and the block that it lies in, for the subscriber that had it.
-    fn claim_again(&mut self, r: &Restoring, subscriber: u32) -> Result<(), NotRestored> {
+    /// Takes the port of a binding, and the block that it lies in, for the subscriber that had it; gives the block
+    /// where it had nothing there yet.
+    fn claim_again(&mut self, r: &Restoring, subscriber: u32) -> Result<Option<PortBlock>, NotRestored> {
         let pool = self.pool_of(r.inside.instance);
         let (Some(pool), Some(s)) = (self.pools.get_mut(pool), self.subscribers.get_mut(subscriber)) else {
             return Err(NotRestored::NotInPool);
@@ -137,6 +169,6 @@ impl Tables {
             draw: 0,
         };
         let claimed = pool.claim_for(self.now, r.outside, &request, &mut s.holdings);
-        claimed.map(|_| ()).ok_or(NotRestored::NotInPool)
+        claimed.map(|grant| grant.new_block).ok_or(NotRestored::NotInPool)
     }
 }

@@ -94,7 +94,7 @@ impl Tables {
     }
 
     /// Tells of a binding; of a shared port, that its subscriber has it: no one of the inside ends is its own.
-    fn tell_binding(&mut self, kind: EventKind, pool: usize, record: &Session) {
+    pub(super) fn tell_binding(&mut self, kind: EventKind, pool: usize, record: &Session) {
         match self.subscribers.get(record.subscriber).filter(|_| record.is_overloaded()) {
             Some(subscriber) => {
                 let (outside, port) = record.outside();

@@ -25,7 +25,7 @@ use crate::pool6::Owner;
 use crate::siit::SiitState;
 use crate::stateful::filter::Refused;
 use crate::stateful::inbound::FromOutside;
-use crate::stateful::{Instances, Outward, Query, hairpin};
+use crate::stateful::{Outward, Query, hairpin};
 use crate::step::Step;
 use crate::super_packet::has_to_be_cut;
 use core::net::Ipv4Addr;
@@ -348,10 +348,6 @@ impl Core {
             Some(path) if whole == Whole::Yes && !e.hairpinned => mtu::narrow(packet, &view, path.into()),
             _ => whole,
         }
-    }
-
-    fn instances(&self) -> Instances<'_> {
-        Instances { nat64: &self.nat64, nat44: &self.nat44 }
     }
 
     /// Turns a query round whose outgoing destination is a pool address, as [`crate::stateful::hairpin`].

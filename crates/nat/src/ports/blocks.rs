@@ -22,6 +22,7 @@ mod tests;
 use super::Parity;
 use super::chunk::{self, Chunk, random_free};
 use crate::bit_tree::BitTree;
+use crate::kept::inheritance::SpokenFor;
 use crate::plan::{Blocks, Pairing, Transport};
 use crate::pool4::map::{AddressMap, PoolError};
 use crate::pool4::{BlockUsage, Holdings, NO_BLOCK, PortBlock, PortRequest, Usage};
@@ -36,7 +37,7 @@ pub(crate) use rules::BlockTerms;
 use rules::Rules;
 use table::{BlockId, Header, Queue, Sizes, State};
 
-/// Blocks that are drawn where some may be free by rules that hold no longer.
+/// Blocks that are drawn where some may be free by rules that hold no longer, or spoken for.
 const TRIES_MAX: usize = 64;
 
 /// The blocks of a pool.
@@ -130,10 +131,12 @@ impl BlockPorts {
         Ok((bytes + each * addresses as usize) as u64)
     }
 
-    /// A random port of the subscriber's blocks, or of a new one. `wanted.subscriber` is the owner's number.
+    /// A random port of the subscriber's blocks, or of a new one that is not `spoken_for`. `wanted.subscriber` is the
+    /// owner's number.
     #[inline]
     pub(crate) fn allocate(
         &mut self,
+        spoken_for: SpokenFor<'_>,
         rng: &mut Rng,
         now: Instant,
         wanted: &PortRequest,
@@ -164,7 +167,7 @@ impl BlockPorts {
             before = block;
             block = self.header(block).next;
         }
-        let block = self.new_block(rng, wanted, group, holdings)?;
+        let block = self.new_block(spoken_for, rng, wanted, group, holdings)?;
         let (ix, port) = self.take_random(rng, block, wanted).ok_or(DropReason::BlockNone)?;
         Ok((ix, port, Some(self.describe(block, now))))
     }
@@ -351,6 +354,7 @@ impl BlockPorts {
 
     fn new_block(
         &mut self,
+        spoken_for: SpokenFor<'_>,
         rng: &mut Rng,
         wanted: &PortRequest,
         group: usize,
@@ -361,6 +365,11 @@ impl BlockPorts {
         for _ in 0..TRIES_MAX {
             let slot = self.random_slot(rng, group, ix).ok_or(none)?;
             if !self.changing || self.rules.is_ordinary(group, ix, slot) {
+                let first = slot << self.shift;
+                let transports = core::array::from_fn(|t| self.group_number(t) == group);
+                if spoken_for.any(ix, first..=first | ((1u16 << self.shift) - 1), transports) {
+                    continue;
+                }
                 return Ok(self.give(group, ix, slot, wanted.subscriber, holdings));
             }
             // It was free by the rules before the last change, to which this address has yet to come.

@@ -2,6 +2,8 @@
 
 use super::{Layout, PortSet, Wanted};
 use crate::bit_tree::BitTree;
+use crate::event::only;
+use crate::kept::inheritance::SpokenFor;
 use crate::plan::{HoldDown, Pairing, Pool4, Transport};
 use crate::pool4::map::AddressMap;
 use crate::pool4::{PortRequest, Usage};
@@ -13,6 +15,9 @@ use gatun_wire::DropReason;
 
 /// Addresses that are tried for a port, where some have yet to be counted.
 const TRIES_MAX: u32 = 64;
+
+/// Ports that are drawn where some are spoken for.
+const DRAWS_MAX: u32 = 64;
 
 /// How many times the terms of holding may change before what was held by the first is free early.
 const TERMS_BEFORE: usize = 3;
@@ -200,18 +205,18 @@ impl SinglePorts {
         3 * u64::from(addresses) * size_of::<PortSet>() as u64 + Held::bytes(hold)
     }
 
-    /// A free port for a subscriber whose address is `paired`, if it has one.
+    /// A free port, not `spoken_for`, for a subscriber whose address is `paired`, if it has one.
     pub(crate) fn allocate(
         &mut self,
-        map: &AddressMap,
+        spoken_for: SpokenFor<'_>,
         rng: &mut Rng,
         wanted: &PortRequest,
         paired: Option<u32>,
     ) -> Result<(u32, u16), DropReason> {
-        let t = wanted.transport;
+        let (t, map) = (wanted.transport, spoken_for.map());
         let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
         if !self.drained.has(wish as usize)
-            && let Some(port) = self.take_random(map, rng, wish, wanted)
+            && let Some(port) = self.take_random(spoken_for, rng, wish, wanted)
         {
             return Ok((wish, port));
         }
@@ -222,7 +227,7 @@ impl SinglePorts {
         // One that turns out to be full, counted by its new rule, is not found a second time.
         for _ in 0..=TRIES_MAX.min(self.uncounted_len) {
             let ix = self.open[t as usize].next_cyclic(wish as usize).ok_or(none)? as u32;
-            if let Some(port) = self.take_random(map, rng, ix, wanted) {
+            if let Some(port) = self.take_random(spoken_for, rng, ix, wanted) {
                 return Ok((ix, port));
             }
         }
@@ -374,21 +379,31 @@ impl SinglePorts {
     /// Marks a random port of an address.
     fn take_random(
         &mut self,
-        map: &AddressMap,
+        spoken_for: SpokenFor<'_>,
         rng: &mut Rng,
         ix: u32,
         request: &PortRequest,
     ) -> Option<u16> {
+        let map = spoken_for.map();
         self.count(map, ix);
         let transport = request.transport;
         let set = self.sets[transport as usize].get(ix as usize)?;
         let layout = map.layout(transport, ix)?;
         let first = self.first_choice(transport, request.inside_port, request.draw);
-        let port = if set.is_free(layout, first) {
+        let may_be_given = |port: u16| !spoken_for.any(ix, port..=port, only(transport));
+        let port = if set.is_free(layout, first) && may_be_given(first) {
             first
         } else {
             let wishes = self.wishes(transport, request.inside_port);
-            wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng))?
+            let mut draw = || wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
+            let mut port = draw()?;
+            for _ in 0..DRAWS_MAX {
+                if may_be_given(port) {
+                    break;
+                }
+                port = draw()?;
+            }
+            Some(port).filter(|&port| may_be_given(port))?
         };
         self.claim(map, transport, ix, port).then_some(port)
     }

@@ -8,6 +8,7 @@ mod filtering;
 mod fragments;
 mod hairpin;
 mod icmp;
+mod inherit;
 mod instances;
 mod kept;
 mod lifetimes;

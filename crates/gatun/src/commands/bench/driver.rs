@@ -8,7 +8,7 @@ use super::packets::{self, Flow44, Flows, Ring};
 use super::plans::{self, Ports};
 use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
-use gatun_nat::kept::{Keep, Kept};
+use gatun_nat::kept::{Keep, Kept, Legacy, Mine, NotRestored, Numbers};
 use gatun_nat::plan::Transport;
 use gatun_nat::{EventReader, Instant, Nat, Plan, SessionKey, Verdict};
 use gatun_wire::{DropReason, Packet};
@@ -23,6 +23,8 @@ use std::time::Duration;
 const ENDED_AT_A_TIME: usize = 64;
 /// What a sweep looks at at a time, as a worker's does between two bursts.
 const SWEEP_BUDGET: u64 = 256;
+/// Records of an engine before that are looked at at a time.
+const PUT_BACK: usize = 4096;
 
 /// What is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -271,8 +273,11 @@ impl Driver {
     }
 
     /// Another engine in the place of this one, with the sessions that its `file` holds; gives the file that the new
-    /// one's sessions are in, and how long they took.
-    pub(super) fn start_again(&mut self, file: Option<&OwnedFd>) -> anyhow::Result<(OwnedFd, Duration)> {
+    /// one's sessions are in, how long it took until it could translate for them, and how long all were on their way.
+    pub(super) fn start_again(
+        &mut self,
+        file: Option<&OwnedFd>,
+    ) -> anyhow::Result<(OwnedFd, Duration, Duration)> {
         let plan = self.setup.plan()?;
         let next = memfd_create("sessions", MemfdFlags::CLOEXEC)?;
         ftruncate(&next, Keep::bytes(&plan))?;
@@ -283,16 +288,27 @@ impl Driver {
         self.nat = keeping.map_err(|error| anyhow::anyhow!("{}", error.0))?;
         self.events = self.nat.take_events();
         let start = ThreadTime::now();
+        let mut found = Duration::ZERO;
         if let Some(file) = file {
-            let kept = Kept::read(file.as_fd(), self.now.0).map_err(|why| anyhow::anyhow!("{why}"))?;
-            let mut wrong = None;
-            let now = self.now;
-            self.nat.restore_all(|| now, kept.sessions(), |restored| wrong = wrong.or(restored.err()));
-            if let Some(why) = wrong {
-                anyhow::bail!("a session {}", why.help());
+            let kept =
+                Kept::take_over(file.as_fd(), self.now.0, 1).map_err(|why| anyhow::anyhow!("{why}"))?;
+            let prefixes = |prefixes: usize| (0..prefixes).map(|n| u8::try_from(n).ok()).collect();
+            let of64 = plan.nat64.iter().map(|nat| prefixes(nat.pool6.len()));
+            let all = of64.chain(plan.nat44.iter().map(|_| Vec::new()));
+            let numbers = Numbers { instances: (0..).zip(all).map(Some).collect() };
+            let legacies = kept.into_iter().map(|kept| Legacy { kept, numbers: numbers.clone() });
+            let parts = legacies.map(|legacy| self.nat.finder().find(legacy, &Mine::All));
+            let parts = parts.collect::<Result<_, _>>()?;
+            self.nat.inherit(self.now, parts);
+            found = start.elapsed();
+            while !self.nat.put_back(self.now, PUT_BACK) {
+                self.read_events();
+            }
+            if let Some(why) = self.nat.progress().not.iter().position(|n| *n > 0) {
+                anyhow::bail!("a session {}", NotRestored::ALL[why].help());
             }
         }
-        Ok((next, start.elapsed()))
+        Ok((next, found, start.elapsed()))
     }
 
     /// A packet back for every session, checked (RFC 9693's validation phase).

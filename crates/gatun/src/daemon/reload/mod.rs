@@ -46,6 +46,8 @@ pub(super) enum Request {
     Signal,
     /// What the API wants, and where the answer goes.
     Order(Order, Reply),
+    /// To keep no more of the process before: all of its sessions are here.
+    AllAreBack,
 }
 
 /// Where the API's orders go.
@@ -125,7 +127,7 @@ impl Reload {
                 Ok(Request::Signal) => {
                     // Several requests for the same file are one.
                     while let Ok(request) = requests.try_recv() {
-                        if let Request::Order(..) = request {
+                        if !matches!(request, Request::Signal) {
                             next = Some(request);
                             break;
                         }
@@ -141,6 +143,11 @@ impl Reload {
                     }
                 }
                 Ok(Request::Order(order, reply)) => reply(self.carry_out(order)),
+                Ok(Request::AllAreBack) => {
+                    if let Some(Err(why)) = self.estate.as_mut().map(Estate::all_are_back) {
+                        self.output.error(&format!("{why:#}"));
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }

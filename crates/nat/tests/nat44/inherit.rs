@@ -1,0 +1,322 @@
+//! Sessions of another engine that are put back while packets come.
+
+use crate::common::*;
+use crate::kept::*;
+use crate::{A, B, POOL6, ROUTER, SERVER};
+use gatun_nat::inspect::SessionInfo;
+use gatun_nat::kept::{self, Kept, Legacy, Mine, NotRestored, Numbers, Progress, Saved};
+use gatun_nat::plan::Transport;
+use gatun_nat::tcp_fsm::TcpState;
+use gatun_nat::{Instant, Plan, Verdict};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::fs::File;
+use std::net::Ipv6Addr;
+
+/// Both instances as they were.
+fn as_before() -> Numbers {
+    Numbers { instances: vec![Some((0, vec![Some(0)])), Some((1, vec![]))] }
+}
+
+/// What a file holds at the time of `bed`; it stays there.
+fn legacy(file: &File, bed: &Bed) -> Legacy {
+    Legacy { kept: Kept::read(fd(file), ZERO_MS + bed.now.0).unwrap(), numbers: as_before() }
+}
+
+fn inherit(bed: &mut Bed, sources: impl IntoIterator<Item = Legacy>, mine: &Mine) {
+    let found = sources.into_iter().map(|legacy| bed.nat.finder().find(legacy, mine).unwrap()).collect();
+    bed.nat.inherit(bed.now, found);
+}
+
+/// An engine that has sessions, and their file.
+fn lived(plan: &Plan) -> (Bed, File) {
+    let file = file(plan);
+    let mut bed = keeping(plan, &file, 1);
+    live(&mut bed);
+    (bed, file)
+}
+
+/// Another engine, that none of them is back in yet.
+fn heir(plan: &Plan, file_before: &File, before: &Bed) -> Bed {
+    let mut after = keeping(plan, &file(plan), 9);
+    after.now = Instant(77);
+    inherit(&mut after, [legacy(file_before, before)], &Mine::All);
+    after
+}
+
+fn put_all_back(bed: &mut Bed) -> Progress {
+    for _ in 0..100_000 {
+        if bed.nat.put_back(bed.now, 50) {
+            assert!(!bed.nat.is_inheriting() && bed.nat.put_back(bed.now, 50));
+            assert!(bed.nat.take_spent().is_some() && bed.nat.take_spent().is_none());
+            return bed.nat.progress();
+        }
+    }
+    panic!("it never ends: {:?}", bed.nat.progress());
+}
+
+fn timeless(s: &SessionInfo) -> SessionInfo {
+    SessionInfo { expires_ms: 0, ..*s }
+}
+
+fn back_of(s: &SessionInfo) -> Vec<u8> {
+    let (remote, port) = (s.remote.0.to_string(), s.remote.1);
+    let (outside, outside_port) = (s.outside.0.to_string(), s.outside.1);
+    match s.transport {
+        Transport::Tcp => tcp4(&remote, port, &outside, outside_port, "A", b"y"),
+        Transport::Udp => udp4(&remote, port, &outside, outside_port, b"y"),
+        Transport::Icmp => echo4(&remote, &outside, false, outside_port, b"y"),
+    }
+}
+
+#[test]
+fn all_sessions_are_back_little_by_little() {
+    for plan in plans() {
+        let (before, first) = lived(&plan);
+        let had = sessions(&before.nat);
+        let mut after = heir(&plan, &first, &before);
+        assert!(after.nat.is_inheriting() && !after.nat.put_back(after.now, 50));
+        assert_eq!(after.nat.progress().left + after.nat.progress().restored, had.len() as u64);
+        let progress = put_all_back(&mut after);
+        assert_eq!(progress, Progress { left: 0, restored: had.len() as u64, ..Progress::default() });
+        assert_eq!(
+            sessions(&after.nat).iter().map(timeless).collect::<Vec<_>>(),
+            had.iter().map(timeless).collect::<Vec<_>>()
+        );
+        assert_eq!(after.nat.occupancy(), before.nat.occupancy());
+    }
+}
+
+#[test]
+fn the_first_packet_of_either_side_finds_its_session() {
+    for plan in plans() {
+        let (mut before, first) = lived(&plan);
+        let had = sessions(&before.nat);
+        let wanted: Vec<_> = had.iter().map(|s| both_ways(&mut before, s)).collect();
+        for (n, s) in had.iter().enumerate().step_by(3) {
+            // From inside, and from outside.
+            let mut after = heir(&plan, &first, &before);
+            assert_eq!(both_ways(&mut after, s), wanted[n], "{s:?}");
+            let mut after = heir(&plan, &first, &before);
+            assert_eq!(after.through(&back_of(s)), wanted[n].1, "{s:?}");
+            assert!(after.nat.is_inheriting());
+            put_all_back(&mut after);
+            assert_eq!(sessions(&after.nat).len(), had.len(), "none was made beside");
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_that_a_packet_names_is_put_back_whole() {
+    let plan = &plans()[0];
+    let (before, first) = lived(plan);
+    let mut after = heir(plan, &first, &before);
+    let of_a = |bed: &Bed| sessions(&bed.nat).iter().filter(|s| s.inside.0.to_string() == mapped(A)).count();
+    // A new flow of a host that has others.
+    let new = after.through(&udp4(A, 60_000, SERVER, 53, b"x"));
+    assert!(of_a(&before) > 20);
+    assert_eq!(of_a(&after), of_a(&before) + 1);
+    assert_eq!(of_a(&after), sessions(&after.nat).len(), "nobody else is");
+    put_all_back(&mut after);
+    let with_port = |s: &&SessionInfo| s.transport == Transport::Udp && s.outside.1 == new.sport;
+    assert_eq!(sessions(&after.nat).iter().filter(with_port).count(), 1);
+}
+
+fn mapped(address: &str) -> String {
+    v4(address).to_ipv6_mapped().to_string()
+}
+
+#[test]
+fn nobody_is_given_a_port_or_block_that_waits_for_its_owner() {
+    for mut plan in plans() {
+        // Few ports, so that each second one is somebody's.
+        plan.pools[0].ranges[0].ports = (40_960, 40_960 + 2047);
+        plan.nat64[0].static_bindings.clear();
+        let (before, first) = lived(&plan);
+        let had = sessions(&before.nat);
+        let mut after = heir(&plan, &first, &before);
+        let mut new = Vec::new();
+        for n in 0..12u16 {
+            for port in 0..40 {
+                let host = format!("100.64.9.{n}");
+                if after.send(&udp4(&host, 9000 + port, SERVER, 80, b"x")).verdict == Verdict::Forward {
+                    new.push((host, 9000 + port));
+                }
+            }
+        }
+        assert!(new.len() >= 400, "{}", new.len());
+        assert!(after.nat.is_inheriting());
+        let progress = put_all_back(&mut after);
+        assert_eq!(progress, Progress { left: 0, restored: had.len() as u64, ..Progress::default() });
+        assert_eq!(sessions(&after.nat).len(), had.len() + new.len());
+    }
+}
+
+#[test]
+fn errors_find_the_host_that_they_are_about() {
+    let plan = &plans()[0];
+    let (before, first) = lived(plan);
+    let had = sessions(&before.nat);
+    let is_udp = |s: &&SessionInfo| s.transport == Transport::Udp;
+    let (six, four): (Vec<&SessionInfo>, Vec<&SessionInfo>) =
+        had.iter().filter(is_udp).partition(|s| s.instance == 0);
+    for s in [six[5], four[5]] {
+        let mut after = heir(plan, &first, &before);
+        let (outside, remote) = (s.outside.0.to_string(), s.remote.0.to_string());
+        let sent = udp4(&outside, s.outside.1, &remote, s.remote.1, b"x");
+        let error = error4(ROUTER, &outside, (3, 3, 0), &sent);
+        assert_eq!(after.send(&error).verdict, Verdict::Forward, "{s:?}");
+    }
+    // And those from inside, about what came from outside.
+    let s = six[5];
+    let mut after = heir(plan, &first, &before);
+    let (host, remote) = (s.inside.0.to_string(), behind(POOL6, &s.remote.0.to_string()));
+    let got = udp6(&remote, s.remote.1, &host, s.inside.1, b"x");
+    let error = error6("2001:db8:1::ffff", &remote, (1, 4, 0), &got);
+    assert_eq!(after.send(&error).verdict, Verdict::Forward);
+    let s = four[5];
+    let mut after = heir(plan, &first, &before);
+    let (host, remote) = (s.inside.0.to_ipv4_mapped().unwrap().to_string(), s.remote.0.to_string());
+    let got = udp4(&remote, s.remote.1, &host, s.inside.1, b"x");
+    let error = error4("100.64.0.99", &remote, (3, 3, 0), &got);
+    assert_eq!(after.send(&error).verdict, Verdict::Forward);
+}
+
+#[test]
+fn one_inside_host_finds_another() {
+    let plan = &plans()[0];
+    let (before, first) = lived(plan);
+    let had = sessions(&before.nat);
+    let of_b = had.iter().find(|s| s.inside.0.to_string() == mapped(B) && s.transport == Transport::Udp);
+    let (outside, port) = of_b.unwrap().outside;
+    let mut after = heir(plan, &first, &before);
+    let got = after.through(&udp4(A, 61_000, &outside.to_string(), port, b"x"));
+    assert_eq!((got.dst.to_string(), got.dport), (B.into(), of_b.unwrap().inside.1));
+    let mut after = heir(plan, &first, &before);
+    let to = behind(POOL6, &outside.to_string());
+    let got = after.through(&udp6(NEIGHBOUR6, 61_000, &to, port, b"x"));
+    assert_eq!((got.dst.to_string(), got.dport), (B.into(), of_b.unwrap().inside.1));
+}
+
+#[test]
+fn each_session_is_in_one_file_whenever_the_heir_is_killed() {
+    let plan = &plans()[1];
+    let (before, first) = lived(plan);
+    let had = sessions(&before.nat).len();
+    let second = file(plan);
+    let mut after = keeping(plan, &second, 9);
+    let clock_ms = ZERO_MS + before.now.0;
+    let parts = Kept::take_over(fd(&first), clock_ms, 3).unwrap();
+    assert_eq!(parts.len(), 3);
+    inherit(&mut after, parts.into_iter().map(|kept| Legacy { kept, numbers: as_before() }), &Mine::All);
+    let count = |file: &File| Kept::read(fd(file), clock_ms).unwrap().sessions().count();
+    loop {
+        assert_eq!(count(&first) + count(&second), had);
+        // Killed here: the next one has both, and a session that was ended meanwhile is not alive again.
+        let mut last = keeping(plan, &file(plan), 10);
+        let sources = [&second, &first]
+            .map(|file| Legacy { kept: Kept::read(fd(file), clock_ms).unwrap(), numbers: as_before() });
+        inherit(&mut last, sources, &Mine::All);
+        assert_eq!(put_all_back(&mut last).restored, had as u64);
+        if after.nat.put_back(after.now, 300) {
+            break;
+        }
+    }
+    assert_eq!((count(&first), count(&second)), (0, had));
+}
+
+#[test]
+fn time_passes_while_they_wait_and_each_reason_is_counted() {
+    let plan = &plans()[0];
+    let (before, first) = lived(plan);
+    let had = sessions(&before.nat).len() as u64;
+    let not = |progress: Progress, why: NotRestored| progress.not[why as usize];
+    let mut after = heir(plan, &first, &before);
+    after.now = after.now.plus_ms(1_000_000_000);
+    let progress = put_all_back(&mut after);
+    assert_eq!((progress.restored, not(progress, NotRestored::Over)), (0, had));
+
+    let mut fewer = plan.clone();
+    fewer.limits.sessions_max = 100;
+    let progress = put_all_back(&mut heir(&fewer, &first, &before));
+    assert_eq!((progress.restored, not(progress, NotRestored::Full)), (100, had - 100));
+
+    let mut after = keeping(plan, &file(plan), 9);
+    let numbers = Numbers { instances: vec![None, Some((1, vec![]))] };
+    let kept = Kept::read(fd(&first), ZERO_MS + before.now.0).unwrap();
+    inherit(&mut after, [Legacy { kept, numbers }], &Mine::All);
+    let progress = put_all_back(&mut after);
+    assert!(progress.restored > 0 && not(progress, NotRestored::NotServed) > 0);
+    assert_eq!(progress.restored + not(progress, NotRestored::NotServed), had);
+
+    // Of two engines each takes its own, and one of them counts what is nobody's.
+    let of_four = |instance: u8, _, _| instance == 1;
+    let mine = Mine::Of { is_mine: &of_four, strangers: false };
+    let mut after = keeping(plan, &file(plan), 9);
+    inherit(&mut after, [legacy(&first, &before)], &mine);
+    let of_44 = put_all_back(&mut after);
+    assert!(sessions(&after.nat).iter().all(|s| s.instance == 1));
+    assert_eq!((of_44.restored, of_44.not), (progress.restored, Progress::default().not));
+}
+
+#[test]
+fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
+    let mut plan = plans()[0].clone();
+    plan.limits.sessions_max = 80_000;
+    plan.nat64[0].static_bindings.clear();
+    plan.pools = vec![pool("192.0.2.1", "192.0.2.2", (1, 65535))];
+    let session = |n: u32| Saved {
+        instance: 0,
+        pool6: 0,
+        transport: Transport::Udp,
+        inside: (Ipv6Addr::from(0x2001_0db8 << 96 | u128::from(n)), 1000),
+        outside: (if n < 40_000 { v4("192.0.2.1") } else { v4("192.0.2.2") }, 1 + (n % 40_000) as u16),
+        remote: (v4(SERVER), 53),
+        tcp: TcpState::Trans,
+        expires_ms: 300_000,
+        shares_port: false,
+    };
+    let sessions: Vec<Saved> = (0..70_000).map(session).collect();
+    let file = File::from(memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap());
+    ftruncate(&file, kept::bytes_of(sessions.len())).unwrap();
+    kept::write(fd(&file), &sessions, 0).unwrap();
+    let mut bed = Bed::new(&plan);
+    let kept = Kept::read(fd(&file), 0).unwrap();
+    inherit(&mut bed, [Legacy { kept, numbers: as_before() }], &Mine::All);
+    let progress = put_all_back(&mut bed);
+    assert_eq!((progress.restored, progress.not[NotRestored::Full as usize]), (65_535, 70_000 - 65_535));
+}
+
+#[test]
+fn a_plan_is_not_changed_before_all_are_back() {
+    use gatun_nat::reconfigure::NotNow;
+    let plan = &plans()[0];
+    let (before, first) = lived(plan);
+    let mut after = heir(plan, &first, &before);
+    let outline = after.nat.outline();
+    let mut change = gatun_nat::reconfigure::Change::prepare(&outline, plan, plan).unwrap();
+    assert_eq!(after.nat.apply(after.now, &mut change), Err(NotNow::Settling));
+    put_all_back(&mut after);
+    assert_eq!(after.nat.apply(after.now, &mut change), Ok(()));
+}
+
+#[test]
+fn events_of_what_goes_on_wait_for_their_reader() {
+    let mut plan = plans()[1].clone();
+    plan.events.ring_len = 64;
+    let (before, first) = lived(&plan);
+    let mut after = keeping(&plan, &file(&plan), 9);
+    let mut events = after.nat.take_events().unwrap();
+    let kinds = &mut std::collections::BTreeMap::new();
+    inherit(&mut after, [legacy(&first, &before)], &Mine::All);
+    for _ in 0..100 {
+        assert!(!after.nat.put_back(after.now, 10_000), "nobody has read");
+    }
+    while !after.nat.put_back(after.now, 10_000) {
+        std::iter::from_fn(|| events.next()).for_each(|e| *kinds.entry(e.kind).or_insert(0) += 1);
+    }
+    std::iter::from_fn(|| events.next()).for_each(|e| *kinds.entry(e.kind).or_insert(0) += 1);
+    assert_eq!(after.nat.events_lost(), 0);
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+    let statics = plan.nat64[0].static_bindings.len() as u64;
+    assert_eq!(kinds[&gatun_nat::EventKind::BindingKept], after.nat.occupancy().bindings as u64 - statics);
+}

@@ -154,7 +154,7 @@ impl PlanInForce {
         let inside = map.reverse(address, port)?;
         let (_, ports) = map.forward(inside)?;
         let has = |t: &Transport| map.covers(*t, address, port);
-        let transports = Transport::ALL.iter().filter(|t| has(t)).fold(0, |bits, t| bits | 1 << *t as u8);
+        let transports = Transport::bits(Transport::ALL.into_iter().filter(has));
         let is_v4 = inside.to_ipv4_mapped().is_some();
         // Private IPv4 hosts are NAT44's, others NAT64's; a deterministic pool of several instances has one of each.
         let fits = |i: &InstanceInForce| i.pool == number && (i.subscriber_len <= 32) == is_v4;

@@ -298,6 +298,11 @@ impl Transport {
         Transport::ALL.into_iter().find(|transport| transport.name() == name)
     }
 
+    /// A bit for each of these, as [`of_bits`](Self::of_bits) reads them.
+    pub fn bits(transports: impl IntoIterator<Item = Transport>) -> u8 {
+        transports.into_iter().fold(0, |bits, transport| bits | 1 << transport as u8)
+    }
+
     /// Those whose bit is set, where bit `n` is that of number `n`.
     pub fn of_bits(bits: u8) -> impl Iterator<Item = Transport> {
         Transport::ALL.into_iter().filter(move |&transport| bits & 1 << transport as u8 != 0)

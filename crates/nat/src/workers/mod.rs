@@ -78,11 +78,14 @@ impl Shares {
         seed: [u64; 4],
         dealt: &[Dealt],
     ) -> Result<Shares, BuildError> {
+        if dealt.is_empty() {
+            return Self::new(plan, workers, seed);
+        }
         let addresses = Addresses::as_dealt(dealt, workers);
         let before = Steering::new(plan, workers, addresses, Default::default(), seed);
         match Self::after(&before, plan) {
-            Ok(shares) if !dealt.is_empty() => Ok(Shares { moved: Vec::new(), ..shares }),
-            _ => Self::new(plan, workers, seed),
+            Ok(shares) => Ok(Shares { moved: Vec::new(), ..shares }),
+            Err(_) => Self::new(plan, workers, seed),
         }
     }
 

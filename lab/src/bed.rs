@@ -15,6 +15,9 @@ pub(crate) const ENDS: [&str; 2] = ["g0", "g1"];
 /// The translator's two ends.
 pub(crate) const MIDDLE: [&str; 2] = ["a0", "b0"];
 
+/// The cable between two translators.
+const BETWEEN: [&str; 2] = ["c0", "c1"];
+
 /// What the cables are.
 pub(crate) enum Link {
     /// Of the kernel's interfaces.
@@ -28,6 +31,8 @@ pub(crate) enum Link {
 pub(crate) struct Bed {
     pub(crate) link: Link,
     pub(crate) middle: Namespace,
+    /// Devices of the cable between two translators, where it was laid.
+    between: Option<[&'static str; 2]>,
     /// MAC addresses of the translator's ends.
     pub(crate) middle_macs: [[u8; 6]; 2],
 }
@@ -78,7 +83,18 @@ impl Bed {
         ] {
             middle.address(device, address)?;
         }
-        Ok(Bed { link: Link::Veth, middle, middle_macs })
+        Ok(Bed { link: Link::Veth, between: None, middle, middle_macs })
+    }
+
+    /// Lays a cable between two translators in the middle, c0 and c1.
+    pub(crate) fn lay_between(&mut self, mtu: usize) -> Result<(), Error> {
+        let [c0, c1] = BETWEEN;
+        self.middle.ip(&format!("link add {c0} type veth peer name {c1}"))?;
+        for device in BETWEEN {
+            self.middle.ip(&format!("link set {device} mtu {mtu} up"))?;
+        }
+        self.between = Some(BETWEEN);
+        Ok(())
     }
 
     /// Shares memory in place of cables, for frames of so many bytes.
@@ -86,7 +102,7 @@ impl Bed {
     pub(crate) fn of_memifs(frame_max: usize, reflector: crate::memif::Reflector) -> anyhow::Result<Bed> {
         let memif = crate::memif::Memif::open(frame_max, reflector)?;
         let middle = Namespace::new("middle")?;
-        Ok(Bed { link: Link::Memif(memif), middle, middle_macs: crate::memif::MIDDLE_MACS })
+        Ok(Bed { link: Link::Memif(memif), between: None, middle, middle_macs: crate::memif::MIDDLE_MACS })
     }
 
     /// Gatun's configuration of its ports here, before which the rest comes.
@@ -129,7 +145,9 @@ impl Bed {
         }
         let ends = ENDS.map(|device| (device, link_statistics(Command::new("ip"), device)));
         let middle = MIDDLE.map(|device| (device, link_statistics(self.middle.command("ip"), device)));
-        let all = ends.into_iter().chain(middle);
+        let between = self.between.into_iter().flatten();
+        let between = between.map(|device| (device, link_statistics(self.middle.command("ip"), device)));
+        let all = ends.into_iter().chain(middle).chain(between);
         all.map(|(device, text)| Ok((device.to_owned(), tx_dropped(&text?)?))).collect()
     }
 }

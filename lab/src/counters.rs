@@ -36,6 +36,17 @@ impl Counters {
         Some(counters)
     }
 
+    /// Those of two that packets pass one after the other, by their names; sessions are the second one's.
+    pub(crate) fn of_both(both: [(&str, Counters); 2]) -> Counters {
+        let mut all = Counters::default();
+        for (name, counters) in both {
+            all.received += counters.received;
+            all.sessions = counters.sessions;
+            all.drops.extend(counters.drops.into_iter().map(|(reason, n)| (format!("{name} {reason}"), n)));
+        }
+        all
+    }
+
     fn row(&mut self, title: &str, cells: &[&str]) {
         let Some((&name, rest)) = cells.split_first() else { return };
         let number = |cell: &str| cell.replace(' ', "").parse::<u64>().ok();

@@ -45,7 +45,9 @@ pub(crate) const SOCKET: &str = "/run/gatun-lab.sock";
 
 /// Gatun's configuration on the bed, of which the scenario gives the instances.
 pub(crate) fn on_the_bed(bed: &Bed, instances: &str) -> String {
-    format!("[api]\nlisten = \"unix:{SOCKET}\"\n\n{}\n{instances}", bed.ports())
+    // A run begins without the sessions of the one before.
+    let state = "[state]\ndirectory = \"off\"";
+    format!("[api]\nlisten = \"unix:{SOCKET}\"\n\n{state}\n\n{}\n{instances}", bed.ports())
 }
 
 /// What Gatun's workers say of themselves.
@@ -73,22 +75,23 @@ impl Gatun {
         Ok(all)
     }
 
-    /// Starts it in a namespace and waits until it translates.
+    /// Starts it in a namespace and waits until it translates; its files have this name.
     pub(crate) fn start(
         host: &Namespace,
         place: Place,
         programs: &Programs,
+        name: &str,
         config: &str,
     ) -> Result<Gatun, Error> {
-        let file = |name: &str| programs.output.join(name);
+        let file = |ending: &str| programs.output.join(format!("{name}.{ending}"));
         let wrote = |e: std::io::Error| Error(format!("{}: {e}", programs.output.display()));
-        fs::write(file("gatun.toml"), config).map_err(wrote)?;
-        let (stdout, stderr) = (file("gatun.out"), file("gatun.log"));
+        fs::write(file("toml"), config).map_err(wrote)?;
+        let (stdout, stderr) = (file("out"), file("log"));
         let mut command = match place {
             Place::LastProcessor => on_last_processor(host),
             Place::Anywhere => on_all_processors(host),
         };
-        command.arg(&programs.gatun).arg("run").arg(file("gatun.toml"));
+        command.arg(&programs.gatun).arg("run").arg(file("toml"));
         command.stdout(File::create(&stdout).map_err(wrote)?).stderr(File::create(&stderr).map_err(wrote)?);
         let mut process = Process::start(&mut command)?;
         wait_for(&mut process, &stderr, "translating with", 1)?;

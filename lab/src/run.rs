@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum Middle<'a> {
     /// Gatun, with this configuration.
     Gatun(&'a str),
+    /// Gatun twice, with these configurations: CLAT and PLAT, on a bed that has a cable between them.
+    Pair([&'a str; 2]),
     /// What copies frames across.
     Forwarder,
     /// The kernel's own forwarding, untranslated.
@@ -34,6 +36,7 @@ const SETTLED_MAX: Duration = Duration::from_secs(15);
 
 enum Running {
     Gatun(Gatun),
+    Pair(Box<[Gatun; 2]>),
     Forwarder(Forwarder),
     #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "testpmd needs a memif"))]
     Testpmd(Testpmd),
@@ -177,6 +180,11 @@ impl<'a> Run<'a> {
         match &self.middle {
             Running::Gatun(gatun) if !is_veth => gatun.work().ok(),
             Running::Gatun(gatun) => processor_ns(gatun.id()),
+            Running::Pair(pair) => {
+                let both = pair.each_ref().map(|gatun| processor_ns(gatun.id()).map(|work| work.busy_ns));
+                let busy_ns = both.into_iter().sum::<Option<u64>>()?;
+                Some(Work { busy_ns, ..Work::default() })
+            }
             Running::Forwarder(forwarder) => processor_ns(forwarder.id()),
             Running::Testpmd(_) | Running::Kernel => None,
         }
@@ -191,6 +199,7 @@ impl<'a> Run<'a> {
     pub(crate) fn counters(&self) -> Result<Option<Counters>, Error> {
         match &self.middle {
             Running::Gatun(gatun) => gatun.counters().map(Some),
+            Running::Pair(pair) => both(pair.each_ref().map(|gatun| gatun.counters())).map(Some),
             _ => Ok(None),
         }
     }
@@ -221,6 +230,10 @@ impl<'a> Run<'a> {
         let mut drops = match std::mem::replace(&mut self.middle, Running::Kernel) {
             Running::Gatun(gatun) => {
                 let drops = gatun.stop()?.drops;
+                self.of_traffic(drops)
+            }
+            Running::Pair(pair) => {
+                let drops = both(pair.map(Gatun::stop))?.drops;
                 self.of_traffic(drops)
             }
             Running::Forwarder(forwarder) => named("middle", forwarder.stop()?),
@@ -275,15 +288,22 @@ impl<'a> Run<'a> {
 fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<Running> {
     match (middle, &bed.link) {
         (Middle::Gatun(config), Link::Veth) => {
-            Ok(Running::Gatun(Gatun::start(&bed.middle, Place::LastProcessor, programs, config)?))
+            Ok(Running::Gatun(Gatun::start(&bed.middle, Place::LastProcessor, programs, "gatun", config)?))
         }
         #[cfg(feature = "dpdk")]
         (Middle::Gatun(config), Link::Memif(_)) => {
             // Its worker is told its processor; the rest of it belongs elsewhere.
-            let mut gatun = Gatun::start(&bed.middle, Place::Anywhere, programs, config)?;
+            let mut gatun = Gatun::start(&bed.middle, Place::Anywhere, programs, "gatun", config)?;
             gatun.wait_for_links(crate::memif::MIDDLE_MACS.len())?;
             Ok(Running::Gatun(gatun))
         }
+        (Middle::Pair([clat, plat]), Link::Veth) => {
+            let start =
+                |name, config| Gatun::start(&bed.middle, Place::LastProcessor, programs, name, config);
+            Ok(Running::Pair(Box::new([start("clat", clat)?, start("plat", plat)?])))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Pair(_), Link::Memif(_)) => anyhow::bail!("there is no memif between two"),
         (Middle::Forwarder, Link::Veth) => Ok(Running::Forwarder(Forwarder::start(bed, programs)?)),
         (Middle::Kernel, Link::Veth) => {
             bed.route_by_kernel()?;
@@ -301,6 +321,11 @@ fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<R
 /// Counters by names that say whose they are.
 fn named(who: &str, counters: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     counters.into_iter().map(|(name, count)| (format!("{who}: {name}"), count)).collect()
+}
+
+/// The counters of both of a pair.
+fn both([clat, plat]: [Result<Counters, Error>; 2]) -> Result<Counters, Error> {
+    Ok(Counters::of_both([("CLAT", clat?), ("PLAT", plat?)]))
 }
 
 /// What testpmd lost, by reason.

@@ -163,7 +163,7 @@ fn a_rate_without_loss_is_searched_for() {
     is_accounted_for(&report);
     // Whether there is one on a busy machine is another matter.
     assert!(report["pps"].as_f64().unwrap() >= 0.0);
-    assert_eq!(report["tables"].as_array().unwrap().len(), 2);
+    assert_eq!(report["tables"].as_array().unwrap().len(), 3);
 }
 
 #[test]

@@ -103,6 +103,12 @@ impl Config {
         sections::port::auto_routes(&self.plan)
     }
 
+    /// The IPv4 side of mappings of hosts that speak IPv4 to anywhere, through a prefix, as behind a CLAT (RFC 6877):
+    /// neighbours joined.
+    pub fn mapped_hosts(&self) -> Vec<gatun_nat::plan::Net4> {
+        sections::port::mapped_hosts(&self.plan)
+    }
+
     /// The interfaces under ports on an Ethernet, in the order of their numbers: several ports may share one.
     pub fn devices(&self) -> Vec<&str> {
         let mut devices: Vec<&str> = Vec::new();

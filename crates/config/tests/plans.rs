@@ -664,3 +664,19 @@ fn neighbours_that_are_written_down_reach_the_manners_and_wrong_ones_are_refused
         assert!(refused.to_string().contains("neighbour"), "{wrong}");
     }
 }
+
+#[test]
+fn hosts_behind_a_clat_are_those_of_mappings_beside_a_prefix_neighbours_joined() {
+    let eam = r#"eam = [
+  { v4 = "100.64.0.0/11", v6 = "2001:db8:46::/107" },
+  { v4 = "100.96.0.0/11", v6 = "2001:db8:47::/107" },
+  { v4 = "192.0.2.1", v6 = "2001:db8::1" },
+]"#;
+    let own = "[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n";
+    let hosts = |instance: &str| -> Vec<String> {
+        let (config, _) = load(&format!("{own}[[siit]]\n{instance}"));
+        config.mapped_hosts().iter().map(|net| format!("{}/{}", net.addr, net.len)).collect()
+    };
+    assert_eq!(hosts(&format!("pool6 = \"2001:db8:64::/96\"\n{eam}")), ["100.64.0.0/10", "192.0.2.1/32"]);
+    assert!(hosts(eam).is_empty(), "without a prefix they speak to mapped addresses alone");
+}

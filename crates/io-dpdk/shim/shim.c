@@ -94,6 +94,17 @@ int gatun_device_find(const char *name, uint16_t *port)
 	return -rte_eth_dev_get_port_by_name(name, port);
 }
 
+/* The largest MTU that may be asked for: a driver bounds either it or a frame's length, and memif, which takes what its
+ * buffers hold, says the latter and means nothing by it. */
+static uint16_t mtu_max(const struct rte_eth_dev_info *info)
+{
+	const uint32_t layer_2 = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+
+	if (info->max_mtu != UINT16_MAX || info->max_rx_pktlen <= layer_2)
+		return info->max_mtu;
+	return RTE_MIN(info->max_rx_pktlen - layer_2, (uint32_t)UINT16_MAX);
+}
+
 int gatun_device_info(uint16_t port, struct gatun_device *device)
 {
 	struct rte_eth_dev_info info;
@@ -108,7 +119,7 @@ int gatun_device_info(uint16_t port, struct gatun_device *device)
 		return -error;
 	strncpy(device->driver, info.driver_name ? info.driver_name : "", sizeof(device->driver) - 1);
 	memcpy(device->mac, mac.addr_bytes, sizeof(device->mac));
-	device->mtu_max = info.max_mtu;
+	device->mtu_max = mtu_max(&info);
 	device->queues_max = RTE_MIN(info.max_rx_queues, info.max_tx_queues);
 	device->rx_ring_max = info.rx_desc_lim.nb_max;
 	device->tx_ring_max = info.tx_desc_lim.nb_max;

@@ -3,10 +3,10 @@
 
 use super::{Over, Wishes, tell_limits};
 use crate::bed::Bed;
-use crate::ends::{Latency, Load, Spent, StageResult, Until};
+use crate::ends::{Latency, Load, Sample, Spent, StageResult, Until};
 use crate::middle::on_the_bed;
 use crate::report::{Report, Table, group};
-use crate::run::{Accounts, Middle, Run};
+use crate::run::{Middle, Run};
 use gatun_traffic::{Family, Sizes, Traffic};
 use std::time::Duration;
 
@@ -70,10 +70,9 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     drop(ends);
 
     // Each by itself: testpmd tells at its end what its packets cost.
-    let (plain, plain_accounts) = plain_stage(&bed, wishes, &traffic, "plain forwarder", load, length / 4)?;
-    let at_rate = Load::Rate(calm_rate);
-    let (plain_calm, calm_accounts) =
-        plain_stage(&bed, wishes, &traffic, "plain at 80 %", at_rate, length / 8)?;
+    let mut plain = |name, load, length| plain_stage(&bed, wishes, &traffic, name, load, length, &mut report);
+    let (plain_calm, calm_balance) = plain("plain, the same rate", Load::Rate(calm_rate), length / 4)?;
+    let (plain, plain_balance) = plain("plain forwarder", load, length / 4)?;
 
     report.account(&accounts);
     report.pps = Some(steady.pps());
@@ -84,17 +83,23 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         ("build-up", &build_up),
         ("steady", &steady),
         ("at 80 %", &calm),
-        ("plain forwarder", &plain),
         ("plain forwarder, the same rate", &plain_calm),
+        ("plain forwarder", &plain),
     ]));
+    report.tables.push(delays(&calm, &plain_calm));
     let built = sessions_built.map_or("unknown".into(), group);
     // A flow whose first packet was lost has its session with the next round.
     let open = sessions_built.is_some_and(|n| n <= flows && n + build_up.lost() >= flows);
     report.check(open, format!("the build-up of {} flows made as many sessions: {built}", group(flows)));
-    let balance = plain_accounts.balance() && calm_accounts.balance();
-    report.check(balance, "the same is true of the plain forwarder".into());
+    report.check(plain_balance && calm_balance, "the same is true of the plain forwarder".into());
     report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
-    match wishes.over {
+    tell_costs(wishes.over, &steady, &plain, &mut report);
+    Ok(report)
+}
+
+/// What packets cost in the middle, and how that was found.
+fn tell_costs(over: Over, steady: &StageResult, plain: &StageResult, report: &mut Report) {
+    match over {
         Over::Veth => {
             report.not_run.push(
                 "over memif (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's"
@@ -106,11 +111,10 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             report.notes.push("ns each: time of the turns, or of testpmd's bursts, in which there were packets, for each of these: looking for packets in vain is not in it.".into());
             report.core_ns = steady.ns_per_packet();
             report.reference_core_ns = plain.ns_per_packet();
-            tell_limits(&mut report, steady.middle.map_or(0.0, |middle| middle.share));
+            tell_limits(report, steady.middle.map_or(0.0, |middle| middle.share));
         }
     }
     report.notes.push("Times are there and back: generator, translator, reflector, translator, judge; at 80 % of the steady rate, so that queues are short.".into());
-    Ok(report)
 }
 
 /// A stage with the plain forwarder in Gatun's place.
@@ -121,16 +125,40 @@ fn plain_stage(
     name: &'static str,
     load: Load,
     length: Duration,
-) -> anyhow::Result<(StageResult, Accounts)> {
+    report: &mut Report,
+) -> anyhow::Result<(StageResult, bool)> {
     let mut run = Run::new(bed, &wishes.programs, Middle::Forwarder, traffic.clone())?;
     warm_up(&mut run);
     let mut stage = run.stage(name, load, Until::Elapsed(length));
-    let (accounts, _) = run.finish()?;
+    let (accounts, ends) = run.finish()?;
+    // Behind what was there before: each run has a clock of its own.
+    let before_s = report.samples.last().map_or(0.0, |sample| sample.at_s);
+    let samples = ends.samples().iter().filter(|sample| sample.stage == name);
+    report.samples.extend(samples.map(|sample| Sample { at_s: before_s + sample.at_s, ..sample.clone() }));
     if let Some(ns_each) = accounts.ns_each {
         let share = ns_each * stage.pps() / 1e9;
         stage.middle = Some(Spent { ns_each, share });
     }
-    Ok((stage, accounts))
+    Ok((stage, accounts.balance()))
+}
+
+/// There and back at the same rate, through Gatun and through what only forwards: what is the translator's, and what is the
+/// way's.
+fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
+    let shares = [0.1, 0.5, 0.9, 0.99, 0.999];
+    let us = |stage: &StageResult, share| stage.latency.quantile_ns(share).map(|ns| ns as f64 / 1e3);
+    let cell = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.1}"));
+    let row = |share: f64| {
+        let (a, b) = (us(gatun, share), us(plain, share));
+        let more = a.zip(b).map(|(a, b)| a - b);
+        vec![format!("{} %", 100.0 * share), cell(a), cell(b), cell(more)]
+    };
+    let header = ["of the packets, at most", "Gatun, µs", "plain forwarder, µs", "more, µs"];
+    Table {
+        title: "There and back at 80 % of the steady rate".into(),
+        header: header.map(String::from).into(),
+        rows: shares.map(row).into(),
+    }
 }
 
 /// Lets the next hops be asked for by their first packets, of which few can wait, and waits until the way is open.

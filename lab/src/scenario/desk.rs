@@ -174,7 +174,7 @@ impl Desk {
     }
 
     fn gatun_tun(&mut self, wishes: &Wishes) -> Result<(), Error> {
-        let gatun = Gatun::start(&self.net.translator, Place::Anywhere, &wishes.programs, TUN)?;
+        let gatun = Gatun::start(&self.net.translator, Place::Anywhere, &wishes.programs, "gatun", TUN)?;
         let host = &self.net.translator;
         // What comes from private addresses goes to the device, what comes from the device where it belongs.
         host.ip("rule add priority 100 iif nat64 lookup main")?;
@@ -188,7 +188,7 @@ impl Desk {
     }
 
     fn gatun_xdp(&mut self, wishes: &Wishes) -> Result<(), Error> {
-        let gatun = Gatun::start(&self.net.translator, Place::Anywhere, &wishes.programs, XDP)?;
+        let gatun = Gatun::start(&self.net.translator, Place::Anywhere, &wishes.programs, "gatun", XDP)?;
         self.net.client.ip("route replace default via 100.64.0.64")?;
         self.net.client.ip("-6 route replace 2001:db8:64::/96 via 2001:db8:1::64")?;
         self.net.server.ip("route replace 192.0.2.0/24 via 198.51.100.64")?;

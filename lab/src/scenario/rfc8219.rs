@@ -1,7 +1,9 @@
 //! `rfc8219`: benchmarks of RFC 8219 (transition technologies) and RFC 9693 (stateful translators), as far as one machine
 //! can: throughput without loss by binary search, latency at that rate, frame loss, and the rate of new connections.
 
-use super::{Wishes, carrier};
+mod dual;
+
+use super::{Over, Wishes, carrier};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, Until};
 use crate::report::{Report, Table, group};
@@ -41,14 +43,14 @@ struct Found {
 pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let mut report = Report::new("rfc8219", ABOUT);
     let length = if wishes.brief { Duration::from_millis(300) } else { wishes.length(5.0) };
-    let bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(1518)))?;
+    let mut bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(1518)))?;
     let frames: Vec<usize> = match (wishes.sizes, wishes.brief) {
         (Some(Sizes::Fixed(frame)), _) => vec![frame],
         (_, true) => vec![128],
         _ => FRAMES.into(),
     };
     let mut all = Vec::new();
-    for frame in frames {
+    for &frame in &frames {
         let sized = Wishes { sizes: Some(Sizes::Fixed(frame)), ..wishes.clone() };
         let traffic = sized.traffic(SUBSCRIBERS, 16, Sizes::Fixed(frame));
         all.push(one_size(&bed, wishes, &traffic, frame, length, &mut report)?);
@@ -68,7 +70,14 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     report.check(found, "there is a rate without loss for each size".into());
     report.tables.push(throughput_table(&all));
     report.tables.push(loss_table(&all));
-    report.not_run.push("dual translation (RFC 8219 5.3: 464XLAT with Gatun at both ends)".into());
+    match wishes.over {
+        Over::Veth => dual::run(&mut bed, wishes, &frames, length, &mut report)?,
+        Over::Memif => {
+            report
+                .not_run
+                .push("dual translation (464XLAT): there is no memif between two; over veth there is".into());
+        }
+    }
     report.not_run.push("trials of 60 s (RFC 8219 7.1), repeated 20 times for latency: see --seconds".into());
     Ok(report)
 }

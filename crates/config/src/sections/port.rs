@@ -229,14 +229,23 @@ pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
     six.dedup_by(|next, kept| kept.contains(next.addr));
 
     let of_pools = plan.pools.iter().flat_map(|pool| &pool.ranges).map(|r| (r.first, r.last));
-    let of_mappings = plan.siit.iter().flat_map(|i| &i.eamt).map(|eam| {
-        let hosts = u32::MAX.checked_shr(eam.v4.len.into()).unwrap_or(0);
-        (eam.v4.addr, Ipv4Addr::from(u32::from(eam.v4.addr) | hosts))
-    });
+    let of_mappings = plan.siit.iter().flat_map(|i| &i.eamt).map(|eam| range_of(eam.v4));
     let own4 = plan.own4.map(|addr| (addr, addr));
     let four = join_ranges(of_pools.chain(of_mappings).chain(own4).collect());
     let four = four.into_iter().flat_map(|(first, last)| nets_of_range(first, last));
     six.into_iter().map(Network::V6).chain(four.map(Network::V4)).collect()
+}
+
+/// See [`crate::Config::mapped_hosts`].
+pub(crate) fn mapped_hosts(plan: &Plan) -> Vec<Net4> {
+    let instances = plan.siit.iter().filter(|instance| !instance.pool6.is_empty());
+    let ranges = join_ranges(instances.flat_map(|i| &i.eamt).map(|eam| range_of(eam.v4)).collect());
+    ranges.into_iter().flat_map(|(first, last)| nets_of_range(first, last)).collect()
+}
+
+fn range_of(net: Net4) -> (Ipv4Addr, Ipv4Addr) {
+    let hosts = u32::MAX.checked_shr(net.len.into()).unwrap_or(0);
+    (net.addr, Ipv4Addr::from(u32::from(net.addr) | hosts))
 }
 
 /// The same addresses in as few ranges as possible, in order.

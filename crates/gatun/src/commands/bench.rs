@@ -4,6 +4,7 @@ mod churn;
 mod connections;
 mod driver;
 mod engine;
+mod handover;
 mod measure;
 mod packets;
 mod plans;
@@ -29,6 +30,8 @@ enum What {
     Connections(connections::Args),
     /// What more sessions, more workers and a full pool cost
     Scale(scale::Args),
+    /// What it costs that a packet comes in at another worker than the one that has its session
+    Handover(handover::Args),
     /// How long an engine takes to go on with the sessions of one that was killed
     Restart(restart::Args),
     /// Which structure should hold the translations: linear search to cache lines, beside Gatun's own
@@ -42,6 +45,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         What::Engine(args) => engine::execute(&args)?,
         What::Connections(args) => connections::execute(&args)?,
         What::Scale(args) => scale::execute(&args)?,
+        What::Handover(args) => handover::execute(&args)?,
         What::Restart(args) => restart::execute(&args)?,
         What::Study(args) => study::execute(&args)?,
     }

@@ -68,6 +68,8 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
     entries.extend(networks.iter().map(|net| (network(net), Whose::Ours)));
     let inside = config.plan.nat44.iter().flat_map(|instance| &instance.inside);
     entries.extend(inside.map(|net| (Entry::From4(net.addr, net.len), Whose::Ours)));
+    let behind_clat = config.mapped_hosts().into_iter();
+    entries.extend(behind_clat.map(|net| (Entry::From4(net.addr, net.len), Whose::Ours)));
     for port in &config.ports {
         let own = port.addresses.iter().map(|(addr, _)| match addr.is_ipv4() {
             true => to(*addr, 32),

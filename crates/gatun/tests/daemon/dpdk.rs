@@ -161,6 +161,42 @@ fn every_packet_over_a_memif_comes_back_as_it_has_to_and_a_killed_daemon_is_foll
 }
 
 #[test]
+fn a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings() {
+    in_dpdk_lab("dpdk::a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings", || {
+        let net = network();
+        let (mut generator, dpdk) = ends();
+        let daemon = Daemon::start(&net, &memif_config());
+        let clean = |report: &Report| {
+            let Report { lost, duplicated, reordered, corrupted, misdelivered, refused, .. } = *report;
+            assert_eq!([lost, duplicated, reordered, corrupted, misdelivered, refused], [0; 6], "{report:?}");
+            assert_eq!(report.turned, report.tx, "{report:?}");
+        };
+        clean(&generator.run(|now| now.tx < 5_000).unwrap());
+        // Its worker and all else of it, in the middle of traffic: less than from when on the generator gives packets up.
+        const STOPPED: Duration = Duration::from_millis(300);
+        let (mut stopped, mut goes_on) = (None, false);
+        let report = generator.run(|now| {
+            let since = *stopped.get_or_insert_with(|| {
+                daemon.process.signal(Signal::STOP).unwrap();
+                now.elapsed
+            });
+            if !goes_on && now.elapsed >= since + STOPPED {
+                daemon.process.signal(Signal::CONT).unwrap();
+                goes_on = true;
+            }
+            !goes_on || now.elapsed < since + 2 * STOPPED
+        });
+        let report = report.unwrap();
+        clean(&report);
+        assert!(report.rx > 1_000, "it goes on: {report:?}");
+        clean(&generator.run(|now| now.tx < 5_000).unwrap());
+        daemon.stop(Signal::TERM);
+        drop(generator);
+        drop(dpdk);
+    });
+}
+
+#[test]
 fn devices_that_cannot_be_end_the_daemon_with_what_to_write() {
     in_dpdk_lab("dpdk::devices_that_cannot_be_end_the_daemon_with_what_to_write", || {
         let net = network();

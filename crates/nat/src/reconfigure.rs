@@ -13,6 +13,7 @@
 //! events, and counted ([`Settled`]).
 
 mod difference;
+mod forecast;
 mod pools;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ use gatun_wire::{DropReason, Prefix64, Settings};
 
 pub use crate::bib::settle::Settled;
 pub use difference::Difference;
+pub use forecast::Forecast;
 
 /// What has to be known of a running engine to prepare a change for it.
 pub struct Outline {
@@ -116,6 +118,7 @@ pub(crate) struct TablesChange {
     /// By instance.
     pub(crate) lives: Vec<Lives>,
     settling: Settling,
+    subscribers_made_for: u32,
 }
 
 impl Change {
@@ -229,6 +232,7 @@ impl TablesChange {
             gauges: Gauges::new(new),
             lives: vec![Lives::default(); new.pools_of_instances().count()],
             settling,
+            subscribers_made_for: outline.subscribers_max,
         })
     }
 

@@ -91,6 +91,11 @@ structs! {
         pub changes: Vec<String>,
         /// Which sessions and bindings end by it, and which subscribers move.
         pub ends: Vec<String>,
+        /// Sessions that would end by it at this moment; none where it cannot be applied, or the workers have not
+        /// counted them within three seconds.
+        pub sessions: Option<u64>,
+        /// Subscribers whose sessions these are; none as above.
+        pub subscribers: Option<u64>,
         /// What a running daemon cannot do: where there is any of this, nothing can be applied.
         pub restarts: Vec<String>,
         /// Bytes that all tables take when they are full, all workers together.

@@ -350,8 +350,17 @@ fn in_words(plan: &ConfigPlan, name: &str) -> String {
     figure("memory when all is full", &plan.memory_bytes);
     figure("log a day, at most", &plan.log_bytes_a_day);
     figure("events a day, at most", &plan.events_bytes_a_day);
-    if plan.applicable && plan.ends.is_empty() {
-        let _ = writeln!(out, "no session ends by it");
+    if plan.applicable {
+        let _ = match (plan.sessions, plan.subscribers) {
+            (Some(sessions @ 1..), Some(subscribers)) => writeln!(
+                out,
+                "at this moment these are {} sessions of {} subscribers",
+                grouped(sessions),
+                grouped(subscribers)
+            ),
+            (Some(_), _) => writeln!(out, "no session ends by it"),
+            (None, _) => writeln!(out, "how many sessions end by it could not be counted in time"),
+        };
     }
     out
 }

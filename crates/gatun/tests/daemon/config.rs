@@ -142,6 +142,15 @@ fn a_configuration_is_shown_applied_and_undone_while_sessions_go_on() {
             "{text}"
         );
         assert!(!text.contains(" 0 sessions"), "{text}");
+        // As many as was said before.
+        let count = |before: &str, after: &str| {
+            let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no '{before}' in {text}"));
+            rest.split_once(after).unwrap_or_else(|| panic!("no '{after}' in {text}")).0.to_owned()
+        };
+        assert_eq!(
+            count("at this moment these are ", " sessions of 1 subscribers"),
+            count("; ", " sessions, ")
+        );
         daemon.stop(Signal::TERM);
     });
 }

@@ -240,18 +240,7 @@ impl Tables {
         if !session.is_session() {
             return Step::Judge(id + 1);
         }
-        let Some(instance) = nats.get(session.instance) else { return Step::Judge(id + 1) };
-        let (served, remote) = (session.inside_addr(), session.remote());
-        let (all, this) = match instance {
-            Instance::Nat64(nat) => (!nat.accepts(served), !nat.is_served(session.pool6)),
-            Instance::Nat44(nat) => {
-                let protocol = session.transport().ip_protocol();
-                let port = (protocol != proto::ICMP).then_some(remote.1);
-                let inside = served.to_ipv4_mapped();
-                (!inside.is_some_and(|a| nat.serves(a)), nat.is_exempt(remote.0, protocol, port))
-            }
-        };
-        let all = all || self.has_moved(work, &session);
+        let Some((all, this)) = self.is_judged(nats, work, &session) else { return Step::Judge(id + 1) };
         if all && !session.is_overloaded() {
             // All of its binding's: else one might be opened through it behind this look.
             if !self.end_ring(id, budget) {
@@ -261,6 +250,26 @@ impl Tables {
             self.close(id);
         }
         Step::Judge(id + 1)
+    }
+
+    /// Whether all sessions of its inside host end, and whether this one does.
+    pub(crate) fn is_judged(
+        &self,
+        nats: Instances<'_>,
+        work: &Settling,
+        session: &Session,
+    ) -> Option<(bool, bool)> {
+        let (served, remote) = (session.inside_addr(), session.remote());
+        let (all, this) = match nats.get(session.instance)? {
+            Instance::Nat64(nat) => (!nat.accepts(served), !nat.is_served(session.pool6)),
+            Instance::Nat44(nat) => {
+                let protocol = session.transport().ip_protocol();
+                let port = (protocol != proto::ICMP).then_some(remote.1);
+                let inside = served.to_ipv4_mapped();
+                (!inside.is_some_and(|a| nat.serves(a)), nat.is_exempt(remote.0, protocol, port))
+            }
+        };
+        Some((all || self.has_moved(work, session), this))
     }
 
     /// Whether a session's subscriber is another worker's.

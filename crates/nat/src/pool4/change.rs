@@ -149,6 +149,21 @@ impl Pool4State {
         }
     }
 
+    /// The same by what a change would make the rules.
+    pub(crate) fn would_keep(
+        &self,
+        change: &PoolChange,
+        (transport, ix, port): (Transport, u32, u16),
+        prefix: u128,
+    ) -> bool {
+        match (&self.ports, &change.terms) {
+            (Ports::Blocks(blocks), Terms::Blocks(terms)) => {
+                blocks.would_keep(terms, (transport as usize, ix, port), prefix)
+            }
+            _ => change.map.layout(transport, ix).is_some_and(|layout| layout.has(port)),
+        }
+    }
+
     /// The owner of the next block of an address, from number `from` on, that is to be taken away.
     pub(crate) fn next_eviction(&mut self, ix: u32, from: &mut u32) -> Option<u32> {
         match &mut self.ports {

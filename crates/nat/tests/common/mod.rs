@@ -3,6 +3,7 @@
 
 use etherparse::{PacketBuilder, SlicedPacket};
 use gatun_nat::plan::{self, PoolRange, StaticBinding, Transport};
+use gatun_nat::reconfigure::{Change, Forecast};
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::{HEADROOM, Offload, Packet, Prefix64};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -395,4 +396,11 @@ impl Bed {
     pub fn drops(&self, reason: gatun_wire::DropReason) -> u64 {
         self.nat.counters().drops.iter().map(|d| d[reason as usize].packets).sum()
     }
+}
+
+/// Sessions that a change is to end, and of how many subscribers; by looks at so many records at a time.
+pub fn forecast(change: &Change, nat: &Nat, budget: usize) -> (u64, u64) {
+    let mut forecast = Forecast::new(change);
+    while !forecast.count(change, nat, budget) {}
+    (forecast.sessions, forecast.subscribers)
 }

@@ -9,10 +9,12 @@ use gatun_wire::DropReason;
 
 fn change(bed: &mut Bed, old: &Plan, new: &Plan) {
     let mut change = Change::prepare(&bed.nat.outline(), old, new).unwrap();
+    let (sessions, _) = forecast(&change, &bed.nat, 1);
     bed.nat.apply(bed.now, &mut change).unwrap();
     while bed.nat.is_settling() {
         bed.nat.expire(bed.now, 1);
     }
+    assert_eq!(sessions, bed.nat.settled().sessions, "more or less end than was said");
 }
 
 #[test]

@@ -201,16 +201,21 @@ impl World {
         };
         let before = self.bindings.clone();
         let old = std::mem::replace(&mut self.plan, new);
+        let said = forecast(&change, &self.bed.nat, 100);
+        let is_quiet = dice.one_in(2);
         self.bed.nat.apply(self.bed.now, &mut change).unwrap();
         drop(change);
         while self.bed.nat.is_settling() {
             self.bed.nat.expire(self.bed.now, 1 + dice.below(40) as usize);
             self.follow();
-            if dice.one_in(3) {
+            if !is_quiet && dice.one_in(3) {
                 self.packet(dice);
             }
         }
         self.follow();
+        if is_quiet {
+            assert_eq!(said.0, self.bed.nat.settled().sessions, "seed {}: said and done", self.seed);
+        }
         assert_eq!(self.bed.nat.settled().static_bindings_refused, 0, "seed {}", self.seed);
         for outside in before.keys().filter(|o| self.untouched(&old, **o, &before)) {
             assert!(self.bindings.contains_key(outside), "seed {}: {outside:?} was let go", self.seed);

@@ -44,13 +44,15 @@ struct Live {
     bed: Bed,
     plan: Plan,
     events: EventReader,
+    /// Sessions that were to end by the last change, and of how many subscribers.
+    forecast: (u64, u64),
 }
 
 impl Live {
     fn new(plan: Plan) -> Self {
         let mut bed = Bed::new(&plan);
         let events = bed.nat.take_events().expect("events are wanted");
-        Live { bed, plan, events }
+        Live { bed, plan, events, forecast: (0, 0) }
     }
 
     fn prepare(&self, plan: &Plan) -> Change {
@@ -60,6 +62,7 @@ impl Live {
     /// Puts a plan in place, and nothing more.
     fn apply(&mut self, plan: Plan) {
         let mut change = self.prepare(&plan);
+        self.forecast = forecast(&change, &self.bed.nat, 7);
         self.bed.nat.apply(self.bed.now, &mut change).unwrap();
         self.plan = plan;
     }
@@ -72,6 +75,7 @@ impl Live {
             assert!(leave_alone_ms == 0 || !self.bed.nat.is_settling(), "it is not to be left alone");
         }
         assert!(self.bed.nat.counters().conserved() && self.bed.nat.conserved_by_instance());
+        assert_eq!(self.forecast.0, self.bed.nat.settled().sessions, "more or less end than was said");
     }
 
     fn changed(&mut self, change: impl FnOnce(&mut Plan)) {

@@ -4,12 +4,14 @@
 //! ```text
 //!   review   what tells the new one from the one that runs
 //!   swap     made ready for every worker, then put in place between two bursts
+//!   forecast how many sessions it would end
 //!   orders   what the API asks for: plan, apply, confirm, roll back
 //!   maps     one mapping more or less, as an edit of the text
 //! ```
 //! All of it happens in a thread of its own, one request after the other: reading, comparing, and making what is
 //! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
 
+mod forecast;
 pub(crate) mod maps;
 mod orders;
 mod review;

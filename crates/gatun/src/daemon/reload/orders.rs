@@ -4,6 +4,8 @@
 //! Then the file is replaced, and then the workers change, which nothing refuses by then. What waits to be confirmed
 //! is on disk beside the file until it is.
 
+use super::forecast::Expected;
+use super::swap::Ready;
 use super::{NotPossible, Ran, Reload, Review, in_lines, notes};
 use crate::daemon::config_file::{NotReplaced, Past, Staged};
 use crate::daemon::{Read, Settings, Source};
@@ -77,6 +79,8 @@ impl Reload {
             problems: Vec::new(),
             changes: Vec::new(),
             ends: Vec::new(),
+            sessions: None,
+            subscribers: None,
             restarts: Vec::new(),
             memory_bytes: figure(now.memory_bytes, costs.memory_bytes),
             log_bytes_a_day: figure(now.log_bytes_a_day, costs.log_bytes_a_day),
@@ -90,7 +94,11 @@ impl Reload {
             match self.make_ready(new, &review) {
                 Ok(ready) => {
                     plan.applicable = true;
-                    plan.ends.extend(ready.and_then(|ready| ready.moved_in_words()));
+                    plan.ends.extend(ready.as_ref().and_then(Ready::moved_in_words));
+                    // Nothing for the engines ends nothing.
+                    let expected = ready.map_or(Some(Expected::default()), |r| r.expected(&self.workers));
+                    (plan.sessions, plan.subscribers) =
+                        (expected.map(|e| e.sessions), expected.map(|e| e.subscribers));
                 }
                 Err(NotPossible { restarts, why }) if restarts.is_empty() => {
                     problems.push(of_whole(&self.running().file, why));

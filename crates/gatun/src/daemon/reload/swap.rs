@@ -30,7 +30,7 @@ impl Crew {
 
 /// A change, ready for every worker.
 pub(super) struct Ready {
-    changes: Vec<Box<Change>>,
+    pub(super) changes: Vec<Box<Change>>,
     /// Where workers share: what they run by then.
     crew: Option<Crew>,
     /// Subscribers that move to other workers.

@@ -239,11 +239,20 @@ impl BlockPorts {
 
     /// Whether the binding at a port may stay by the rules, which a subscriber's has: not a static one.
     pub(crate) fn may_keep(&self, transport: usize, ix: u32, port: u16, prefix: u128) -> bool {
+        self.may_keep_by(&self.rules, (transport, ix, port), prefix)
+    }
+
+    /// The same by other terms.
+    pub(crate) fn would_keep(&self, terms: &BlockTerms, place: (usize, u32, u16), prefix: u128) -> bool {
+        self.may_keep_by(&terms.rules, place, prefix)
+    }
+
+    fn may_keep_by(&self, rules: &Rules, (transport, ix, port): (usize, u32, u16), prefix: u128) -> bool {
         let (group, slot) = (self.group_number(transport), port >> self.shift);
-        if self.rules.is_ordinary(group, ix, slot) {
+        if rules.is_ordinary(group, ix, slot) {
             return self.header(self.block_of(group, ix, port)).is(State::Owned);
         }
-        self.rules.owner(ix, slot) == Some(prefix)
+        rules.owner(ix, slot) == Some(prefix)
     }
 
     /// The first used port of an address from `from` on.

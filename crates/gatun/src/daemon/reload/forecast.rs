@@ -1,0 +1,54 @@
+//! What a change would end if it were put in place now: counted by each worker between its bursts, a slice at a time, so
+//! that no packet waits for it.
+
+use super::swap::Ready;
+use gatun_nat::reconfigure::{Change, Forecast};
+use gatun_nat::{Instant, Nat};
+use gatun_worker::Handle;
+use gatun_worker::jobs::Job;
+use std::sync::mpsc::channel;
+use std::time::{self, Duration};
+
+/// How long the workers may take, all together.
+const COUNT_MAX: Duration = Duration::from_secs(3);
+
+/// Sessions that end, and subscribers who lose some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Expected {
+    pub(super) sessions: u64,
+    pub(super) subscribers: u64,
+}
+
+struct Count {
+    change: Box<Change>,
+    forecast: Forecast,
+}
+
+impl Job for Count {
+    fn step(&mut self, nat: &mut Nat, _: Instant, budget: usize) -> bool {
+        self.forecast.count(&self.change, nat, budget)
+    }
+}
+
+impl Ready {
+    /// What it would end; none where that cannot be counted in time.
+    pub(super) fn expected(self, workers: &[Handle]) -> Option<Expected> {
+        let until = time::Instant::now() + COUNT_MAX;
+        let (sender, counted) = channel();
+        let mut tickets = Vec::new();
+        for (worker, change) in workers.iter().zip(self.changes) {
+            let sender = sender.clone();
+            // Freed here, not where packets are moved.
+            let done = move |count: Count| drop(sender.send(count));
+            tickets.push(worker.submit(Count { forecast: Forecast::new(&change), change }, done).ok()?);
+        }
+        let mut all = Expected::default();
+        for _ in &tickets {
+            let left = until.saturating_duration_since(time::Instant::now());
+            let Count { forecast, .. } = counted.recv_timeout(left).ok()?;
+            all.sessions += forecast.sessions;
+            all.subscribers += forecast.subscribers;
+        }
+        Some(all)
+    }
+}

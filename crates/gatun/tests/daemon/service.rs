@@ -83,3 +83,24 @@ fn the_units_are_right_and_leave_little_open() {
     let (content, said) = analyze(&["security", "--offline=true", "--threshold=40", "gatun.service"]);
     assert!(content, "{said}");
 }
+
+#[test]
+fn the_unit_lets_the_daemon_bind_itself_and_the_package_tells_systemd() {
+    let unit = std::fs::read_to_string(format!("{UNITS}/gatun.service")).unwrap();
+    let calls: Vec<&str> = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+        .flat_map(str::split_whitespace)
+        .collect();
+    // None of these is in @system-service.
+    for call in ["seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"] {
+        assert!(calls.contains(&call), "{call} is not in {calls:?}");
+    }
+    // Without a directory for them cargo-deb writes no scripts, and says nothing.
+    let manifest = include_str!("../../Cargo.toml");
+    assert!(manifest.contains("\nmaintainer-scripts = \"../../packaging/debian\"\n"));
+    for script in ["postinst", "prerm", "postrm"] {
+        let text = std::fs::read_to_string(format!("{UNITS}/debian/{script}")).unwrap();
+        assert!(text.contains("\n#DEBHELPER#\n"), "{script}");
+    }
+}

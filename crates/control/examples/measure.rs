@@ -5,7 +5,7 @@
 
 use etherparse::PacketBuilder;
 use gatun_api::client::Client;
-use gatun_api::types::{Cleared, Session, SessionKey, SessionKeys};
+use gatun_api::types::{Bound, Cleared, Sandbox, Session, SessionKey, SessionKeys};
 use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
 use gatun_io::{Backend, Handler, Stats, Transmit, Waker};
 use gatun_nat::plan::{Limits, Nat64, Plan, Pool4, PoolRange};
@@ -284,6 +284,7 @@ impl Measured {
                 ..Facts::default()
             }),
             workers: vec![handle.clone()],
+            sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
             events: None,
             gate: None,
             configure: None,

@@ -236,6 +236,7 @@ impl Control {
             config_file: facts.config.file.clone(),
             workers: u32::try_from(all.len()).unwrap_or(u32::MAX),
             workers_silent: u32::try_from(silent).unwrap_or(u32::MAX),
+            sandbox: self.setup.sandbox.clone(),
             sessions,
             sessions_max: facts.sessions_max,
             bindings,

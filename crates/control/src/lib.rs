@@ -139,6 +139,8 @@ pub struct Setup {
     pub facts: SharedFacts,
     /// Who does it.
     pub workers: Vec<Handle>,
+    /// What keeps the process from what it does not need.
+    pub sandbox: types::Sandbox,
     /// Where events come from, where any are made.
     pub events: Option<EventTap>,
     /// Who changes the configuration, where that can be done.

@@ -3,7 +3,7 @@
 import { act } from "./api.js";
 import { failed } from "./ask.js";
 import { count } from "./format.js";
-import { get, say } from "./dom.js";
+import { get, make, say } from "./dom.js";
 import { filter } from "./sessions.js";
 
 // What of a filter is filled in.
@@ -39,14 +39,28 @@ async function drain(event) {
   event.preventDefault();
   const [form, told] = [event.target, get("drained")];
   const draining = event.submitter?.value !== "undrain";
-  const { address } = Object.fromEntries(new FormData(form));
+  const which = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
+  const { address, pool } = which;
+  if (!address && !pool) return say(told, "Say which first: an address, a prefix, or a pool.");
+  if (!address && draining && !(await sure(`Drain every address of pool ${pool}?`))) return say(told, "Nothing was drained.");
+  const of = pool ? ` of pool ${pool}` : "";
   try {
     const path = draining ? "/v1/addresses/drain" : "/v1/addresses/undrain";
-    const { addresses } = await act("POST", path, { address: address.trim() });
-    say(told, `${draining ? "Drained" : "Drained no longer"}: ${count(addresses)} ${addresses === 1 ? "address" : "addresses"}.`);
+    const { addresses } = await act("POST", path, which);
+    say(told, `${draining ? "Drained" : "Drained no longer"}: ${count(addresses)} ${addresses === 1 ? "address" : "addresses"}${of}.`);
   } catch (error) {
     told.replaceChildren(failed(error));
   }
+}
+
+// The pools there are, to choose from; the choice stays while its pool does.
+function pools(watch) {
+  const choice = get("drain-form").elements.pool;
+  const names = ["", ...watch.now.pools.map((pool) => pool.name)];
+  if (names.join("\n") === [...choice.options].map((one) => one.value).join("\n")) return;
+  const chosen = choice.value;
+  choice.replaceChildren(...names.map((name) => make("option", { value: name }, name || "any")));
+  choice.value = names.includes(chosen) ? chosen : "";
 }
 
 export function acts(watch) {
@@ -57,6 +71,7 @@ export function acts(watch) {
     get("key").hidden = false;
     get("key-text").focus();
   });
+  watch.addEventListener("sample", () => pools(watch));
   watch.addEventListener("facts", () => {
     const { name, may_write } = watch.access;
     for (const id of ["clear", "drain-form"]) get(id).hidden = !may_write;

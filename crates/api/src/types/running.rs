@@ -1,6 +1,18 @@
 //! What runs: the daemon, its ports and workers.
 
-use crate::schema::structs;
+use crate::schema::{structs, words};
+
+words! {
+    /// How much of the sandbox is in force.
+    pub enum Bound {
+        /// All of it.
+        Whole = "on",
+        /// Some of it: `missing` says what is not.
+        Partly = "partly",
+        /// Nothing of it.
+        Not = "off",
+    }
+}
 
 structs! {
     /// Packets and their bytes.
@@ -19,6 +31,14 @@ structs! {
         pub may_write: bool,
     }
 
+    /// What keeps the daemon from what it does not need.
+    pub struct Sandbox {
+        /// How much of it is in force.
+        pub state: Bound,
+        /// What is not, and why.
+        pub missing: Vec<String>,
+    }
+
     /// The daemon at a glance.
     pub struct Status {
         /// Version of the daemon.
@@ -33,6 +53,8 @@ structs! {
         pub workers: u32,
         /// Workers that did not answer in time: what is told lacks theirs.
         pub workers_silent: u32,
+        /// What keeps it from what it does not need.
+        pub sandbox: Sandbox,
         /// Sessions there are.
         pub sessions: u64,
         /// Sessions there may be; 0 without stateful instances.

@@ -2,7 +2,7 @@
 #![allow(missing_docs, unreachable_pub)]
 
 use gatun_api::client::Client;
-use gatun_api::types::{Config, Port, StaticMap, Status};
+use gatun_api::types::{Bound, Config, Port, Sandbox, StaticMap, Status};
 use gatun_control::configure::{Done, MapCursor, Order, Refused, Why};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
@@ -174,6 +174,7 @@ impl Bed {
             version: "1.2.3",
             facts: SharedFacts::new(facts),
             workers: handles.clone(),
+            sandbox: Sandbox { state: Bound::Partly, missing: vec!["no landlock".into()] },
             events: None,
             configure: Some(Box::new(|order, reply| {
                 reply(match order {

@@ -8,7 +8,7 @@
 //! ```
 
 use gatun_api::paths::{self, ENDPOINTS};
-use gatun_api::types::{Config, Status};
+use gatun_api::types::{Bound, Config, Sandbox, Status};
 use gatun_control::configure::{Refused, Why};
 use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
 use gatun_io::Memory;
@@ -83,6 +83,7 @@ fn socket() -> &'static PathBuf {
             version: "1.2.3",
             facts: SharedFacts::new(facts),
             workers: vec![handle],
+            sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
             events: None,
             // Whoever changes configurations answers what is wrong with the order, as a daemon that cannot.
             configure: Some(Box::new(|order, reply| {

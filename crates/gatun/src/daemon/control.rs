@@ -1,13 +1,15 @@
 //! Where the daemon is asked: the API's socket and the metrics' port, made while it may still make them.
 
 use super::Settings;
+use super::hearers::Hearers;
 use super::outlet::Output;
 use anyhow::{Context as _, anyhow};
+use gatun_api::types::Sandbox;
 use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::configure::Desk;
 use gatun_control::listen::{self, SocketFile};
 use gatun_control::secure::{Files, Secure};
-use gatun_control::{EventTap, Facts, Gate, Listeners, LogFigures, Patience, Setup, SharedFacts};
+use gatun_control::{Facts, Gate, Listeners, Patience, Setup, SharedFacts};
 use gatun_worker::Handle;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
@@ -127,8 +129,8 @@ impl Sockets {
         self,
         settings: &Settings,
         workers: Vec<Handle>,
-        events: Option<EventTap>,
-        figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
+        hearers: &Hearers,
+        sandbox: Sandbox,
         configure: Desk,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
@@ -139,11 +141,12 @@ impl Sockets {
             version: env!("CARGO_PKG_VERSION"),
             facts: facts.clone(),
             workers,
-            events,
+            sandbox,
+            events: hearers.tap(),
             configure: Some(configure),
             patience: Patience::default(),
             gate: self.tls.map(|tls| tls.gate),
-            figures,
+            figures: hearers.figures(),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),
         };

@@ -185,7 +185,8 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let sandbox = if setup.sandboxed { Sandbox::of(&settings) } else { Sandbox::none() };
     let mut ports = Ports::open(&settings.ports, left, (setup.user, &sandbox), &sender)?;
     privileges::drop_all(setup.user.as_ref())?;
-    said.push(sandbox.enter(settings.ports.calls()));
+    let in_force = sandbox.enter(settings.ports.calls());
+    said.push(in_force.to_string());
 
     let output = Output::new()?;
     ports.describe(&output);
@@ -202,7 +203,6 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let workers = start_workers(engines, backends, exchange, clock, &sender)?;
     let count = workers.len();
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
-    let (tap, figures) = (hearers.tap(), hearers.figures());
     let tls = sockets.tls();
     let (orders, requests) = channel();
     if let Some(taking) = taking {
@@ -210,8 +210,14 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         taking
             .watch(handles.clone(), output.clone(), move || drop(orders.send(reload::Request::AllAreBack)))?;
     }
-    let (facts, _socket) =
-        sockets.serve(&settings, handles.clone(), tap, figures, reload::desk(&orders), &output)?;
+    let (facts, _socket) = sockets.serve(
+        &settings,
+        handles.clone(),
+        &hearers,
+        in_force.told(),
+        reload::desk(&orders),
+        &output,
+    )?;
     let ms = setup.started.elapsed().as_secs_f64() * 1e3;
     output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
     let reload = Reload {

@@ -8,7 +8,10 @@ mod calls;
 mod files;
 
 use super::{PortSettings, Settings};
+use gatun_api::types::{self, Bound};
 use gatun_config::{ApiSocket, EventSink, ExportTarget, StateDir};
+use landlock::RulesetStatus;
+use std::fmt;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -78,9 +81,9 @@ impl Sandbox {
 
     /// Leaves the calling thread, and those that it starts, no more than this and `calls`. Gives what is in force, for
     /// the log.
-    pub(super) fn enter(&self, calls: Calls) -> String {
+    pub(super) fn enter(&self, calls: Calls) -> InForce {
         let Some(allowed) = &self.0 else {
-            return "sandbox: off (--no-sandbox)".to_owned();
+            return InForce(None);
         };
         let nothing = Allowed::default();
         let allowed = if calls.needs_files() { allowed } else { &nothing };
@@ -89,14 +92,41 @@ impl Sandbox {
             let _ = DirBuilder::new().recursive(true).mode(0o750).create(path);
         }
         let files = match files::restrict(allowed) {
-            Ok(what) => what,
-            Err(why) => format!("no landlock ({why})"),
+            Ok(RulesetStatus::FullyEnforced) => Ok("landlock"),
+            Ok(RulesetStatus::PartiallyEnforced) => Err("landlock as far as this kernel has it".to_owned()),
+            Ok(RulesetStatus::NotEnforced) => Err("no landlock (this kernel has none)".to_owned()),
+            Err(why) => Err(format!("no landlock ({why})")),
         };
-        let calls = match calls.restrict() {
-            Ok(()) => "seccomp".to_owned(),
-            Err(why) => format!("no seccomp ({why})"),
+        let calls = calls.restrict().map(|()| "seccomp").map_err(|why| format!("no seccomp ({why})"));
+        InForce(Some([files, calls]))
+    }
+}
+
+/// What of the sandbox is in force: files and calls, each with what is missing; or none was wanted.
+pub(super) struct InForce(Option<[Result<&'static str, String>; 2]>);
+
+impl fmt::Display for InForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(halves) = &self.0 else { return f.write_str("sandbox: off (--no-sandbox)") };
+        let [files, calls] =
+            halves.each_ref().map(|half| half.as_ref().map_or_else(|less| &**less, |whole| *whole));
+        write!(f, "sandbox: {files}, {calls}")
+    }
+}
+
+impl InForce {
+    /// For whoever asks.
+    pub(super) fn told(&self) -> types::Sandbox {
+        let Some(halves) = &self.0 else {
+            return types::Sandbox { state: Bound::Not, missing: vec!["--no-sandbox".to_owned()] };
         };
-        format!("sandbox: {files}, {calls}")
+        let missing: Vec<String> = halves.iter().filter_map(|half| half.clone().err()).collect();
+        let state = match missing.iter().filter(|less| less.starts_with("no ")).count() {
+            2 => Bound::Not,
+            0 if missing.is_empty() => Bound::Whole,
+            _ => Bound::Partly,
+        };
+        types::Sandbox { state, missing }
     }
 }
 

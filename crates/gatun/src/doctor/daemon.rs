@@ -2,7 +2,7 @@
 
 use super::Finding;
 use gatun_api::client::{Client, Error};
-use gatun_api::types::{Status, Worker};
+use gatun_api::types::{Bound, Sandbox, Status, Worker};
 
 const CHECK: &str = "daemon";
 
@@ -24,28 +24,27 @@ pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
         let what = "some packets are not accounted for";
         findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
     }
-    findings.extend(sandbox(status.pid));
+    findings.push(sandbox(&status.sandbox));
     findings.extend(losses(client));
     (findings, Some(status.pid))
 }
 
-/// Whether the kernel keeps it from what it does not need; nothing, where it is at another host.
-fn sandbox(pid: u32) -> Option<Finding> {
-    let process = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    if process.trim() != "gatun" {
-        return None;
-    }
-    let is = |wanted: &str| status.lines().any(|line| line.split_whitespace().eq(wanted.split(' ')));
-    // By filter (proc(5)).
-    Some(match is("Seccomp: 2") && is("NoNewPrivs: 1") {
-        true => Finding::ok(CHECK, "it is bound by a sandbox".to_owned()),
-        false => Finding::note(
+/// Whether the kernel keeps it from what it does not need.
+fn sandbox(sandbox: &Sandbox) -> Finding {
+    let missing = sandbox.missing.join("; ");
+    match sandbox.state {
+        Bound::Whole => Finding::ok(CHECK, "it is bound by a sandbox".to_owned()),
+        Bound::Partly => Finding::note(
             CHECK,
-            "it runs without a sandbox".to_owned(),
-            "start it without --no-sandbox; where its log says `no seccomp`, with a kernel that has it",
+            format!("it is bound by a sandbox, in part: {missing}"),
+            "a newer kernel has all of it; Landlock may have to be named in lsm= of the kernel's command line",
         ),
-    })
+        Bound::Not => Finding::note(
+            CHECK,
+            format!("it runs without a sandbox: {missing}"),
+            "start it without --no-sandbox, on a kernel that has seccomp and Landlock; nothing around it may forbid them",
+        ),
+    }
 }
 
 /// What is lost beside translation: the machine does not keep up.

@@ -31,6 +31,13 @@ fn time(seconds: u64) -> String {
     }
 }
 
+fn bound(sandbox: &Sandbox) -> String {
+    match &sandbox.missing[..] {
+        [] => sandbox.state.to_string(),
+        missing => format!("{}: {}", sandbox.state, missing.join("; ")),
+    }
+}
+
 impl Shown for Status {
     const COLUMNS: &'static [&'static str] = &[
         "version",
@@ -38,6 +45,7 @@ impl Shown for Status {
         "running for",
         "configuration",
         "workers",
+        "sandbox",
         "sessions",
         "bindings",
         "subscribers",
@@ -62,6 +70,7 @@ impl Shown for Status {
             time(self.uptime_seconds),
             self.config_file.clone(),
             workers,
+            bound(&self.sandbox),
             of(&Usage { used: self.sessions, total: self.sessions_max }),
             group(self.bindings),
             group(self.subscribers),

@@ -2,6 +2,8 @@
 //! to is what all the other tests here show, as it is in force there too.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line};
+use gatun_api::client::Client;
+use gatun_api::types::{Bound, Sandbox, Status};
 use gatun_lab::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
@@ -23,6 +25,10 @@ fn threads(pid: u32, line: &str) -> Vec<(String, String)> {
 fn doctor() -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_gatun")).arg("doctor").output().unwrap();
     String::from_utf8(output.stdout).unwrap()
+}
+
+fn status() -> Status {
+    Client::new(gatun_api::SOCKET).get("/v1/status").unwrap()
 }
 
 #[test]
@@ -49,6 +55,13 @@ fn every_thread_is_bound_and_but_one_has_no_right() {
             assert_eq!(rights, wanted, "{name}");
         }
         assert!(doctor().contains("bound by a sandbox"), "{}", doctor());
+        // What the log says of it, whoever asks is told.
+        let told = status().sandbox;
+        let has_landlock = line.contains("sandbox: landlock, ");
+        assert_eq!(told.state, if has_landlock { Bound::Whole } else { Bound::Partly }, "{line}");
+        assert!(
+            told.missing.iter().all(|what| line.contains(what)) && told.missing.is_empty() == has_landlock
+        );
         assert!(Path::new("/run/events/json").exists() && Path::new("/run/log/gatun").is_dir());
         daemon.stop(Signal::TERM);
     });
@@ -66,6 +79,7 @@ fn without_it_a_daemon_says_so() {
         assert!(daemon.stderr().contains("sandbox: off (--no-sandbox)"), "{}", daemon.stderr());
         assert_eq!(status_line(daemon.process.id(), "Seccomp"), "0");
         assert!(doctor().contains("without a sandbox"), "{}", doctor());
+        assert_eq!(status().sandbox, Sandbox { state: Bound::Not, missing: vec!["--no-sandbox".to_owned()] });
         daemon.stop(Signal::TERM);
     });
 }

@@ -453,6 +453,14 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     let addresses = told("show addresses");
     let of = |address: &str| addresses.as_array().unwrap().iter().find(|a| a["address"] == address).unwrap();
     assert_eq!((&of("192.0.2.2")["drained"], &of("192.0.2.1")["drained"]), (&json!(true), &json!(false)));
+    browser.run("document.querySelector('#drain-form').elements.address.value = ''");
+    browser.run("document.querySelector('#drain-form').elements.pool.value = 'homes'");
+    browser.run("document.querySelector('#drain-form button[value=drain]').click()");
+    assert_eq!(browser.text("#sure-text"), "Drain every address of pool homes?");
+    browser.run("document.querySelector('#sure button[value=yes]').click()");
+    let drained = "return /^Drained: [0-9]+ address(es)? of pool homes[.]$/.test(document.querySelector('#drained').textContent)";
+    browser.wait("a drained pool", 10, drained);
+    assert!(told("show addresses").as_array().unwrap().iter().all(|address| address["drained"] == true));
     let complaints = complaints(browser, "(Unauthorized)");
     assert!(complaints.is_empty(), "{complaints:?}");
 }

@@ -14,8 +14,8 @@ const FORM: ABI = ABI::V6;
 /// What every daemon reads: how much memory there is (`daemon/memory.rs`), and how many processors.
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
-/// Restricts the calling thread. Gives what is in force.
-pub(super) fn restrict(allowed: &Allowed) -> Result<String, RulesetError> {
+/// Restricts the calling thread. Gives how much of that is in force.
+pub(super) fn restrict(allowed: &Allowed) -> Result<RulesetStatus, RulesetError> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(FORM))?
@@ -45,11 +45,7 @@ pub(super) fn restrict(allowed: &Allowed) -> Result<String, RulesetError> {
     for &port in &allowed.connect {
         rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
-    Ok(match rules.restrict_self()?.ruleset {
-        RulesetStatus::FullyEnforced => "landlock".to_owned(),
-        RulesetStatus::PartiallyEnforced => "landlock as far as this kernel has it".to_owned(),
-        RulesetStatus::NotEnforced => "no landlock (this kernel has none)".to_owned(),
-    })
+    Ok(rules.restrict_self()?.ruleset)
 }
 
 /// Allows something with the files of a directory, where there is one.

@@ -16,7 +16,9 @@ Gatun twice. The same traffic goes through a forwarder that only copies frames, 
 /// Packets that ask for the way: fewer than may wait for a next hop.
 const WARM_UP: u64 = 2;
 /// How often they are sent at most, until some come back.
-const WARM_UPS_MAX: u32 = 10;
+const WARM_UPS_MAX: u32 = 2;
+/// How often a forwarder is started at most.
+const STARTS_MAX: u32 = 8;
 
 /// Sessions that are ended on request each second, where nothing else is wanted.
 const KILLS_PER_S: f64 = 27_000.0;
@@ -53,7 +55,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     let load = wishes.rate.map_or(Load::InFlight(bed.in_flight()), Load::Rate);
 
     let config = config(&bed, &traffic);
-    let mut run = Run::new(&bed, &wishes.programs, Middle::Gatun(&config), traffic.clone())?;
+    let mut run = begin(&bed, wishes, Middle::Gatun(&config), &traffic)?;
     let build_up = build_up(&mut run, load, flows);
     let sessions_built = run.counters()?.map(|counters| counters.sessions);
     let kills = wishes.kills.unwrap_or(if wishes.brief { 200.0 } else { KILLS_PER_S });
@@ -127,8 +129,7 @@ fn plain_stage(
     length: Duration,
     report: &mut Report,
 ) -> anyhow::Result<(StageResult, bool)> {
-    let mut run = Run::new(bed, &wishes.programs, Middle::Forwarder, traffic.clone())?;
-    warm_up(&mut run);
+    let mut run = begin(bed, wishes, Middle::Forwarder, traffic)?;
     let mut stage = run.stage(name, load, Until::Elapsed(length));
     let (accounts, ends) = run.finish()?;
     // Behind what was there before: each run has a clock of its own.
@@ -161,19 +162,37 @@ fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
     }
 }
 
-/// Lets the next hops be asked for by their first packets, of which few can wait, and waits until the way is open.
-pub(super) fn warm_up(run: &mut Run<'_>) {
-    for _ in 0..WARM_UPS_MAX {
-        let stage = run.stage("warm-up", Load::InFlight(WARM_UP), Until::Packets(WARM_UP));
-        if stage.rx > 0 {
-            break;
+/// Puts something in the middle, lets the next hops be asked for by their first packets, of which few can wait, and waits until
+/// the way is open.
+///
+/// A testpmd with two memifs as a client closes, with the one that has connected first, the files that the other one is about to
+/// send (decision 0064): then it is started anew.
+pub(super) fn begin<'b>(
+    bed: &'b Bed,
+    wishes: &Wishes,
+    middle: Middle<'_>,
+    traffic: &Traffic,
+) -> anyhow::Result<Run<'b>> {
+    for _ in 1..STARTS_MAX {
+        let mut run = Run::new(bed, &wishes.programs, middle, traffic.clone())?;
+        if warm_up(&mut run) || wishes.over == Over::Veth || !matches!(middle, Middle::Forwarder) {
+            return Ok(run);
         }
+        // It may have ended by itself: nothing is known of it then, and its packets are none of the run's.
+        drop(run.finish());
+        std::thread::sleep(Duration::from_millis(500));
     }
+    Run::new(bed, &wishes.programs, middle, traffic.clone())
+}
+
+/// Whether anything came back.
+fn warm_up(run: &mut Run<'_>) -> bool {
+    let mut stage = || run.stage("warm-up", Load::InFlight(WARM_UP), Until::Packets(WARM_UP)).rx > 0;
+    (0..WARM_UPS_MAX).any(|_| stage())
 }
 
 /// Sends the first packet of every flow.
 pub(super) fn build_up(run: &mut Run<'_>, load: Load, flows: u64) -> StageResult {
-    warm_up(run);
     let left = flows.saturating_sub(run.sent()).max(1);
     run.stage("build-up", load, Until::Packets(left))
 }

@@ -5,7 +5,7 @@ use crate::bed::Bed;
 use crate::ends::{Latency, Load, Until};
 use crate::middle::on_the_bed;
 use crate::report::{Report, Table, group};
-use crate::run::{Middle, Run};
+use crate::run::Middle;
 use gatun_traffic::{Family, Sizes, Traffic};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -97,7 +97,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             What::Siit | What::Stateful => Middle::Gatun(&config),
         };
         let flows = u64::from(traffic.flows());
-        let mut run = Run::new(&bed, &wishes.programs, middle, traffic)?;
+        let mut run = carrier::begin(&bed, wishes, middle, &traffic)?;
         let load = Load::InFlight(bed.in_flight());
         carrier::build_up(&mut run, load, flows);
         let steady = run.stage("steady", load, Until::Elapsed(length));
@@ -139,7 +139,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     });
     report.not_run.push("Gatun forwarding without translation: it has no such mode".into());
     report.not_run.push(
-        "hand-over between workers: both workers, the generator and the reflector want a processor each"
+        "hand-over between workers (gatun bench handover has it, in RAM): both, the generator and the reflector want a processor each"
             .into(),
     );
     if wishes.over == Over::Veth {

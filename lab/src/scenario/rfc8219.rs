@@ -59,8 +59,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         (report.pps, report.latency_us) = (Some(first.throughput), first.latency);
         let sized = Wishes { sizes: Some(Sizes::Fixed(first.frame)), ..wishes.clone() };
         let traffic = sized.traffic(SUBSCRIBERS, 16, Sizes::Fixed(first.frame));
-        let mut run = Run::new(&bed, &wishes.programs, Middle::Forwarder, traffic)?;
-        carrier::warm_up(&mut run);
+        let mut run = carrier::begin(&bed, wishes, Middle::Forwarder, &traffic)?;
         report.reference_pps =
             search(&mut run, bed.in_flight(), length, trials(wishes)).map(|(rate, _)| 2.0 * rate);
         report.account(&run.finish()?.0);
@@ -95,7 +94,7 @@ fn one_size(
     report: &mut Report,
 ) -> anyhow::Result<Found> {
     let config = carrier::config(bed, traffic);
-    let mut run = Run::new(bed, &wishes.programs, Middle::Gatun(&config), traffic.clone())?;
+    let mut run = carrier::begin(bed, wishes, Middle::Gatun(&config), traffic)?;
     let build_up = carrier::build_up(&mut run, Load::InFlight(bed.in_flight()), traffic.flows().into());
     let connections = build_up.rx as f64 / build_up.seconds;
     let (rate, latency) = search(&mut run, bed.in_flight(), length, trials(wishes)).unwrap_or((0.0, None));

@@ -10,7 +10,7 @@ use super::{Found, TRIALS_BRIEF, TRIALS_MAX, search};
 use crate::bed::Bed;
 use crate::ends::{Load, Until};
 use crate::report::{Report, Table, group};
-use crate::run::{Middle, Run};
+use crate::run::Middle;
 use crate::scenario::{Wishes, carrier};
 use gatun_traffic::{Family, Sizes, Traffic};
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub(super) fn run(
         let traffic = wishes.traffic(super::SUBSCRIBERS, 16, Sizes::Fixed(frame));
         let (clat, plat) = (clat(mtu), plat(&traffic, mtu));
         let flows = traffic.flows().into();
-        let mut run = Run::new(bed, &wishes.programs, Middle::Pair([&clat, &plat]), traffic)?;
+        let mut run = carrier::begin(bed, &wishes, Middle::Pair([&clat, &plat]), &traffic)?;
         let build_up = carrier::build_up(&mut run, Load::InFlight(bed.in_flight()), flows);
         let trials = if wishes.brief { TRIALS_BRIEF } else { TRIALS_MAX };
         let found = search(&mut run, bed.in_flight(), length, trials);

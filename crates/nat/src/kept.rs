@@ -20,7 +20,7 @@ use crate::bib::restore::Restoring;
 use crate::engine::{Core, Nat};
 use crate::plan::{Plan, Transport};
 use crate::session::{Inside, Kind, NONE, Session, Tick};
-use crate::stateful::{Instance, Instances};
+use crate::stateful::Instance;
 use crate::tcp_fsm::TcpState;
 use crate::time::Instant;
 use alloc::vec::Vec;
@@ -266,17 +266,18 @@ impl Saved {
         record.sealed(NONE)
     }
 
-    /// What it is to the tables, as a session of `instance`.
-    fn restoring(&self, instance: Instance<'_>) -> Restoring {
+    /// What it is to the tables from `now` on, as a session of `instance`.
+    fn restoring(&self, instance: Instance<'_>, now: Instant) -> Restoring {
         let (addr, port) = self.inside;
         let policy = instance.policy();
-        Restoring {
-            inside: Inside { addr, port, transport: self.transport, instance: policy.instance },
-            outside: self.outside,
-            remote: self.remote,
-            subscriber: policy.subscriber(addr),
-            shares_port: self.shares_port,
-        }
+        let inside = Inside { addr, port, transport: self.transport, instance: policy.instance };
+        let record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
+        let mut record = if self.shares_port { record.overloading() } else { record };
+        instance.mark(&mut record, self.pool6);
+        record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
+        record.live_until(Tick::after(now, self.expires_ms));
+        let (outside, remote, shares_port) = (self.outside, self.remote, self.shares_port);
+        Restoring { record, inside, outside, remote, subscriber: policy.subscriber(addr), shares_port }
     }
 
     pub(crate) fn of(record: &Session, now: Instant) -> Saved {
@@ -314,22 +315,24 @@ impl Nat {
 
 impl Core {
     fn restore(&mut self, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
+        let restoring = self.restoring(now, saved)?;
+        self.shared.tables.now = now;
+        self.shared.tables.restore(&restoring).map(drop)
+    }
+
+    /// A session as one of its instance.
+    ///
+    /// # Errors
+    /// Where its time is up, or nobody serves it.
+    fn restoring(&self, now: Instant, saved: &Saved) -> Result<Restoring, NotRestored> {
         if saved.expires_ms == 0 {
             return Err(NotRestored::Over);
         }
-        let Core { nat64, nat44, shared, .. } = self;
-        let instance = Instances { nat64, nat44 }.get(saved.instance).ok_or(NotRestored::NotServed)?;
+        let instance = self.instances().get(saved.instance).ok_or(NotRestored::NotServed)?;
         if !serves(instance, saved) {
             return Err(NotRestored::NotServed);
         }
-        let tables = &mut shared.tables;
-        tables.now = now;
-        let id = tables.restore(&saved.restoring(instance))?;
-        let session = tables.get_mut(id);
-        instance.mark(session, saved.pool6);
-        session.state = if saved.transport == Transport::Tcp { saved.tcp as u8 } else { 0 };
-        session.live_until(Tick::after(now, saved.expires_ms));
-        Ok(())
+        Ok(saved.restoring(instance, now))
     }
 }
 

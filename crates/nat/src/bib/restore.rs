@@ -3,11 +3,14 @@
 use super::{Hashes, Tables};
 use crate::event::{EventKind, EventKinds};
 use crate::pool4::{PortBlock, PortRequest};
-use crate::session::{Endpoint4, Inside, Kind, RecordId, Session, key};
+use crate::session::{Endpoint4, Inside, RecordId, Session, key};
 use crate::subscriber::SubscriberKey;
 
 /// A session to be put back.
 pub(crate) struct Restoring {
+    /// All of its record but for the numbers of its address and its subscriber: it is in the table as a whole or not
+    /// at all, whenever the process is killed.
+    pub(crate) record: Session,
     pub(crate) inside: Inside,
     pub(crate) outside: Endpoint4,
     pub(crate) remote: Endpoint4,
@@ -123,9 +126,8 @@ impl Tables {
     ) -> Result<Restored, NotRestored> {
         let place = self.locate(r.outside.0).filter(|place| place.pool == self.pool_of(r.inside.instance));
         let place = place.ok_or(NotRestored::NotInPool)?;
-        let record =
-            Session::new(Kind::Session, &r.inside, r.outside, place.address_ix, r.remote, subscriber);
-        let record = if r.shares_port { record.overloading() } else { record };
+        let mut record = r.record;
+        (record.address_ix, record.subscriber) = (place.address_ix, subscriber);
         let there = match r.shares_port {
             true => self.binding_at(place, r.inside.transport, r.outside.1),
             false => self.binding_by(hashes.binding, &r.inside),

@@ -6,9 +6,7 @@
 
 use super::ends::Ends;
 use super::inheritance::{Finder, Found, HeirId, Inheritance, Progress};
-use super::{NotRestored, Saved};
 use crate::engine::{Core, Nat};
-use crate::stateful::Instance;
 use crate::subscriber::SubscriberKey;
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -128,26 +126,18 @@ impl Core {
 
     /// What a group of them will touch is asked for together.
     fn put_back_these(&mut self, inheritance: &mut Inheritance, now: Instant, heirs: &mut Vec<HeirId>) {
-        for group in heirs.chunks(GROUP) {
-            let group: Vec<(HeirId, Result<Saved, NotRestored>)> =
-                group.iter().map(|id| (*id, inheritance.session(*id, now))).collect();
-            for (_, session) in &group {
-                if let Ok(session) = session {
-                    self.prefetch_restore(session);
-                }
+        let mut group = Vec::with_capacity(GROUP);
+        for heirs in heirs.chunks(GROUP) {
+            for &id in heirs {
+                let restoring = inheritance.session(id, now).and_then(|saved| self.restoring(now, &saved));
+                restoring.iter().for_each(|restoring| self.shared.tables.prefetch_restore(restoring));
+                group.push((id, restoring));
             }
-            for (id, session) in group {
-                let became = session.and_then(|session| self.restore(now, &session));
-                inheritance.settle(id, became);
+            for (id, restoring) in group.drain(..) {
+                let became = restoring.and_then(|restoring| self.shared.tables.restore(&restoring));
+                inheritance.settle(id, became.map(drop));
             }
         }
         heirs.clear();
-    }
-
-    fn prefetch_restore(&self, saved: &Saved) {
-        let instance: Option<Instance<'_>> = self.instances().get(saved.instance);
-        if let Some(instance) = instance {
-            self.shared.tables.prefetch_restore(&saved.restoring(instance));
-        }
     }
 }

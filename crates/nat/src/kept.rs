@@ -9,7 +9,7 @@
 //! session, what is known of paths, held SYNs and fragments.
 //!
 //! An engine that has been given what another left ([`Nat::inherit`]) translates at once: a session is put back when
-//! the first packet asks for it ([`put_back`]), and the others between bursts.
+//! the first packet asks for it (`put_back.rs`), and the others between bursts.
 
 mod ends;
 pub(crate) mod inheritance;

@@ -7,6 +7,9 @@ use gatun_wire::rfc3022::icmp_error;
 use gatun_wire::rfc7915::icmp_6to4;
 use gatun_wire::{Ipv4View, Ipv6View, L4};
 
+/// Source, destination and what comes after them.
+type Headers<L4> = (IpAddr, IpAddr, L4);
+
 /// The ends of a packet, and of the one that it quotes.
 #[derive(Default)]
 pub(super) struct Ends {
@@ -19,42 +22,39 @@ impl Ends {
     pub(super) fn of(packet: &[u8]) -> Ends {
         let mut ends = Ends::default();
         match packet.first().map(|b| b >> 4) {
-            Some(6) => ends.read6(packet),
-            Some(4) => ends.read4(packet),
+            Some(6) => {
+                let Ok(view) = Ipv6View::parse(packet) else { return ends };
+                let l4 = view.l4(packet).ok();
+                let quoted = || icmp_6to4::embedded(packet, &view).ok();
+                let quoted =
+                    || quoted().map(|inner| (inner.view.src.into(), inner.view.dst.into(), inner.l4));
+                ends.read((view.src.into(), view.dst.into(), l4), quoted);
+            }
+            Some(4) => {
+                let Ok(view) = Ipv4View::parse(packet) else { return ends };
+                let l4 = view.l4(packet).ok();
+                let quoted = || icmp_error::embedded(packet, &view).ok();
+                let quoted =
+                    || quoted().map(|inner| (inner.view.src.into(), inner.view.dst.into(), inner.l4));
+                ends.read((view.src.into(), view.dst.into(), l4), quoted);
+            }
             _ => {}
         }
         ends
     }
 
-    fn read6(&mut self, packet: &[u8]) {
-        let Ok(view) = Ipv6View::parse(packet) else { return };
-        (self.addresses[0], self.addresses[1]) = (Some(view.src.into()), Some(view.dst.into()));
-        match view.l4(packet) {
-            Ok(L4::IcmpError { .. }) => {
-                if let Ok(inner) = icmp_6to4::embedded(packet, &view) {
-                    let about = inner.view;
-                    (self.addresses[2], self.addresses[3]) = (Some(about.src.into()), Some(about.dst.into()));
-                    self.read_ports(2, inner.l4);
+    /// Reads a packet's source, destination and transport, and those of the one that it quotes.
+    fn read(&mut self, (src, dst, l4): Headers<Option<L4>>, quoted: impl FnOnce() -> Option<Headers<L4>>) {
+        (self.addresses[0], self.addresses[1]) = (Some(src), Some(dst));
+        match l4 {
+            Some(L4::IcmpError { .. }) => {
+                if let Some((src, dst, l4)) = quoted() {
+                    (self.addresses[2], self.addresses[3]) = (Some(src), Some(dst));
+                    self.read_ports(2, l4);
                 }
             }
-            Ok(l4) => self.read_ports(0, l4),
-            Err(_) => {}
-        }
-    }
-
-    fn read4(&mut self, packet: &[u8]) {
-        let Ok(view) = Ipv4View::parse(packet) else { return };
-        (self.addresses[0], self.addresses[1]) = (Some(view.src.into()), Some(view.dst.into()));
-        match view.l4(packet) {
-            Ok(L4::IcmpError { .. }) => {
-                if let Ok(inner) = icmp_error::embedded(packet, &view) {
-                    let about = inner.view;
-                    (self.addresses[2], self.addresses[3]) = (Some(about.src.into()), Some(about.dst.into()));
-                    self.read_ports(2, inner.l4);
-                }
-            }
-            Ok(l4) => self.read_ports(0, l4),
-            Err(_) => {}
+            Some(l4) => self.read_ports(0, l4),
+            None => {}
         }
     }
 

@@ -256,28 +256,28 @@ impl Kept {
 impl Saved {
     /// As an engine would have it whose time is zero.
     fn record(&self) -> Session {
-        let (addr, port) = self.inside;
-        let inside = Inside { addr, port, transport: self.transport, instance: self.instance };
-        let record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
-        let mut record = if self.shares_port { record.overloading() } else { record };
+        let mut record = self.record_of(self.instance, Instant(0));
         record.set_pool6(self.pool6, Delta::default());
-        record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
-        record.live_until(Tick::after(Instant(0), self.expires_ms));
         record.sealed(NONE)
     }
 
     /// What it is to the tables from `now` on, as a session of `instance`.
     fn restoring(&self, instance: Instance<'_>, now: Instant) -> Restoring {
-        let (addr, port) = self.inside;
         let policy = instance.policy();
-        let inside = Inside { addr, port, transport: self.transport, instance: policy.instance };
+        let mut record = self.record_of(policy.instance, now);
+        instance.mark(&mut record, self.pool6);
+        Restoring { record, subscriber: policy.subscriber(self.inside.0) }
+    }
+
+    /// All but what its prefix makes of it.
+    fn record_of(&self, instance: u8, now: Instant) -> Session {
+        let (addr, port) = self.inside;
+        let inside = Inside { addr, port, transport: self.transport, instance };
         let record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
         let mut record = if self.shares_port { record.overloading() } else { record };
-        instance.mark(&mut record, self.pool6);
         record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
         record.live_until(Tick::after(now, self.expires_ms));
-        let (outside, remote, shares_port) = (self.outside, self.remote, self.shares_port);
-        Restoring { record, inside, outside, remote, subscriber: policy.subscriber(addr), shares_port }
+        record
     }
 
     pub(crate) fn of(record: &Session, now: Instant) -> Saved {
@@ -297,7 +297,8 @@ impl Saved {
 }
 
 impl Nat {
-    /// Puts a session back that another engine had, as if it had gone on. No event tells of it.
+    /// Puts a session back that another engine had, as if it had gone on. Events tell of its block and its binding
+    /// that they go on, not of the session.
     ///
     /// # Errors
     /// Why it cannot be; nothing has changed then.

@@ -131,6 +131,14 @@ impl Nat {
         net.is_none_or(|net| net.contains(pool.address(ix))) && pool.set_drained(ix, drained)
     }
 
+    /// Drains a public address, whichever pool has it; says whether one has.
+    pub fn drain(&mut self, address: Ipv4Addr) -> bool {
+        let tables = &mut self.core.shared.tables;
+        let Some(place) = tables.locate(address) else { return false };
+        let pool = tables.pools.get_mut(place.pool);
+        pool.is_some_and(|pool| pool.set_drained(place.address_ix, true))
+    }
+
     /// Ends the sessions that are meant, or their whole bindings, some at a time: about as many records are looked at
     /// as `budget` says, and an eighth as many end. A walk that has come to its end has met all that were there
     /// when it began.

@@ -431,6 +431,23 @@ impl Pool4State {
         Some(self.counted(Grant { address_ix, port, new_block }))
     }
 
+    /// As [`claim_for`](Self::claim_for), for a subscriber that had the port before, be the address drained or not.
+    pub(crate) fn claim_again(
+        &mut self,
+        now: Instant,
+        outside: (Ipv4Addr, u16),
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Option<Grant> {
+        let Some(drained) = self.address_ix(outside.0).filter(|&ix| self.is_drained(ix)) else {
+            return self.claim_for(now, outside, wanted, holdings);
+        };
+        self.set_drained(drained, false);
+        let grant = self.claim_for(now, outside, wanted, holdings);
+        self.set_drained(drained, true);
+        grant
+    }
+
     /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already, or the
     /// address is not the pool's. A block that it lies in is given to no subscriber.
     pub fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
@@ -522,6 +539,11 @@ impl Pool4State {
     #[inline]
     pub fn is_drained(&self, ix: u32) -> bool {
         !self.drained.is_empty() && self.drained.binary_search(&ix).is_ok()
+    }
+
+    /// The addresses that get no new bindings.
+    pub fn drained(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        self.drained.iter().map(|&ix| self.address(ix))
     }
 
     /// Gives an address, by its number, no new bindings from now on, or gives it such again; says whether that is new.

@@ -3,7 +3,7 @@
 use super::{Hashes, Tables};
 use crate::event::{EventKind, EventKinds};
 use crate::pool4::{PortBlock, PortRequest};
-use crate::session::{Endpoint4, Inside, RecordId, Session, key};
+use crate::session::{RecordId, Session, key};
 use crate::subscriber::SubscriberKey;
 
 /// A session to be put back.
@@ -11,12 +11,7 @@ pub(crate) struct Restoring {
     /// All of its record but for the numbers of its address and its subscriber: it is in the table as a whole or not
     /// at all, whenever the process is killed.
     pub(crate) record: Session,
-    pub(crate) inside: Inside,
-    pub(crate) outside: Endpoint4,
-    pub(crate) remote: Endpoint4,
     pub(crate) subscriber: SubscriberKey,
-    /// Whether flows of other inside ends had the port too.
-    pub(crate) shares_port: bool,
 }
 
 /// A session that is back.
@@ -55,6 +50,18 @@ impl NotRestored {
         NotRestored::Full,
     ];
 
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            NotRestored::Over => "over",
+            NotRestored::NotServed => "not_served",
+            NotRestored::NotInPool => "not_in_pool",
+            NotRestored::There => "there",
+            NotRestored::Taken => "taken",
+            NotRestored::Full => "full",
+        }
+    }
+
     /// In words that go on from a number of sessions.
     pub fn help(self) -> &'static str {
         match self {
@@ -75,15 +82,21 @@ const KNOWN: EventKinds = EventKinds::NONE
     .with(EventKind::BlockAssigned);
 
 impl Tables {
+    fn hashes_to_restore(&self, r: &Restoring) -> Hashes {
+        let inside = r.record.inside();
+        self.opening_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
+    }
+
     /// Asks for what [`restore`](Self::restore) of this one will touch.
     pub(crate) fn prefetch_restore(&self, r: &Restoring) {
-        let hashes = self.opening_hashes(&r.inside, r.subscriber, self.session_hash(&r.inside, r.remote));
+        let hashes = self.hashes_to_restore(r);
         self.prefetch(hashes.session);
         self.prefetch_opening(&hashes);
-        if let Some(place) = self.locate(r.outside.0)
+        let (address, port) = r.record.outside();
+        if let Some(place) = self.locate(address)
             && let Some(pool) = self.pools.get(place.pool)
         {
-            pool.prefetch_release(r.inside.transport, place.address_ix, r.outside.1);
+            pool.prefetch_release(r.record.inside().transport, place.address_ix, port);
         }
     }
 
@@ -94,19 +107,19 @@ impl Tables {
         self.events.want(kinds);
         let restored = restored?;
         if let Some(block) = &restored.block {
-            self.tell_block(EventKind::BlockKept, r.inside.instance, r.subscriber, block);
+            self.tell_block(EventKind::BlockKept, r.record.instance, r.subscriber, block);
         }
         if restored.is_new_binding && self.events.wants(EventKind::BindingKept) {
             let record = *self.get(restored.id);
-            self.tell_binding(EventKind::BindingKept, self.pool_of(r.inside.instance), &record);
+            self.tell_binding(EventKind::BindingKept, self.pool_of(record.instance), &record);
         }
         Ok(restored.id)
     }
 
     fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
         self.room().map_err(|_| NotRestored::Full)?;
-        let hashes = self.opening_hashes(&r.inside, r.subscriber, self.session_hash(&r.inside, r.remote));
-        if self.find_session(hashes.session, r.inside, r.remote).is_some() {
+        let hashes = self.hashes_to_restore(r);
+        if self.find_session(hashes.session, r.record.inside(), r.record.remote()).is_some() {
             return Err(NotRestored::There);
         }
         let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
@@ -124,53 +137,56 @@ impl Tables {
         subscriber: u32,
         hashes: Hashes,
     ) -> Result<Restored, NotRestored> {
-        let place = self.locate(r.outside.0).filter(|place| place.pool == self.pool_of(r.inside.instance));
+        let (inside, outside, shares_port) =
+            (r.record.inside(), r.record.outside(), r.record.is_overloaded());
+        let place = self.locate(outside.0).filter(|place| place.pool == self.pool_of(inside.instance));
         let place = place.ok_or(NotRestored::NotInPool)?;
         let mut record = r.record;
         (record.address_ix, record.subscriber) = (place.address_ix, subscriber);
-        let there = match r.shares_port {
-            true => self.binding_at(place, r.inside.transport, r.outside.1),
-            false => self.binding_by(hashes.binding, &r.inside),
+        let there = match shares_port {
+            true => self.binding_at(place, inside.transport, outside.1),
+            false => self.binding_by(hashes.binding, &inside),
         };
         if let Some(primary) = there {
             let of = self.get(primary);
-            let fits = of.outside() == r.outside && of.is_overloaded() == r.shares_port;
-            if !fits || (r.shares_port && of.subscriber != subscriber) {
+            let fits = of.outside() == outside && of.is_overloaded() == shares_port;
+            if !fits || (shares_port && of.subscriber != subscriber) {
                 return Err(NotRestored::Taken);
             }
             let id = self.insert(&record, Some(primary), hashes).map_err(|_| NotRestored::Full)?;
             return Ok(Restored { id, block: None, is_new_binding: false });
         }
-        if r.shares_port && self.overload.is_none() {
+        if shares_port && self.overload.is_none() {
             return Err(NotRestored::NotInPool);
         }
         // What counts a subscriber's ports goes no further; by another configuration it may be more people than before.
-        let t = r.inside.transport as usize;
+        let t = inside.transport as usize;
         if self.subscribers.get(subscriber).is_none_or(|s| s.ports[t] == u16::MAX) {
             return Err(NotRestored::Full);
         }
         let block = self.claim_again(r, subscriber)?;
         let id = self.insert(&record, None, hashes).map_err(|_| NotRestored::Full)?;
-        self.has_one_more_port(subscriber, r.inside.transport, place.address_ix);
+        self.has_one_more_port(subscriber, inside.transport, place.address_ix);
         Ok(Restored { id, block, is_new_binding: true })
     }
 
     /// Takes the port of a binding, and the block that it lies in, for the subscriber that had it; gives the block
     /// where it had nothing there yet.
     fn claim_again(&mut self, r: &Restoring, subscriber: u32) -> Result<Option<PortBlock>, NotRestored> {
-        let pool = self.pool_of(r.inside.instance);
+        let inside = r.record.inside();
+        let pool = self.pool_of(inside.instance);
         let (Some(pool), Some(s)) = (self.pools.get_mut(pool), self.subscribers.get_mut(subscriber)) else {
             return Err(NotRestored::NotInPool);
         };
         let request = PortRequest {
-            transport: r.inside.transport,
-            inside_port: r.inside.port,
+            transport: inside.transport,
+            inside_port: inside.port,
             spread: key::subscriber(&self.hasher, r.subscriber),
             subscriber,
             prefix: r.subscriber.prefix,
             draw: 0,
         };
-        let claimed = pool.claim_for(self.now, r.outside, &request, &mut s.holdings);
+        let claimed = pool.claim_again(self.now, r.record.outside(), &request, &mut s.holdings);
         claimed.map(|grant| grant.new_block).ok_or(NotRestored::NotInPool)
     }
 }

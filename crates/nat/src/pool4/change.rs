@@ -114,6 +114,10 @@ impl Pool4State {
     /// Puts other rules in place. From now on no port is given against them; what exists against them is for
     /// [`Pool4State::next_used`] and the rest to end.
     pub(crate) fn change(&mut self, change: &mut PoolChange) {
+        // Their numbers may be other addresses' next.
+        for &ix in &change.removed {
+            self.set_drained(ix, false);
+        }
         core::mem::swap(&mut self.map, &mut change.map);
         core::mem::swap(&mut self.map_before, &mut change.map);
         core::mem::swap(&mut self.overload, &mut change.overload);

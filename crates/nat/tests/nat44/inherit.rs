@@ -3,14 +3,15 @@
 use crate::common::*;
 use crate::kept::*;
 use crate::{A, B, POOL6, ROUTER, SERVER};
-use gatun_nat::inspect::SessionInfo;
+use gatun_nat::inspect::{Selection, SessionInfo};
 use gatun_nat::kept::{self, Kept, Legacy, Mine, NotRestored, Numbers, Progress, Saved};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
-use gatun_nat::{Instant, Plan, Verdict};
+use gatun_nat::{ClearCursor, Extent, Instant, Plan, Verdict};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Both instances as they were.
 fn as_before() -> Numbers {
@@ -148,6 +149,41 @@ fn nobody_is_given_a_port_or_block_that_waits_for_its_owner() {
         let progress = put_all_back(&mut after);
         assert_eq!(progress, Progress { left: 0, restored: had.len() as u64, ..Progress::default() });
         assert_eq!(sessions(&after.nat).len(), had.len() + new.len());
+    }
+}
+
+#[test]
+fn a_drained_address_keeps_what_it_had_and_gets_nothing_new() {
+    for plan in plans() {
+        let (before, first) = lived(&plan);
+        let had = sessions(&before.nat);
+        let drained: BTreeSet<Ipv4Addr> = had.iter().map(|s| s.outside.0).collect();
+        let mut after = heir(&plan, &first, &before);
+        assert!(
+            drained.iter().all(|&address| after.nat.drain(address)) && !after.nat.drain(v4("192.0.2.99"))
+        );
+        let progress = put_all_back(&mut after);
+        assert_eq!(progress, Progress { left: 0, restored: had.len() as u64, ..Progress::default() });
+        assert_eq!(after.nat.occupancy(), before.nat.occupancy());
+        let now_drained: BTreeSet<Ipv4Addr> =
+            after.nat.pools().iter().flat_map(|pool| pool.drained()).collect();
+        assert_eq!(now_drained, drained);
+        // Of a host that has others there, and of one that is new.
+        for host in [A, "100.64.9.1"] {
+            after.send(&udp4(host, 61_000, SERVER, 53, b"x"));
+        }
+        let of_new = |s: &&SessionInfo| s.inside.1 == 61_000;
+        assert!(sessions(&after.nat).iter().filter(of_new).all(|s| !drained.contains(&s.outside.0)));
+        // What ends there stays free: nobody has it.
+        let mut all = ClearCursor::default();
+        while !all.is_done() {
+            after.nat.clear(after.now, &mut all, &Selection::default(), Extent::Session, 1000);
+        }
+        after.pass_ms(1_000_000);
+        for n in 0..50 {
+            after.send(&udp4("100.64.9.2", 10_000 + n, SERVER, 53, b"x"));
+        }
+        assert!(sessions(&after.nat).iter().all(|s| !drained.contains(&s.outside.0)));
     }
 }
 

@@ -199,6 +199,27 @@ fn the_last_port_that_was_given_on_a_removed_address_was_given_before() {
 }
 
 #[test]
+fn an_address_that_was_drained_and_removed_drains_none_that_comes_after_it() {
+    for allocation in [Allocation::default(), Allocation::Blocks(blocks())] {
+        let mut plan = plan(T2, (1024, 65_535));
+        plan.pools[0].allocation = allocation;
+        let mut live = Live::new(plan);
+        assert!(live.bed.nat.drain(v4(T2)));
+        let before = live.out(1, 5000);
+        assert_eq!(before.src, v4(T));
+        // Another one in its place, and then the same again.
+        for new in ["192.0.2.77", T2] {
+            let both = vec![range(T, T, (1024, 65_535)), range(new, new, (1024, 65_535))];
+            live.changed(|plan| plan.pools[0].ranges = both);
+            assert_eq!(live.bed.nat.pools()[0].drained().count(), 0);
+            let sources: BTreeSet<_> = (10..40).map(|n| live.out(n, 5000).src).collect();
+            assert!(sources.contains(&IpAddr::from(v4(new))), "{new}: {sources:?}");
+        }
+        assert_eq!(live.out(1, 5000), before);
+    }
+}
+
+#[test]
 fn other_ports_of_an_address_end_what_lies_outside_and_leave_the_rest_its_place() {
     for allocation in [Allocation::default(), Allocation::Blocks(Blocks { per_subscriber: 4, ..blocks() })] {
         let mut start = plan(T, (1024, 2047));

@@ -238,6 +238,7 @@ impl Control {
             workers_silent: u32::try_from(silent).unwrap_or(u32::MAX),
             sandbox: self.setup.sandbox.clone(),
             sessions,
+            sessions_waiting: total.inherited.left,
             sessions_max: facts.sessions_max,
             bindings,
             subscribers,

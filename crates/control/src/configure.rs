@@ -49,6 +49,8 @@ pub enum Order {
         /// At most so many.
         limit: usize,
     },
+    /// The next process is to know which addresses are drained now.
+    KeepDrained,
     /// Which ones ran before?
     History,
     /// The one whose revision begins so.
@@ -97,6 +99,8 @@ pub enum Done {
     Planned(api::ConfigPlan),
     /// Of what changes something.
     Applied(api::ConfigApplied),
+    /// Of [`Order::KeepDrained`].
+    Kept,
     /// Of [`Order::History`].
     History(Vec<api::ConfigPast>),
     /// Of [`Order::Past`].
@@ -214,7 +218,7 @@ impl Control {
             Done::Applied(applied) => json(&applied),
             Done::History(past) => json(&past),
             Done::Past(config) => json(&config),
-            Done::Maps { .. } => return Err(Unanswered::Silent.into()),
+            Done::Kept | Done::Maps { .. } => return Err(Unanswered::Silent.into()),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::Control;
 use crate::answers::{Asked, Refusal};
+use crate::configure::Order;
 use crate::filter::{Query, Wrong, network4};
 use gatun_api::types as api;
 use gatun_nat::plan::Net4;
@@ -60,6 +61,9 @@ impl Control {
         }
         let what = if drained { "drains" } else { "drains no longer" };
         (self.setup.log)(&format!("api: {} {what} {addresses} addresses: '{}'", asked.who, asked.query));
+        if self.setup.configure.is_some() {
+            self.order(Order::KeepDrained).await?;
+        }
         Ok(api::Drained { addresses })
     }
 }

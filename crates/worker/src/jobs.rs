@@ -11,6 +11,7 @@ use gatun_nat::inspect::{BindingInfo, BlockInfo, PortCursor, Selection, SessionC
 use gatun_nat::report::{AddressStats, SubscriberStats};
 use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 
@@ -231,6 +232,35 @@ impl Job for ReadAddresses {
         self.next = self.next.saturating_add(u32::try_from(read).unwrap_or(u32::MAX));
         self.done = read < some as usize;
         self.done || self.found.len() == self.found.capacity()
+    }
+}
+
+/// As [`ReadSessions`], of public addresses that are drained.
+pub struct ReadDrained {
+    /// Number of the pool that is next, and how many of its drained addresses have been read.
+    pub at: (usize, usize),
+    /// Whether there are no more.
+    pub done: bool,
+    /// What was found.
+    pub found: Vec<Ipv4Addr>,
+}
+
+impl Job for ReadDrained {
+    fn step(&mut self, nat: &mut Nat, _: Instant, _: usize) -> bool {
+        let (pool, read) = self.at;
+        let Some(pool) = nat.pools().get(pool) else {
+            self.done = true;
+            return true;
+        };
+        let before = self.found.len();
+        let room = self.found.capacity() - before;
+        self.found.extend(pool.drained().skip(read).take(room));
+        self.at.1 += self.found.len() - before;
+        if self.found.len() == self.found.capacity() {
+            return true;
+        }
+        self.at = (self.at.0 + 1, 0);
+        false
     }
 }
 

@@ -245,6 +245,7 @@ impl Worker {
             instances: self.nat.instance_stats().collect(),
             unattributed: self.nat.unattributed().clone(),
             pools: self.nat.pool_stats().collect(),
+            inherited: self.nat.progress(),
             worker: WorkerStats {
                 idle_waits: self.idle_waits,
                 busy_ns: u64::try_from(self.busy.as_nanos()).unwrap_or(u64::MAX),

@@ -3,6 +3,7 @@
 
 use crate::exchange::Handed;
 use gatun_nat::Counters;
+use gatun_nat::kept::Progress;
 use gatun_nat::report::{InstanceCounters, InstanceStats, PoolStats};
 use std::ops::AddAssign;
 
@@ -46,6 +47,8 @@ pub struct Snapshot {
     pub unattributed: InstanceCounters,
     /// The pools, in the order of the plan.
     pub pools: Vec<PoolStats>,
+    /// What became of the sessions of the process before.
+    pub inherited: Progress,
     /// The worker's.
     pub worker: WorkerStats,
     /// The backend's.
@@ -75,6 +78,7 @@ impl AddAssign<&Snapshot> for Snapshot {
         add_each(&mut self.instances, &other.instances, InstanceStats::add);
         add_each(&mut self.pools, &other.pools, PoolStats::add);
         self.unattributed.add(&other.unattributed);
+        self.inherited += other.inherited;
         self.backend += &other.backend;
         let (a, b) = (&mut self.worker, &other.worker);
         a.bursts += b.bursts;

@@ -57,6 +57,8 @@ structs! {
         pub sandbox: Sandbox,
         /// Sessions there are.
         pub sessions: u64,
+        /// Sessions of the process before that wait for their first packet, or their turn.
+        pub sessions_waiting: u64,
         /// Sessions there may be; 0 without stateful instances.
         pub sessions_max: u64,
         /// Bindings there are, those of the configuration too.

@@ -5,6 +5,7 @@ use crate::{ExportFigures, StoreFigures, tell};
 use gatun_io::{RxError, TxError};
 use gatun_nat::Counters;
 use gatun_nat::counters::{Count, Direction};
+use gatun_nat::kept::NotRestored;
 use gatun_nat::plan::Transport;
 use gatun_nat::pool4::BlockUsage;
 use gatun_nat::report::{InstanceStats, PoolStats};
@@ -407,6 +408,28 @@ pub(super) const METRICS: &[Metric] = &[
         INSTANCE,
         |v, s| by_instance(v, |who, i| s.add(&who, u64::from(i.subscribers))),
         "Subscribers with state.",
+    ),
+    gauge(
+        "sessions_inherited_waiting",
+        &[],
+        |v, s| s.add(&[], v.total.inherited.left),
+        "Sessions of the process before that are not back in the tables yet: they are put back at their first packet, or in turn.",
+    ),
+    counter(
+        "sessions_inherited",
+        &[],
+        |v, s| s.add(&[], v.total.inherited.restored),
+        "Sessions of the process before that go on.",
+    ),
+    counter(
+        "sessions_inherited_lost",
+        &["reason"],
+        |v, s| {
+            let not = NotRestored::ALL.into_iter().zip(v.total.inherited.not);
+            // A session that was found twice goes on.
+            not.filter(|(why, _)| *why != NotRestored::There).for_each(|(why, n)| s.add(&[why.name()], n));
+        },
+        "Sessions of the process before that do not go on, and why.",
     ),
     gauge("pool_addresses", POOL, |v, s| by_pool(v, s, |p| p.addresses.into()), "Public addresses."),
     gauge(

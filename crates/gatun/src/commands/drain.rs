@@ -9,7 +9,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Bindings that there are live on, and their sessions, old and new ones; `gatun show bindings --outside
 ADDRESS` says how many are left. Subscribers that are paired with such an address get another one for
-what is new. It holds until `gatun undrain`, or until the daemon ends.
+what is new. It holds until `gatun undrain`, or until the address leaves its pool; over restarts too.
 
 Examples:
   gatun drain 192.0.2.7                 before the address is taken out of the pool

@@ -17,6 +17,7 @@ use rustix::mount::{MountFlags, mount, mount_remount};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -49,6 +50,9 @@ pub(crate) struct Names {
     pub(crate) dealt: Vec<Dealt>,
     /// TUN devices that were made, and stay where the process is killed.
     pub(crate) devices: Vec<String>,
+    /// Public addresses that get no new bindings: the first and the last of each range, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) drained: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Processes before this one whose sessions are not all in its own files yet, the latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) earlier: Vec<Names>,

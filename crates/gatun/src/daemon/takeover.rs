@@ -12,6 +12,7 @@ use gatun_worker::{Clock, Handle};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const SILENT_MAX: u32 = 3;
 /// Records that are looked at at a time where no packet waits.
 const AT_ONCE: usize = 1 << 16;
+
+/// Addresses of a drained range that are looked at: more are in no pool.
+const DRAINED_MAX: usize = 1 << 20;
 
 /// Where this process's sessions are, and what it found of the one before.
 pub(super) struct Estate {
@@ -207,11 +211,14 @@ impl Estate {
     ) -> anyhow::Result<()> {
         self.names.devices = devices;
         self.names.instances = instances(plan);
+        self.drain_again(engines);
         let is_gradual = self.is_gradual();
         match self.before.take() {
             Some(before) if is_gradual => {
                 self.names.earlier = before.sources().cloned().collect();
-                self.names.earlier.iter_mut().for_each(|names| names.earlier = Vec::new());
+                for names in &mut self.names.earlier {
+                    (names.earlier, names.drained) = (Vec::new(), Vec::new());
+                }
             }
             _ => {
                 for nat in engines {
@@ -224,6 +231,29 @@ impl Estate {
         self.write()?;
         self.directory.remove_all_but(&self.names);
         Ok(())
+    }
+
+    /// Drains what the process before had drained, where it is still in a pool.
+    fn drain_again(&mut self, engines: &mut [Nat]) {
+        let before = self.before.as_ref().map_or(&[][..], |before| &before.drained);
+        let addresses = before.iter().flat_map(|&(first, last)| {
+            (u32::from(first)..=u32::from(last)).take(DRAINED_MAX).map(Ipv4Addr::from)
+        });
+        let drained = addresses.filter(|&address| engines.iter_mut().any(|nat| nat.drain(address)));
+        self.names.drained = ranges(drained.collect());
+    }
+
+    /// From now on these are the addresses that get no new bindings.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub(super) fn drained(&mut self, addresses: Vec<Ipv4Addr>) -> anyhow::Result<()> {
+        let drained = ranges(addresses);
+        if drained == self.names.drained {
+            return Ok(());
+        }
+        self.names.drained = drained;
+        self.write()
     }
 
     /// All sessions of processes before are this one's.
@@ -259,6 +289,19 @@ impl Estate {
         let written = self.directory.set_names(&self.names);
         written.map_err(|e| anyhow::anyhow!("[state]: what records mean cannot be written: {e}"))
     }
+}
+
+/// Addresses as the first and the last of each range.
+fn ranges(mut addresses: Vec<Ipv4Addr>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
+    addresses.sort_unstable();
+    let mut ranges: Vec<(Ipv4Addr, Ipv4Addr)> = Vec::new();
+    for address in addresses {
+        match ranges.last_mut() {
+            Some((_, last)) if u32::from(*last).checked_add(1) == Some(address.into()) => *last = address,
+            _ => ranges.push((address, address)),
+        }
+    }
+    ranges
 }
 
 /// A worker's records.
@@ -342,7 +385,7 @@ impl Taking {
             let mut all = Progress::default();
             for worker in &workers {
                 match wait_for(worker) {
-                    Some(one) => add(&mut all, &one),
+                    Some(one) => all += one,
                     None => return,
                 }
             }
@@ -378,10 +421,4 @@ fn wait_for(worker: &Handle) -> Option<Progress> {
         }
     }
     None
-}
-
-fn add(all: &mut Progress, one: &Progress) {
-    all.left += one.left;
-    all.restored += one.restored;
-    all.not.iter_mut().zip(one.not).for_each(|(all, one)| *all += one);
 }

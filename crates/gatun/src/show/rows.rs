@@ -63,6 +63,11 @@ impl Shown for Status {
             0 => self.workers.to_string(),
             silent => format!("{}, {silent} of which do not answer", self.workers),
         };
+        let sessions = of(&Usage { used: self.sessions, total: self.sessions_max });
+        let sessions = match self.sessions_waiting {
+            0 => sessions,
+            waiting => format!("{sessions}, and {} of the process before to come", group(waiting)),
+        };
         let adds_up = if self.adds_up { "yes" } else { "NO: this is a defect, please report it" };
         vec![
             self.version.clone(),
@@ -71,7 +76,7 @@ impl Shown for Status {
             self.config_file.clone(),
             workers,
             bound(&self.sandbox),
-            of(&Usage { used: self.sessions, total: self.sessions_max }),
+            sessions,
             group(self.bindings),
             group(self.subscribers),
             packets(&self.received),

@@ -356,3 +356,54 @@ fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
         daemon.stop(Signal::TERM);
     });
 }
+
+#[test]
+fn a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool() {
+    in_lab("operate::a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool", || {
+        let net = network();
+        let with = |prefixes: &str| {
+            let pool = NAT64.replace("prefixes = \"192.0.2.1\"", &format!("prefixes = {prefixes}"));
+            format!("{CREATE}{pool}")
+        };
+        let (eight, four) = (with("\"192.0.2.0/29\""), with("\"192.0.2.0/30\""));
+        let drained = || {
+            let all = json("show addresses");
+            let drained = all.as_array().unwrap().iter().filter(|address| address["drained"] == true);
+            drained.map(|address| address["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let restart = |mut daemon: Daemon, config: &str| {
+            daemon.process.signal(Signal::KILL).unwrap();
+            daemon.process.wait(Duration::from_secs(10)).unwrap();
+            Daemon::start(&net, config)
+        };
+        let mut daemon = Daemon::start(&net, &eight);
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let paired =
+            json(&format!("where {CLIENT}"))["subscribers"][0]["address"].as_str().unwrap().to_owned();
+        said("drain --pool pool1");
+        said("undrain 192.0.2.4");
+        let all_but_4 =
+            ["192.0.2.0", "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.5", "192.0.2.6", "192.0.2.7"];
+        daemon = restart(daemon, &eight);
+        assert_eq!(drained(), all_but_4);
+        assert_eq!(json(&format!("show sessions --outside {paired}")).as_array().unwrap().len(), 1);
+        assert_eq!(json("show status")["sessions_waiting"], 0);
+        let mut scrape = Command::new("curl");
+        scrape.args(["--silent", "--unix-socket", "/run/gatun/api.sock", "http://localhost/metrics"]);
+        assert!(gatun_lab::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
+        assert!(ping(&net.client, 1, SERVER, ""));
+        assert_eq!(json("show sessions --outside 192.0.2.4").as_array().unwrap().len(), 1);
+        // What leaves the pool is forgotten, by a reload as by a restart.
+        daemon.reload(&four, "reload: done");
+        daemon.reload(&eight, "reload: done");
+        daemon = restart(daemon, &eight);
+        assert_eq!(drained(), all_but_4[..4]);
+        daemon = restart(daemon, &four);
+        daemon = restart(daemon, &eight);
+        assert_eq!(drained(), all_but_4[..4]);
+        said("undrain --pool pool1");
+        daemon = restart(daemon, &eight);
+        assert!(drained().is_empty());
+        daemon.stop(Signal::TERM);
+    });
+}

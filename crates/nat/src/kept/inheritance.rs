@@ -76,6 +76,14 @@ pub struct Progress {
     pub not: [u64; NotRestored::ALL.len()],
 }
 
+impl core::ops::AddAssign for Progress {
+    fn add_assign(&mut self, other: Progress) {
+        self.left += other.left;
+        self.restored += other.restored;
+        self.not.iter_mut().zip(other.not).for_each(|(one, other)| *one += other);
+    }
+}
+
 /// Finds an engine's sessions in what was left: in several parts of it at a time, where threads do so.
 #[derive(Clone, Copy)]
 pub struct Finder<'a> {

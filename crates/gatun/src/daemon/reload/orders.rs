@@ -56,9 +56,16 @@ impl Reload {
             Order::AddMap(instead, map) => self.add_map(instead, map).map(Done::Applied),
             Order::RemoveMap(instead, map) => self.remove_map(instead, map).map(Done::Applied),
             Order::Maps { instance, from, limit } => self.maps(instance.as_deref(), from, limit),
+            Order::KeepDrained => self.keep_drained().map(|()| Done::Kept),
             Order::History => Ok(Done::History(self.file.history().iter().map(past).collect())),
             Order::Past(revision) => self.past_text(&revision).map(Done::Past),
         }
+    }
+
+    /// What is drained stays so, as far as the next process is concerned.
+    fn keep_drained(&mut self) -> Result<(), Refused> {
+        let hint = "the addresses are as they were asked to be, but the next process will not know";
+        self.write_drained().map_err(|why| Refused::new(Why::Failed, why, hint))
     }
 
     pub(super) fn running(&self) -> &types::Config {

@@ -5,11 +5,15 @@ use crate::daemon::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
 use gatun_nat::reconfigure::{Change, NotNow, Refused, Settled};
 use gatun_nat::workers::{Shares, Steering};
+use gatun_worker::jobs::ReadDrained;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How often workers are asked whether a change is at its end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Drained addresses that are asked for at a time.
+const DRAINED_AT_ONCE: usize = 4096;
 
 /// Workers that share a translator: what each of them runs by.
 pub(in crate::daemon) struct Crew {
@@ -96,7 +100,27 @@ impl Reload {
         }
         let before = std::mem::replace(&mut self.settings, new);
         let settled = if settles { self.wait_until_settled() } else { Settled::default() };
+        if let Err(why) = self.write_drained() {
+            self.output.error(&format!("reload: {why}"));
+        }
         Ok((before, settled))
+    }
+
+    /// Writes down which addresses are drained, for the next process.
+    pub(super) fn write_drained(&mut self) -> Result<(), String> {
+        let Some(estate) = &mut self.estate else { return Ok(()) };
+        let mut drained = Vec::new();
+        for worker in &self.workers {
+            let (mut at, mut done) = ((0, 0), false);
+            while !done {
+                let job = ReadDrained { at, done, found: Vec::with_capacity(DRAINED_AT_ONCE) };
+                let job = worker.work(job, ANSWER_MAX);
+                let job = job.ok_or("which addresses are drained is not known: a worker does not answer")?;
+                (at, done) = (job.at, job.done);
+                drained.extend(job.found);
+            }
+        }
+        estate.drained(drained).map_err(|e| e.to_string())
     }
 
     /// What each worker's engine needs and has not: all of them, or none is changed.

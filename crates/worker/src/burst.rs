@@ -68,6 +68,8 @@ impl<'a> Way<'a> {
                 kept += 1;
             }
         }
+        // The others need not wait for what is done here with the rest.
+        exchange.publish();
         kept
     }
 

@@ -5,18 +5,21 @@
 //!            <--[ring]--
 //! ```
 //! A packet is copied, as the buffer that it came in is the device's. A full ring drops and counts, so a worker that
-//! cannot keep up slows nobody but those whose sessions it has. What is handed over is not handed on.
+//! cannot keep up slows nobody but those whose sessions it has. What is handed over is not handed on. The reader sees
+//! what a burst brought all at once, and is done with it all at once: what two processors write in turn moves between
+//! them, which takes longer than a packet's translation.
 
+mod ring;
+
+use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, STRIDE, Waker};
 use gatun_nat::workers::Steering;
-use gatun_wire::{HEADROOM, Offload, Packet};
-use rtrb::{Consumer, Producer, RingBuffer, chunks::ChunkError};
+use gatun_wire::Packet;
+use ring::{Inbox, Outbox, Taken};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Packets that wait in a ring at most.
-const PACKETS_MAX: usize = 1024;
 /// Bytes of theirs, and of all that others may leave for one worker: some sixty super-packets.
 const BYTES_MAX: usize = 4 << 20;
 /// However many workers there are, a ring has room for so many bytes: eight super-packets.
@@ -31,41 +34,8 @@ fn ring_bytes(workers: usize) -> usize {
 
 /// Bytes that an exchange among so many workers takes.
 pub fn memory_bytes(workers: usize) -> usize {
-    let ring = ring_bytes(workers) + PACKETS_MAX * size_of::<Parcel>();
+    let ring = ring::memory_bytes(ring_bytes(workers));
     workers * (workers.saturating_sub(1) * ring + BURST_MAX * STRIDE)
-}
-
-/// What is known of a packet in a ring beside its bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Parcel {
-    len: usize,
-    offload: Offload,
-    realm: u8,
-}
-
-impl Parcel {
-    /// The packet that was copied into a buffer.
-    fn packet<'b>(&self, buffer: &'b mut [u8]) -> Option<Packet<'b>> {
-        let mut packet = Packet::with_offload(buffer, HEADROOM, self.len, self.offload)?;
-        packet.realm = self.realm;
-        Some(packet)
-    }
-}
-
-/// The writing end of a ring.
-struct Outbox {
-    bytes: Producer<u8>,
-    parcels: Producer<Parcel>,
-    /// Whether the reader sleeps, or is about to.
-    asleep: Arc<AtomicBool>,
-    waker: Waker,
-    written: bool,
-}
-
-/// The reading end of a ring.
-struct Inbox {
-    bytes: Consumer<u8>,
-    parcels: Consumer<Parcel>,
 }
 
 /// What a worker handed over, packets.
@@ -94,16 +64,32 @@ impl Handed {
     }
 }
 
+/// Whether a worker sleeps, or is about to; apart from what others write all the time.
+#[derive(Default)]
+#[repr(align(128))]
+struct Door {
+    asleep: AtomicBool,
+}
+
+/// A way to another worker.
+struct Way {
+    outbox: Outbox,
+    door: Arc<Door>,
+    waker: Waker,
+    /// Since it was last woken, if it had to be.
+    written: bool,
+}
+
 /// One worker's share of the exchange.
 pub struct Exchange {
     steering: Arc<Steering>,
     /// By worker; none to itself.
-    outboxes: Vec<Option<Outbox>>,
+    ways: Vec<Option<Way>>,
     inboxes: Vec<Inbox>,
     /// The inbox that is looked at first.
     turn: usize,
-    buffers: Box<[u8]>,
-    asleep: Arc<AtomicBool>,
+    taken: Option<Box<Taken>>,
+    door: Arc<Door>,
     waker: Waker,
     pub(crate) handed: Handed,
 }
@@ -117,27 +103,26 @@ pub fn exchange(workers: usize, steering: &Arc<Steering>) -> io::Result<Vec<Exch
     for _ in 0..workers {
         shares.push(Exchange {
             steering: Arc::clone(steering),
-            outboxes: Vec::new(),
+            ways: Vec::new(),
             inboxes: Vec::new(),
             turn: 0,
-            buffers: vec![0u8; BURST_MAX * STRIDE].into_boxed_slice(),
-            asleep: Arc::default(),
+            taken: Some(Box::new(Taken::new())),
+            door: Arc::default(),
             waker: Waker::new()?,
             handed: Handed::default(),
         });
     }
-    let doors: Vec<_> = shares.iter().map(|share| (share.asleep.clone(), share.waker.clone())).collect();
+    let doors: Vec<_> = shares.iter().map(|share| (share.door.clone(), share.waker.clone())).collect();
     for from in 0..workers {
-        for (to, (asleep, waker)) in doors.iter().enumerate() {
+        for (to, (door, waker)) in doors.iter().enumerate() {
             if from == to {
-                shares[from].outboxes.push(None);
+                shares[from].ways.push(None);
                 continue;
             }
-            let (bytes, bytes_in) = RingBuffer::new(ring_bytes(workers));
-            let (parcels, parcels_in) = RingBuffer::new(PACKETS_MAX);
-            let (asleep, waker) = (asleep.clone(), waker.clone());
-            shares[from].outboxes.push(Some(Outbox { bytes, parcels, asleep, waker, written: false }));
-            shares[to].inboxes.push(Inbox { bytes: bytes_in, parcels: parcels_in });
+            let (outbox, inbox) = ring::ring(ring_bytes(workers));
+            let (door, waker) = (door.clone(), waker.clone());
+            shares[from].ways.push(Some(Way { outbox, door, waker, written: false }));
+            shares[to].inboxes.push(inbox);
         }
     }
     Ok(shares)
@@ -177,64 +162,67 @@ impl Exchange {
     /// Puts a packet into another worker's ring; `None` where it is not another's, `Some(false)` where the ring is
     /// full.
     fn give(&mut self, owner: Option<usize>, packet: &Packet<'_>) -> Option<bool> {
-        Some(self.outboxes.get_mut(owner?)?.as_mut()?.put(packet))
+        Some(self.ways.get_mut(owner?)?.as_mut()?.outbox.put(packet))
     }
 
-    /// Wakes whoever was given something and sleeps.
+    /// Lets others see what they were given.
+    pub(crate) fn publish(&mut self) {
+        for way in self.ways.iter_mut().flatten() {
+            way.written |= way.outbox.publish();
+        }
+    }
+
+    /// The same, and wakes whoever was given something and sleeps.
     pub(crate) fn flush(&mut self) {
-        for outbox in self.outboxes.iter_mut().flatten().filter(|outbox| outbox.written) {
-            outbox.written = false;
+        self.publish();
+        for way in self.ways.iter_mut().flatten().filter(|way| way.written) {
+            way.written = false;
             // The packet is in the ring before the flag is read, and a sleeper sets the flag before it reads the
-            // ring: one of the two sees the other.
+            // ring: one of the two sees the other. Who is awake is not written to.
             fence(Ordering::SeqCst);
-            if outbox.asleep.swap(false, Ordering::Relaxed) {
-                outbox.waker.wake();
+            if way.door.asleep.load(Ordering::Relaxed) && way.door.asleep.swap(false, Ordering::Relaxed) {
+                way.waker.wake();
             }
         }
     }
 
     /// Says that this worker is about to sleep; `false` where something has come meanwhile.
     pub(crate) fn may_sleep(&mut self) -> bool {
-        self.asleep.store(true, Ordering::Relaxed);
+        self.door.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let nothing = self.inboxes.iter().all(|inbox| inbox.parcels.is_empty());
+        let nothing = self.inboxes.iter().all(|inbox| inbox.is_empty());
         if !nothing {
-            self.asleep.store(false, Ordering::Relaxed);
+            self.door.asleep.store(false, Ordering::Relaxed);
         }
         nothing
     }
 
     /// This worker is awake.
     pub(crate) fn wake_up(&mut self) {
-        self.asleep.store(false, Ordering::Relaxed);
+        self.door.asleep.store(false, Ordering::Relaxed);
     }
 
     /// Takes what others have given, up to a burst of it, and hands it to `handle` with the rest of the exchange.
     /// Returns how many packets there were.
     pub(crate) fn take(&mut self, handle: impl FnOnce(&mut [Packet<'_>], &mut Exchange)) -> usize {
-        let mut buffers = std::mem::take(&mut self.buffers);
-        let mut parcels = [Parcel::default(); BURST_MAX];
-        let mut count = 0;
+        let Some(mut taken) = self.taken.take() else { return 0 };
+        taken.clear();
         let inboxes = self.inboxes.len();
         self.turn = (self.turn + 1) % inboxes.max(1);
         let (later, first) = self.inboxes.split_at_mut(self.turn.min(inboxes));
         for inbox in first.iter_mut().chain(later) {
-            while count < BURST_MAX
-                && let Some(buffer) = buffers.get_mut(count * STRIDE + HEADROOM..(count + 1) * STRIDE)
-                && let Some(parcel) = inbox.take(buffer)
-            {
-                parcels[count] = parcel;
-                count += 1;
-            }
+            inbox.take(&mut taken);
         }
+        let Taken { buffers, parcels, .. } = &mut *taken;
+        let count = parcels.len();
         self.handed.taken += count as u64;
         if count > 0 {
-            let filled = buffers.chunks_exact_mut(STRIDE).zip(&parcels[..count]);
-            let packets = filled.filter_map(|(b, parcel)| parcel.packet(b));
-            let mut burst: arrayvec::ArrayVec<Packet<'_>, BURST_MAX> = packets.collect();
+            let mut buffers = &mut buffers[..];
+            let packets = parcels.iter().filter_map(|parcel| parcel.packet(&mut buffers));
+            let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = packets.collect();
             handle(&mut burst, self);
         }
-        self.buffers = buffers;
+        self.taken = Some(taken);
         count
     }
 }
@@ -245,40 +233,4 @@ fn count(given: Option<bool>, put: &mut u64, lost: &mut u64) -> bool {
         *(if has_room { put } else { lost }) += 1;
     }
     given.is_some()
-}
-
-impl Outbox {
-    /// Copies a packet into the ring; `false` where there is no room.
-    fn put(&mut self, packet: &Packet<'_>) -> bool {
-        let bytes = packet.bytes();
-        if self.parcels.is_full() {
-            return false;
-        }
-        let mut room = match self.bytes.write_chunk(bytes.len()) {
-            Ok(room) => room,
-            Err(ChunkError::TooFewSlots(_)) => return false,
-        };
-        let (head, tail) = room.as_mut_slices();
-        let (a, b) = bytes.split_at(head.len());
-        head.copy_from_slice(a);
-        tail.copy_from_slice(b);
-        room.commit_all();
-        self.written = true;
-        let parcel = Parcel { len: bytes.len(), offload: packet.offload, realm: packet.realm };
-        self.parcels.push(parcel).is_ok()
-    }
-}
-
-impl Inbox {
-    /// Copies the next packet out.
-    fn take(&mut self, buffer: &mut [u8]) -> Option<Parcel> {
-        let parcel = self.parcels.pop().ok()?;
-        let chunk = self.bytes.read_chunk(parcel.len).ok()?;
-        let (head, tail) = chunk.as_slices();
-        let (a, b) = buffer.get_mut(..parcel.len)?.split_at_mut(head.len());
-        a.copy_from_slice(head);
-        b.copy_from_slice(tail);
-        chunk.commit_all();
-        Some(parcel)
-    }
 }

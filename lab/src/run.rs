@@ -226,7 +226,12 @@ impl<'a> Run<'a> {
                 self.ends.settle();
             }
         }
-        let mut ns_each = None;
+        let reflected = self.reflector.as_mut().map(Testpmd::halt).transpose()?;
+        let forwarded = match &mut self.middle {
+            Running::Testpmd(testpmd) => Some(testpmd.halt()?),
+            _ => None,
+        };
+        let ns_each = forwarded.as_ref().and_then(|forwarded| forwarded.busy_ns_each);
         let mut drops = match std::mem::replace(&mut self.middle, Running::Kernel) {
             Running::Gatun(gatun) => {
                 let drops = gatun.stop()?.drops;
@@ -238,14 +243,14 @@ impl<'a> Run<'a> {
             }
             Running::Forwarder(forwarder) => named("middle", forwarder.stop()?),
             Running::Testpmd(testpmd) => {
-                let forwarded = testpmd.stop()?;
-                ns_each = forwarded.busy_ns_each;
-                named("middle", dropped(&forwarded))
+                drop(testpmd);
+                forwarded.map(|forwarded| named("middle", dropped(&forwarded))).unwrap_or_default()
             }
             Running::Kernel => BTreeMap::new(),
         };
-        if let Some(reflector) = self.reflector.take() {
-            drops.extend(named("reflector", dropped(&reflector.stop()?)));
+        if let Some((reflector, reflected)) = self.reflector.take().zip(reflected) {
+            drop(reflector);
+            drops.extend(named("reflector", dropped(&reflected)));
         }
         let accounts = Accounts { ns_each, ..self.accounts(drops)? };
         #[cfg(feature = "dpdk")]

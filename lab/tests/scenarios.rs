@@ -112,10 +112,8 @@ fn has_testpmd(test: &str) -> bool {
     has
 }
 
-// Testpmd, a client of both memifs, does not always connect the second one, and then carries or says nothing.
 #[cfg(feature = "dpdk")]
 #[test]
-#[ignore = "one run in five fails by testpmd; alone: cargo test -p gatun-scenarios --features dpdk -- --ignored memif"]
 fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_are_not_ours() {
     if !has_testpmd("a_small_carrier_over_memif") {
         return;

@@ -59,7 +59,7 @@ fn testpmd(role: &str, zero_copy: bool) -> Process {
         command.args(["--vdev", &device]);
     }
     let rest = "-- --forward-mode=macswap --burst=64 --rxd=2048 --txd=2048 --total-num-mbufs=16384 \
-                --no-lsc-interrupt --disable-link-check --auto-start --stats-period 600";
+                --no-lsc-interrupt --disable-link-check --auto-start --stats-period 10";
     command.args(rest.split_whitespace()).stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
     if is_server {
         // Those of one that was killed.

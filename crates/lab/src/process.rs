@@ -4,7 +4,7 @@ use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a program that is asked to end may take.
@@ -24,12 +24,24 @@ impl Process {
     /// # Errors
     /// Where it cannot be started.
     pub fn start(command: &mut Command) -> Result<Self, Error> {
+        Process::spawn(command, Stdio::null())
+    }
+
+    /// The same with an input, which is told what to do.
+    ///
+    /// # Errors
+    /// Where it cannot be started.
+    pub fn start_with_input(command: &mut Command) -> Result<(Self, ChildStdin), Error> {
+        let mut process = Process::spawn(command, Stdio::piped())?;
+        let input = process.child.stdin.take();
+        let input = input.ok_or_else(|| Error(format!("{}: has no input", process.name)))?;
+        Ok((process, input))
+    }
+
+    fn spawn(command: &mut Command, input: Stdio) -> Result<Self, Error> {
         let name = describe(command);
-        let child = command
-            .stdin(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .map_err(|e| Error(format!("{name}: {e}")))?;
+        let child =
+            command.stdin(input).process_group(0).spawn().map_err(|e| Error(format!("{name}: {e}")))?;
         Ok(Process { child, name })
     }
 

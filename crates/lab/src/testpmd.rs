@@ -1,11 +1,11 @@
 //! Debian's `dpdk-testpmd`: a forwarder and a reflector that we did not write, over any devices of DPDK.
 
 use crate::{Error, Process, wait_until};
-use rustix::process::Signal;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{ChildStdin, Command};
+use std::time::{Duration, Instant};
 
 /// The program; Debian has it in `dpdk-dev`.
 pub const PROGRAM: &str = "dpdk-testpmd";
@@ -37,6 +37,8 @@ pub struct Setup<'a> {
 #[derive(Debug)]
 pub struct Testpmd {
     process: Process,
+    /// Where it takes commands.
+    input: ChildStdin,
     log: PathBuf,
 }
 
@@ -55,8 +57,8 @@ pub struct Forwarded {
     pub busy_ns_each: Option<f64>,
 }
 
-/// What a started one says once it forwards.
-const READY: &str = "Port statistics";
+/// What a started one says once it forwards: that it waits for a command.
+const READY: &str = "testpmd> ";
 const READY_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_secs(10);
 
@@ -87,8 +89,8 @@ impl Testpmd {
         }
         command.arg("--").args(setup.forwarding());
         command.stdout(log.try_clone().map_err(wrote)?).stderr(log);
-        let process = Process::start(&mut command)?;
-        let testpmd = Testpmd { process, log: setup.log.to_owned() };
+        let (process, input) = Process::start_with_input(&mut command)?;
+        let testpmd = Testpmd { process, input, log: setup.log.to_owned() };
         wait_until("testpmd forwards", READY_MAX, || testpmd.said().contains(READY))
             .map_err(|Error(e)| Error(format!("{e}: {}", testpmd.said())))?;
         if let Some((socket, meanwhile)) = setup.serves.zip(meanwhile) {
@@ -101,27 +103,37 @@ impl Testpmd {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its process.
-    pub fn process(&mut self) -> &mut Process {
-        &mut self.process
-    }
-
-    /// Ends it, and returns what it counted.
+    /// Lets it forward no more, and returns what it counted. It stays where it is until it is dropped, and has no say in it
+    /// then: when the other end of a memif goes, the driver (22.11) takes the rings away from under the thread that
+    /// looks into them, and from under the one that closes them, and the process ends by that. So all that share
+    /// memifs are halted before any ends.
     ///
     /// # Errors
-    /// Where it has ended before, or does not say what it counted.
-    pub fn stop(mut self) -> Result<Forwarded, Error> {
-        self.process.signal(Signal::INT)?;
-        self.process.wait(END_MAX)?;
-        let said = self.said();
-        Forwarded::read(&said).ok_or_else(|| Error(format!("testpmd does not say what it counted: {said}")))
+    /// Where it has ended, or does not say what it counted.
+    pub fn halt(&mut self) -> Result<Forwarded, Error> {
+        // Where it takes no command, it has ended, which is told below.
+        let _ = writeln!(self.input, "stop");
+        let deadline = Instant::now() + END_MAX;
+        loop {
+            // Where it has ended, it says nothing after that.
+            let ended = self.process.ended();
+            let said = self.said();
+            if let Some(counted) = Forwarded::read(&said) {
+                return Ok(counted);
+            }
+            if ended.is_some() || Instant::now() > deadline {
+                let how = ended.map_or("goes on".into(), |status| format!("ended with {status}"));
+                return Err(Error(format!("testpmd {how}, and does not say what it counted: {said}")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
 impl Setup<'_> {
     fn environment(&self) -> Vec<String> {
         let [forwards, rest] = self.cores;
-        // It writes line by line, as it is ended by a signal.
+        // What it says is read while it runs.
         let mut words: Vec<String> = ["-oL", PROGRAM].map(String::from).into();
         words.extend(["--lcores".into(), format!("0@{rest},1@{forwards}")]);
         words.extend(
@@ -144,8 +156,8 @@ impl Setup<'_> {
         let room = 128 + self.frame_max.max(2048).next_multiple_of(64);
         let topology = if self.devices.len() == 1 { "loop" } else { "paired" };
         let words = format!(
-            "--forward-mode={mode} --port-topology={topology} --burst=64 --rxd={ring} --txd={ring} --mbuf-size={room} \
-             --total-num-mbufs={} --no-lsc-interrupt --disable-link-check --auto-start --stats-period 3600 \
+            "--interactive --forward-mode={mode} --port-topology={topology} --burst=64 --rxd={ring} --txd={ring} --mbuf-size={room} \
+             --total-num-mbufs={} --no-lsc-interrupt --disable-link-check --auto-start \
              --record-core-cycles",
             self.mbufs()
         );
@@ -159,9 +171,10 @@ impl Setup<'_> {
 }
 
 impl Forwarded {
-    /// Reads what testpmd says at its end.
+    /// Reads what testpmd says when it has been halted; `None` until it has said all of it.
     fn read(said: &str) -> Option<Forwarded> {
         let (_, end) = said.rsplit_once("Accumulated forward statistics for all ports")?;
+        let (end, _) = end.split_once("\nDone.")?;
         let number = |name: &str| {
             let (_, behind) = end.split_once(name)?;
             behind.split_whitespace().next()?.parse().ok()
@@ -212,5 +225,7 @@ Done.
         let ns = account.busy_ns_each.unwrap();
         assert!((ns - 109.64 / 2.45).abs() < 0.01, "{ns}");
         assert_eq!(Forwarded::read("testpmd: no memory"), None);
+        let (half, _) = SAID.split_once("Done").unwrap();
+        assert_eq!(Forwarded::read(half), None, "it goes on");
     }
 }

@@ -228,7 +228,7 @@ mod tests {
             _ => Checksum::Partial { start: number as u16, offset: 6 },
         };
         let segmentation = match number % 5 {
-            0 => Segmentation::Tcp { size: number as u16, ecn: number % 2 == 0 },
+            0 => Segmentation::Tcp { size: number as u16, ecn: number.is_multiple_of(2) },
             1 => Segmentation::Udp { size: number as u16 },
             _ => Segmentation::None,
         };

@@ -6,6 +6,8 @@ use crate::answers::Refusal;
 use crate::ask::Unanswered;
 use crate::filter::Wrong;
 use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
@@ -24,18 +26,23 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug)]
 pub struct EventTap {
     lines: broadcast::Sender<Bytes>,
-}
-
-impl Default for EventTap {
-    fn default() -> Self {
-        EventTap::new()
-    }
+    is_on: Arc<AtomicBool>,
 }
 
 impl EventTap {
-    /// One that nobody reads yet.
-    pub fn new() -> EventTap {
-        EventTap { lines: broadcast::channel(WAITING_MAX).0 }
+    /// One that nobody reads yet. `is_on`: whether any are made.
+    pub fn new(is_on: bool) -> EventTap {
+        EventTap { lines: broadcast::channel(WAITING_MAX).0, is_on: Arc::new(AtomicBool::new(is_on)) }
+    }
+
+    /// Whether any are made from now on.
+    pub fn set(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Whether any are made.
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
     }
 
     /// Gives an event, a line with its end, to whoever reads at this moment.
@@ -50,7 +57,7 @@ impl EventTap {
 impl Control {
     /// Events from now on.
     pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, Unanswered>>, Refusal> {
-        let Some(tap) = &self.setup.events else {
+        let Some(tap) = self.setup.events.as_ref().filter(|tap| tap.is_on()) else {
             let hint = "write an [events] section: file = \"stdout\", and the kinds that are wanted";
             return Err(Wrong::new("no events are made", hint).into());
         };
@@ -98,7 +105,7 @@ mod tests {
     fn a_reader_that_is_too_slow_is_told_how_many_it_lost_and_none_is_told_wrongly() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let tap = EventTap::new();
+            let tap = EventTap::new(true);
             tap.put(b"nobody reads this\n");
             let (out, mut lines) = mpsc::channel(2);
             let reader = tap.lines.subscribe();

@@ -1,17 +1,18 @@
 //! A sink: one collector, its thread, its queue, and the account of what it got.
 
+use crate::ended::{Ended, running};
 use crate::format::{Encoder, Format, Unit, Wrapper};
 use crate::spool::Spool;
 use crate::told::{Batch, Told};
-use crate::transport::{Sent, Target, Transport};
+use crate::transport::{Connect, Sent, Target, Transport, directly};
 use gatun_logstore::time::since_1970_ms;
 use gatun_nat::{EventKind, EventKinds};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long the thread sleeps where nothing comes.
@@ -26,6 +27,10 @@ const OUT_MAX: usize = 16_384;
 const REFUSALS_EVERY: Duration = Duration::from_secs(60);
 /// Losses are told of so often, at most.
 const LOSS_EVERY: Duration = Duration::from_secs(1);
+/// How long a collector that takes nothing at the moment is waited for at the end.
+const LAST_MAX: Duration = Duration::from_secs(1);
+/// How long the thread sleeps then.
+const LAST_IDLE: Duration = Duration::from_millis(5);
 
 /// A spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,54 +88,102 @@ struct Shared {
     is_ending: AtomicBool,
 }
 
-/// A collector, as others see it.
+/// A collector, as others see it. Its thread ends once it is told to, or once nobody has it any more; then what it holds is
+/// sent, or spooled.
+#[derive(Clone)]
 pub struct Sink {
     name: String,
     kinds: EventKinds,
     queue_max: u64,
     queue: Sender<Arc<Batch>>,
     shared: Arc<Shared>,
-    ended: Mutex<Receiver<()>>,
+    ended: Ended,
+}
+
+/// A sink that has all it needs, and has not begun. Dropped, it has sent nothing.
+pub struct Prepared {
+    sink: Sink,
+    begin: Sender<Vec<Ended>>,
+}
+
+impl Prepared {
+    /// Begins, once `after` have ended: they may have the same spool.
+    pub fn begin(self, after: Vec<Ended>) -> Sink {
+        // The thread waits for it.
+        let _ = self.begin.send(after);
+        self.sink
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.sink.name()
+    }
 }
 
 impl Sink {
-    /// Opens the spool and starts the thread. `log` gets lines for operators.
+    /// Starts with connections of its own. `log` gets lines for operators.
+    ///
+    /// # Errors
+    /// As [`Sink::prepare`].
+    pub fn start(settings: Settings, log: impl Fn(&str) + Send + 'static) -> io::Result<Sink> {
+        Ok(Sink::prepare(settings, directly(), log)?.begin(Vec::new()))
+    }
+
+    /// Looks whether the spool can be used, and makes the thread. `connect` makes connections.
     ///
     /// # Errors
     /// Where the spool cannot be used, or there can be no thread. That the collector is away is none.
-    pub fn start(settings: Settings, log: impl Fn(&str) + Send + 'static) -> io::Result<Sink> {
-        let spool = settings
-            .spool
-            .as_ref()
-            .map(|s| Spool::open(&s.directory, &settings.name, s.len_max))
-            .transpose()?;
+    pub fn prepare(
+        settings: Settings,
+        connect: Connect,
+        log: impl Fn(&str) + Send + 'static,
+    ) -> io::Result<Prepared> {
+        if let Some(spool) = &settings.spool {
+            Spool::check(&spool.directory, &settings.name)?;
+        }
         let shared = Arc::new(Shared::default());
         // Bounded by the count of what is in it.
         let (queue, batches) = channel();
-        let (running, ended) = sync_channel(0);
+        let (begin, begun) = channel::<Vec<Ended>>();
+        let (running, ended) = running();
         let mut courier = Courier {
             encoder: Encoder::new(settings.format, settings.destinations),
             wrapper: Wrapper::new(settings.format, settings.destinations, settings.target.is_stream()),
             settings: settings.clone(),
+            connect,
             shared: Arc::clone(&shared),
-            spool,
+            spool: None,
             transport: None,
             out: VecDeque::new(),
             message: None,
             tried: None,
             refused_at: None,
             progress: Instant::now(),
+            over_since: None,
             told_lost: (0, Instant::now()),
             log: Box::new(log),
         };
         let thread = std::thread::Builder::new().name(format!("export {}", settings.name));
         thread.spawn(move || {
             let _running = running;
-            courier.run(&batches);
+            if let Ok(after) = begun.recv() {
+                courier.open_spool(&after);
+                courier.run(&batches);
+            }
         })?;
         let Settings { name, kinds, queue_max, .. } = settings;
         let kinds = kinds.with(EventKind::EventsLost);
-        Ok(Sink { name, kinds, queue_max, queue, shared, ended: Mutex::new(ended) })
+        Ok(Prepared { sink: Sink { name, kinds, queue_max, queue, shared, ended }, begin })
+    }
+
+    /// The same, with other events from now on: its connection and all it holds stay.
+    pub fn with(&self, kinds: EventKinds, queue_max: u64) -> Sink {
+        Sink { kinds: kinds.with(EventKind::EventsLost), queue_max, ..self.clone() }
+    }
+
+    /// That its thread is at its end.
+    pub fn ended(&self) -> Ended {
+        self.ended.clone()
     }
 
     /// Its name.
@@ -168,11 +221,15 @@ impl Sink {
         }
     }
 
-    /// Sends what waits, or spools it, for so long at most.
-    pub fn finish(&self, patience: Duration) {
+    /// Lets it end, whoever has it: it sends what waits, or spools it.
+    pub fn end(&self) {
         self.shared.is_ending.store(true, Ordering::Release);
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = ended.recv_timeout(patience);
+    }
+
+    /// The same, and waits for that, for so long at most.
+    pub fn finish(&self, patience: Duration) {
+        self.end();
+        self.ended.wait(patience);
     }
 }
 
@@ -186,6 +243,7 @@ struct Message {
 /// The thread's work.
 struct Courier {
     settings: Settings,
+    connect: Connect,
     encoder: Encoder,
     wrapper: Wrapper,
     shared: Arc<Shared>,
@@ -200,6 +258,8 @@ struct Courier {
     refused_at: Option<Instant>,
     /// When something was taken last.
     progress: Instant,
+    /// Since when nothing more comes.
+    over_since: Option<Instant>,
     /// Losses that the stream was told of, and when.
     told_lost: (u64, Instant),
     log: Box<dyn Fn(&str) + Send>,
@@ -210,12 +270,45 @@ fn now_ms() -> u64 {
 }
 
 impl Courier {
+    /// Goes on with what is in the spool, once nobody else has it.
+    fn open_spool(&mut self, after: &[Ended]) {
+        let is_ending = || self.shared.is_ending.load(Ordering::Acquire);
+        let is_free = after.iter().all(|other| {
+            while !other.wait(IDLE) {
+                if is_ending() {
+                    return false;
+                }
+            }
+            true
+        });
+        let Settings { name, spool: Some(settings), .. } = &self.settings else { return };
+        let SpoolSettings { directory, len_max } = settings;
+        if !is_free {
+            return;
+        }
+        match Spool::open(directory, name, *len_max) {
+            Ok(spool) => self.spool = Some(spool),
+            Err(error) => (self.log)(&format!(
+                "export {name}: its spool {} cannot be used: {error}",
+                directory.display()
+            )),
+        }
+    }
+
     fn run(&mut self, batches: &Receiver<Arc<Batch>>) {
         loop {
             let is_last = self.shared.is_ending.load(Ordering::Acquire);
             self.connect();
-            let wait = if is_last || self.can_go_on() { Duration::ZERO } else { IDLE };
+            let wait = match self.over_since {
+                // What waits was not taken the last time.
+                Some(_) => LAST_IDLE,
+                None if is_last || self.can_go_on() => Duration::ZERO,
+                None => IDLE,
+            };
             let mut next = batches.recv_timeout(wait);
+            if self.over_since.is_some() && matches!(next, Err(RecvTimeoutError::Disconnected)) {
+                std::thread::sleep(LAST_IDLE);
+            }
             while let Ok(batch) = next {
                 self.take(&batch);
                 next = batches.try_recv().map_err(|_| RecvTimeoutError::Timeout);
@@ -227,9 +320,13 @@ impl Courier {
             self.send();
             self.account();
             let is_over = matches!(next, Err(RecvTimeoutError::Disconnected)) || is_last;
-            if is_over && (self.out.is_empty() || self.transport.is_none() || self.message.is_some()) {
-                self.end();
-                return;
+            if is_over {
+                let since = *self.over_since.get_or_insert_with(Instant::now);
+                let all_is_sent = next.is_err() && self.out.is_empty();
+                if all_is_sent || self.transport.is_none() || since.elapsed() > LAST_MAX {
+                    self.end(batches, !is_last);
+                    return;
+                }
             }
         }
     }
@@ -270,7 +367,7 @@ impl Courier {
             return;
         }
         let Settings { name, target, format, destinations, .. } = &self.settings;
-        match Transport::open(target) {
+        match Transport::open(target, &self.connect) {
             Ok(transport) => {
                 self.transport = Some(transport);
                 // Sequence numbers and templates are the session's (RFC 7011 3.1, 8).
@@ -403,15 +500,26 @@ impl Courier {
         self.shared.spooled_bytes.store(self.spool.as_ref().map_or(0, Spool::len), Ordering::Relaxed);
     }
 
-    /// Keeps what was not sent.
-    fn end(&mut self) {
-        let units: Vec<Unit> = self.out.drain(..).collect();
+    /// Keeps what was not sent. `goes`: the process goes on without it.
+    fn end(&mut self, batches: &Receiver<Arc<Batch>>, goes: bool) {
+        self.transport = None;
         let before = self.shared.lost.load(Ordering::Relaxed);
+        let units: Vec<Unit> = self.out.drain(..).collect();
         self.keep(&units);
+        while let Ok(batch) = batches.try_recv() {
+            self.take(&batch);
+        }
         self.account();
+        let name = &self.settings.name;
         let lost = self.shared.lost.load(Ordering::Relaxed) - before;
         if lost > 0 {
-            (self.log)(&format!("export {}: the last {lost} events are lost", self.settings.name));
+            (self.log)(&format!("export {name}: the last {lost} events are lost"));
+        }
+        if let (true, Some(settings), Some(spool)) = (goes, &self.settings.spool, &self.spool)
+            && !spool.is_empty()
+        {
+            let (bytes, directory) = (spool.len(), settings.directory.display());
+            (self.log)(&format!("export {name}: {bytes} bytes of events stay in its spool in {directory}"));
         }
     }
 }

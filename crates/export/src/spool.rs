@@ -25,6 +25,18 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
+    /// Makes the directory where there is none, and a file in it, which is taken away at once.
+    ///
+    /// # Errors
+    /// Where the directory cannot be used.
+    pub(crate) fn check(directory: &Path, name: &str) -> io::Result<()> {
+        fs::create_dir_all(directory)?;
+        fs::read_dir(directory)?;
+        let probe = directory.join(format!("{name}.probe"));
+        File::create(&probe)?;
+        fs::remove_file(probe)
+    }
+
     /// The spool under a name in a directory, which is made where there is none; goes on with what is there.
     ///
     /// # Errors

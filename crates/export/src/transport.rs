@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a collector may take to accept a connection.
@@ -54,10 +55,18 @@ pub(crate) enum Sent {
     Later,
 }
 
+/// How connections are made: where threads may not, somebody does it for them.
+pub type Connect = Arc<dyn Fn(SocketAddr, Duration) -> io::Result<TcpStream> + Send + Sync>;
+
+/// By the thread itself.
+pub fn directly() -> Connect {
+    Arc::new(|address, patience| TcpStream::connect_timeout(&address, patience))
+}
+
 impl Transport {
     /// # Errors
     /// Where nobody is there.
-    pub(crate) fn open(target: &Target) -> io::Result<Transport> {
+    pub(crate) fn open(target: &Target, connect: &Connect) -> io::Result<Transport> {
         match target {
             Target::Udp(address) => {
                 let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -67,7 +76,7 @@ impl Transport {
                 Ok(Transport::Udp(socket))
             }
             Target::Tcp(address) => {
-                let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                let stream = connect(*address, CONNECT_MAX)?;
                 stream.set_nonblocking(true)?;
                 Ok(Transport::Tcp(stream))
             }

@@ -41,6 +41,9 @@ impl Default for Options {
 /// Bytes of a journal, at most; it is sealed then, however few records it has.
 const JOURNAL_LEN_MAX: u64 = 64 << 20;
 
+/// Segments that are taken away at a time: records wait meanwhile.
+const RETIRED_MAX: usize = 4;
+
 /// What the store has on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -244,6 +247,11 @@ impl Store {
         self.disk.sync_names().map_err(LogError::io(name))
     }
 
+    /// Keeps this much from now on: what is too old or too much then goes when [`Store::maintain`] comes by.
+    pub fn keep(&mut self, retention_ms: Option<u64>, size_max: Option<u64>) {
+        (self.options.retention_ms, self.options.size_max) = (retention_ms, size_max);
+    }
+
     /// Takes records, in the order in which they happened. They are safe once [`Store::commit`] has said so.
     pub fn append(&mut self, records: &[Record]) {
         self.waiting.extend_from_slice(records);
@@ -316,7 +324,7 @@ impl Store {
         Ok(())
     }
 
-    /// Seals the journal where it is long or old enough, and takes away what is too old or too much.
+    /// Seals the journal where it is long or old enough, and takes away some of what is too old or too much.
     ///
     /// # Errors
     /// Where files cannot be written: all goes on as it was, and the next call tries again.
@@ -327,8 +335,10 @@ impl Store {
         if is_old || journal.records >= self.options.segment_records || journal.len >= JOURNAL_LEN_MAX {
             self.seal()?;
         }
-        while self.is_too_much(now_ms) {
-            self.retire(now_ms)?;
+        for _ in 0..RETIRED_MAX {
+            if self.is_too_much(now_ms) {
+                self.retire(now_ms)?;
+            }
         }
         while let Some(name) = self.superfluous.pop() {
             self.remove(&name)?;

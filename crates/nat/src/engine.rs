@@ -213,7 +213,7 @@ impl Nat {
         &self.core.shared.counters
     }
 
-    /// Where events come out; once, and only where the plan wants any.
+    /// Where events come out; once.
     pub fn take_events(&mut self) -> Option<EventReader> {
         self.core.shared.tables.events.take_reader()
     }

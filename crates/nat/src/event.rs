@@ -89,6 +89,11 @@ impl EventKinds {
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// In the order of their numbers.
+    pub fn iter(self) -> impl Iterator<Item = EventKind> {
+        EventKind::ALL.iter().copied().filter(move |&kind| self.has(kind))
+    }
 }
 
 /// What a threshold is of.
@@ -234,7 +239,7 @@ impl EventReader {
 pub(crate) struct Events {
     kinds: EventKinds,
     destinations: bool,
-    ring: Option<Producer<Event>>,
+    ring: Producer<Event>,
     reader: Option<EventReader>,
     /// Lost since the last record that said so.
     unreported: u64,
@@ -242,24 +247,17 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Allocates the ring, where any kind is wanted.
+    /// Allocates the ring, also where no kind is wanted yet: somebody may want to hear later, and what is not written to
+    /// takes no memory.
     pub(crate) fn new(plan: &EventPlan) -> Self {
-        let len = (plan.ring_len as usize).max(2);
-        let (ring, reader) = match plan.kinds.is_empty() {
-            true => (None, None),
-            false => {
-                let (producer, consumer) = RingBuffer::new(len);
-                (Some(producer), Some(EventReader(consumer)))
-            }
-        };
-        Events { kinds: plan.kinds, destinations: plan.destinations, ring, reader, unreported: 0, lost: 0 }
+        let (ring, consumer) = RingBuffer::new((plan.ring_len as usize).max(2));
+        let (kinds, destinations, reader) = (plan.kinds, plan.destinations, Some(EventReader(consumer)));
+        Events { kinds, destinations, ring, reader, unreported: 0, lost: 0 }
     }
 
-    /// Other kinds from now on, where there is a ring.
+    /// Other kinds from now on.
     pub(crate) fn set(&mut self, plan: &EventPlan) {
-        if self.ring.is_some() {
-            (self.kinds, self.destinations) = (plan.kinds, plan.destinations);
-        }
+        (self.kinds, self.destinations) = (plan.kinds, plan.destinations);
     }
 
     /// Makes no events of some kinds from now on; gives what was wanted before.
@@ -293,12 +291,9 @@ impl Events {
     /// nobody wants them.
     pub(crate) fn has_room_for(&self, events: usize) -> bool {
         let wanted = self.wants(EventKind::BlockKept) || self.wants(EventKind::BindingKept);
-        match &self.ring {
-            Some(ring) if wanted && self.reader.is_none() && !ring.is_abandoned() => {
-                ring.slots() >= events.min(ring.buffer().capacity())
-            }
-            _ => true,
-        }
+        let ring = &self.ring;
+        let is_read = wanted && self.reader.is_none() && !ring.is_abandoned();
+        !is_read || ring.slots() >= events.min(ring.buffer().capacity())
     }
 
     /// A session, or its binding.
@@ -321,8 +316,7 @@ impl Events {
     #[inline(never)]
     pub(crate) fn tell(&mut self, event: Event) {
         self.report_loss(event.at);
-        let Some(ring) = &mut self.ring else { return };
-        if self.unreported > 0 || ring.push(event).is_err() {
+        if self.unreported > 0 || self.ring.push(event).is_err() {
             self.unreported += 1;
             self.lost += 1;
         }
@@ -333,9 +327,8 @@ impl Events {
         if self.unreported == 0 {
             return;
         }
-        let Some(ring) = &mut self.ring else { return };
         let loss = Event { value: self.unreported, ..Event::new(EventKind::EventsLost, now) };
-        if ring.push(loss).is_ok() {
+        if self.ring.push(loss).is_ok() {
             self.unreported = 0;
         }
     }
@@ -385,12 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn without_wanted_kinds_there_is_no_ring() {
+    fn where_nobody_wants_any_somebody_may_later() {
         let mut events = Events::new(&EventPlan::default());
-        assert!(events.take_reader().is_none());
         assert!(EventKind::ALL.iter().all(|&kind| !events.wants(kind)));
+        let mut reader = events.take_reader().unwrap();
+        events.set(&EventPlan { kinds: EventKinds::FEW, ..EventPlan::default() });
+        assert!(events.wants(EventKind::QuotaHit) && !events.wants(EventKind::SessionCreated));
         events.tell(quota(1));
-        assert_eq!(events.lost(), 0);
+        assert_eq!((reader.next(), reader.next(), events.lost()), (Some(quota(1)), None, 0));
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl TableBytes {
     /// # Errors
     /// Where a pool contradicts itself.
     pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
+        // Where nobody wants any, no page of the ring is ever touched.
         let events = if plan.events.kinds.is_empty() { 0 } else { u64::from(plan.events.ring_len) };
         let mut bytes = TableBytes { events: events * size_of::<Event>() as u64, ..TableBytes::default() };
         bytes.paths = Paths::bytes(plan.limits.path_mtus_max);

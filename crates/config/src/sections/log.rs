@@ -23,14 +23,6 @@ pub struct Log {
     pub bindings: bool,
 }
 
-impl Log {
-    /// Whether two configurations have the same log, kept in the same way; which events it has may change at any time.
-    pub fn is_same_place(old: Option<&Log>, new: Option<&Log>) -> bool {
-        let what = |log: &Log| (log.directory.clone(), log.retention_ms, log.size_max);
-        old.map(what) == new.map(what)
-    }
-}
-
 /// The section.
 pub(crate) struct RawLog {
     pub(crate) directory: PathBuf,

@@ -1,7 +1,7 @@
 //! A collector that is away, slow, or comes back: what it gets, and what is said to be lost.
 
 use crate::support::{IPFIX, Place, all_kinds, batch, events, settings, start, wait};
-use gatun_export::{Format, Settings, SpoolSettings, Target};
+use gatun_export::{Format, Settings, Sink, SpoolSettings, Target, directly};
 use gatun_nat::{Event, EventKind, EventKinds};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -196,4 +196,58 @@ fn a_sink_gets_its_kinds_alone_and_datagrams_that_nobody_takes_are_counted() {
     );
     let refusals = said.lock().unwrap().iter().filter(|line| line.contains("refused")).count();
     assert_eq!(refusals, 1, "{said:?}");
+}
+
+// proves: LOG-4
+#[test]
+fn a_sink_that_goes_sends_what_it_holds_and_the_one_in_its_place_takes_over_its_spool() {
+    let (place, old_address) = (Place::new("goes"), nowhere());
+    let at = |address, spool: bool| Settings {
+        spool: spool.then(|| SpoolSettings { directory: place.0.clone(), len_max: 1 << 20 }),
+        ..settings(Target::Tcp(address), Format::Json)
+    };
+    let (old, said) = start(at(old_address, true));
+    old.put(&batch(&numbered(0, 200)));
+    wait("spooled", || old.counters().spooled_bytes > 0 && old.counters().waiting == 0);
+    // One that is prepared and not wanted sends nothing.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let new_address = listener.local_addr().unwrap();
+    drop(Sink::prepare(at(new_address, true), directly(), |_| ()).unwrap());
+    let prepared = Sink::prepare(at(new_address, true), directly(), |_| ()).unwrap();
+    let new = prepared.begin(vec![old.ended()]);
+    new.put(&batch(&numbered(300, 301)));
+    // As long as the old one is there, the spool is its own.
+    old.put(&batch(&numbered(200, 300)));
+    let ended = old.ended();
+    assert!(!ended.wait(Duration::from_millis(300)));
+    drop(old);
+    assert!(ended.wait(Duration::from_secs(10)));
+    assert!(said.lock().unwrap().iter().any(|line| line.contains("stay in its spool in")), "{said:?}");
+    let (stream, _) = listener.accept().unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let got: Vec<String> = (&mut lines).take(301).collect();
+    assert_eq!(ports(&got), (0..301).collect::<Vec<u64>>());
+    // Other events, the same connection.
+    let other = new.with(EventKinds::NONE.with(EventKind::QuotaHit), 10);
+    drop(new);
+    other.put(&batch(&numbered(301, 302)));
+    other.put(&batch(&events()[6..7]));
+    assert!(lines.next().unwrap().contains("\"event\":\"quota_hit\""));
+    // Connected, it sends all that it has been given, however soon it goes.
+    let all = other.with(all_kinds(), 100_000);
+    drop(other);
+    (0..20u16).for_each(|n| all.put(&batch(&numbered(n * 1_000, n * 1_000 + 1_000))));
+    drop(all);
+    assert_eq!(ports(&lines.collect::<Vec<_>>()), (0..20_000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_spool_that_cannot_be_written_to_is_refused() {
+    let spool = |directory: &str| Settings {
+        spool: Some(SpoolSettings { directory: directory.into(), len_max: 1 << 20 }),
+        ..settings(Target::Tcp(nowhere()), Format::Json)
+    };
+    for directory in ["/proc/gatun", "/proc/self", "/proc/version"] {
+        assert!(Sink::start(spool(directory), |_| ()).is_err(), "{directory}");
+    }
 }

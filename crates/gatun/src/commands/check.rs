@@ -1,8 +1,9 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
 use super::volume::Volume;
+use crate::daemon::hearers::difference::Heard;
 use gatun_config::{
-    Bytes, Config, Located, Log, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
+    Bytes, Config, Located, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
 };
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
@@ -124,9 +125,9 @@ fn colour() -> bool {
 /// What a SIGHUP would do to a daemon that runs by `old`.
 fn difference(old: &Config, new: &Config) -> String {
     let mut difference = Difference::between(&old.plan, &new.plan);
-    if old.events != new.events {
-        difference.restarts.push("[events]: where they are written to".to_owned());
-    }
+    let heard = Heard::from(old).until(&Heard::from(new));
+    difference.changes.extend(heard.changes);
+    difference.restarts.extend(heard.restarts);
     if old.plan.is_stateful() && old.workers() > 1 && old.workers() == new.workers() {
         // Whose a subscriber is depends on the daemon's own key: who moves is not known here.
         let running = Shares::new(&old.plan, old.workers(), [0; 4]);
@@ -134,14 +135,6 @@ fn difference(old: &Config, new: &Config) -> String {
         if let Some(Refused::Restart(restarts)) = refused {
             difference.restarts.extend(restarts);
         }
-    }
-    if old.exports != new.exports {
-        difference.restarts.push("[[export]]: collectors, and what they get".to_owned());
-    }
-    if !Log::is_same_place(old.log.as_ref(), new.log.as_ref()) {
-        difference
-            .restarts
-            .push("[log]: whether there is one, where it is, and how much of it is kept".to_owned());
     }
     if old.ports != new.ports {
         difference

@@ -1,22 +1,79 @@
-//! Collectors that the configuration names, each with a thread of its own.
+//! Collectors that the configuration names, each with a thread of its own. They come, change and go while the others run.
 
 use super::outlet::Output;
-use anyhow::Context as _;
 use gatun_config::{Export, ExportFormat, ExportTarget};
 use gatun_control::ExportFigures;
-use gatun_export::{Format, Settings, Sink, SpoolSettings, Target};
+use gatun_export::{Connect, Ended, Format, Prepared, Settings, Sink, SpoolSettings, Target};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-/// Starts a thread for each collector.
+/// Those that there are.
+#[derive(Clone, Default)]
+pub(super) struct Collectors(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    sinks: Arc<Vec<Sink>>,
+    /// Of those that have gone, while they send what waits: by name.
+    going: Vec<(String, Ended)>,
+}
+
+/// Makes a collector's thread, which does nothing yet.
 ///
 /// # Errors
-/// Where a spool cannot be used. That a collector is away is none.
-pub(super) fn start(exports: &[Export], output: &Output) -> anyhow::Result<Vec<Sink>> {
-    let start = |export: &Export| {
-        let output = output.clone();
-        let sink = Sink::start(settings(export), move |line| output.log(line));
-        sink.with_context(|| format!("[[export]] {}: its spool cannot be used", export.name))
-    };
-    exports.iter().map(start).collect()
+/// Where its spool cannot be used. That the collector is away is none.
+pub(super) fn prepare(export: &Export, connect: &Connect, output: &Output) -> io::Result<Prepared> {
+    let output = output.clone();
+    Sink::prepare(settings(export), Arc::clone(connect), move |line| output.log(line))
+}
+
+impl Collectors {
+    /// From now on there are those of `exports`: those that were `prepared` begin, and others by name go on. Gives all.
+    pub(super) fn set(&self, exports: &[Export], mut prepared: Vec<Prepared>) -> Arc<Vec<Sink>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.going.retain(|(_, ended)| !ended.wait(Duration::ZERO));
+        let before = std::mem::take(&mut known.sinks);
+        let goes_on = |sink: &&Sink| {
+            let is_named = exports.iter().any(|export| export.name == sink.name());
+            is_named && prepared.iter().all(|new| new.name() != sink.name())
+        };
+        let gone = before.iter().filter(|sink| !goes_on(sink));
+        known.going.extend(gone.map(|sink| (sink.name().to_owned(), sink.ended())));
+        let mut sinks = Vec::new();
+        for export in exports {
+            if let Some(at) = prepared.iter().position(|new| new.name() == export.name) {
+                // They may still use a spool of that name.
+                let after = known.going.iter().filter(|(name, _)| *name == export.name);
+                let after = after.map(|(_, ended)| ended.clone()).collect();
+                sinks.push(prepared.swap_remove(at).begin(after));
+            } else if let Some(sink) = before.iter().find(|sink| sink.name() == export.name) {
+                sinks.push(sink.with(export.kinds, export.queue_max.into()));
+            }
+        }
+        known.sinks = Arc::new(sinks);
+        Arc::clone(&known.sinks)
+    }
+
+    fn all(&self) -> Arc<Vec<Sink>> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner).sinks)
+    }
+
+    /// What became of events, for metrics.
+    pub(super) fn figures(&self) -> Vec<ExportFigures> {
+        self.all().iter().map(figures).collect()
+    }
+
+    /// Lets all of them send what waits, or spool it, for so long at most.
+    pub(super) fn finish(&self, patience: Duration) {
+        let sinks = self.all();
+        sinks.iter().for_each(Sink::end);
+        sinks.iter().for_each(|sink| sink.finish(patience));
+        let going = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).going);
+        for (_, ended) in going {
+            ended.wait(patience);
+        }
+    }
 }
 
 fn settings(export: &Export) -> Settings {
@@ -44,18 +101,14 @@ fn settings(export: &Export) -> Settings {
     }
 }
 
-/// What became of events, for metrics.
-pub(super) fn figures(sinks: &[Sink]) -> Vec<ExportFigures> {
-    let figures = |sink: &Sink| {
-        let counters = sink.counters();
-        ExportFigures {
-            name: sink.name().to_owned(),
-            sent: counters.sent,
-            lost: counters.lost,
-            waiting: counters.waiting,
-            spooled_bytes: counters.spooled_bytes,
-            is_connected: counters.is_connected,
-        }
-    };
-    sinks.iter().map(figures).collect()
+fn figures(sink: &Sink) -> ExportFigures {
+    let counters = sink.counters();
+    ExportFigures {
+        name: sink.name().to_owned(),
+        sent: counters.sent,
+        lost: counters.lost,
+        waiting: counters.waiting,
+        spooled_bytes: counters.spooled_bytes,
+        is_connected: counters.is_connected,
+    }
 }

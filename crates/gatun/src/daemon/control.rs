@@ -142,7 +142,7 @@ impl Sockets {
             facts: facts.clone(),
             workers,
             sandbox,
-            events: hearers.tap(),
+            events: Some(hearers.tap()),
             configure: Some(configure),
             patience: Patience::default(),
             gate: self.tls.map(|tls| tls.gate),

@@ -4,7 +4,7 @@
 use gatun_config::EventSink;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub(super) enum EventFile {
@@ -48,6 +48,10 @@ impl EventFile {
 }
 
 fn open(path: &Path) -> io::Result<File> {
+    // A pipe that nobody reads would be waited for; held until the file is open, as its reader would else see an end.
+    let is_pipe = path.metadata().is_ok_and(|found| found.file_type().is_fifo());
+    let at_once = || OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let _reader = is_pipe.then(at_once).transpose()?;
     OpenOptions::new().create(true).append(true).open(path)
 }
 

@@ -18,8 +18,8 @@ use gatun_logstore::time::since_1970_ms;
 use gatun_nat::{Event, EventKind, EventKinds, EventReader};
 use gatun_worker::Clock;
 use std::io::{self, BufWriter, Write};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long the thread sleeps where no event waits.
@@ -32,28 +32,37 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const CLOCK_SET_MS: u64 = 100;
 /// Events of one ring that are written before the next ring is looked at.
 const TURN: usize = 1024;
+/// Turns until a change is obeyed, at most.
+const TURNS_BEFORE: usize = 64;
 
 /// The thread that writes.
 pub(super) struct EventLog {
     /// Disconnected once it has ended.
     ended: Receiver<()>,
     output: Output,
-    names: Shared,
-    tap: EventTap,
+    orders: Sender<Order>,
+}
+
+/// What the thread is told.
+pub(super) enum Order {
+    /// To go on by another configuration.
+    Change(Box<Change>),
+    /// To look whether the engines are gone.
+    Look,
 }
 
 /// What changes with the configuration.
-#[derive(Clone)]
-pub(super) struct Shared(Arc<RwLock<Arc<Terms>>>);
+pub(super) struct Change {
+    terms: Terms,
+    /// Another file, or none.
+    lines: Option<Option<EventFile>>,
+    sinks: Arc<Vec<Sink>>,
+}
 
-impl Shared {
-    /// Those of another configuration, from now on.
-    pub(super) fn set(&self, settings: &Settings) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Terms::of(settings));
-    }
-
-    fn get(&self) -> Arc<Terms> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+impl Change {
+    /// To `settings`, with these collectors, and with another file or none where `lines` says so.
+    pub(super) fn to(settings: &Settings, lines: Option<Option<EventFile>>, sinks: Arc<Vec<Sink>>) -> Change {
+        Change { terms: Terms::of(settings), lines, sinks }
     }
 }
 
@@ -92,56 +101,71 @@ impl TimeOfDay {
 }
 
 impl EventLog {
-    /// Opens the sink and starts the thread. `times` gives the time of day; `log` also gets what is a record.
+    /// Starts the thread. `times` gives the time of day; `log` also gets what is a record. Clients of the API read at `tap` what is
+    /// written as lines.
     ///
     /// # Errors
-    /// Where the file cannot be opened.
+    /// Where there can be no thread.
     pub(super) fn start(
-        settings: &Settings,
+        begin: Change,
         readers: Vec<EventReader>,
         times: TimeOfDay,
         log: Option<LogSender>,
-        sinks: Arc<Vec<Sink>>,
+        tap: EventTap,
         output: &Output,
     ) -> anyhow::Result<EventLog> {
-        let lines = match &settings.events {
-            None => None,
-            Some(sink) => match (EventFile::open(sink), sink) {
-                (Err(error), EventSink::File(path)) => {
-                    return Err(error).with_context(|| format!("events: cannot write to {}", path.display()));
-                }
-                (opened, _) => Some(Lines::new(opened?, output.clone())),
-            },
-        };
-        let names = Shared(Arc::new(RwLock::new(Arc::new(Terms::of(settings)))));
         let (running, ended) = channel();
-        let tap = EventTap::new();
-        let terms = names.clone();
-        let mut teller = Teller { readers, terms, times, lines, tap: tap.clone(), log, sinks };
+        let (orders, received) = channel();
+        let Change { terms, lines, sinks } = begin;
+        let lines = lines.flatten().map(|file| Lines::new(file, output.clone()));
+        let output = output.clone();
+        let mut teller = Teller {
+            readers,
+            terms,
+            times,
+            lines,
+            tap,
+            log,
+            sinks,
+            orders: received,
+            output: output.clone(),
+        };
         let body = move || {
             let _running = running;
             teller.run();
         };
         std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
-        Ok(EventLog { ended, output: output.clone(), names, tap })
+        Ok(EventLog { ended, output, orders })
     }
 
-    /// Where clients of the API read what is written as lines.
-    pub(super) fn tap(&self) -> EventTap {
-        self.tap.clone()
+    /// Where it is told of changes.
+    pub(super) fn orders(&self) -> Sender<Order> {
+        self.orders.clone()
     }
 
-    /// The names that it knows.
-    pub(super) fn names(&self) -> Shared {
-        self.names.clone()
-    }
-
-    /// Waits for the last events, but not for a reader who does not read. The workers are gone.
-    pub(super) fn finish(self) {
+    /// Waits for the last events, but not for a reader who does not read. The workers are gone. `has_lines`: there may be a
+    /// word about those that were not written.
+    pub(super) fn finish(self, has_lines: bool) {
+        let _ = self.orders.send(Order::Look);
         if self.ended.recv_timeout(LAST_WRITES_MAX) == Err(RecvTimeoutError::Timeout) {
             self.output.error("events: the last ones are not written, as nobody reads them");
         }
-        self.output.settle();
+        if has_lines {
+            self.output.settle();
+        }
+    }
+}
+
+/// Opens where lines go.
+///
+/// # Errors
+/// Where it cannot be written to.
+pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
+    match (EventFile::open(sink), sink) {
+        (Err(error), EventSink::File(path)) => {
+            Err(error).with_context(|| format!("events: cannot write to {}", path.display()))
+        }
+        (opened, _) => Ok(opened?),
     }
 }
 
@@ -253,13 +277,15 @@ impl Lines {
 /// The thread's work.
 struct Teller {
     readers: Vec<EventReader>,
-    terms: Shared,
+    terms: Terms,
     times: TimeOfDay,
     lines: Option<Lines>,
     tap: EventTap,
     log: Option<LogSender>,
     /// Collectors.
     sinks: Arc<Vec<Sink>>,
+    orders: Receiver<Order>,
+    output: Output,
 }
 
 impl Teller {
@@ -280,8 +306,11 @@ impl Teller {
             }
             match (told, over) {
                 (0, true) => break,
-                (0, false) => std::thread::sleep(IDLE),
+                (0, false) => self.wait(),
                 _ => {}
+            }
+            while let Ok(order) = self.orders.try_recv() {
+                self.obey(order);
             }
         }
         if let Some(lines) = &self.lines {
@@ -289,10 +318,42 @@ impl Teller {
         }
     }
 
+    /// Until there may be events.
+    fn wait(&mut self) {
+        let is_deaf = self.lines.is_none() && self.log.is_none() && self.sinks.is_empty();
+        let order = match is_deaf {
+            // Whoever changes that, or ends the engines, says so.
+            true => self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            false => self.orders.recv_timeout(IDLE),
+        };
+        match order {
+            Ok(order) => self.obey(order),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(IDLE),
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        let Order::Change(change) = order else { return };
+        let Change { terms, lines, sinks } = *change;
+        // What happened before is told by what held then.
+        for _ in 0..TURNS_BEFORE {
+            if self.turn() == 0 {
+                break;
+            }
+        }
+        (self.terms, self.sinks) = (terms, sinks);
+        let Some(file) = lines else { return };
+        if let Some(mut old) = self.lines.take() {
+            old.flush();
+            old.end();
+        }
+        self.lines = file.map(|file| Lines::new(file, self.output.clone()));
+    }
+
     /// Tells some events of each worker; says how many.
     fn turn(&mut self) -> usize {
-        let Teller { readers, terms, times, lines, tap, log, sinks } = self;
-        let terms = &*terms.get();
+        let Teller { readers, terms, times, lines, tap, log, sinks, .. } = self;
         let (mut count, mut text) = (0, Vec::new());
         for (worker, reader) in readers.iter_mut().enumerate() {
             let (mut records, mut events) = (Vec::new(), Vec::new());

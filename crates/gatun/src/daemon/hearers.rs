@@ -1,28 +1,43 @@
-//! Whoever hears of events: the file of JSON lines, the log's store, collectors. Started together, ended together.
+//! Whoever hears of events: the file of JSON lines, the log's store, collectors. Started together, ended together, and
+//! changed with the configuration (`roster`).
+
+pub(crate) mod difference;
+mod roster;
 
 use super::Settings;
-use super::collectors;
-use super::event_log::{EventLog, Shared, TimeOfDay};
-use super::log_store::{LogSender, LogStore};
+use super::collectors::{self, Collectors};
+use super::event_log::{self, Change, EventLog, TimeOfDay};
+use super::log_store::LogStore;
 use super::outlet::Output;
+use super::sandbox::Sandbox;
+use anyhow::Context as _;
 use gatun_control::{EventTap, LogFigures};
-use gatun_export::Sink;
+use gatun_export::Connect;
 use gatun_nat::Nat;
 use gatun_worker::Clock;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use roster::{Prepared, Refusal, Roster};
+
 /// How long the end of the daemon waits for the last records to be on disk.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(2);
+
+/// What those who hear of events are allowed.
+pub(super) struct Means {
+    /// To connect to collectors.
+    pub(super) connect: Connect,
+    /// Files.
+    pub(super) sandbox: Sandbox,
+}
 
 /// All that the configuration names.
 pub(super) struct Hearers {
     store: Option<LogStore>,
-    sinks: Arc<Vec<Sink>>,
-    /// None where nobody wants to hear.
-    log: Option<EventLog>,
-    /// Whether events are written as lines, so that the API can tell them too.
-    has_lines: bool,
+    collectors: Collectors,
+    log: EventLog,
+    tap: EventTap,
+    roster: Roster,
 }
 
 impl Hearers {
@@ -33,58 +48,61 @@ impl Hearers {
     pub(super) fn start(
         settings: &Settings,
         engines: &mut [Nat],
-        clock: Clock,
-        goes_on: bool,
+        (clock, goes_on): (Clock, bool),
+        means: Means,
         output: &Output,
     ) -> anyhow::Result<Hearers> {
         let text = &settings.control.facts.config.text;
         let store =
             settings.log.as_ref().map(|log| LogStore::start(log, (text, &settings.plan), goes_on, output));
         let store = store.transpose()?;
-        let sinks = Arc::new(collectors::start(&settings.exports, output)?);
-        let has_lines = settings.events.is_some();
-        let log = match has_lines || store.is_some() || !sinks.is_empty() {
-            true => {
-                let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
-                let sender = store.as_ref().map(LogStore::sender);
-                let times = TimeOfDay::of(clock);
-                Some(EventLog::start(settings, readers, times, sender, Arc::clone(&sinks), output)?)
-            }
-            false => None,
+        let prepare = |export| {
+            let prepared = collectors::prepare(export, &means.connect, output);
+            prepared.with_context(|| format!("[[export]] {}: its spool cannot be used", export.name))
         };
-        Ok(Hearers { store, sinks, log, has_lines })
+        let prepared = settings.exports.iter().map(prepare).collect::<anyhow::Result<_>>()?;
+        let lines = settings.events.as_ref().map(event_log::open).transpose()?;
+        let collectors = Collectors::default();
+        let begin = Change::to(settings, Some(lines), collectors.set(&settings.exports, prepared));
+        let readers = engines.iter_mut().filter_map(Nat::take_events).collect();
+        let sender = store.as_ref().map(LogStore::sender);
+        let tap = EventTap::new(settings.events.is_some());
+        let times = TimeOfDay::of(clock);
+        let log = EventLog::start(begin, readers, times, sender.clone(), tap.clone(), output)?;
+        let roster = Roster {
+            orders: log.orders(),
+            tap: tap.clone(),
+            collectors: collectors.clone(),
+            store: sender,
+            means: Arc::new(means),
+            output: output.clone(),
+        };
+        Ok(Hearers { store, collectors, log, tap, roster })
     }
 
-    /// Where the log's store is told what else it is to know, if there is one.
-    pub(super) fn log_sender(&self) -> Option<LogSender> {
-        self.store.as_ref().map(LogStore::sender)
-    }
-
-    /// The names that events are told with.
-    pub(super) fn names(&self) -> Option<Shared> {
-        self.log.as_ref().map(EventLog::names)
+    /// Where they are changed.
+    pub(super) fn roster(&self) -> Roster {
+        self.roster.clone()
     }
 
     /// Where the API gets events from.
-    pub(super) fn tap(&self) -> Option<EventTap> {
-        self.log.as_ref().filter(|_| self.has_lines).map(EventLog::tap)
+    pub(super) fn tap(&self) -> EventTap {
+        self.tap.clone()
     }
 
     /// What metrics tell of the log and of collectors.
     pub(super) fn figures(&self) -> Box<dyn Fn() -> LogFigures + Send + Sync> {
-        let (sinks, store) = (Arc::clone(&self.sinks), self.log_sender());
+        let (collectors, store) = (self.collectors.clone(), self.store.as_ref().map(LogStore::sender));
         Box::new(move || LogFigures {
-            exports: collectors::figures(&sinks),
-            store: store.as_ref().map(LogSender::figures),
+            exports: collectors.figures(),
+            store: store.as_ref().map(|store| store.figures()),
         })
     }
 
     /// Writes what is left, as long as that does not take too long.
     pub(super) fn finish(self, output: &Output) {
-        if let Some(log) = self.log {
-            log.finish();
-        }
-        self.sinks.iter().for_each(|sink| sink.finish(LAST_WRITES_MAX));
+        self.log.finish(self.tap.is_on());
+        self.collectors.finish(LAST_WRITES_MAX);
         if let Some(store) = self.store {
             store.finish(output, LAST_WRITES_MAX);
         }

@@ -44,6 +44,8 @@ struct Shared {
     unreported: AtomicU64,
     /// As of the last write: records and bytes on disk, records that wait, events lost, whether all is well.
     figures: Mutex<StoreFigures>,
+    /// How much is to be kept from now on, where that has changed: milliseconds, bytes.
+    keep: Mutex<Option<(Option<u64>, Option<u64>)>>,
     /// Whether what waits is the last.
     is_ending: AtomicBool,
 }
@@ -120,6 +122,12 @@ impl LogSender {
     /// What is known of the log.
     pub(super) fn figures(&self) -> StoreFigures {
         self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on it is kept for so long, and so much of it.
+    pub(super) fn keep(&self, log: &Log) {
+        let keep = (log.retention_ms, log.size_max);
+        *self.shared.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(keep);
     }
 
     /// Gives it a mark.
@@ -244,6 +252,8 @@ impl Keeper {
             store.mark(Mark::Alive { at_ms: now_ms() });
             self.sign_of_life = Instant::now();
         }
+        let keep = self.shared.keep.lock().unwrap_or_else(PoisonError::into_inner).take();
+        keep.into_iter().for_each(|(retention_ms, size_max)| store.keep(retention_ms, size_max));
         let done = store.commit().and_then(|()| store.maintain(now_ms()));
         store.take_said().iter().for_each(|line| self.output.log(&format!("log: {line}")));
         match done {

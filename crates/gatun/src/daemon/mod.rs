@@ -8,6 +8,7 @@
 mod by_instance;
 mod collectors;
 mod config_file;
+mod connector;
 mod control;
 mod counters;
 #[cfg(feature = "dpdk")]
@@ -16,7 +17,7 @@ mod dpdk;
 mod ethernet;
 mod event_file;
 mod event_log;
-mod hearers;
+pub(crate) mod hearers;
 mod links;
 mod log_store;
 mod memory;
@@ -43,7 +44,7 @@ use gatun_nat::workers::Shares;
 use gatun_nat::{EventKinds, Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
-use hearers::Hearers;
+use hearers::{Hearers, Means};
 use notify::Notifier;
 use outlet::Output;
 use ports::Ports;
@@ -185,6 +186,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let sandbox = if setup.sandboxed { Sandbox::of(&settings) } else { Sandbox::none() };
     let mut ports = Ports::open(&settings.ports, left, (setup.user, &sandbox), &sender)?;
     privileges::drop_all(setup.user.as_ref())?;
+    let connect = connector::start(&sandbox)?;
     let in_force = sandbox.enter(settings.ports.calls());
     said.push(in_force.to_string());
 
@@ -196,7 +198,8 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     signals::watch(sender.clone())?;
     let backends = std::mem::take(&mut ports.backends);
     let goes_on = taking.as_ref().is_some_and(Taking::is_some);
-    let hearers = Hearers::start(&settings, &mut engines, clock, goes_on, &output)?;
+    let means = Means { connect, sandbox };
+    let hearers = Hearers::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
     if let Some(estate) = &mut estate {
         estate.begin(&settings.plan, ports.names.clone(), &mut engines, clock)?;
     }
@@ -231,10 +234,9 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         tls,
         devices: ports.names.clone(),
         orders: ports.orders.clone(),
-        names: hearers.names(),
+        roster: hearers.roster(),
         estate,
         notifier: notifier.clone(),
-        log: hearers.log_sender(),
         output: output.clone(),
     };
     reload.start(requests)?;

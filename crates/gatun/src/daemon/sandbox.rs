@@ -9,7 +9,7 @@ mod files;
 
 use super::{PortSettings, Settings};
 use gatun_api::types::{self, Bound};
-use gatun_config::{ApiSocket, EventSink, ExportTarget, StateDir};
+use gatun_config::{ApiSocket, EventSink, LOG_DIRECTORY, StateDir};
 use landlock::RulesetStatus;
 use std::fmt;
 use std::fs::DirBuilder;
@@ -23,15 +23,15 @@ pub(super) use calls::Calls;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sandbox(Option<Arc<Allowed>>);
 
-/// Files and ports.
+/// Files.
 #[derive(Debug, Default)]
 struct Allowed {
     /// Directories whose files it may read.
     read: Vec<PathBuf>,
-    /// Directories in which it may make, write, rename and remove files.
+    /// Directories in which it may make, write, rename and remove files: made where they are not there.
     write: Vec<PathBuf>,
-    /// TCP ports that it may connect to.
-    connect: Vec<u16>,
+    /// The same, where they are there.
+    usual: Vec<PathBuf>,
 }
 
 impl Sandbox {
@@ -59,12 +59,10 @@ impl Sandbox {
         if let Some(log) = &settings.log {
             allowed.write.push(log.directory.clone());
         }
-        for export in &settings.exports {
-            allowed.write.extend(export.spool.iter().map(|(spool, _)| spool.clone()));
-            if let ExportTarget::Tcp(address) = export.target {
-                allowed.connect.push(address.port());
-            }
-        }
+        let spools = settings.exports.iter().filter_map(|export| export.spool.as_ref());
+        allowed.write.extend(spools.map(|(spool, _)| spool.clone()));
+        // Its own: what a later configuration names there can be had without a restart.
+        allowed.usual.extend(directory(Path::new(LOG_DIRECTORY)));
         allowed.write.extend(match &settings.state {
             StateDir::Usual => Some(super::state::USUAL.into()),
             StateDir::Path(path) => Some(path.clone()),
@@ -79,6 +77,17 @@ impl Sandbox {
         Sandbox(Some(Arc::new(allowed)))
     }
 
+    /// Whether there is one.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether files in a directory can be written as far as it is concerned.
+    pub(super) fn knows(&self, directory: &Path) -> bool {
+        let Some(allowed) = &self.0 else { return true };
+        allowed.write.iter().chain(&allowed.usual).any(|known| directory.starts_with(known))
+    }
+
     /// Leaves the calling thread, and those that it starts, no more than this and `calls`. Gives what is in force, for
     /// the log.
     pub(super) fn enter(&self, calls: Calls) -> InForce {
@@ -91,7 +100,7 @@ impl Sandbox {
             // What is not there yet cannot be named. Where it cannot be made, whoever needs it says so.
             let _ = DirBuilder::new().recursive(true).mode(0o750).create(path);
         }
-        let files = match files::restrict(allowed) {
+        let files = match files::restrict(allowed, calls.may_connect()) {
             Ok(RulesetStatus::FullyEnforced) => Ok("landlock"),
             Ok(RulesetStatus::PartiallyEnforced) => Err("landlock as far as this kernel has it".to_owned()),
             Ok(RulesetStatus::NotEnforced) => Err("no landlock (this kernel has none)".to_owned()),

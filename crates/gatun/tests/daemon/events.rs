@@ -4,6 +4,7 @@ use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
 use gatun_lab::topology::SERVER;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::process::Command;
 use std::time::Duration;
 
 const EVENTS: &str = r#"
@@ -78,5 +79,47 @@ fn tables_that_cannot_be_had_are_refused_before_a_device_is_made() {
             "{stderr}"
         );
         assert!(net.translator.ip("link show dev nat64").is_err(), "no device was left, or ever made");
+    });
+}
+
+#[test]
+fn events_begin_move_and_end_at_a_reload() {
+    in_lab("events::events_begin_move_and_end_at_a_reload", || {
+        let net = network();
+        let none = format!("{CREATE}{NAT64}");
+        let to = |file: &str| format!("{none}{}", EVENTS.replace("stdout", file));
+        let daemon = Daemon::start(&net, &none);
+        let show = || {
+            Command::new(env!("CARGO_BIN_EXE_gatun")).args(["show", "events", "--follow"]).output().unwrap()
+        };
+        let refused = String::from_utf8(show().stderr).unwrap();
+        assert!(refused.contains("no events are made"), "{refused}");
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let files = ["one", "two"].map(|name| daemon.file().with_file_name(name).display().to_string());
+        let lines = |file: &str| std::fs::read_to_string(file).unwrap_or_default().lines().count();
+        for (n, file) in files.iter().enumerate() {
+            let told = daemon.reload(&to(file), "reload: done");
+            assert!(told.contains(&format!("[events]: written to {file}")), "{told}");
+            assert!(ping(&net.client, 1, SERVER, ""));
+            let wait = || lines(file) > 1;
+            gatun_lab::wait_until("an event", Duration::from_secs(10), wait).unwrap();
+            assert_eq!((n, lines(&files[0])), (n, 2), "no more in the first one once there is another");
+        }
+        // Where nobody reads, it is refused, and nobody waits for it.
+        let pipe = daemon.file().with_file_name("pipe").display().to_string();
+        gatun_lab::run(Command::new("mkfifo").arg(&pipe)).unwrap();
+        let told = daemon.reload(&to(&pipe), "nothing has changed");
+        assert!(told.contains("[events]: cannot write to"), "{told}");
+        let told = daemon.reload(&to("/proc/gatun"), "nothing has changed");
+        assert!(told.contains("[events]: cannot write to /proc/gatun"), "{told}");
+        let told = daemon.reload(&to(&files[1]).replace("kinds", "ring = 128\nkinds"), "nothing has changed");
+        assert!(told.contains("events: ring"), "{told}");
+        let told = daemon.reload(&none, "reload: done");
+        assert!(told.contains("no more") && told.contains("are made no more"), "{told}");
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let refused = String::from_utf8(show().stderr).unwrap();
+        assert!(refused.contains("no events are made"), "{refused}");
+        daemon.stop(Signal::TERM);
+        assert_eq!(lines(&files[1]), 2);
     });
 }

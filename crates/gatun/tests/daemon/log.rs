@@ -191,3 +191,44 @@ fn a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_pa
         },
     );
 }
+
+#[test]
+fn less_of_the_log_is_kept_from_a_reload_on_once_it_is_confirmed() {
+    in_lab("log::less_of_the_log_is_kept_from_a_reload_on_once_it_is_confirmed", || {
+        let net = network();
+        let store = "/run/gatun-log-less/store";
+        let all = config(store, "/64");
+        for _ in 0..2 {
+            let daemon = Daemon::start(&net, &all);
+            assert!(ping(&net.client, 1, SERVER, ""));
+            lines(store, "block_assigned");
+            daemon.stop(Signal::TERM);
+        }
+        let segments = || {
+            let files = std::fs::read_dir(store).unwrap().map(|e| e.unwrap().path());
+            files.filter(|file| file.extension().is_some_and(|e| e == "segment")).count()
+        };
+        let daemon = Daemon::start(&net, &all);
+        daemon.says("records are sealed");
+        let before = segments();
+        assert!(before >= 2, "{before}");
+        let less = format!("{all}retention = \"1s\"\nsize_max = \"1 MiB\"\n");
+        std::fs::write("/run/less.toml", &less).unwrap();
+        // What is taken away would not come back.
+        let (good, out, err) = gatun(&["config", "apply", "/run/less.toml", "--yes", "--confirm", "60s"]);
+        let what = "[log]: retention for ever -> 1s: what is older is taken away";
+        assert!(good && [&out, &err].iter().any(|text| text.contains(what)), "{out}{err}");
+        std::thread::sleep(Duration::from_millis(1_500));
+        assert_eq!(segments(), before);
+        assert!(gatun(&["config", "rollback", "--yes"]).0);
+        let said = daemon.reload(&less, "taken away, as it is older");
+        assert!(said.contains(what) && said.contains("[log]: size_max without bound -> 1.0 MiB"), "{said}");
+        let is_gone = || segments() == 0;
+        gatun_lab::wait_until("all segments are gone", Duration::from_secs(10), is_gone).unwrap();
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let said = daemon.reload(&all, "reload: done");
+        assert!(said.contains("[log]: retention 1s -> for ever"), "{said}");
+        daemon.stop(Signal::TERM);
+        assert!(gatun(&["log", "verify", "--store", store]).0);
+    });
+}

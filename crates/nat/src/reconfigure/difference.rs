@@ -5,6 +5,7 @@
 
 use super::pools::{self, PoolDifference};
 use crate::bib::filters_by_address;
+use crate::event::EventKind;
 use crate::plan::{Eam, EventPlan, IcmpPolicy, Limits, Nat44, Nat64, Plan, Siit, StaticBinding, Timeouts};
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -370,14 +371,13 @@ impl Difference {
 
     fn events(&mut self, old: &EventPlan, new: &EventPlan) {
         let EventPlan { kinds, ring_len, destinations, threshold } = new;
-        if old.kinds.is_empty() && !kinds.is_empty() {
-            self.restart("events are wanted where there were none: their ring is made at the start");
-        } else {
-            self.note("events", old.kinds, *kinds);
+        for (more, less, what) in [(kinds, &old.kinds, "made"), (&old.kinds, kinds, "made no more")] {
+            let names: Vec<_> = more.without(*less).iter().map(EventKind::name).collect();
+            if !names.is_empty() {
+                self.changes.push(format!("events: {} are {what}", names.join(", ")));
+            }
         }
-        if !old.kinds.is_empty() {
-            self.fixed("events: ring_len", old.ring_len, *ring_len);
-        }
+        self.fixed("events: ring", old.ring_len, *ring_len);
         self.note("events: destinations", old.destinations, *destinations);
         self.note("events: threshold", old.threshold, *threshold);
     }

@@ -482,7 +482,7 @@ fn what_only_a_restart_can_do_is_refused_as_a_whole_and_named() {
     refuse(&|p| p.limits.subscribers_max += 1, "subscribers_max");
     refuse(&|p| p.limits.syn_store_max += 1, "syn_store_max");
     refuse(&|p| p.limits.fragment_bytes_max += 1, "fragment_bytes_max");
-    refuse(&|p| p.events.ring_len += 1, "ring_len");
+    refuse(&|p| p.events.ring_len += 1, "events: ring");
     refuse(&|p| p.nat64[0].subscriber_len = 56, "subscriber /64 -> /56");
     refuse(&|p| p.nat64[0].name = "other".into(), "nat64 \"other\" is where nat64 \"default\" was");
     refuse(&|p| p.nat64.clear(), "the last instance");

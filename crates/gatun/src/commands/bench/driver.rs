@@ -96,7 +96,7 @@ impl Prepared {
         let plan = setup.plan()?;
         let seed = std::array::from_fn(|i| packets::mix(setup.seed * 4 + i as u64));
         let mut nat = Nat::new(&plan, seed).map_err(|error| anyhow::anyhow!("{}", error.0))?;
-        let events = nat.take_events();
+        let events = nat.take_events().filter(|_| setup.events);
         let (now, random) = (Instant(1_000), setup.seed << 40);
         Ok(Driver { setup, ring, outside, nat, events, line, now, random, tally: Tally::default() })
     }
@@ -286,7 +286,7 @@ impl Driver {
         self.random += 4;
         let keeping = Nat::keeping(&plan, seed, Some(keep));
         self.nat = keeping.map_err(|error| anyhow::anyhow!("{}", error.0))?;
-        self.events = self.nat.take_events();
+        self.events = self.nat.take_events().filter(|_| self.setup.events);
         let start = ThreadTime::now();
         let mut found = Duration::ZERO;
         if let Some(file) = file {

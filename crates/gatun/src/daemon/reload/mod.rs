@@ -19,8 +19,7 @@ mod swap;
 
 use super::config_file::{ConfigFile, Ran};
 use super::control::TlsFiles;
-use super::event_log::Shared;
-use super::log_store::LogSender;
+use super::hearers::Roster;
 use super::notify::Notifier;
 use super::outlet::Output;
 use super::takeover::Estate;
@@ -77,12 +76,12 @@ pub(super) struct Reload {
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
     pub(super) orders: Option<Orders>,
-    pub(super) names: Option<Shared>,
+    /// Who hears of events.
+    pub(super) roster: Roster,
     /// Where sessions are kept for the next process.
     pub(super) estate: Option<Estate>,
     /// Who is told that a change has begun, and is over.
     pub(super) notifier: Notifier,
-    pub(super) log: Option<LogSender>,
     pub(super) output: Output,
 }
 
@@ -187,11 +186,12 @@ impl Reload {
             self.output.log("reload: the configuration is as it was");
             return Ok(());
         }
-        let ready = self.make_ready(&new, &review).map_err(|refused| {
+        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_roster(ready, &new));
+        let ready = ready.map_err(|refused| {
             self.log("needs a restart: ", &refused.restarts);
             refused.why
         })?;
-        self.log("", &review.difference.changes);
+        self.log("", &review.changes(&new));
         self.log("these end: ", &review.difference.ends);
         let (before, ended) = self.put_in_place(new, &review, ready)?;
         self.remember(&before);
@@ -221,6 +221,7 @@ impl Reload {
         if self.unconfirmed.take().is_some() {
             self.file.discard();
         }
+        self.roster.keep(&self.settings);
         self.tell();
     }
 

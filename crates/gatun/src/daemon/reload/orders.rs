@@ -98,7 +98,8 @@ impl Reload {
             plan.revision.clone_from(&new.control.facts.config.revision);
             plan.changes = review.changes(new);
             plan.ends.clone_from(&review.difference.ends);
-            match self.make_ready(new, &review) {
+            let heard = || self.roster.check(&self.settings, new).map_err(NotPossible::from);
+            match self.make_ready(new, &review).and_then(|ready| heard().map(|()| ready)) {
                 Ok(ready) => {
                     plan.applicable = true;
                     plan.ends.extend(ready.as_ref().and_then(Ready::moved_in_words));
@@ -129,7 +130,8 @@ impl Reload {
         if new.control.facts.config.revision == before {
             return Ok(applied(&before, &before, &Settled::default(), vec!["it runs already".to_owned()]));
         }
-        let ready = self.make_ready(&new, &review).map_err(not_possible)?;
+        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_roster(ready, &new));
+        let ready = ready.map_err(not_possible)?;
         let made = begin.elapsed();
         let staged = self.file.stage(text).map_err(failed)?;
         self.output.log(&format!("config: {} changes the configuration", instead.who));
@@ -150,6 +152,9 @@ impl Reload {
         });
         let after = self.running().revision.clone();
         let mut done = applied(&before, &after, &ended, notes(&ended));
+        if instead.confirm.is_none() {
+            self.roster.keep(&self.settings);
+        }
         if let Some(within) = instead.confirm {
             done.confirm_within_seconds = Some(within.as_secs());
             let until = Instant::now() + within;
@@ -193,6 +198,7 @@ impl Reload {
         }
         let before = waits.before_revision();
         self.unconfirmed = None;
+        self.roster.keep(&self.settings);
         self.tell();
         self.output.log(&format!("config: {who} has confirmed it"));
         Ok(applied(&before, &self.running().revision, &Settled::default(), Vec::new()))
@@ -246,6 +252,7 @@ impl Reload {
         let review = Review::of(&self.settings, &before);
         let done = self
             .make_ready(&before, &review)
+            .and_then(|ready| self.with_roster(ready, &before))
             .map_err(|not| not.why)
             .and_then(|ready| self.put_in_place(before, &review, ready));
         match done {

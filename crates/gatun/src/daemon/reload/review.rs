@@ -1,7 +1,7 @@
 //! What tells two configurations of a daemon apart, the engine's plan and all else.
 
+use crate::daemon::hearers::difference::Heard;
 use crate::daemon::{PortSettings, Settings};
-use gatun_config::Log;
 use gatun_io_tun::{Prefix, TunConfig};
 use gatun_nat::reconfigure::Difference;
 
@@ -9,6 +9,8 @@ use gatun_nat::reconfigure::Difference;
 pub(super) struct Review {
     /// With what needs a restart beside the plan.
     pub(super) difference: Difference,
+    /// What becomes of those who hear of events.
+    pub(super) heard: Vec<String>,
     /// Devices that are to have other addresses or routes, by number.
     pub(super) rerouted: Vec<usize>,
 }
@@ -17,20 +19,22 @@ impl Review {
     pub(super) fn of(old: &Settings, new: &Settings) -> Review {
         let mut difference = Difference::between(&old.plan, &new.plan);
         difference.restarts.extend(outside_engine(old, new));
-        Review { difference, rerouted: rerouted(old, new) }
+        let heard = Heard::from(old).until(&Heard::from(new));
+        difference.restarts.extend(heard.restarts);
+        Review { difference, heard: heard.changes, rerouted: rerouted(old, new) }
     }
 
-    /// Whether nothing would change for packets.
+    /// Whether nothing would change, neither for packets nor for those who hear of them.
     pub(super) fn is_empty(&self) -> bool {
-        self.difference.is_empty() && self.rerouted.is_empty()
+        self.difference.is_empty() && self.heard.is_empty() && self.rerouted.is_empty()
     }
 
-    /// What changes, with what devices get.
+    /// What changes, with what becomes of those who hear, and what devices get.
     pub(super) fn changes(&self, new: &Settings) -> Vec<String> {
         let devices = new.ports.devices();
         let rerouted = self.rerouted.iter().filter_map(|&number| devices.get(number));
         let of = |device: &TunConfig| format!("device {}: its addresses or routes", device.name);
-        self.difference.changes.iter().cloned().chain(rerouted.map(of)).collect()
+        self.difference.changes.iter().chain(&self.heard).cloned().chain(rerouted.map(of)).collect()
     }
 }
 
@@ -52,17 +56,8 @@ fn sorted(prefixes: &[Prefix]) -> Vec<Prefix> {
 /// What differs beside the plan, and needs a restart.
 fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     let mut restarts = Vec::new();
-    if old.events != new.events {
-        restarts.push("[events]: where they are written to".to_owned());
-    }
     if old.state != new.state {
         restarts.push("[state]: where sessions are kept".to_owned());
-    }
-    if old.exports != new.exports {
-        restarts.push("[[export]]: collectors, and what they get".to_owned());
-    }
-    if !Log::is_same_place(old.log.as_ref(), new.log.as_ref()) {
-        restarts.push("[log]: whether there is one, where it is, and how much of it is kept".to_owned());
     }
     restarts.extend(crate::daemon::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));

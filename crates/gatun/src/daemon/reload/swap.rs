@@ -1,6 +1,7 @@
 //! From one configuration to the next: made ready for every worker, put in place between two bursts, and waited for.
 
 use super::{NotPossible, Reload, Review};
+use crate::daemon::hearers::{Prepared, Refusal};
 use crate::daemon::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
 use gatun_nat::reconfigure::{Change, NotNow, Refused, Settled};
@@ -65,6 +66,19 @@ impl Reload {
         if review.difference.is_empty() { Ok(None) } else { self.prepare(new).map(Some) }
     }
 
+    /// With what those who hear of events need.
+    ///
+    /// # Errors
+    /// Why they cannot have it.
+    pub(super) fn with_roster(
+        &self,
+        ready: Option<Ready>,
+        new: &Settings,
+    ) -> Result<(Option<Ready>, Prepared), NotPossible> {
+        let prepared = self.roster.prepare(&self.settings, new);
+        prepared.map(|prepared| (ready, prepared)).map_err(NotPossible::from)
+    }
+
     /// Changes to what was made ready: nobody is asked whether that may be. Gives what ran before, and what has ended.
     ///
     /// # Errors
@@ -73,7 +87,7 @@ impl Reload {
         &mut self,
         new: Settings,
         review: &Review,
-        ready: Option<Ready>,
+        (ready, hearers): (Option<Ready>, Prepared),
     ) -> Result<(Settings, Settled), String> {
         if let Some(estate) = &mut self.estate {
             // Where nothing of the engines changes, they run by what they run by.
@@ -85,12 +99,7 @@ impl Reload {
         if let Some(ready) = ready {
             self.apply(ready)?;
         }
-        if let Some(names) = &self.names {
-            names.set(&new);
-        }
-        if let Some(log) = &self.log {
-            log.configured(&new.control.facts.config.text, &new.plan);
-        }
+        self.roster.set(&new, hearers);
         for &device in &review.rerouted {
             if let (Some(name), Some(config)) = (self.devices.get(device), new.ports.devices().get(device))
                 && let Some(orders) = &self.orders
@@ -203,6 +212,15 @@ impl Reload {
             }
         }
         all
+    }
+}
+
+impl From<Refusal> for NotPossible {
+    fn from(refused: Refusal) -> NotPossible {
+        match refused.needs_restart {
+            true => NotPossible::restart(vec![refused.why]),
+            false => NotPossible::why(refused.why),
+        }
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum Calls {
     /// The same, where a driver of DPDK is called by them.
     #[cfg_attr(not(feature = "dpdk"), allow(dead_code))]
     Dpdk,
+    /// The thread that connects to collectors.
+    Connector,
     /// The thread that sets routes, over a socket of its own each time.
     Links,
     /// The thread that uses an interface through AF_XDP when it comes back.
@@ -90,6 +92,11 @@ impl Calls {
         matches!(self, Calls::Daemon | Calls::Dpdk)
     }
 
+    /// Whether such a thread connects to others by TCP.
+    pub(super) fn may_connect(self) -> bool {
+        matches!(self, Calls::Connector)
+    }
+
     /// Restricts the calling thread.
     ///
     /// # Errors
@@ -129,7 +136,7 @@ impl Calls {
         rules.insert(SYS_prctl, one_of(0, &names)?);
         let mut families = vec![AF_UNIX, AF_INET, AF_INET6];
         match self {
-            Calls::Daemon => {}
+            Calls::Daemon | Calls::Connector => {}
             // Network drivers of software look at interfaces.
             Calls::Dpdk => families.push(AF_NETLINK),
             Calls::Links => families.push(AF_NETLINK),

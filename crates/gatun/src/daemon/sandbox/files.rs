@@ -2,9 +2,8 @@
 
 use super::Allowed;
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
-    PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
-    Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 use std::path::Path;
 
@@ -14,12 +13,14 @@ const FORM: ABI = ABI::V6;
 /// What every daemon reads: how much memory there is (`daemon/memory.rs`), and how many processors.
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
-/// Restricts the calling thread. Gives how much of that is in force.
-pub(super) fn restrict(allowed: &Allowed) -> Result<RulesetStatus, RulesetError> {
+/// Restricts the calling thread, which may connect to whom it likes where `connects`, else to nobody. Gives how much of that is in
+/// force.
+pub(super) fn restrict(allowed: &Allowed, connects: bool) -> Result<RulesetStatus, RulesetError> {
+    let ports = if connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(FORM) };
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(FORM))?
-        .handle_access(AccessNet::from_all(FORM))?
+        .handle_access(ports)?
         .scope(Scope::AbstractUnixSocket)?
         .create()?;
     // Nobody lists processes: names of files are not read there.
@@ -39,11 +40,8 @@ pub(super) fn restrict(allowed: &Allowed) -> Result<RulesetStatus, RulesetError>
         | AccessFs::RemoveFile
         // From one of their directories to another.
         | AccessFs::Refer;
-    for path in &allowed.write {
+    for path in allowed.write.iter().chain(&allowed.usual) {
         rules = beneath(rules, path, write)?;
-    }
-    for &port in &allowed.connect {
-        rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
     Ok(rules.restrict_self()?.ruleset)
 }

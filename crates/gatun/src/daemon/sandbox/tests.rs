@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Which attempt a child is to make, and where its directory is.
 const ATTEMPT: &str = "GATUN_SANDBOX_ATTEMPT";
 const DIRECTORY: &str = "GATUN_SANDBOX_DIRECTORY";
-/// Where somebody listens, to whom a child may connect, and somebody to whom it may not.
-const PORTS: &str = "GATUN_SANDBOX_PORTS";
+/// Where somebody listens.
+const PORT: &str = "GATUN_SANDBOX_PORT";
 /// SIGSYS, by which the kernel ends who makes a forbidden call.
 const SIGSYS: i32 = 31;
 
@@ -50,8 +50,7 @@ fn raw(family: AddressFamily, kind: SocketType) -> io::Result<()> {
 }
 
 /// What a child tries.
-fn attempt(name: &str, directory: &Path, [known, unknown]: [u16; 2]) -> io::Result<()> {
-    let connect = |port| TcpStream::connect(("127.0.0.1", port)).map(drop);
+fn attempt(name: &str, directory: &Path, port: u16) -> io::Result<()> {
     let [read, write, other] = ["read", "write", "other"].map(|name| directory.join(name).join("file"));
     match name {
         "to become another program" => Err(Command::new("/bin/true").exec()),
@@ -84,9 +83,8 @@ fn attempt(name: &str, directory: &Path, [known, unknown]: [u16; 2]) -> io::Resu
         "to receive raw packets" => raw(AddressFamily::PACKET, SocketType::RAW),
         "to talk of routes" => raw(AddressFamily::NETLINK, SocketType::RAW),
         "to listen" => TcpListener::bind("127.0.0.1:0").map(drop),
-        "to connect anywhere" => connect(unknown),
+        "to connect to somebody" => TcpStream::connect(("127.0.0.1", port)).map(drop),
         // What it has to be able to do.
-        "to connect to a collector" => connect(known),
         "to send datagrams" => UdpSocket::bind("127.0.0.1:0")?.send_to(b"x", "127.0.0.1:9").map(drop),
         "to use a pair of sockets" => UnixStream::pair().map(drop),
         "to read its own files" => fs::read(read).map(drop),
@@ -97,6 +95,7 @@ fn attempt(name: &str, directory: &Path, [known, unknown]: [u16; 2]) -> io::Resu
             File::options().append(true).open(&write)?.sync_all()?;
             fs::remove_file(write)
         }
+        "to make a file in a usual place" => fs::write(directory.join("usual").join("new"), "x"),
         "to begin a thread, which is bound too" => {
             let body = || {
                 (fate(File::open("/etc/passwd").map(drop)), fate(raw(AddressFamily::PACKET, SocketType::RAW)))
@@ -114,25 +113,25 @@ fn attempt(name: &str, directory: &Path, [known, unknown]: [u16; 2]) -> io::Resu
 fn an_attempt() {
     let Ok(name) = std::env::var(ATTEMPT) else { return };
     let directory = PathBuf::from(std::env::var(DIRECTORY).unwrap());
-    let ports: Vec<u16> =
-        std::env::var(PORTS).unwrap().split(' ').map(|port| port.parse().unwrap()).collect();
-    let (name, calls) = match name.strip_prefix("links: ") {
-        Some(name) => (name, Calls::Links),
+    let port = std::env::var(PORT).unwrap().parse().unwrap();
+    let (name, calls) = match name.split_once(": ") {
+        Some(("links", name)) => (name, Calls::Links),
+        Some((_, name)) => (name, Calls::Connector),
         None => (&name[..], Calls::Daemon),
     };
     let allowed = Allowed {
         read: vec![directory.join("read")],
         write: vec![directory.join("write")],
-        connect: vec![ports[0]],
+        usual: vec![directory.join("usual"), directory.join("not there")],
     };
     println!("{}", Sandbox(Some(Arc::new(allowed))).enter(calls));
-    println!("fate: {:?}", fate(attempt(name, &directory, [ports[0], ports[1]])));
+    println!("fate: {:?}", fate(attempt(name, &directory, port)));
 }
 
-fn try_in_child(name: &str, directory: &Path, ports: &str) -> (String, Fate) {
+fn try_in_child(name: &str, directory: &Path, port: &str) -> (String, Fate) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "daemon::sandbox::tests::an_attempt", "--nocapture", "--test-threads=1"]);
-    let output = command.envs([(ATTEMPT, name), (PORTS, ports)]).env(DIRECTORY, directory).output().unwrap();
+    let output = command.envs([(ATTEMPT, name), (PORT, port)]).env(DIRECTORY, directory).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let entered = text.lines().find_map(|line| line.split_once("sandbox: ")).map_or("", |(_, rest)| rest);
     let told = text.lines().find_map(|line| line.strip_prefix("fate: "));
@@ -149,13 +148,13 @@ fn try_in_child(name: &str, directory: &Path, ports: &str) -> (String, Fate) {
 #[test]
 fn what_the_daemon_does_not_need_it_cannot_do() {
     let directory = std::env::temp_dir().join(format!("gatun-sandbox-{}", std::process::id()));
-    for name in ["read", "write", "other"] {
+    for name in ["read", "write", "usual", "other"] {
         fs::create_dir_all(directory.join(name)).unwrap();
         fs::write(directory.join(name).join("file"), "x").unwrap();
     }
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let ports = listeners.each_ref().map(|one| one.local_addr().unwrap().port().to_string()).join(" ");
-    let (entered, _) = try_in_child("to read its own files", &directory, &ports);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let (entered, _) = try_in_child("to read its own files", &directory, &port);
     let has_landlock = entered.starts_with("landlock");
     if !has_landlock {
         eprintln!(
@@ -183,24 +182,31 @@ fn what_the_daemon_does_not_need_it_cannot_do() {
         ("to receive raw packets", Fate::Refused),
         ("to talk of routes", Fate::Refused),
         ("to listen", Fate::NoAccess),
-        ("to connect anywhere", Fate::NoAccess),
+        ("to connect to somebody", Fate::NoAccess),
+        ("links: to connect to somebody", Fate::NoAccess),
+        ("connector: to connect to somebody", Fate::Fine),
+        ("connector: to listen", Fate::NoAccess),
+        ("connector: to read its own files", Fate::NoAccess),
+        ("connector: to receive raw packets", Fate::Refused),
+        ("connector: to become another program", Fate::Killed),
         ("links: to talk of routes", Fate::Fine),
         ("links: to receive raw packets", Fate::Refused),
         ("links: to read its own files", Fate::NoAccess),
         ("links: to become another program", Fate::Killed),
-        ("to connect to a collector", Fate::Fine),
         ("to send datagrams", Fate::Fine),
         ("to use a pair of sockets", Fate::Fine),
         ("to read its own files", Fate::Fine),
         ("to know its memory", Fate::Fine),
         ("to make, write, rename and remove", Fate::Fine),
+        ("to make a file in a usual place", Fate::Fine),
         ("to begin a thread, which is bound too", Fate::Fine),
     ] {
         if has_landlock || wanted != Fate::NoAccess && !name.ends_with("bound too") {
-            let (entered, fate) = try_in_child(name, &directory, &ports);
+            let (entered, fate) = try_in_child(name, &directory, &port);
             assert!(entered.ends_with("seccomp"), "{entered}");
             assert_eq!(fate, wanted, "{name}");
         }
     }
+    assert!(!directory.join("not there").exists());
     fs::remove_dir_all(&directory).unwrap();
 }

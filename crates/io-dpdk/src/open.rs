@@ -8,6 +8,7 @@ use crate::ports::{Port, Ports};
 use crate::watch::{self, Event, Watch};
 use crate::{MTU_MAX, RING_LEN};
 use gatun_io::BURST_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
@@ -15,6 +16,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+
+/// How long who serves a memif may take to greet.
+const GREETING_MAX: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
 /// What is to be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,17 +198,28 @@ fn free_socket(device: &str) -> Result<(), DpdkError> {
     if !is_socket {
         return Ok(());
     }
-    let alive = SocketAddrUnix::new(path).and_then(|address| {
+    if is_served(path) {
+        // Several devices of this process may share one, which is made with the first.
+        return Err(DpdkError::SocketBusy(path.display().to_string()));
+    }
+    drop(fs::remove_file(path));
+    Ok(())
+}
+
+/// Whether anybody listens at a socket. Who does is heard out: a DPDK (22.11) aborts where a connection is gone before
+/// it has greeted.
+fn is_served(path: &Path) -> bool {
+    let connection = SocketAddrUnix::new(path).and_then(|address| {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &address)
+        connect(&socket, &address)?;
+        Ok(socket)
     });
-    match alive {
-        Err(rustix::io::Errno::CONNREFUSED) => drop(fs::remove_file(path)),
-        // Several devices of this process may share one, which is made with the first.
-        _ => return Err(DpdkError::SocketBusy(path.display().to_string())),
+    if let Ok(socket) = &connection {
+        // Where it says nothing, it is no memif's, and there all the same.
+        let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&GREETING_MAX));
     }
-    Ok(())
+    !matches!(connection, Err(rustix::io::Errno::CONNREFUSED))
 }
 
 fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {

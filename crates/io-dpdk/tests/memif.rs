@@ -5,7 +5,8 @@
 
 use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
-use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages};
+use gatun_io::TxError;
+use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_lab::Process;
 use std::process::{Command, Stdio};
@@ -183,6 +184,69 @@ fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_man
             peer.wait(Duration::from_secs(5)).unwrap();
             until(&dpdk.events, &down(), || generator.idle(SHORT));
         }
+        drop(generator);
+        drop(dpdk.guard);
+    });
+}
+
+#[test]
+fn what_a_full_ring_does_not_take_is_counted_and_the_rest_arrives() {
+    in_lab("what_a_full_ring_does_not_take_is_counted_and_the_rest_arrives", || {
+        let peer = testpmd("server", false);
+        let mut dpdk = open(&[&memif(0, "client", true), &memif(1, "client", true)]);
+        let mut ports = dpdk.workers.pop().unwrap();
+        let look = |ports: &mut Ports| {
+            ports.receive(|_, _, _| false, |_, _| ());
+        };
+        until(&dpdk.events, &up(), || look(&mut ports));
+        for round in 0..3 {
+            let before = ports.stats();
+            peer.signal(rustix::process::Signal::STOP).unwrap();
+            // All of its threads have stopped.
+            std::thread::sleep(Duration::from_millis(50));
+            for _ in 0..100 {
+                for _ in 0..50 {
+                    ports.outbox().send(0, &[0x5a; 128]);
+                }
+                look(&mut ports);
+            }
+            let now = ports.stats();
+            let taken = now.tx_packets - before.tx_packets;
+            let refused: Vec<u64> = now.tx_errors.iter().zip(before.tx_errors).map(|(n, b)| n - b).collect();
+            let full = refused[TxError::Full as usize];
+            assert_eq!((taken + full, refused.iter().sum()), (5000, full), "round {round}: {refused:?}");
+            assert_eq!(taken, 2048, "round {round}: what fits the ring");
+            peer.signal(rustix::process::Signal::CONT).unwrap();
+            let mut last = Instant::now();
+            let mut back = 0;
+            while last.elapsed() < Duration::from_millis(300) {
+                look(&mut ports);
+                let seen = ports.stats().rx_packets - before.rx_packets;
+                if seen > back {
+                    (back, last) = (seen, Instant::now());
+                }
+            }
+            assert_eq!(back, taken, "round {round}");
+        }
+        drop(ports);
+        drop(dpdk.guard);
+    });
+}
+
+#[test]
+fn who_serves_a_socket_goes_on_however_often_others_want_to_serve_it() {
+    in_lab("who_serves_a_socket_goes_on_however_often_others_want_to_serve_it", || {
+        let mut first = testpmd("server", false);
+        for _ in 0..20 {
+            let second = Dpdk::open(&config(&[&memif(0, "server", false)]), || Ok(()));
+            assert!(matches!(second, Err(DpdkError::SocketBusy(_))));
+        }
+        let mut dpdk = open(&[&memif(0, "client", false), &memif(1, "client", false)]);
+        let settings = settings(&dpdk);
+        let mut generator = Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap();
+        until(&dpdk.events, &up(), || generator.idle(SHORT));
+        assert_clean(&generator.run(|now| now.tx < 5_000).unwrap(), 5_000);
+        assert_eq!(first.ended(), None);
         drop(generator);
         drop(dpdk.guard);
     });

@@ -287,10 +287,11 @@ impl Events {
         self.kinds.has(kind)
     }
 
-    /// Whether so many events of what goes on after a restart will not be lost: whoever reads them has come after, or
-    /// nobody wants them.
+    /// Whether so many events of what goes on after a restart, or does not, will not be lost: whoever reads them has come
+    /// after, or nobody wants them.
     pub(crate) fn has_room_for(&self, events: usize) -> bool {
-        let wanted = self.wants(EventKind::BlockKept) || self.wants(EventKind::BindingKept);
+        let told = [EventKind::BlockKept, EventKind::BindingKept, EventKind::SessionDeleted];
+        let wanted = told.iter().any(|&kind| self.wants(kind));
         let ring = &self.ring;
         let is_read = wanted && self.reader.is_none() && !ring.is_abandoned();
         !is_read || ring.slots() >= events.min(ring.buffer().capacity())

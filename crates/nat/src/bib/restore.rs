@@ -116,6 +116,14 @@ impl Tables {
         Ok(restored.id)
     }
 
+    /// Tells that a session of a process before has ended: when, nobody knows.
+    pub(crate) fn tell_not_back(&mut self, record: &Session) {
+        if self.events.wants(EventKind::SessionDeleted) {
+            let pool = self.pool_of(record.instance);
+            self.events.tell_session(EventKind::SessionDeleted, self.now, pool, record);
+        }
+    }
+
     fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
         self.room().map_err(|_| NotRestored::Full)?;
         let hashes = self.hashes_to_restore(r);

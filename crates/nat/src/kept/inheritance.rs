@@ -297,6 +297,14 @@ impl Inheritance {
         part.legacy.numbers.translate(saved).ok_or(NotRestored::NotServed)
     }
 
+    /// A record that still waits, with the number that its instance has now.
+    pub(super) fn record(&self, id: HeirId) -> Option<Session> {
+        let part = self.parts.get(id.part as usize)?;
+        let mut record = *part.waiting(id.number)?;
+        record.instance = part.legacy.numbers.instance(record.instance)?;
+        Some(record)
+    }
+
     /// A record is back, or can not be had again: it waits no longer.
     pub(super) fn settle(&mut self, id: HeirId, became: Result<(), NotRestored>) {
         let (Some(part), Some(at)) =

@@ -6,6 +6,7 @@
 
 use super::ends::Ends;
 use super::inheritance::{Finder, Found, HeirId, Inheritance, Progress};
+use crate::bib::restore::NotRestored;
 use crate::engine::{Core, Nat};
 use crate::subscriber::SubscriberKey;
 use crate::time::Instant;
@@ -42,7 +43,8 @@ impl Nat {
 
     /// Puts some of them back, about as many as `budget` looks at records allow. Says whether it has them all.
     ///
-    /// Where somebody reads events, he is given time to: those of what goes on are not lost for being many.
+    /// Where somebody reads events, he is given time to: those of what goes on, and of what does not, are not lost for being
+    /// many.
     pub fn put_back(&mut self, now: Instant, budget: usize) -> bool {
         let Some(mut inheritance) = self.core.shared.tables.inheritance.take() else { return true };
         let now = self.clock.at(now);
@@ -135,6 +137,10 @@ impl Core {
             }
             for (id, restoring) in group.drain(..) {
                 let became = restoring.and_then(|restoring| self.shared.tables.restore(&restoring));
+                if became.is_err_and(|why| why != NotRestored::There) {
+                    // Whoever has been told of its beginning would have it for ever.
+                    inheritance.record(id).iter().for_each(|record| self.shared.tables.tell_not_back(record));
+                }
                 inheritance.settle(id, became.map(drop));
             }
         }

@@ -7,7 +7,7 @@ use gatun_nat::inspect::{Selection, SessionInfo};
 use gatun_nat::kept::{self, Kept, Legacy, Mine, NotRestored, Numbers, Progress, Saved};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
-use gatun_nat::{ClearCursor, Extent, Instant, Plan, Verdict};
+use gatun_nat::{ClearCursor, EventKind, EventKinds, Extent, Instant, Plan, Verdict};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -355,4 +355,54 @@ fn events_of_what_goes_on_wait_for_their_reader() {
     assert_eq!(kinds.len(), 2, "{kinds:?}");
     let statics = plan.nat64[0].static_bindings.len() as u64;
     assert_eq!(kinds[&gatun_nat::EventKind::BindingKept], after.nat.occupancy().bindings as u64 - statics);
+}
+
+#[test]
+fn the_end_of_each_session_that_does_not_go_on_is_told_once_and_of_no_other() {
+    let mut plan = plans()[1].clone();
+    plan.events.kinds = EventKinds::NONE.with(EventKind::SessionDeleted);
+    plan.events.ring_len = 64;
+    let (before, first) = lived(&plan);
+    let had = sessions(&before.nat);
+    // Sessions as an event tells them, without their remote ends.
+    type Told = (u8, [bool; 3], (Ipv6Addr, u16), (Ipv4Addr, u16));
+    let of = |s: &SessionInfo| -> Told {
+        (s.instance, Transport::ALL.map(|t| t == s.transport), s.inside, s.outside)
+    };
+    let all_but = |these: &[SessionInfo]| -> Vec<Told> {
+        let mut left: Vec<Told> = had.iter().map(of).collect();
+        for gone in these.iter().map(of) {
+            left.swap_remove(left.iter().position(|one| *one == gone).unwrap());
+        }
+        left.sort_unstable();
+        left
+    };
+    let mut small = plan.clone();
+    small.limits.sessions_max = 100;
+    for (plan, later_ms) in [(&plan, 0), (&plan, 1_000_000_000), (&small, 0)] {
+        let mut after = heir(plan, &first, &before);
+        after.now = after.now.plus_ms(later_ms);
+        let mut reader = after.nat.take_events().unwrap();
+        assert!(later_ms == 0 || (0..9).all(|_| !after.nat.put_back(after.now, 10_000)), "nobody has read");
+        let mut told: Vec<Told> = Vec::new();
+        let mut is_over = false;
+        while !is_over {
+            is_over = after.nat.put_back(after.now, 500);
+            for event in std::iter::from_fn(|| reader.next()) {
+                assert_eq!((event.kind, event.at), (EventKind::SessionDeleted, after.now));
+                assert_eq!((event.remote_port, event.remote()), (0, Ipv4Addr::UNSPECIFIED));
+                let (inside, outside) = (event.inside(), event.outside());
+                let (inside, outside) = ((inside, event.inside_port), (outside, event.outside_port));
+                told.push((event.instance, event.transports(), inside, outside));
+            }
+        }
+        told.sort_unstable();
+        let back = sessions(&after.nat);
+        assert_eq!(after.nat.events_lost(), 0);
+        assert_eq!(
+            (told.len() as u64, told),
+            (had.len() as u64 - after.nat.progress().restored, all_but(&back))
+        );
+        assert_eq!(back.len() == had.len(), later_ms == 0 && plan.limits.sessions_max > 100);
+    }
 }

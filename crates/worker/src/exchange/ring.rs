@@ -168,7 +168,8 @@ impl Inbox {
         }
         let Ok(news) = self.parcels.read_chunk(count) else { return };
         let (a, b) = news.as_slices();
-        parcels.extend(a.iter().chain(b).copied());
+        // As many as there is room for.
+        let _ = parcels.try_extend_from_slice(a).and_then(|()| parcels.try_extend_from_slice(b));
         let parcels = &parcels[first..];
         let len = parcels.iter().map(|parcel| parcel.len as usize).sum();
         if let Ok(bytes) = self.bytes.read_chunk(len) {

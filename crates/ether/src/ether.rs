@@ -76,6 +76,8 @@ pub struct NeighbourReport {
 
 /// The manners of a host at all of its ports, for one worker. See the [crate's page](crate).
 pub struct Ether {
+    /// What the ports are made of.
+    settings: Settings,
     pub(crate) ports: Vec<Port>,
     routes4: Routes<u32>,
     routes6: Routes<u128>,
@@ -117,6 +119,7 @@ impl Ether {
         let realms = (1..=last_realm).map(|realm| table(settings, realm, &mut neighbours)).collect();
         let packet_max = settings.ports.iter().map(|p| p.mtu).max().unwrap_or(0);
         Ok(Ether {
+            settings: settings.clone(),
             ports: settings.ports.iter().map(|p| Port::new(p, settings)).collect(),
             routes4,
             routes6,
@@ -354,6 +357,17 @@ impl Ether {
     /// Announces all addresses, twice: after a take-over from another host that had them.
     pub fn announce(&mut self, now_ms: u64) {
         self.speech.announce(now_ms);
+    }
+
+    /// A device has another address from now on: whoever is asked for it tells this one.
+    pub fn set_mac(&mut self, device: u8, mac: Mac) {
+        let of_device = |port: &&mut settings::Port| port.device == device && port.mac != mac;
+        if !mac.is_unicast()
+            || self.settings.ports.iter_mut().filter(of_device).map(|port| port.mac = mac).count() == 0
+        {
+            return;
+        }
+        self.ports = self.settings.ports.iter().map(|port| Port::new(port, &self.settings)).collect();
     }
 
     /// What was counted.

@@ -12,7 +12,7 @@ use crate::eal::{Core, Registration};
 use crate::frame::{Frame, Pool, Queue};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, Named, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Letterbox, Outbox as FrameOutbox};
+use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -360,8 +360,9 @@ impl FrameOutbox for Outbox {
         }
     }
 
-    fn take_returned(&mut self) -> bool {
-        std::mem::take(&mut self.returned)
+    fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
+        // It is a link that returns, of the same device.
+        std::mem::take(&mut self.returned).then(Vec::new)
     }
 }
 

@@ -106,7 +106,10 @@ impl Host {
     #[inline]
     fn poll(&mut self, out: &mut impl Outbox) {
         self.now_ms = self.clock.now_ms();
-        if out.take_returned() {
+        if let Some(devices) = out.take_returned() {
+            for (device, mac) in devices {
+                self.ether.set_mac(device as u8, mac);
+            }
             // The switch or the hosts behind that link may be others than before.
             self.ether.announce(self.now_ms);
         }

@@ -19,6 +19,7 @@ pub use backend::{EtherQueues, backends};
 pub use forward::forward;
 pub use letterbox::Letterbox;
 
+pub use gatun_ether::Mac;
 use gatun_io::{Stats, Waker};
 use gatun_wire::Packet;
 use std::io;
@@ -63,6 +64,7 @@ pub trait Outbox {
     /// Sends a frame that is in no burst out of a device: it is copied.
     fn send(&mut self, device: usize, frame: &[u8]);
 
-    /// Whether a device has come back, or its link, since this was asked last.
-    fn take_returned(&mut self) -> bool;
+    /// Whether a device has come back, or its link, or has another address, since this was asked last; and those
+    /// addresses.
+    fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>>;
 }

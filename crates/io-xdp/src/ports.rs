@@ -15,7 +15,7 @@ use crate::socket::Socket;
 use crate::umem::{Frame, ROOM_IN_FRONT, Umem};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Letterbox, Outbox as FrameOutbox};
+use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -38,6 +38,8 @@ pub(crate) enum News {
     Up,
     /// There is an interface of that name again: a socket on its queue, and whether it is up.
     Back(Box<Socket>, bool),
+    /// The interface has another address.
+    Address(Mac),
 }
 
 /// One queue of one interface.
@@ -81,8 +83,8 @@ pub struct Outbox {
     sent: u64,
     /// Which arrival each packet of the burst is.
     arrivals: ArrayVec<u8, BURST_MAX>,
-    /// Whether a port can be used again since that was asked last.
-    returned: bool,
+    /// Set where a port can be used again since that was asked last: the addresses of those that have another one.
+    returned: Option<Vec<(usize, Mac)>>,
     /// Dropped last, after every socket.
     umem: Arc<Umem>,
 }
@@ -111,7 +113,7 @@ impl Ports {
         };
         let ports = sockets.into_iter().map(port).collect();
         let (numbers, arrivals) = (ArrayVec::new(), ArrayVec::new());
-        let out = Outbox { ports, free, held, numbers, sent: 0, arrivals, returned: false, umem };
+        let out = Outbox { ports, free, held, numbers, sent: 0, arrivals, returned: None, umem };
         let mut ports = Ports { out, letterbox: Letterbox::new()?, turn: 0 };
         (0..ports.out.ports.len()).for_each(|port| ports.out.refill(port));
         Ok(ports)
@@ -159,15 +161,16 @@ impl Ports {
                 News::Down => self.out.ports[number].down = true,
                 News::Up => {
                     self.out.ports[number].down = false;
-                    self.out.returned = true;
+                    self.out.returned.get_or_insert_default();
                 }
                 News::Back(socket, up) => {
                     self.out.close(number);
                     let port = &mut self.out.ports[number];
                     (port.socket, port.down) = (Some(*socket), !up);
-                    self.out.returned = true;
+                    self.out.returned.get_or_insert_default();
                     self.out.refill(number);
                 }
+                News::Address(mac) => self.out.returned.get_or_insert_default().push((number, mac)),
             }
         }
     }
@@ -265,8 +268,8 @@ fn add_kernel_counts(stats: &mut Stats, socket: &Socket) {
 }
 
 impl FrameOutbox for Outbox {
-    fn take_returned(&mut self) -> bool {
-        std::mem::take(&mut self.returned)
+    fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
+        self.returned.take()
     }
 
     #[inline]

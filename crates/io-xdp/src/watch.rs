@@ -13,7 +13,7 @@ use crate::open::{Attached, Mode, Opened, cut_off};
 use crate::ports::News;
 use crate::program::{Entry, Tables, Whose};
 use crate::umem::Umem;
-use gatun_io_ether::Letterbox;
+use gatun_io_ether::{Letterbox, Mac};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -39,6 +39,8 @@ pub enum Event {
     Gone(String),
     /// There is one of this name again, and it is in use.
     Back(Opened),
+    /// It has another address.
+    Address(String, Mac),
     /// There is one of this name again, and it cannot be used; tried again when it changes.
     Refused(String, XdpError),
 }
@@ -57,14 +59,16 @@ pub(crate) struct Watched {
     pub(crate) attached: Option<Attached>,
     pub(crate) index: u32,
     pub(crate) up: bool,
+    mac: Mac,
     /// Whether the last try to use one that came back failed, so that it is said once.
     refused: bool,
 }
 
 impl Watched {
     pub(crate) fn new(interface: &Interface, mode: Mode, attached: Attached) -> Watched {
-        let Interface { name, index, up, .. } = interface;
-        Watched { name: name.clone(), mode, attached: Some(attached), index: *index, up: *up, refused: false }
+        let Interface { name, index, up, mac, .. } = interface;
+        let (name, attached, mac) = (name.clone(), Some(attached), Mac(*mac));
+        Watched { name, mode, attached, index: *index, up: *up, mac, refused: false }
     }
 }
 
@@ -178,6 +182,11 @@ impl Watch {
             if name.is_some_and(|name| name != self.ports[number].name) {
                 return; // Renamed: it is the same interface.
             }
+            let address = link.attributes.iter().find_map(|attribute| match attribute {
+                LinkAttribute::Address(address) => Some(Mac(address[..].try_into().ok()?)),
+                _ => None,
+            });
+            address.iter().for_each(|&mac| self.is_at(number, mac));
             return self.is_up(number, link.header.flags.contains(LinkFlags::Up));
         }
         let Some(number) = self.ports.iter().position(|port| Some(&port.name[..]) == name) else { return };
@@ -189,6 +198,7 @@ impl Watch {
 
     fn is_there(&mut self, number: usize, interface: &Interface) {
         if self.ports[number].is(interface.index) {
+            self.is_at(number, Mac(interface.mac));
             return self.is_up(number, interface.up);
         }
         if self.ports[number].attached.is_some() {
@@ -200,6 +210,7 @@ impl Watch {
             Ok(opened) => {
                 port.refused = false;
                 self.events.push_back(Event::Back(opened));
+                self.is_at(number, Mac(interface.mac));
             }
             Err(error) => {
                 if !std::mem::replace(&mut port.refused, true) {
@@ -217,6 +228,15 @@ impl Watch {
         let name = port.name.clone();
         self.events.push_back(if up { Event::Up(name) } else { Event::Down(name) });
         self.tell(number, || if up { News::Up } else { News::Down });
+    }
+
+    fn is_at(&mut self, number: usize, mac: Mac) {
+        let port = &mut self.ports[number];
+        if std::mem::replace(&mut port.mac, mac) == mac {
+            return;
+        }
+        self.events.push_back(Event::Address(port.name.clone(), mac));
+        self.tell(number, || News::Address(mac));
     }
 
     fn is_gone(&mut self, number: usize) {

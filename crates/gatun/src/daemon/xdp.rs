@@ -175,6 +175,7 @@ fn say(event: &gatun_io_xdp::Event) -> String {
             "interface {name}: it is gone; it is used again once there is one of this name, and sessions live on"
         ),
         Event::Back(opened) => format!("{}; it is back", describe(opened)),
+        Event::Address(name, mac) => format!("interface {name}: its address is {mac} now"),
         Event::Refused(name, error) => {
             format!("interface {name}: it is back and cannot be used: {error}; tried again when it changes")
         }

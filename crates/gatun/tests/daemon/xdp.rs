@@ -258,10 +258,14 @@ fn an_interface_that_was_down_or_gone_serves_again_and_sessions_live_on() {
         std::thread::sleep(Duration::from_millis(500));
         assert!(busy(daemon.process.id()) - before < 20, "the worker spins");
         net.client.connect("eth0", &net.translator, "inside").unwrap();
+        // Another device: it has another address.
+        net.translator.ip("link set inside address 02:00:00:00:be:ef").unwrap();
         net.client.address("eth0", "2001:db8:1::2/64").unwrap();
         net.client.ip("route add 2001:db8:64::/96 via 2001:db8:1::64").unwrap();
         until("it is back", || daemon.stderr().contains("it is back"));
         until("a ping after it was gone", || ping(&net.client, 1, SERVER, "-W 1"));
+        let neighbours = net.client.run("ip -6 neigh show 2001:db8:1::64").unwrap();
+        assert!(neighbours.contains("lladdr 02:00:00:00:be:ef"), "{neighbours}");
         let ended = daemon.stop(Signal::TERM);
         let announced = |table| counter(table, "announcements_sent");
         assert!(announced(&ended.stdout[at_start.len()..]) > announced(&at_start), "{}", ended.stdout);

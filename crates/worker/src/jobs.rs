@@ -7,6 +7,7 @@
 //! A job brings the memory that its result needs: the worker allocates nothing. One whose [`Ticket`] is dropped is
 //! not gone on with. The queue is bounded: who asks for more than is worked off is told so at once.
 
+use gatun_io::BURST_MAX;
 use gatun_nat::inspect::{BindingInfo, BlockInfo, PortCursor, Selection, SessionCursor, SessionInfo};
 use gatun_nat::report::{AddressStats, SubscriberStats};
 use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
@@ -21,6 +22,8 @@ pub const WAITING_MAX: usize = 64;
 const AT_HAND_MAX: usize = 8;
 /// What a slice may cost while packets come, in records that are looked at: about as long as a burst takes.
 const SLICE: usize = 512;
+/// The same where a whole burst came: more packets wait.
+const SLICE_BEHIND: usize = 64;
 /// The same where none came.
 const SLICE_IDLE: usize = 4096;
 /// What the end of one session costs of it.
@@ -109,9 +112,9 @@ pub(crate) fn pair() -> (Counter, Desk) {
 }
 
 impl Desk {
-    /// Works on the next job, if there is one, for a slice. Says whether anything is left.
+    /// Works on the next job, if there is one, for a slice after so many packets. Says whether anything is left.
     #[inline]
-    pub(crate) fn work(&mut self, nat: &mut Nat, now: Instant, idle: bool) -> bool {
+    pub(crate) fn work(&mut self, nat: &mut Nat, now: Instant, received: usize) -> bool {
         while self.at_hand.len() < AT_HAND_MAX
             && let Ok(errand) = self.queue.try_recv()
         {
@@ -120,7 +123,12 @@ impl Desk {
         if self.at_hand.is_empty() {
             return false;
         }
-        self.slice(nat, now, if idle { SLICE_IDLE } else { SLICE });
+        let budget = match received {
+            0 => SLICE_IDLE,
+            1..BURST_MAX => SLICE,
+            BURST_MAX.. => SLICE_BEHIND,
+        };
+        self.slice(nat, now, budget);
         true
     }
 

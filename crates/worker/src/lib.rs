@@ -166,7 +166,7 @@ impl Worker {
         }
         let is_at_work = self.put_back(now, received) || {
             let (desk, nat) = (&mut self.mailbox.desk, &mut self.nat);
-            desk.work(nat, now, received == 0)
+            desk.work(nat, now, received)
         };
         if received == 0 && leave_alone_ms > 0 && !is_at_work {
             self.sleep(leave_alone_ms)?;

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use gatun_ether::{Count as _, Dropped, Note, Received, Sent, Settings, Taken};
+use gatun_ether::{Count as _, Dropped, Mac, Note, Received, Sent, Settings, Taken};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -88,6 +88,29 @@ fn a_take_over_is_announced_at_once_and_again_two_seconds_later_without_asking()
     assert_eq!(times, BTreeSet::from([0, 2000]));
     assert!(said.iter().all(|(_, f)| what(f).0 != "free?"));
     assert_eq!(said.len(), 2 * 21);
+}
+
+#[test]
+fn a_device_that_has_another_address_is_announced_and_asks_by_that_alone() {
+    let mut host = Host::new(&settings());
+    let new = Mac([2, 0, 0, 0, 0xbe, 0xef]);
+    let device = settings().ports[0].device;
+    host.ether.set_mac(device, Mac([3, 0, 0, 0, 0, 1]));
+    host.ether.announce(host.now_ms);
+    let before = host.run(10_000);
+    let from = |frame: &[u8]| Mac(frame[6..12].try_into().unwrap());
+    assert!(
+        before.iter().all(|(_, frame)| from(frame) != Mac([3, 0, 0, 0, 0, 1])),
+        "no device has such an address"
+    );
+    host.ether.set_mac(device, new);
+    host.ether.announce(host.now_ms);
+    let said = host.run(10_000);
+    assert_eq!(said.len(), before.len());
+    let of_device = |all: &[(u64, Vec<u8>)], mac| all.iter().filter(|(_, frame)| from(frame) == mac).count();
+    let old = settings().ports[0].mac;
+    assert!(of_device(&before, old) > 10);
+    assert_eq!((of_device(&said, old), of_device(&said, new)), (0, of_device(&before, old)));
 }
 
 #[test]

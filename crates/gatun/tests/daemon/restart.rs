@@ -198,7 +198,12 @@ fn several_workers_each_go_on_with_their_own_sessions() {
         kill(daemon);
         daemon = Daemon::start(&net, &with(2, "[\"192.0.2.0/28\", \"192.0.2.64/28\"]"));
         assert!(sessions() == before, "{}", daemon.stderr());
-        daemon.reload(&with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\", \"192.0.2.64/28\"]"), "reload: done");
+        let more = with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\", \"192.0.2.64/28\"]");
+        // On huge pages that were set aside, a pool has no room to spare (docs/reload.md).
+        match fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap().trim() {
+            "0" => drop(daemon.reload(&more, "reload: done")),
+            _ => drop(daemon.reload(&more, "a restart makes more; nothing has changed")),
+        }
         assert!(sessions() == before);
         kill(daemon);
         daemon = Daemon::start(&net, &with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\"]"));

@@ -128,7 +128,10 @@ impl Memif {
     /// Starts testpmd in the middle: packets go on, with their Ethernet addresses exchanged, and nothing else.
     pub(crate) fn start_forwarder(&self, host: &Namespace, log: &Path) -> Result<Testpmd, Error> {
         let cores = [last_processor(), first_processor()];
-        Testpmd::start(host.command("stdbuf"), &self.setup("macswap", &self.middle_devices(), cores, log))
+        let devices = self.middle_devices();
+        // Its driver closes the files that huge pages are in once one of two peers has them (decision 0064).
+        let setup = Setup { huge_pages: false, ..self.setup("macswap", &devices, cores, log) };
+        Testpmd::start(host.command("stdbuf"), &setup)
     }
 
     fn setup<'a>(&self, mode: &'a str, devices: &'a [String], cores: [usize; 2], log: &'a Path) -> Setup<'a> {

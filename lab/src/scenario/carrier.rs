@@ -115,6 +115,7 @@ fn tell_costs(over: Over, steady: &StageResult, plain: Option<&StageResult>, rep
         }
         Over::Memif => {
             report.notes.push("ns each: time of the turns, or of testpmd's bursts, in which there were packets, for each of these: looking for packets in vain is not in it.".into());
+            report.notes.push("testpmd in the middle is without huge pages, as its driver cannot share them with two peers: where some are set aside, Gatun has them and testpmd has not.".into());
             report.core_ns = steady.ns_per_packet();
             report.reference_core_ns = plain.and_then(StageResult::ns_per_packet);
             tell_limits(report, steady.middle.map_or(0.0, |middle| middle.share));

@@ -79,6 +79,11 @@ impl Traffic {
         Flow::new(number, self.spec.subscribers, self.spec.family, self.spec.protocols)
     }
 
+    /// The number of a flow's packet of a round.
+    pub(crate) fn number(&self, round: u64, flow: u32) -> u64 {
+        round * u64::from(self.flows) + u64::from(self.order.place(round, flow))
+    }
+
     /// Writes the IP packet of this number, sent at `now_ns`, into `out` and returns its length: [`PACKET_MAX`] bytes are always
     /// enough. A number is below 2^48 and used once.
     ///

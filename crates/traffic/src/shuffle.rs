@@ -3,6 +3,9 @@
 
 use crate::flows::mix;
 
+/// Turns of the network.
+const TURNS: u32 = 3;
+
 /// An order of the numbers below `count`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shuffle {
@@ -32,14 +35,40 @@ impl Shuffle {
         }
     }
 
+    /// Where a number is in round `round`: [`at`](Self::at), the other way.
+    pub(crate) fn place(&self, round: u64, number: u32) -> u32 {
+        let key = mix(self.key ^ round);
+        let mut place = number;
+        loop {
+            place = self.step_back(place, key);
+            if place < self.count {
+                return place;
+            }
+        }
+    }
+
     fn step(&self, number: u32, key: u64) -> u32 {
-        let mask = (1u32 << self.half_bits) - 1;
-        let (mut left, mut right) = (number >> self.half_bits, number & mask);
-        for turn in 0..3 {
-            let scrambled = mix(key.rotate_left(21 * turn) ^ u64::from(right));
-            (left, right) = (right, left ^ (scrambled as u32 & mask));
+        let (mut left, mut right) = (number >> self.half_bits, number & self.mask());
+        for turn in 0..TURNS {
+            (left, right) = (right, left ^ self.scrambled(right, key, turn));
         }
         left << self.half_bits | right
+    }
+
+    fn step_back(&self, number: u32, key: u64) -> u32 {
+        let (mut left, mut right) = (number >> self.half_bits, number & self.mask());
+        for turn in (0..TURNS).rev() {
+            (left, right) = (right ^ self.scrambled(left, key, turn), left);
+        }
+        left << self.half_bits | right
+    }
+
+    fn scrambled(&self, half: u32, key: u64, turn: u32) -> u32 {
+        mix(key.rotate_left(21 * turn) ^ u64::from(half)) as u32 & self.mask()
+    }
+
+    fn mask(&self) -> u32 {
+        (1 << self.half_bits) - 1
     }
 }
 
@@ -57,6 +86,9 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, (0..count).collect::<Vec<_>>());
             assert!(count < 10 || first != second);
+            for round in 0..2 {
+                assert!((0..count).all(|number| shuffle.at(round, shuffle.place(round, number)) == number));
+            }
         }
     }
 

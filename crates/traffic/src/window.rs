@@ -37,6 +37,11 @@ impl Window {
         if known { Arrival::Again } else { Arrival::First }
     }
 
+    /// Whether a number has arrived that is not further behind the end than the window reaches.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        number < self.end && self.bits[(number % BITS / 64) as usize] & 1 << (number % 64) != 0
+    }
+
     /// One more than the highest number that has arrived.
     pub(crate) fn end(&self) -> u64 {
         self.end

@@ -189,6 +189,31 @@ fn lost_repeated_and_overtaken_packets_are_counted_to_the_packet() {
     assert_eq!(judge.next_number(), 1800);
 }
 
+/// For a flow, the highest number that has arrived is kept here; the judge knows it from the numbers alone.
+#[test]
+fn what_is_overtaken_is_what_a_table_of_flows_says() {
+    let traffic = traffic(Family::V6, Sizes::Fixed(128));
+    let mut judge = Judge::new(&traffic, View::Returned);
+    let (mut highest, mut reordered) = (std::collections::HashMap::new(), 0);
+    let mut random = 1u64;
+    let mut numbers: Vec<u64> = (0..12_000).collect();
+    // Each is put off by up to two rounds, some by more, some never arrive.
+    numbers.sort_by_cached_key(|number| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        number + (random >> 33) % if random >> 61 == 0 { 6000 } else { 1200 }
+    });
+    for number in numbers.into_iter().filter(|number| number % 7 != 3) {
+        let bytes = answer(&traffic, number, 0);
+        let flow = bytes[8..44].to_vec();
+        let before = highest.entry(flow).or_insert(number);
+        reordered += u64::from(number < *before);
+        *before = number.max(*before);
+        judge.packet(0, &bytes);
+    }
+    assert!(reordered > 1000);
+    assert_eq!((judge.tally().reordered, judge.tally().damaged()), (reordered, reordered));
+}
+
 #[test]
 fn others_packets_are_told_from_ours() {
     let traffic = traffic(Family::V6, Sizes::Fixed(128));

@@ -27,6 +27,15 @@ pub(crate) enum Link {
     Memif(crate::memif::Memif),
 }
 
+/// Of two translators one behind the other: what their configurations say of the whole process, and of the devices of their
+/// ports, towards the hosts first.
+pub(crate) struct Pair {
+    /// CLAT's and PLAT's.
+    pub(crate) general: [String; 2],
+    pub(crate) clat: [String; 2],
+    pub(crate) plat: [String; 2],
+}
+
 /// Two cables.
 pub(crate) struct Bed {
     pub(crate) link: Link,
@@ -86,8 +95,11 @@ impl Bed {
         Ok(Bed { link: Link::Veth, between: None, middle, middle_macs })
     }
 
-    /// Lays a cable between two translators in the middle, c0 and c1.
+    /// Lays a cable between two translators in the middle; a memif is made by who serves it.
     pub(crate) fn lay_between(&mut self, mtu: usize) -> Result<(), Error> {
+        if !matches!(self.link, Link::Veth) {
+            return Ok(());
+        }
         let [c0, c1] = BETWEEN;
         self.middle.ip(&format!("link add {c0} type veth peer name {c1}"))?;
         for device in BETWEEN {
@@ -111,6 +123,20 @@ impl Bed {
             Link::Veth => VETH_PORTS.into(),
             #[cfg(feature = "dpdk")]
             Link::Memif(memif) => memif.ports(),
+        }
+    }
+
+    /// Gatun's configuration where two of them stand in the middle.
+    pub(crate) fn pair(&self) -> Pair {
+        match &self.link {
+            Link::Veth => {
+                let device = |device: &str| format!("backend = \"xdp\"\ndevice = \"{device}\"");
+                let [inside, outside] = MIDDLE.map(device);
+                let [c0, c1] = BETWEEN.map(device);
+                Pair { general: Default::default(), clat: [inside, c0], plat: [c1, outside] }
+            }
+            #[cfg(feature = "dpdk")]
+            Link::Memif(memif) => memif.pair(),
         }
     }
 

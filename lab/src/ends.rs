@@ -12,7 +12,7 @@ const ETHERNET: usize = 14;
 /// Packets at a time.
 const BURST: usize = 32;
 /// Where nothing came for so long, nothing is on its way.
-const GIVEN_UP_AFTER: Duration = Duration::from_millis(200);
+const GIVEN_UP_AFTER_NS: u64 = 200_000_000;
 /// How long nothing may come before a stage is at its end, where packets are on their way: whatever is in the middle may not have
 /// been given a processor for so long.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -89,6 +89,8 @@ pub(crate) struct StageResult {
     pub(crate) latency: Histogram,
     /// What the program in the middle took for it, where it tells.
     pub(crate) middle: Option<Spent>,
+    /// The share of the time in which the generator had packets to send, to turn round or to judge.
+    pub(crate) generator_share: f64,
 }
 
 impl StageResult {
@@ -176,28 +178,28 @@ impl Ends {
         until: Until,
         mut tell: impl FnMut(f64) -> (Option<u64>, u64),
     ) -> StageResult {
-        let begin = Instant::now();
+        let begin_ns = self.now_ns();
         let (tx_before, rx_before) = (self.tx(), self.tally().received);
         let first = self.next;
         let rate = match load {
             Load::Rate(rate) => Some(rate),
             Load::InFlight(_) => None,
         };
-        let mut pace = Pace::new(rate, self.now_ns());
-        let mut sampler = Sampler::new(self, name);
-        let mut last_arrival = Instant::now();
-        loop {
-            let (share, left) = match until {
-                Until::Packets(count) => {
-                    let sent = self.next - first;
-                    (sent as f64 / count as f64, count - sent)
-                }
-                Until::Elapsed(length) => (begin.elapsed().as_secs_f64() / length.as_secs_f64(), u64::MAX),
-            };
-            if share >= 1.0 {
-                break;
-            }
+        let mut pace = Pace::new(rate, begin_ns);
+        let mut sampler = Sampler::new(self, name, begin_ns);
+        let mut busy = Busy::default();
+        let mut last_arrival_ns = begin_ns;
+        let end_ns = loop {
+            // Reading the clock is a good part of what a packet costs here: once for all that a turn does.
             let now_ns = self.now_ns();
+            busy.turn(now_ns);
+            let (done, all, left) = match until {
+                Until::Packets(count) => (self.next - first, count, count.saturating_sub(self.next - first)),
+                Until::Elapsed(length) => (now_ns - begin_ns, length.as_nanos() as u64, u64::MAX),
+            };
+            if done >= all {
+                break now_ns;
+            }
             let room = match load {
                 Load::Rate(_) => pace.due(now_ns, BURST) as u64,
                 Load::InFlight(max) => max.saturating_sub(self.in_flight()).min(BURST as u64),
@@ -205,29 +207,33 @@ impl Ends {
             let count = room.min(left) as usize;
             self.send(count, now_ns);
             pace.sent(count);
+            let reflected_before = self.reflected;
             if self.receive() > 0 {
-                last_arrival = Instant::now();
+                last_arrival_ns = now_ns;
+                busy.had = true;
             } else {
-                if count == 0 && last_arrival.elapsed() > GIVEN_UP_AFTER {
+                busy.had = count > 0 || self.reflected > reflected_before;
+                if count == 0 && now_ns - last_arrival_ns > GIVEN_UP_AFTER_NS {
                     self.given_up = self.next;
-                    last_arrival = Instant::now();
+                    last_arrival_ns = now_ns;
                 }
                 // At a steady rate there is always something to send.
-                if count == 0 || self.wire.takes_turns() && rate.is_some() {
+                if !busy.had || self.wire.takes_turns() && (count == 0 || rate.is_some()) {
                     self.wire.give_way();
                 }
             }
-            sampler.sample(self, share, false, &mut tell);
-        }
-        let sending = begin.elapsed();
+            sampler.sample(self, now_ns, || tell(done as f64 / all as f64));
+        };
+        let sending_ns = end_ns - begin_ns;
         self.drain();
-        let histogram = sampler.sample(self, 1.0, true, &mut tell);
+        let latency = sampler.finish(self, tell(1.0));
         StageResult {
-            seconds: sending.as_secs_f64(),
+            seconds: sending_ns as f64 / 1e9,
             tx: self.tx() - tx_before,
             rx: self.tally().received - rx_before,
-            latency: histogram,
+            latency,
             middle: None,
+            generator_share: busy.total_ns as f64 / sending_ns.max(1) as f64,
         }
     }
 
@@ -304,11 +310,30 @@ impl Ends {
     }
 }
 
+/// How much of its time the generator had something to do.
+#[derive(Default)]
+struct Busy {
+    total_ns: u64,
+    /// When the turn at hand began, and whether it had anything to do.
+    since_ns: u64,
+    had: bool,
+}
+
+impl Busy {
+    /// Another turn begins.
+    fn turn(&mut self, now_ns: u64) {
+        if std::mem::take(&mut self.had) {
+            self.total_ns += now_ns - self.since_ns;
+        }
+        self.since_ns = now_ns;
+    }
+}
+
 /// Makes an interval's sample of what was counted since the last one.
 struct Sampler {
     stage: &'static str,
-    last: Instant,
-    told: Instant,
+    last_ns: u64,
+    told_ns: u64,
     tx: u64,
     rx: u64,
     lost: u64,
@@ -317,53 +342,54 @@ struct Sampler {
     latency: Histogram,
 }
 
-const INTERVAL: Duration = Duration::from_millis(500);
-const TELL_EVERY: Duration = Duration::from_millis(100);
+const INTERVAL_NS: u64 = 500_000_000;
+const TELL_EVERY_NS: u64 = 100_000_000;
 
 impl Sampler {
-    fn new(ends: &mut Ends, stage: &'static str) -> Sampler {
+    fn new(ends: &mut Ends, stage: &'static str, now_ns: u64) -> Sampler {
         let (tx, rx) = (ends.next, ends.tally().received);
         let latency = Histogram::default();
-        let now = Instant::now();
-        Sampler { stage, last: now, told: now, tx, rx, lost: ends.lost(), kills: 0, latency }
+        Sampler { stage, last_ns: now_ns, told_ns: now_ns, tx, rx, lost: ends.lost(), kills: 0, latency }
     }
 
-    /// Looks whether an interval is over; at the stage's `end` it is. Returns the stage's delays so far at its end.
-    fn sample(
-        &mut self,
-        ends: &mut Ends,
-        share: f64,
-        end: bool,
-        tell: &mut impl FnMut(f64) -> (Option<u64>, u64),
-    ) -> Histogram {
-        let since_told = self.told.elapsed();
-        if !end && since_told < TELL_EVERY {
-            return Histogram::default();
+    /// Looks whether an interval is over.
+    fn sample(&mut self, ends: &mut Ends, now_ns: u64, tell: impl FnOnce() -> (Option<u64>, u64)) {
+        if now_ns - self.told_ns < TELL_EVERY_NS {
+            return;
         }
-        self.told = Instant::now();
-        let (sessions, kills) = tell(share);
-        let seconds = self.last.elapsed().as_secs_f64();
-        if !end && seconds < INTERVAL.as_secs_f64() {
-            return Histogram::default();
+        self.told_ns = now_ns;
+        let told = tell();
+        if now_ns - self.last_ns >= INTERVAL_NS {
+            self.interval(ends, now_ns, told, 0);
         }
+    }
+
+    /// What is left at a stage's end, of which waiting for stragglers is no interval of its own. Returns the delays of the whole
+    /// stage.
+    fn finish(mut self, ends: &mut Ends, told: (Option<u64>, u64)) -> Histogram {
+        let now_ns = ends.now_ns();
+        self.interval(ends, now_ns, told, INTERVAL_NS / 2);
+        self.latency
+    }
+
+    /// Counts since the last one, which are a sample where that was longer ago than `min_ns`.
+    fn interval(&mut self, ends: &mut Ends, now_ns: u64, (sessions, kills): (Option<u64>, u64), min_ns: u64) {
+        let seconds = (now_ns - self.last_ns) as f64 / 1e9;
         let latency = ends.judge.take_latency();
         self.latency.merge(&latency);
-        let (tx, rx) = (ends.next, ends.tally().received);
-        // What is left of a stage's end, waiting for stragglers included, is no interval of its own.
-        if !end || seconds > INTERVAL.as_secs_f64() / 2.0 && tx > self.tx {
+        let (tx, rx, lost) = (ends.next, ends.tally().received, ends.lost());
+        if now_ns - self.last_ns > min_ns && (min_ns == 0 || tx > self.tx) {
             ends.samples.push(Sample {
-                at_s: ends.clock.elapsed().as_secs_f64(),
+                at_s: now_ns as f64 / 1e9,
                 stage: self.stage,
                 tx_pps: (tx - self.tx) as f64 / seconds,
                 rx_pps: (rx - self.rx) as f64 / seconds,
-                lost_pps: ends.lost().saturating_sub(self.lost) as f64 / seconds,
+                lost_pps: lost.saturating_sub(self.lost) as f64 / seconds,
                 latency_us: Latency::of(&latency),
                 sessions,
                 kills_per_s: kills.saturating_sub(self.kills) as f64 / seconds,
             });
         }
-        (self.last, self.tx, self.rx) = (Instant::now(), tx, rx);
-        (self.lost, self.kills) = (ends.lost(), kills);
-        if end { std::mem::take(&mut self.latency) } else { Histogram::default() }
+        (self.last_ns, self.tx, self.rx, self.lost, self.kills) = (now_ns, tx, rx, lost, kills);
     }
 }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Sessions of one request: some 80 bytes each.
 const LIST_MAX: usize = 1000;
+/// Between requests, each of which takes a processor that the generator would have.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Ends `rate` sessions a second until it is over, and adds those that were there to `killed`.
 ///
@@ -29,7 +31,7 @@ pub(crate) fn kill(
     while !over.load(Ordering::Relaxed) {
         let due = pace.due(now_ns(), LIST_MAX);
         if due == 0 {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(PAUSE);
             continue;
         }
         let sessions = (0..due).map(|_| key(traffic, random.below(traffic.flows()))).collect();
@@ -37,6 +39,10 @@ pub(crate) fn kill(
         let cleared: Cleared = client.ask("POST", "/v1/sessions/end", &body)?;
         killed.fetch_add(cleared.sessions, Ordering::Relaxed);
         pace.sent(due);
+        // Where it is behind, there is a full list at once.
+        if due < LIST_MAX {
+            std::thread::sleep(PAUSE);
+        }
     }
     Ok(())
 }

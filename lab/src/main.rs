@@ -68,10 +68,10 @@ struct Args {
     /// and rfc8219
     #[arg(long, value_name = "WHAT", default_value = "veth")]
     over: Over,
-    /// Over memif: who sends packets back
+    /// Over memif: who sends packets back; testpmd where it can have a processor to itself, own where there are fewer than three
     #[cfg(feature = "dpdk")]
-    #[arg(long, value_name = "WHO", default_value = "testpmd")]
-    reflector: memif::Reflector,
+    #[arg(long, value_name = "WHO")]
+    reflector: Option<memif::Reflector>,
     /// The Gatun to measure
     #[arg(long, value_name = "FILE", default_value = "target/release/gatun")]
     gatun: PathBuf,
@@ -137,7 +137,7 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
         streams: args.streams.clone(),
         over: args.over,
         #[cfg(feature = "dpdk")]
-        reflector: args.reflector,
+        reflector: args.reflector.unwrap_or_else(memif::Reflector::of_this_machine),
     };
     let report = run(&wishes)?;
     report.write(&output, args.json.as_deref())?;

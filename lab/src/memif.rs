@@ -1,15 +1,18 @@
 //! The bed whose cables are shared memory: memifs of DPDK, and Debian's testpmd as reflector and as forwarder.
 //!
 //! ```text
-//!   this process                      the last processor                  testpmd, 5tswap
+//!   this process                      the last processor                  this thread, or testpmd, 5tswap
 //!   generator and judge ===memif=== [ Gatun | testpmd, macswap ] ===memif=== reflector
-//!      first processor       zero copy at the middle's ends          first processor
+//!      first processor       zero copy at the middle's ends
 //! ```
-//! The generator and the reflector serve their memif, what is in the middle is the client of both. A reflector that looks for
-//! packets without a pause and a generator on the same processor: the generator goes before it, and sleeps where it has
-//! nothing to do.
+//! The generator and the reflector serve their memif, what is in the middle is the client of both. With two processors one thread is
+//! generator, judge and reflector: it has the first to itself, and the middle the last. testpmd as reflector wants one of its
+//! own; where it has to share the generator's, the generator goes before it, and sleeps where it has nothing to do.
 
-use crate::middle::{Programs, first_processor, last_processor, stay_on_first_processor};
+use crate::bed::Pair;
+use crate::middle::{
+    Programs, first_processor, last_processor, processors, stay_on_first_processor, third_processor,
+};
 use gatun_ether::Mac;
 use gatun_io::Stats;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Event, Guard, HugePages, Ports};
@@ -17,6 +20,7 @@ use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_lab::testpmd::{Setup, Testpmd};
 use gatun_lab::{Error, Namespace};
 use std::cell::RefCell;
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
@@ -26,10 +30,34 @@ use std::time::{Duration, Instant};
 /// Who sends packets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Reflector {
-    /// Debian's dpdk-testpmd in 5tswap mode, which takes turns with the generator on its processor.
+    /// Debian's dpdk-testpmd in 5tswap mode; with two processors it takes turns with the generator on one of them.
     Testpmd,
     /// The lab itself, in the generator's thread.
     Own,
+}
+
+impl Reflector {
+    /// A program that looks for packets without a pause wants a processor to itself: testpmd where there is one.
+    pub(crate) fn of_this_machine() -> Reflector {
+        if third_processor().is_some() { Reflector::Testpmd } else { Reflector::Own }
+    }
+
+    /// Whether the generator and the reflector are two programs on one processor.
+    fn takes_turns(self) -> bool {
+        self == Reflector::Testpmd && third_processor().is_none()
+    }
+}
+
+impl fmt::Display for Reflector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reflector::Own => "The reflector is the generator's own thread.",
+            Reflector::Testpmd if self.takes_turns() => {
+                "The reflector is testpmd (5tswap), on the generator's processor, in turns with it: delays are the scheduler's."
+            }
+            Reflector::Testpmd => "The reflector is testpmd (5tswap), on a processor of its own.",
+        })
+    }
 }
 
 /// Addresses of the generator's and the reflector's devices, and of the middle's.
@@ -37,6 +65,9 @@ pub(crate) const END_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xe0], [2, 0, 0, 0, 0
 pub(crate) const MIDDLE_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xa0], [2, 0, 0, 0, 0, 0xa1]];
 /// /run is the sandbox's own.
 const SOCKETS: [&str; 2] = ["/run/lab-inside.sock", "/run/lab-outside.sock"];
+/// Of the memif between two translators, and the addresses of its ends.
+const BETWEEN: &str = "/run/lab-between.sock";
+const BETWEEN_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xc0], [2, 0, 0, 0, 0, 0xc1]];
 /// Entries of the rings: 2^12.
 const RING_LOG2: u32 = 12;
 /// How long the generator sleeps where it has nothing to do.
@@ -60,15 +91,18 @@ struct Shared {
     _guard: Guard,
 }
 
-/// A memif's name, and DPDK's arguments for it.
+/// A memif's name, and DPDK's arguments for it, at a side of the middle.
 fn device(number: usize, role: &str, side: usize, mac: [u8; 6], frame_max: usize) -> String {
+    device_at(SOCKETS[side], number, role, side, mac, frame_max)
+}
+
+fn device_at(socket: &str, number: usize, role: &str, id: usize, mac: [u8; 6], frame_max: usize) -> String {
     let zero_copy = if role == "client" { "yes" } else { "no" };
     // A frame and what may be in front of it.
     let size = (frame_max + 128).next_multiple_of(64).max(2176);
     format!(
-        "net_memif{number},role={role},id={side},zero-copy={zero_copy},rsize={RING_LOG2},bsize={size},mac={},socket={},socket-abstract=no",
-        Mac(mac),
-        SOCKETS[side]
+        "net_memif{number},role={role},id={id},zero-copy={zero_copy},rsize={RING_LOG2},bsize={size},mac={},socket={socket},socket-abstract=no",
+        Mac(mac)
     )
 }
 
@@ -91,7 +125,7 @@ impl Memif {
         let config = DpdkConfig { devices: devices.collect(), queues: 1, eal };
         let mut dpdk = Dpdk::open(&config, || Ok(()))?;
         let ports = dpdk.workers.pop().ok_or_else(|| anyhow::anyhow!("DPDK gave no worker"))?;
-        if reflector == Reflector::Testpmd {
+        if reflector.takes_turns() {
             go_before_others();
         }
         let shared = Shared { ports, events: dpdk.events, up: Vec::new(), _guard: dpdk.guard };
@@ -119,7 +153,7 @@ impl Memif {
         }
         let devices = [device(0, "server", 1, END_MACS[1], self.frame_max)];
         let log = programs.output.join("reflector.log");
-        let cores = [first_processor(); 2];
+        let cores = [third_processor().unwrap_or(first_processor()), first_processor()];
         let setup =
             Setup { serves: Some(Path::new(SOCKETS[1])), ..self.setup("5tswap", &devices, cores, &log) };
         Testpmd::start(Command::new("stdbuf"), &setup).map(Some)
@@ -184,14 +218,52 @@ impl Memif {
         }
     }
 
+    /// One that generator, reflector and the middle's last translator leave, where there is one.
+    fn another_processor(&self) -> Option<usize> {
+        let all = processors();
+        let from = if self.reflector == Reflector::Testpmd { 2 } else { 1 };
+        all.get(from..all.len().checked_sub(1)?)?.first().copied()
+    }
+
+    /// A port's line with its MTU, where it is none that a device has by itself.
+    fn mtu(&self) -> String {
+        match self.frame_max {
+            0..=1518 => String::new(),
+            frame => format!("mtu = {}\n", frame - 14),
+        }
+    }
+
+    /// Gatun's configuration where two of them stand between the ends: the first serves the memif between them.
+    pub(crate) fn pair(&self) -> Pair {
+        let port = |device: &str, more: &str| {
+            format!("backend = \"dpdk\"\ndevice = \"{device}\"\n{}{more}", self.mtu())
+        };
+        let [inside, outside] = self.middle_devices();
+        let between = |number: usize, role| {
+            let [c0, c1] = BETWEEN_MACS;
+            let mac = if role == "server" { c0 } else { c1 };
+            device_at(BETWEEN, number, role, 0, mac, self.frame_max)
+        };
+        let [generator, reflector] = END_MACS.map(Mac);
+        Pair {
+            general: [self.another_processor().unwrap_or(last_processor()), last_processor()]
+                .map(|core| format!("[dpdk]\ncores = [{core}]")),
+            clat: [
+                port(&inside, &format!("neighbours = [\"10.1.0.2 at {generator}\"]")),
+                port(&between(1, "server"), ""),
+            ],
+            plat: [
+                port(&between(0, "client"), ""),
+                port(&outside, &format!("neighbours = [\"198.51.100.2 at {reflector}\"]")),
+            ],
+        }
+    }
+
     /// Gatun's configuration of ports.
     pub(crate) fn ports(&self) -> String {
         let [inside, outside] = self.middle_devices();
         let [generator, reflector] = END_MACS.map(Mac);
-        let mtu = match self.frame_max {
-            0..=1518 => String::new(),
-            frame => format!("mtu = {}\n", frame - 14),
-        };
+        let mtu = self.mtu();
         format!(
             r#"[dpdk]
 cores = [{core}]
@@ -251,13 +323,13 @@ impl Lent {
     }
 
     pub(crate) fn takes_turns(&self) -> bool {
-        self.reflector == Reflector::Testpmd
+        self.reflector.takes_turns()
     }
 
     pub(crate) fn give_way(&self) {
-        match self.reflector {
-            Reflector::Testpmd => std::thread::sleep(NAP),
-            Reflector::Own => std::hint::spin_loop(),
+        match self.takes_turns() {
+            true => std::thread::sleep(NAP),
+            false => std::hint::spin_loop(),
         }
     }
 

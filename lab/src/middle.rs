@@ -7,6 +7,7 @@ use gatun_lab::{Error, Namespace, Process};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -110,14 +111,11 @@ impl Gatun {
 
     /// Asks for its counters, and waits for them.
     pub(crate) fn counters(&self) -> Result<Counters, Error> {
-        let read = || fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()));
-        let before = read()?.len();
+        let before = self.said_len()?;
         self.process.signal(Signal::USR1)?;
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            let text = read()?;
-            let new = text.get(before..).unwrap_or_default();
-            if let Some(counters) = Counters::read(new) {
+            if let Some(counters) = Counters::read(&self.said_since(before)?) {
                 return Ok(counters);
             }
             if Instant::now() > deadline {
@@ -128,17 +126,33 @@ impl Gatun {
     }
 
     /// Ends it, and returns its last counters.
-    pub(crate) fn stop(self) -> Result<Counters, Error> {
-        let before = fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()))?.len();
-        let mut process = self.process;
-        process.signal(Signal::TERM)?;
-        let status = process.wait(READY_MAX)?;
-        let text = fs::read_to_string(&self.stdout).map_err(|e| Error(e.to_string()))?;
+    pub(crate) fn stop(mut self) -> Result<Counters, Error> {
+        let before = self.said_len()?;
+        self.process.signal(Signal::TERM)?;
+        let status = self.process.wait(READY_MAX)?;
         if !status.success() {
             return Err(Error(format!("Gatun ended with {status}")));
         }
-        let new = text.get(before..).unwrap_or_default();
-        Counters::read(new).ok_or_else(|| Error(format!("no counters at Gatun's end:\n{new}")))
+        let new = self.said_since(before)?;
+        Counters::read(&new).ok_or_else(|| Error(format!("no counters at Gatun's end:\n{new}")))
+    }
+
+    /// Bytes that it has said so far.
+    fn said_len(&self) -> Result<u64, Error> {
+        fs::metadata(&self.stdout).map(|file| file.len()).map_err(|e| Error(e.to_string()))
+    }
+
+    /// What it has said since: all of it grows to megabytes in a long run, and whoever asks has the generator's processor.
+    fn said_since(&self, before: u64) -> Result<String, Error> {
+        let read = || {
+            let mut file = File::open(&self.stdout)?;
+            file.seek(SeekFrom::Start(before))?;
+            let mut text = Vec::new();
+            file.read_to_end(&mut text)?;
+            // It may be in the middle of a character.
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        };
+        read().map_err(|e: std::io::Error| Error(e.to_string()))
     }
 }
 
@@ -183,9 +197,13 @@ fn on_last_processor(host: &Namespace) -> Command {
 /// A command that runs on a host, on any processor: this thread may be kept to one.
 fn on_all_processors(host: &Namespace) -> Command {
     let mut command = host.command("taskset");
-    let all: Vec<String> = processors().iter().map(usize::to_string).collect();
-    command.args(["--cpu-list", &all.join(",")]);
+    command.args(["--cpu-list", &all_processors()]);
     command
+}
+
+/// All processors that this process might use at its begin, as `taskset` takes them.
+pub(crate) fn all_processors() -> String {
+    processors().iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// Waits until a log has a text so many times.
@@ -218,6 +236,12 @@ fn allowed_processors() -> Vec<usize> {
 #[cfg(feature = "dpdk")]
 pub(crate) fn first_processor() -> usize {
     processors().first().copied().unwrap_or(0)
+}
+
+/// One that neither the first nor the last is, where there are three.
+#[cfg(feature = "dpdk")]
+pub(crate) fn third_processor() -> Option<usize> {
+    processors().get(1).copied().filter(|_| processors_count() > 2)
 }
 
 pub(crate) fn last_processor() -> usize {

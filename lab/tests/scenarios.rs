@@ -118,14 +118,41 @@ fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_ar
     if !has_testpmd("a_small_carrier_over_memif") {
         return;
     }
-    let Some(report) = report("memif", "carrier --brief --over memif --seconds 0.6") else { return };
-    is_accounted_for(&report);
-    has_figures(&report);
-    assert!(number(&report, "sessions") > 0, "{report}");
+    let words = "carrier --brief --over memif --reflector testpmd --seconds 0.6";
+    let Some(report) = report("memif", words) else { return };
+    is_a_carrier_over_memif(&report);
+    assert!(is_noted(&report, "The reflector is testpmd"), "{report}");
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_small_carrier_over_memif_needs_no_program_to_send_packets_back() {
+    if !has_testpmd("a_small_carrier_over_memif_needs_no_program") {
+        return;
+    }
+    let words = "carrier --brief --over memif --reflector own --nat44 --frame imix --seconds 0.6";
+    let Some(report) = report("own", words) else { return };
+    is_a_carrier_over_memif(&report);
+    assert!(is_noted(&report, "The reflector is the generator's own thread"), "{report}");
+}
+
+#[cfg(feature = "dpdk")]
+fn is_a_carrier_over_memif(report: &Value) {
+    is_accounted_for(report);
+    has_figures(report);
+    assert!(number(report, "sessions") > 0, "{report}");
     // What a packet takes of each one's processor, as Gatun and testpmd themselves tell it.
-    for key in ["core_ns", "reference_core_ns", "core_share"] {
+    for key in ["core_ns", "reference_core_ns", "core_share", "generator_share"] {
         assert!(report[key].as_f64().unwrap() > 0.0, "{report}");
     }
+    assert!(report["generator_share"].as_f64().unwrap() <= 1.0, "{report}");
+    let quantiles = ["p50", "p99", "p999"].map(|key| report["reference_latency_us"][key].as_f64().unwrap());
+    assert!(quantiles.is_sorted() && quantiles[0] > 0.0, "{quantiles:?}");
+}
+
+#[cfg(feature = "dpdk")]
+fn is_noted(report: &Value, what: &str) -> bool {
+    report["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains(what))
 }
 
 #[cfg(feature = "dpdk")]
@@ -138,7 +165,29 @@ fn every_step_of_the_ladder_over_memif_carries_packets() {
     let Some(report) = report("rungs", words) else { return };
     is_accounted_for(&report);
     has_figures(&report);
-    assert_eq!(report["tables"][0]["rows"].as_array().unwrap().len(), 3);
+    has_rungs(&report, 3);
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_rate_without_loss_is_searched_for_over_memif_through_one_and_through_two() {
+    if !has_testpmd("a_rate_without_loss_over_memif") {
+        return;
+    }
+    let Some(report) = report("rates", "rfc8219 --brief --over memif --reflector own") else { return };
+    is_accounted_for(&report);
+    assert_eq!(report["tables"].as_array().unwrap().len(), 3);
+    // CLAT and PLAT carried what opened the connections, at least.
+    let dual = &report["tables"][2]["rows"][0];
+    assert_ne!(dual[4], "0", "{report}");
+}
+
+/// So many steps, and those of the hand-over between workers, which want two processors.
+fn has_rungs(report: &Value, steps: usize) {
+    let rows = report["tables"][0]["rows"].as_array().unwrap().len();
+    let has_two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    assert_eq!(rows, steps + if has_two { 2 } else { 0 }, "{report}");
+    assert_eq!(report["handover_ns"].is_number(), has_two, "{report}");
 }
 
 #[test]
@@ -154,7 +203,7 @@ fn every_step_of_the_ladder_carries_packets() {
     let Some(report) = report("ladder", "ladder --brief --seconds 0.3") else { return };
     is_accounted_for(&report);
     has_figures(&report);
-    assert_eq!(report["tables"][0]["rows"].as_array().unwrap().len(), 4);
+    has_rungs(&report, 4);
 }
 
 #[test]

@@ -55,6 +55,10 @@ pub(crate) struct Report {
     pub(crate) reference_core_ns: Option<f64>,
     /// The share of the time in which the translator had packets.
     pub(crate) core_share: Option<f64>,
+    /// And the generator: to make, to judge, and to turn round where that is not another program's.
+    pub(crate) generator_share: Option<f64>,
+    /// What a packet costs more that is handed over to another worker, ns.
+    pub(crate) handover_ns: Option<f64>,
     pub(crate) sessions: Option<u64>,
     pub(crate) kills_per_s: Option<f64>,
     /// There and back, through the translator twice.
@@ -191,6 +195,14 @@ fn figures(report: &Report) -> Vec<(&'static str, String)> {
     row(
         "Gatun's processor had packets",
         report.core_share.map(|share| format!("{:.0} % of the time", 100.0 * share)),
+    );
+    row(
+        "the generator's processor had packets",
+        report.generator_share.map(|share| format!("{:.0} % of the time", 100.0 * share)),
+    );
+    row(
+        "handed over to another worker, a packet takes more",
+        report.handover_ns.map(|ns| format!("{ns:.1} ns")),
     );
     row("sessions", report.sessions.map(group));
     row("sessions ended on request", report.kills_per_s.map(rate));

@@ -1,7 +1,7 @@
 //! `carrier`: a provider's evening in one box. Every flow is opened once, then all go on in random order; at the end
 //! the packets that were sent and did not return are the packets that somebody counted, to the packet.
 
-use super::{Over, Wishes, tell_limits};
+use super::{Over, Wishes};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, Sample, Spent, StageResult, Until};
 use crate::middle::on_the_bed;
@@ -99,13 +99,13 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         Err(error) => report.check(false, format!("the plain forwarder in Gatun's place: {error}")),
     }
     report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
-    tell_costs(wishes.over, &steady, plain.as_ref().ok().map(|(_, (plain, _))| plain), &mut report);
+    tell_costs(wishes, &steady, plain.as_ref().ok().map(|(_, (plain, _))| plain), &mut report);
     Ok(report)
 }
 
 /// What packets cost in the middle, and how that was found.
-fn tell_costs(over: Over, steady: &StageResult, plain: Option<&StageResult>, report: &mut Report) {
-    match over {
+fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>, report: &mut Report) {
+    match wishes.over {
         Over::Veth => {
             report.not_run.push(
                 "over memif (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's"
@@ -118,7 +118,8 @@ fn tell_costs(over: Over, steady: &StageResult, plain: Option<&StageResult>, rep
             report.notes.push("testpmd in the middle is without huge pages, as its driver cannot share them with two peers: where some are set aside, Gatun has them and testpmd has not.".into());
             report.core_ns = steady.ns_per_packet();
             report.reference_core_ns = plain.and_then(StageResult::ns_per_packet);
-            tell_limits(report, steady.middle.map_or(0.0, |middle| middle.share));
+            let share = steady.middle.map_or(0.0, |middle| middle.share);
+            wishes.tell_limits(report, share, steady.generator_share);
         }
     }
     report.notes.push("Times are there and back: generator, translator, reflector, translator, judge; at 80 % of the steady rate, so that queues are short.".into());
@@ -209,6 +210,7 @@ pub(super) fn build_up(run: &mut Run<'_>, load: Load, flows: u64) -> StageResult
 }
 
 fn stages(rows: &[(&str, &StageResult)]) -> Table {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let cells = |(name, stage): &(&str, &StageResult)| {
         let latency = Latency::of(&stage.latency);
         let us = |of: fn(&Latency) -> f64| latency.as_ref().map_or("-".into(), |l| format!("{:.0}", of(l)));
@@ -219,13 +221,26 @@ fn stages(rows: &[(&str, &StageResult)]) -> Table {
             group(stage.lost()),
             group(stage.pps().round() as u64),
             stage.ns_per_packet().map_or("-".into(), |ns| format!("{ns:.0}")),
+            stage.middle.map_or("-".into(), |middle| percent(middle.share)),
+            percent(stage.generator_share),
             us(|l| l.p50),
             us(|l| l.p99),
             us(|l| l.p999),
         ]
     };
-    let header =
-        ["stage", "s", "sent", "lost", "packets a second", "ns each", "p50 µs", "p99 µs", "p99.9 µs"];
+    let header = [
+        "stage",
+        "s",
+        "sent",
+        "lost",
+        "packets a second",
+        "ns each",
+        "busy",
+        "generator busy",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+    ];
     Table {
         title: "Stages".into(),
         header: header.map(String::from).into(),

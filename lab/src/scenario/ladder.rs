@@ -1,6 +1,8 @@
 //! `ladder`: what a packet costs, step by step: nothing but forwarding at the bottom, two million sessions at the top.
 
-use super::{Over, Wishes, carrier, tell_limits};
+mod handover;
+
+use super::{Over, Wishes, carrier};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, Until};
 use crate::middle::on_the_bed;
@@ -120,7 +122,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
                 What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
                 What::Stateful if report.core_ns.is_none() => {
                     report.core_ns = ns_each;
-                    tell_limits(&mut report, share.unwrap_or(0.0));
+                    wishes.tell_limits(&mut report, share.unwrap_or(0.0), steady.generator_share);
                 }
                 _ => {}
             }
@@ -128,20 +130,25 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
         let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
         let rate = group(steady.pps().round() as u64);
-        rows.push(vec![rung.name, rate, each, share, group(accounts.lost())]);
+        let generator = format!("{:.0} %", 100.0 * steady.generator_share);
+        rows.push(vec![rung.name, rate, each, share, generator, group(accounts.lost())]);
     }
+    rows.extend(handover::rows(wishes, &mut report)?);
     report.tables.push(Table {
         title: "What a packet costs".into(),
-        header: ["step", "packets a second", "ns of processor time", "of its processor", "lost"]
-            .map(String::from)
-            .into(),
+        header: [
+            "step",
+            "packets a second",
+            "ns of processor time",
+            "of its processor",
+            "of the generator's",
+            "lost",
+        ]
+        .map(String::from)
+        .into(),
         rows,
     });
     report.not_run.push("Gatun forwarding without translation: it has no such mode".into());
-    report.not_run.push(
-        "hand-over between workers (gatun bench handover has it, in RAM): both, the generator and the reflector want a processor each"
-            .into(),
-    );
     if wishes.over == Over::Veth {
         let what = "over memif with testpmd as the floor (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's";
         report.not_run.push(what.into());

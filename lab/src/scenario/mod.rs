@@ -85,17 +85,46 @@ pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>)
 pub(crate) const ALL: [Scenario; 4] =
     [("desk", desk::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
 
-/// That one thread is generator and judge, and another program takes turns with it, bounds what can be tried: says so where the
-/// middle waited.
-pub(super) fn tell_limits(report: &mut Report, share: f64) {
-    report.core_share = Some(share);
-    if share < 0.9 {
+/// A share of the time from which on a processor is called busy: the turns between are those of which nothing came just then.
+const BUSY: f64 = 0.9;
+
+impl Wishes {
+    /// One thread is generator and judge, and may be the reflector, and that bounds what can be tried: says which of both
+    /// processors the rate is of, from the shares of the time in which the translator's and the generator's had packets.
+    fn tell_limits(&self, report: &mut Report, translator: f64, generator: f64) {
+        (report.core_share, report.generator_share) = (Some(translator), Some(generator));
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let (of_translator, of_generator) = (percent(translator), percent(generator));
+        let limit = match (translator >= BUSY, generator >= BUSY) {
+            (true, false) => {
+                "The translator's processor is the limit here: packets a second are what it can do."
+            }
+            (true, true) => {
+                "Both processors are busy: packets a second are what the translator and the generator can do, whichever is less."
+            }
+            (false, true) => {
+                "The generator's processor is the limit here, not the translator's: packets a second are what the lab can send. What \
+                 the translator can do is said by the time of its processor that a packet takes."
+            }
+            (false, false) => {
+                "Neither processor is the limit by itself: each waited for the other, for the reflector, or for other programs that had \
+                 its processor. What the translator can do is said by the time of its processor that a packet takes."
+            }
+        };
         report.notes.push(format!(
-            "The generator's processor is the limit here, not the translator's, which had packets in {:.0} % of the time: \
-             packets a second say what the lab can send. What the translator can do is said by the time of its processor that \
-             a packet takes; the forwarder's is taken in the same way, by testpmd itself.",
-            100.0 * share
+            "{limit} The translator's had packets in {of_translator} of the time, the generator's in {of_generator}. {}",
+            self.reflector()
         ));
+    }
+
+    #[cfg(feature = "dpdk")]
+    fn reflector(&self) -> String {
+        self.reflector.to_string()
+    }
+
+    #[cfg(not(feature = "dpdk"))]
+    fn reflector(&self) -> String {
+        String::new()
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod dual;
 
-use super::{Over, Wishes, carrier};
+use super::{Wishes, carrier};
 use crate::bed::Bed;
 use crate::ends::{Latency, Load, Until};
 use crate::report::{Report, Table, group};
@@ -69,14 +69,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     report.check(found, "there is a rate without loss for each size".into());
     report.tables.push(throughput_table(&all));
     report.tables.push(loss_table(&all));
-    match wishes.over {
-        Over::Veth => dual::run(&mut bed, wishes, &frames, length, &mut report)?,
-        Over::Memif => {
-            report
-                .not_run
-                .push("dual translation (464XLAT): there is no memif between two; over veth there is".into());
-        }
-    }
+    dual::run(&mut bed, wishes, &frames, length, &mut report)?;
     report.not_run.push("trials of 60 s (RFC 8219 7.1), repeated 20 times for latency: see --seconds".into());
     Ok(report)
 }

@@ -125,7 +125,7 @@ impl Core {
         // What comes back from an exempt destination.
         let Some(nat) = self.first44(view.dst) else { return Err(DropReason::NotInPool) };
         let to_realm = nat.policy.realm;
-        let exempt = nat.is_exempt(view.src, view.proto, nat44::remote_port(l4, false));
+        let exempt = nat.lets_back(realm, view.src, view.proto, nat44::remote_port(l4, false));
         let row = Tally::stateful(nat.policy.instance);
         self.shared.tally.is_to(row);
         if !exempt {

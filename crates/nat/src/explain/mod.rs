@@ -301,7 +301,7 @@ impl Core {
         }
         let Some(nat) = self.first44(view.dst) else { return Err(DropReason::NotInPool.into()) };
         e.instance = Some(nat.policy.instance.into());
-        if nat.is_exempt(view.src, view.proto, nat44::remote_port(l4, false)) {
+        if nat.lets_back(packet.realm, view.src, view.proto, nat44::remote_port(l4, false)) {
             e.rule = Rule::Exempt;
             return Err(End::Fate(Fate::Pass));
         }

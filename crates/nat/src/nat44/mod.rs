@@ -67,7 +67,17 @@ impl Nat44 {
     /// Whether a packet between an inside host and `remote` passes untranslated (RFC 6888 REQ-6): to
     /// another inside address, or by the operator's list.
     pub(crate) fn is_exempt(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
-        self.serves(remote) || self.exempt.iter().any(|e| e.covers(remote, proto, port))
+        self.serves(remote) || self.is_listed(remote, proto, port)
+    }
+
+    /// Whether a packet of no inside host goes to one as it is: what had left untranslated comes back so, from where
+    /// that went, which is no customer's realm.
+    pub(crate) fn lets_back(&self, realm: u8, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        realm == 0 && self.is_listed(remote, proto, port)
+    }
+
+    fn is_listed(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        self.exempt.iter().any(|e| e.covers(remote, proto, port))
     }
 }
 

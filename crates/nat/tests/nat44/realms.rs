@@ -3,10 +3,11 @@
 
 use crate::common::*;
 use crate::{OTHER, ROUTER, SERVER, T, instance, net, plan44};
+use gatun_nat::explain::Fate;
 use gatun_nat::plan::{Exemption, Nat44, Nat64, Net6};
 use gatun_nat::report::InstanceStats;
 use gatun_nat::{Plan, Reply, Verdict};
-use gatun_wire::DropReason;
+use gatun_wire::{DropReason, HEADROOM, Packet};
 
 /// A host of both customers, and the second one's public address.
 const HOST: &str = "10.0.0.5";
@@ -191,6 +192,29 @@ fn what_is_exempt_leaves_untranslated_and_comes_back_to_its_customer() {
     bed.realm = HOME;
     let back = bed.send(&udp4(OTHER, 2, "172.16.0.5", 1, b"x"));
     assert_eq!((back.verdict, back.realm), (Verdict::Pass, SECOND));
+}
+
+#[test]
+fn nobody_else_reaches_a_customers_hosts_untranslated() {
+    let mut plan = plan();
+    plan.nat44[2].inside = vec![net("172.16.0.0", 12)];
+    plan.nat44[2].exempt = vec![Exemption { net: net(OTHER, 32), transport: None, ports: None }];
+    let mut bed = Bed::new(&plan);
+    // By another port, as one of its hosts or as what is exempt.
+    for (realm, source) in [(HOME, "172.16.0.6"), (FIRST, "172.16.0.6"), (FIRST, OTHER), (3, OTHER)] {
+        let packet = udp4(source, 2, "172.16.0.5", 1, b"x");
+        assert_eq!(
+            bed.drop_from(realm, &packet),
+            Verdict::Drop(DropReason::NotInPool),
+            "{source} from {realm}"
+        );
+        let mut buf = [vec![0; HEADROOM], packet].concat();
+        let len = buf.len() - HEADROOM;
+        let mut copy = Packet::new(&mut buf, HEADROOM, len).unwrap();
+        copy.realm = realm;
+        let foretold = bed.nat.explain(&mut copy).fate;
+        assert!(matches!(foretold, Fate::Drop(DropReason::NotInPool, _)), "{foretold:?}");
+    }
 }
 
 /// The same prefix in three instances: for one network, for another, and for all hosts of a customer.

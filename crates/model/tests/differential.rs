@@ -66,7 +66,7 @@ const REACHED: [DropReason; 52] = [
 ];
 
 /// Nor these.
-const MARKS: [&str; 9] = [
+const MARKS: [&str; 15] = [
     "a piece that was held follows its first one",
     "a datagram is collected for its checksum",
     "a flow joins a shared port",
@@ -76,6 +76,12 @@ const MARKS: [&str; 9] = [
     "a session ends by a change",
     "a block is taken away by a change",
     "a static binding begins",
+    "a packet from a realm leaves",
+    "a packet from outside goes to a realm",
+    "a packet is turned round to another realm",
+    "hosts of two realms with one address have bindings of one port",
+    "a host chooses among instances of one prefix",
+    "an inside address by another port is nobody's",
 ];
 
 // proves: A61-20, A61-21, A61-22, A61-23, A61-24, A61-25, A61-40, A61-43, A61-50, A61-51, A61-63, A61-64
@@ -138,6 +144,8 @@ fn workers_and_their_models_agree_and_are_one_translator() {
         "workers change together",
         "a plan is refused to workers that run",
         "a session ends by a change",
+        "hosts of two realms with one address have bindings of one port",
+        "a packet is turned round to another realm",
     ] {
         assert!(coverage.marked(what), "{what}: was not reached");
     }

@@ -1,5 +1,6 @@
 //! Other plans for a running engine: what may change while it runs, changed by chance.
 
+use super::realms;
 use super::rng::Rng;
 use super::universe::{
     add_static_bindings, exemptions, filterings_of, icmp, inbound_refresh, limits, overload, ranges,
@@ -51,6 +52,7 @@ pub fn changed(first: &Plan, plan: &Plan, seed: u64) -> Plan {
             n.inside = n.inside.iter().filter_map(|net| Net4::new(net.addr, len)).collect();
         }
     }
+    realms::keep_apart(&mut new);
     if r.one_in(odds) {
         new.limits = other_limits(r, first);
     }

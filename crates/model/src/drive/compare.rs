@@ -1,11 +1,10 @@
 //! One history through engine and model.
 
 use super::change::changed;
-use super::forge::{cut, error, forge, router4, router6, twisted};
-use super::history::{Flood, Form, Op, Proto, Target};
-use super::universe::{HOST_PORTS, OWN4, OWN6, POOLS, REMOTE_PORTS, host, host4, remote, universe};
+use super::history::Op;
+use super::universe::universe;
 use crate::coverage::Coverage;
-use crate::model::{Model, Seen};
+use crate::model::{Model, Parcel, Seen};
 use gatun_nat::counters::Counters;
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::Transport;
@@ -13,7 +12,6 @@ use gatun_nat::reconfigure::{Change, Refused};
 use gatun_nat::{BURST, EventReader, Instant, Nat, Plan, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const BUFFER: usize = 4096;
 const LATELY: usize = 8;
@@ -65,7 +63,7 @@ pub fn run(world: u64, seed: u64, ops: &[Op]) -> Result<Outcome, Failure> {
 pub(super) struct Pair {
     /// What the engine was made for, and what it has now.
     first: Plan,
-    plan: Plan,
+    pub(super) plan: Plan,
     pub(super) nat: Nat,
     events: Option<EventReader>,
     /// The same engine without events, now and then: they change nothing else.
@@ -74,12 +72,12 @@ pub(super) struct Pair {
     pub(super) now: i64,
     /// Packets of a burst.
     burst: usize,
-    pub(super) waiting: Vec<Vec<u8>>,
+    pub(super) waiting: Vec<Parcel>,
     /// What the last flush did: of use where there are several.
-    pub(super) handled: Vec<(Vec<u8>, Seen)>,
-    received: VecDeque<Vec<u8>>,
+    pub(super) handled: Vec<(Parcel, Seen)>,
+    pub(super) received: VecDeque<Parcel>,
     /// Forwarded lately, as they came out: IPv4, IPv6.
-    sent: [VecDeque<Vec<u8>>; 2],
+    pub(super) sent: [VecDeque<Parcel>; 2],
     memory: Vec<u8>,
 }
 
@@ -143,148 +141,6 @@ impl Pair {
         if self.waiting.len() >= self.burst { self.flush() } else { Ok(()) }
     }
 
-    pub(super) fn packets_in_pieces(&self, op: &Op) -> Vec<Vec<u8>> {
-        let packets = self.packets(op);
-        match op.form().and_then(|form| form.cut) {
-            Some(how) => packets.iter().flat_map(|packet| cut(packet, &how)).collect(),
-            None => packets,
-        }
-    }
-
-    /// The packets of a step.
-    fn packets(&self, op: &Op) -> Vec<Vec<u8>> {
-        match *op {
-            Op::Clock { .. } | Op::Expire { .. } | Op::Settle | Op::Flush | Op::Reload { .. } => Vec::new(),
-            Op::Again { back, twist } => match self.received.get(usize::from(back)) {
-                Some(packet) => vec![twisted(packet.clone(), twist)],
-                None => Vec::new(),
-            },
-            Op::Error { inside, about, kind, code, word, router, keep, form } => {
-                self.error(inside, about, (kind, code, word), router, keep, &form)
-            }
-            Op::Out { proto, host: h, port, remote: r, rport, form } => {
-                let (from, to) = self.through(form.door, h, remote(r));
-                let ports = (host_port(port), REMOTE_PORTS[usize::from(rport) % 3]);
-                vec![forge(proto, from, to, ports, &form)]
-            }
-            Op::Ping { inside, host: h, form } => {
-                let (from, to) = match (inside, form.door % 2) {
-                    (true, 0) => (host(h).into(), OWN6.into()),
-                    (true, _) => self.through(form.door, h, OWN4),
-                    (false, _) => (remote(h).into(), OWN4.into()),
-                };
-                vec![forge(Proto::Echo(form.ttl % 8 != 0), from, to, (7, 0), &form)]
-            }
-            Op::Flood { flood, proto, door, host: h, remote: r, first, packets } => {
-                let each = |n: u8| self.of_flood(flood, proto, (door, h, r), first, n);
-                (0..packets).map(each).collect()
-            }
-            Op::Hairpin { proto, host: h, port, target, form } => {
-                let (address, t) = self.outside(proto, target);
-                let (from, to) = self.through(form.door, h, address);
-                vec![forge(proto, from, to, (host_port(port), t), &form)]
-            }
-            Op::In { proto, target, remote: r, rport, form } => {
-                let (address, t) = self.outside(proto, target);
-                let from = IpAddr::V4(remote(r));
-                let ports = match proto {
-                    Proto::Echo(_) | Proto::Icmp(_) => (t, 0),
-                    _ => (REMOTE_PORTS[usize::from(rport) % 3], t),
-                };
-                vec![forge(proto, from, address.into(), ports, &form)]
-            }
-        }
-    }
-
-    /// A host behind a door, and how it writes to an IPv4 address through it.
-    fn through(&self, door: u8, h: u8, to: Ipv4Addr) -> (IpAddr, IpAddr) {
-        let prefixes: Vec<_> = self.plan.nat64.iter().flat_map(|n| &n.pool6).collect();
-        let door = usize::from(door) % (prefixes.len() + self.plan.nat44.len());
-        match prefixes.get(door) {
-            Some(prefix) => (host(h).into(), prefix.embed(to).into()),
-            None => (host4(door - prefixes.len(), h).into(), to.into()),
-        }
-    }
-
-    fn of_flood(&self, flood: Flood, proto: Proto, (door, h, r): (u8, u8, u8), first: u16, n: u8) -> Vec<u8> {
-        let port = first.wrapping_add(n.into());
-        let form = &Form { door, ..Form::PLAIN };
-        let (from, to) = self.through(door, if flood == Flood::Hosts { n } else { h }, remote(r));
-        match flood {
-            Flood::Ports => forge(proto, from, to, (port, REMOTE_PORTS[0]), form),
-            Flood::Scan => forge(proto, from, to, (HOST_PORTS[0], port), form),
-            Flood::Hosts => forge(proto, from, to, (first, REMOTE_PORTS[0]), form),
-            Flood::FromOutside => {
-                let to = Ipv4Addr::from(u32::from(POOLS[usize::from(h) % POOLS.len()]) + u32::from(h % 2));
-                let ports = if matches!(proto, Proto::Echo(_)) { (port, 0) } else { (REMOTE_PORTS[0], port) };
-                forge(proto, remote(r).into(), to.into(), ports, form)
-            }
-        }
-    }
-
-    fn outside(&self, proto: Proto, target: Target) -> (Ipv4Addr, u16) {
-        self.known_target(proto, target).unwrap_or((POOLS[0], 1021))
-    }
-
-    /// The outside address and port that a step names, if they are known here.
-    pub(super) fn known_target(&self, proto: Proto, target: Target) -> Option<(Ipv4Addr, u16)> {
-        match target {
-            Target::Port { address, port } => {
-                let first = POOLS[usize::from(address / 3) % POOLS.len()];
-                Some((Ipv4Addr::from(u32::from(first) + u32::from(address % 3)), port))
-            }
-            Target::Of { door, host: h, port } => {
-                let transport = match proto {
-                    Proto::Tcp(_) => 0,
-                    Proto::Udp | Proto::UdpZero => 1,
-                    _ => 2,
-                };
-                let inside: Ipv6Addr = match self.through(door, h, POOLS[0]).0 {
-                    IpAddr::V4(a) => a.to_ipv6_mapped(),
-                    IpAddr::V6(a) => a,
-                };
-                self.model.outside_of(transport, (inside, host_port(port)))
-            }
-        }
-    }
-
-    fn error(
-        &self,
-        inside: bool,
-        about: u8,
-        (kind, code, word): (u8, u8, u32),
-        router: u8,
-        keep: u16,
-        form: &Form,
-    ) -> Vec<Vec<u8>> {
-        let Some(packet) = self.sent[usize::from(inside)].get(usize::from(about)) else { return Vec::new() };
-        let quote = &packet[..packet.len().min(keep.into()).min(1200)];
-        let header = if inside { 40 } else { 20 };
-        if packet.len() < header {
-            return Vec::new();
-        }
-        let (src, dst): (IpAddr, IpAddr) = if inside {
-            let address = |at: usize| -> IpAddr {
-                let octets: [u8; 16] = packet[at..at + 16].try_into().unwrap_or_default();
-                octets.into()
-            };
-            (if router < 4 { address(24) } else { router6(router).into() }, address(8))
-        } else {
-            let address = |at: usize| -> IpAddr {
-                let octets: [u8; 4] = packet[at..at + 4].try_into().unwrap_or_default();
-                octets.into()
-            };
-            (if router < 4 { address(16) } else { router4(router).into() }, address(12))
-        };
-        // Extensions (RFC 4884) are the wire layer's matter, and its oracle's: none here.
-        let word = match (inside, kind) {
-            (true, 1 | 3) => word & 0x00ff_ffff,
-            (false, 3 | 11 | 12) => word & 0xff00_ffff,
-            _ => word,
-        };
-        vec![error(src, dst, kind, code, word, quote, form)]
-    }
-
     /// Gives what waits to the engine as one burst, and to the model.
     pub(super) fn flush(&mut self) -> Result<(), String> {
         self.handled.clear();
@@ -297,12 +153,15 @@ impl Pair {
             for (packet, seen) in packets.iter().zip(&seen) {
                 self.model.packet(packet, seen).map_err(|said| {
                     format!(
-                        "packet    {}\nengine    {:?} {}\n  emitted {}\nmodel     {:?} {}\n  emitted {}\n{:?}\n{}",
-                        hex(packet),
+                        "packet    {} from realm {}\nengine    {:?} to realm {} {}\n  emitted {}\nmodel     {:?} to realm {:?} {}\n  emitted {}\n{:?}\n{}",
+                        hex(&packet.bytes),
+                        packet.realm,
                         seen.verdict,
+                        seen.realm,
                         hex(&seen.bytes),
                         all_hex(&seen.emitted),
                         said.verdict,
+                        said.realm,
                         said.bytes.as_deref().map_or("(no bytes)".into(), hex),
                         all_hex(&said.emitted),
                         self.model.has_heard_all(),
@@ -324,7 +183,7 @@ impl Pair {
     }
 
     /// Runs a burst through the engine; gives how many packets it left.
-    fn burst(&mut self, packets: &[Vec<u8>]) -> Result<(Vec<Seen>, usize), String> {
+    fn burst(&mut self, packets: &[Parcel]) -> Result<(Vec<Seen>, usize), String> {
         let now = Instant(self.now as u64);
         let (seen, left) = run_burst(&mut self.nat, &mut self.memory, now, packets);
         if let Some(silent) = &mut self.silent {
@@ -336,14 +195,14 @@ impl Pair {
         Ok((seen, left))
     }
 
-    fn remember(&mut self, packet: &[u8], seen: &Seen) {
-        self.received.push_front(packet.to_vec());
+    fn remember(&mut self, packet: &Parcel, seen: &Seen) {
+        self.received.push_front(packet.clone());
         self.received.truncate(LATELY);
-        self.handled.push((packet.to_vec(), seen.clone()));
+        self.handled.push((packet.clone(), seen.clone()));
         if seen.verdict == Verdict::Forward {
-            for out in std::iter::once(&seen.bytes).chain(&seen.emitted) {
-                let lately = &mut self.sent[usize::from(out[0] >> 4 == 6)];
-                lately.push_front(out.clone());
+            for out in seen.sent() {
+                let lately = &mut self.sent[usize::from(out.bytes[0] >> 4 == 6)];
+                lately.push_front(out);
                 lately.truncate(LATELY);
             }
         }
@@ -358,7 +217,7 @@ impl Pair {
         let now = Instant(self.now as u64);
         let mut emitted = Vec::new();
         self.nat.expire(now, budget);
-        self.nat.drain_emitted(|e| emitted.push(e.packet.bytes().to_vec()));
+        self.nat.drain_emitted(|e| emitted.push(parcel(&e.packet)));
         if let Some(silent) = &mut self.silent {
             silent.expire(now, budget);
             silent.drain_emitted(|_| ());
@@ -498,20 +357,29 @@ impl Pair {
 }
 
 /// Runs a burst through an engine; gives how many packets it left.
-fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Vec<u8>]) -> (Vec<Seen>, usize) {
+fn run_burst(nat: &mut Nat, memory: &mut [u8], now: Instant, packets: &[Parcel]) -> (Vec<Seen>, usize) {
     let mut burst: Vec<Packet<'_>> = Vec::with_capacity(packets.len());
-    for (buffer, bytes) in memory.chunks_exact_mut(BUFFER).zip(packets) {
+    for (buffer, Parcel { realm, bytes }) in memory.chunks_exact_mut(BUFFER).zip(packets) {
         let len = bytes.len().min(BUFFER - HEADROOM);
         buffer[HEADROOM..HEADROOM + len].copy_from_slice(&bytes[..len]);
-        burst.extend(Packet::new(buffer, HEADROOM, len));
+        let mut packet = Packet::new(buffer, HEADROOM, len);
+        packet.iter_mut().for_each(|packet| packet.realm = *realm);
+        burst.extend(packet);
     }
     let mut verdicts = vec![Verdict::Pass; burst.len()];
     let done = nat.process(now, &mut burst, &mut verdicts);
     let seen = burst.iter().zip(verdicts).take(done);
-    let mut seen: Vec<Seen> =
-        seen.map(|(p, verdict)| Seen { verdict, bytes: p.bytes().to_vec(), emitted: Vec::new() }).collect();
-    nat.drain_emitted(|e| seen[e.after].emitted.push(e.packet.bytes().to_vec()));
+    let of = |(p, verdict): (&Packet<'_>, _)| {
+        let Parcel { realm, bytes } = parcel(p);
+        Seen { verdict, realm, bytes, emitted: Vec::new() }
+    };
+    let mut seen: Vec<Seen> = seen.map(of).collect();
+    nat.drain_emitted(|e| seen[e.after].emitted.push(parcel(&e.packet)));
     (seen, packets.len() - done)
+}
+
+fn parcel(packet: &Packet<'_>) -> Parcel {
+    Parcel { realm: packet.realm, bytes: packet.bytes().to_vec() }
 }
 
 /// The same plan without events.
@@ -528,10 +396,6 @@ fn change_of(nat: &Nat, old: &Plan, new: &Plan) -> Result<Option<Change>, String
         Err(Refused::Restart(_)) => Ok(None),
         Err(Refused::Build(e)) => Err(format!("the other plan is refused: {e}")),
     }
-}
-
-fn host_port(n: u8) -> u16 {
-    HOST_PORTS[usize::from(n) % HOST_PORTS.len()]
 }
 
 /// The first counter that differs.
@@ -579,9 +443,12 @@ fn hex(bytes: &[u8]) -> String {
     format!("{} bytes {shown}{more}", bytes.len())
 }
 
-fn all_hex(all: &[Vec<u8>]) -> String {
+fn all_hex(all: &[Parcel]) -> String {
     if all.is_empty() {
         return "nothing".into();
     }
-    all.iter().map(|p| hex(p)).collect::<Vec<_>>().join("\n          ")
+    all.iter()
+        .map(|p| format!("to realm {}: {}", p.realm, hex(&p.bytes)))
+        .collect::<Vec<_>>()
+        .join("\n          ")
 }

@@ -7,7 +7,7 @@ use super::compare::{Failure, Pair};
 use super::history::Op;
 use super::universe::{POOLS, universe};
 use crate::coverage::Coverage;
-use crate::model::Seen;
+use crate::model::{Parcel, Seen};
 use gatun_nat::plan::{Allocation, Pool4};
 use gatun_nat::reconfigure::Refused;
 use gatun_nat::workers::{Shares, Steering};
@@ -103,7 +103,7 @@ impl Crew {
         self.turn += 1;
         let forger = self.forger(op);
         for packet in self.pairs[forger].packets_in_pieces(op) {
-            let owner = self.steering.owner(&packet, 0).unwrap_or(forger);
+            let owner = self.steering.owner(&packet.bytes, packet.realm).unwrap_or(forger);
             self.pairs[owner].waiting.push(packet);
         }
         if self.pairs.iter().any(|pair| pair.waiting.len() >= 4) { self.flush() } else { Ok(()) }
@@ -172,19 +172,18 @@ impl Crew {
 
     /// What a worker sent to a public address of another one.
     fn hand_on(&mut self, from: usize, seen: &Seen) {
-        let sent = matches!(seen.verdict, Verdict::Forward | Verdict::Reply(_)).then_some(&seen.bytes);
-        for packet in sent.into_iter().chain(&seen.emitted) {
-            if let Some(owner) = self.steering.owner_after(packet)
+        for packet in seen.sent() {
+            if let Some(owner) = self.steering.owner_after(&packet.bytes)
                 && owner != from
             {
                 self.coverage.mark("a packet is handed on to another worker");
-                self.pairs[owner].waiting.push(packet.clone());
+                self.pairs[owner].waiting.push(packet);
             }
         }
     }
 
     /// A worker has no state for a packet: then no other one has, either.
-    fn is_nobody_elses(&self, worker: usize, packet: &[u8], seen: &Seen) -> Result<(), String> {
+    fn is_nobody_elses(&self, worker: usize, packet: &Parcel, seen: &Seen) -> Result<(), String> {
         let (Verdict::Drop(reason) | Verdict::Reply(Reply::Error(reason))) = seen.verdict else {
             return Ok(());
         };
@@ -198,7 +197,7 @@ impl Crew {
                 && said.verdict == Verdict::Forward
             {
                 return Err(format!(
-                    "worker {worker} has {reason:?} for {packet:02x?}, which worker {n} knows"
+                    "worker {worker} has {reason:?} for {packet:x?}, which worker {n} knows"
                 ));
             }
         }

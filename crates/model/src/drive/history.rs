@@ -20,8 +20,8 @@ pub enum Op {
     Ping { inside: bool, host: u8, form: Form },
     /// An ICMP error about a packet that was forwarded lately, cut to `keep` bytes.
     Error { inside: bool, about: u8, kind: u8, code: u8, word: u32, router: u8, keep: u16, form: Form },
-    /// A packet that was received lately, once more.
-    Again { back: u8, twist: Twist },
+    /// A packet that was received lately, once more, perhaps from so many realms on.
+    Again { back: u8, astray: u8, twist: Twist },
     /// The clock goes on, or back.
     Clock { ms: i64 },
     /// The engine is told to end what is due.
@@ -86,6 +86,8 @@ pub struct Form {
     pub df: bool,
     /// Which door: of NAT64 instances each prefix, then each NAT44 instance.
     pub door: u8,
+    /// By so many realms on from its own it comes.
+    pub astray: u8,
     /// What is odd.
     pub twist: Twist,
     /// Whether it comes in pieces.
@@ -170,7 +172,7 @@ pub enum Odd {
 impl Form {
     /// Nothing special.
     pub const PLAIN: Form =
-        Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, twist: Twist::None, cut: None };
+        Form { ttl: 64, tos: 0, len: 5, df: false, door: 0, astray: 0, twist: Twist::None, cut: None };
 }
 
 const FLAGS: [u8; 12] = [2, 2, 2, 18, 16, 17, 4, 20, 24, 1, 16, 2];
@@ -253,7 +255,11 @@ fn op(r: &mut Rng, f: &Focus) -> Op {
         },
         82..93 => error(r, f),
         93 => Op::Ping { inside: r.one_in(2), host: r.small(f.hosts), form: form(r, f) },
-        _ => Op::Again { back: r.small(4), twist: if r.one_in(4) { wild(r) } else { Twist::None } },
+        _ => Op::Again {
+            back: r.small(4),
+            astray: if r.one_in(3) { r.small(4) } else { 0 },
+            twist: if r.one_in(4) { wild(r) } else { Twist::None },
+        },
     }
 }
 
@@ -299,6 +305,9 @@ fn form(r: &mut Rng, f: &Focus) -> Form {
         _ => r.below(30) as u16,
     };
     form.df = r.one_in(3);
+    if r.one_in(16) {
+        form.astray = r.small(4);
+    }
     if r.one_in(20) {
         form.ttl = r.small(4);
     }

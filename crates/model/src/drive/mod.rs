@@ -5,6 +5,8 @@ pub mod compare;
 pub mod crew;
 pub mod forge;
 pub mod history;
+mod packets;
+mod realms;
 pub mod rng;
 pub mod shrink;
 pub mod universe;

@@ -42,7 +42,8 @@ pub fn shrink_with(ops: &[Op], run: impl Fn(&[Op]) -> Result<(), Failure>) -> (V
         let plain = Form { door: form.door, ..Form::PLAIN };
         let whole = Form { cut: None, ..form };
         let in_order = Form { cut: form.cut.map(|cut| Cut { order: 0, odd: Odd::Nothing, ..cut }), ..form };
-        for simpler in [Form::PLAIN, plain, whole, in_order, Form { twist: Twist::None, ..form }] {
+        let there = Form { astray: 0, ..form };
+        for simpler in [Form::PLAIN, plain, whole, in_order, there, Form { twist: Twist::None, ..form }] {
             let Some(candidate) = ops.get(at).map(|op| op.with_form(simpler)) else { break };
             let all = [&ops[..at], &[candidate], &ops[at + 1..]].concat();
             if attempt(&mut ops, all) {

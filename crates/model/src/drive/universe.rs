@@ -1,5 +1,6 @@
 //! Small worlds: few hosts, few ports, tiny tables, so that collisions, exhaustion and re-use really happen.
 
+use super::realms;
 use super::rng::Rng;
 use gatun_nat::event::EventKinds;
 use gatun_nat::plan::*;
@@ -49,9 +50,10 @@ pub fn host(n: u8) -> Ipv6Addr {
     )
 }
 
-/// An inside host of the n-th NAT44 instance.
-pub fn host4(instance: usize, n: u8) -> Ipv4Addr {
-    Ipv4Addr::new(100, 64, instance as u8, n % 250 + 1)
+/// An inside host of a NAT44 instance.
+pub(super) fn host4(instance: &Nat44, n: u8) -> Ipv4Addr {
+    let first = instance.inside.first().map_or(Ipv4Addr::UNSPECIFIED, |net| net.addr);
+    Ipv4Addr::from(u32::from(first) + u32::from(n % 250) + 1)
 }
 
 /// A remote host. Some are private, which 64:ff9b::/96 may not stand for.
@@ -78,7 +80,10 @@ fn prefix(n: usize) -> Prefix64 {
 pub fn universe(number: u64) -> Plan {
     let mut r = Rng::new(number ^ 0x0067_6174_756e);
     let (six, four) = r.of(&[(1, 0), (1, 0), (2, 0), (0, 1), (1, 1), (1, 1), (2, 1), (1, 2), (0, 2)]);
-    let pools = 1 + r.below(six + four) as usize;
+    let realms = &mut Rng::new(number ^ 0x7265_616c_6d73);
+    let ruled = realms.one_in(3);
+    let (six, four) = if ruled { realms::instances(realms) } else { (six, four) };
+    let pools = POOLS.len().min(1 + r.below(six + four) as usize);
     // Choice of the model: which session bounds strangers' lives is not modelled where peers are kept.
     let filterings = if r.one_in(2) { ALL_FILTERINGS } else { WITHOUT_PEERS };
     let mut first_prefix = r.small(6) as usize;
@@ -108,6 +113,9 @@ pub fn universe(number: u64) -> Plan {
         },
         ..Plan::default()
     };
+    if ruled {
+        realms::add(realms, &mut plan);
+    }
     add_static_bindings(&mut r, &mut plan);
     plan
 }
@@ -271,6 +279,14 @@ fn nat44(r: &mut Rng, n: usize, pool: usize, filterings: &[Filtering]) -> Nat44 
     }
 }
 
+/// The n-th host of those that a NAT64 instance serves.
+fn served(instance: &Nat64, n: usize) -> Ipv6Addr {
+    let sources = &instance.sources;
+    let all = (0..=u8::MAX).map(host);
+    let mut all = all.filter(|&host| sources.is_empty() || sources.iter().any(|net| net.contains(host)));
+    all.nth(n).unwrap_or(host(0))
+}
+
 /// One of the pools' ports, or one beside them: no port and no inside end twice.
 pub(super) fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
     let mut taken = Vec::new();
@@ -286,8 +302,8 @@ pub(super) fn add_static_bindings(r: &mut Rng, plan: &mut Plan) {
             }
             taken.push((transport, outside));
             let address = match instance.checked_sub(six) {
-                None => host(at as u8),
-                Some(n) => host4(n, at as u8).to_ipv6_mapped(),
+                None => served(&plan.nat64[instance], at),
+                Some(n) => host4(&plan.nat44[n], at as u8).to_ipv6_mapped(),
             };
             let binding = StaticBinding { transport, inside: (address, HOST_PORTS[at]), outside };
             match instance.checked_sub(six) {

@@ -83,15 +83,6 @@ pub(super) fn v6(a: IpAddr) -> Ipv6Addr {
 }
 
 impl Model {
-    /// The instance and the number of its prefix that an IPv6 address lies in: the longest (A52-8).
-    pub(super) fn owner6(&self, a: Ipv6Addr) -> Option<(usize, usize)> {
-        let all = self.plan.nat64.iter().enumerate();
-        all.flat_map(|(i, n)| n.pool6.iter().enumerate().map(move |(p, prefix)| (i, p, prefix)))
-            .filter(|(_, _, prefix)| lies_in(prefix, a))
-            .max_by_key(|(_, _, prefix)| prefix.len())
-            .map(|(i, p, _)| (i, p))
-    }
-
     /// The pool that an address is in, whatever the port.
     pub(super) fn pool_of(&self, a: Ipv4Addr) -> Option<usize> {
         self.plan.pools.iter().position(|p| p.ranges.iter().any(|r| r.first <= a && a <= r.last))

@@ -85,6 +85,7 @@ impl Model {
     pub(super) fn add_static_binding(&mut self, instance: usize, b: &StaticBinding) {
         let (transport, inside, outside) = (b.transport as usize, b.inside, b.outside);
         let (fixed, shared, sessions) = (true, None, Vec::new());
+        self.mark_twins(instance, transport, inside);
         self.bindings.push(Binding { instance, transport, inside, outside, fixed, shared, sessions });
         self.bar_block_of(instance, transport, outside);
     }
@@ -241,6 +242,7 @@ impl Model {
         }
         let sessions = Vec::new();
         let (fixed, shared) = (false, None);
+        self.mark_twins(instance, transport, inside);
         self.bindings.push(Binding { instance, transport, inside, outside, fixed, shared, sessions });
         Ok(self.bindings.len() - 1)
     }

@@ -26,7 +26,7 @@ pub(super) struct Sent<'p> {
 
 impl Model {
     /// An IPv6 packet.
-    pub(super) fn six(&mut self, packet: &[u8], seen: &Seen) -> Result<Fate> {
+    pub(super) fn six(&mut self, packet: &[u8], realm: u8, seen: &Seen) -> Result<Fate> {
         let h = parse::parse6(packet, false)?;
         let (src, dst) = (v6(h.src), v6(h.dst));
         let l4 = parse::l4(&h, false)?;
@@ -37,7 +37,9 @@ impl Model {
                 false => Err(DropReason::DestinationNotPool6),
             };
         }
-        let (instance, prefix) = self.owner6(dst).ok_or(DropReason::DestinationNotPool6)?;
+        self.mark_choice(realm, (h.src, h.dst));
+        let owner = self.owner6(realm, self.host_of(&h, l4), dst);
+        let (instance, prefix) = owner.ok_or(DropReason::DestinationNotPool6)?;
         let Some(remote) = extract(&self.plan.nat64[instance].pool6[prefix], dst) else {
             return Err(DropReason::DestinationNotPool6);
         };
@@ -90,7 +92,7 @@ impl Model {
 
     /// RFC 6146 3.5: whether a packet may come from there at all.
     pub(super) fn check_origin(&self, src: Ipv6Addr) -> Result<()> {
-        if self.owner6(src).is_some() {
+        if self.is_translated(src) {
             return Err(DropReason::SourceInPool6);
         }
         if illegal6(src) { Err(DropReason::SourceMartian) } else { Ok(()) }
@@ -107,11 +109,7 @@ impl Model {
     /// Whether a NAT64 instance serves a host.
     pub(super) fn accepts(&self, instance: usize, src: Ipv6Addr) -> Result<()> {
         self.check_origin(src)?;
-        let sources = &self.plan.nat64[instance].sources;
-        if !sources.is_empty() && !sources.iter().any(|net| net.contains(src)) {
-            return Err(DropReason::SourceNotAllowed);
-        }
-        Ok(())
+        if self.lists(instance, src) { Ok(()) } else { Err(DropReason::SourceNotAllowed) }
     }
 
     /// RFC 6146 3.5: finds or makes binding and session. Gives the outside address and port.
@@ -238,10 +236,13 @@ impl Model {
         ident: u16,
     ) -> Result<Fate> {
         let packets = self.write_out(s, outside, turned.is_some(), ident)?;
-        let Some(arrival) = turned else { return Ok(Fate::Forward { packets, hairpinned: false }) };
+        let Some(arrival) = turned else {
+            return Ok(Fate::Forward { packets, realm: 0, hairpinned: false });
+        };
+        let realm = self.realm_of(arrival.instance);
         // What comes from an IPv4 link without DF is cut to the receiver's.
         match self.write_back(&packets[0], arrival, s.h.src.is_ipv6()) {
-            Ok(packets) => Ok(Fate::Forward { packets, hairpinned: true }),
+            Ok(packets) => Ok(Fate::Forward { packets, realm, hairpinned: true }),
             Err(reason) => Ok(Fate::Lost(reason)),
         }
     }

@@ -45,7 +45,8 @@ impl Model {
             (Passage::Hold, outside) => self.hold_syn(packet, pool, outside, remote),
             (Passage::Pass(arrival), _) => {
                 let packets = self.write_back(packet, arrival, false)?;
-                Ok(Fate::Forward { packets, hairpinned: false })
+                let realm = self.realm_of(arrival.instance);
+                Ok(Fate::Forward { packets, realm, hairpinned: false })
             }
         }
     }

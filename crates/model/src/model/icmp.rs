@@ -29,12 +29,14 @@ impl Model {
         if self.kind(s.instance) == Kind::Six {
             return self.error_out_of_six(s, seen);
         }
+        let realm = self.realm_of(s.instance);
         match self.error_out_of_four(s, seen) {
             // Choice: of a router with an inside address, about a packet that had left already: not one that was on
             // its way to an inside host.
             Err(DropReason::IcmpErrorNoState)
                 if self.pool_of(s.remote).is_some()
-                    && inner_of(s.h).is_ok_and(|(inner, _)| self.inside44(v4(inner.dst)).is_none()) =>
+                    && inner_of(s.h)
+                        .is_ok_and(|(inner, _)| self.inside44(realm, v4(inner.dst)).is_none()) =>
             {
                 self.error_back(s.packet, s.h, false, seen)
             }
@@ -50,8 +52,8 @@ impl Model {
         }
         translated_type(s.h)?;
         let (inner, l4) = inner_of(s.h)?;
-        let remote = self.owner6(v6(inner.src)).filter(|o| o.0 == s.instance);
-        let remote = remote.and_then(|(i, p)| extract(&self.plan.nat64[i].pool6[p], v6(inner.src)));
+        let remote = self.prefix_with(s.instance, v6(inner.src));
+        let remote = remote.and_then(|p| extract(&n.pool6[p], v6(inner.src)));
         let remote = remote.ok_or(DropReason::IcmpInnerUntranslatable)?;
         // The inner packet went from the remote host to the inside one (RFC 6146 3.4: exchange the ends).
         let (transport, far, near) = inner_ports(l4)?;
@@ -73,7 +75,7 @@ impl Model {
         let ends = (address, s.remote);
         let max = set.icmp4_error_max.into();
         let packet = to4::error(s.h, ends, (remote, address), ports, (ident, 0), max, &set)?;
-        if hairpin { self.turn_error(&packet, seen) } else { forward(vec![packet]) }
+        if hairpin { self.turn_error(&packet, seen) } else { forward(0, vec![packet]) }
     }
 
     /// RFC 5508 REQ-5: whoever sent it, it leaves from the outside address of the host that it is about.
@@ -100,7 +102,7 @@ impl Model {
         let mtu = if hairpin { ANY_MTU } else { self.nat44(s.instance).mtu as usize };
         let outer = Out44 { ends: (address, s.remote), ports: None, ident: Some(ident), mtu };
         let packets = to44::error(s.packet, s.h, &outer, (remote, address), ports)?;
-        if hairpin { self.turn_error(&packets[0], seen) } else { forward(packets) }
+        if hairpin { self.turn_error(&packets[0], seen) } else { forward(0, packets) }
     }
 
     /// Whether somebody inside sent, from `sender`, what an error of `peer` is about; `sender` is as the peer saw it,
@@ -119,7 +121,9 @@ impl Model {
     fn turn_error(&mut self, packet: &[u8], seen: &Seen) -> Result<Fate> {
         let h = parse::parse4(packet, false)?;
         match self.error_back(packet, &h, true, seen) {
-            Ok(Fate::Forward { packets, .. }) => Ok(Fate::Forward { packets, hairpinned: true }),
+            Ok(Fate::Forward { packets, realm, .. }) => {
+                Ok(Fate::Forward { packets, realm, hairpinned: true })
+            }
             Ok(other) => Ok(other),
             Err(reason) => Ok(Fate::Lost(reason)),
         }
@@ -146,7 +150,7 @@ impl Model {
                 let mtu = if hairpin { ANY_MTU } else { n.mtu as usize };
                 let host = inside.0.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED);
                 let outer = Out44 { ends: (v4(h.src), host), ports: None, ident: None, mtu };
-                forward(to44::error(packet, h, &outer, (host, remote.0), ports)?)
+                forward(n.realm, to44::error(packet, h, &outer, (host, remote.0), ports)?)
             }
         }
     }
@@ -190,12 +194,12 @@ impl Model {
         let from = if hidden { remote.0 } else { router };
         let six = |a: Ipv4Addr| self.outside_as_seen(instance, prefix, a);
         let set = if hairpin { unseen_link(&n.settings) } else { n.settings };
-        forward(vec![to6::error(h, (six(from), inside.0), (inside.0, six(remote.0)), ports, &set)?])
+        forward(n.realm, vec![to6::error(h, (six(from), inside.0), (inside.0, six(remote.0)), ports, &set)?])
     }
 }
 
-fn forward(packets: Vec<Vec<u8>>) -> Result<Fate> {
-    Ok(Fate::Forward { packets, hairpinned: false })
+fn forward(realm: u8, packets: Vec<Vec<u8>>) -> Result<Fate> {
+    Ok(Fate::Forward { packets, realm, hairpinned: false })
 }
 
 /// RFC 7915 4.2, 5.2: what has no counterpart is dropped, whatever is inside.
@@ -218,7 +222,7 @@ fn kind_is_for_hosts(h: &Header<'_>) -> Result<()> {
 }
 
 /// The packet inside an error, whose own checksum has to be right (RFC 5508 REQ-3).
-fn inner_of<'p>(h: &Header<'p>) -> Result<(Header<'p>, L4)> {
+pub(super) fn inner_of<'p>(h: &Header<'p>) -> Result<(Header<'p>, L4)> {
     let p = h.payload;
     if !to6::icmp_sum_is_right(h) {
         return Err(DropReason::BadL4Checksum);

@@ -21,6 +21,7 @@ mod icmp;
 mod own;
 mod pieces;
 mod ports;
+mod realms;
 mod reload;
 mod rules;
 mod shared;
@@ -46,15 +47,35 @@ use subscribers::Subscriber;
 use syns::HeldSyn;
 use time::Clock;
 
+/// A packet, and the address realm that it comes from or goes to (decision 0051): 0 is what no instance names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parcel {
+    /// The realm.
+    pub realm: u8,
+    /// The packet.
+    pub bytes: Vec<u8>,
+}
+
 /// What the engine did with a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its verdict.
     pub verdict: Verdict,
-    /// The packet's buffer afterwards.
+    /// Where the packet's buffer goes afterwards.
+    pub realm: u8,
+    /// That buffer.
     pub bytes: Vec<u8>,
     /// What it sent besides.
-    pub emitted: Vec<Vec<u8>>,
+    pub emitted: Vec<Parcel>,
+}
+
+impl Seen {
+    /// All that left.
+    pub fn sent(&self) -> impl Iterator<Item = Parcel> + '_ {
+        let first = matches!(self.verdict, Verdict::Forward | Verdict::Reply(_))
+            .then(|| Parcel { realm: self.realm, bytes: self.bytes.clone() });
+        first.into_iter().chain(self.emitted.iter().cloned())
+    }
 }
 
 /// What the model says has to be done with it.
@@ -62,15 +83,18 @@ pub struct Seen {
 pub struct Said {
     /// The verdict.
     pub verdict: Verdict,
+    /// Where the packet goes, if it does.
+    pub realm: Option<u8>,
     /// The packet, where it was forwarded or answered.
     pub bytes: Option<Vec<u8>>,
     /// What is to be sent besides.
-    pub emitted: Vec<Vec<u8>>,
+    pub emitted: Vec<Parcel>,
 }
 
 impl Said {
     fn explains(&self, seen: &Seen) -> bool {
         self.verdict == seen.verdict
+            && self.realm.is_none_or(|realm| realm == seen.realm)
             && self.bytes.as_ref().is_none_or(|b| *b == seen.bytes)
             && self.emitted == seen.emitted
     }
@@ -79,14 +103,14 @@ impl Said {
 /// What a handler made of a packet.
 #[derive(Debug)]
 enum Fate {
-    /// One packet, or the pieces of one.
-    Forward { packets: Vec<Vec<u8>>, hairpinned: bool },
+    /// One packet, or the pieces of one, to a realm.
+    Forward { packets: Vec<Vec<u8>>, realm: u8, hairpinned: bool },
     /// An echo reply.
     Echo(Vec<u8>),
     /// Kept, and counted as such.
     Held,
-    /// Not for the translator.
-    Passed,
+    /// Not for the translator: as it is, to a realm.
+    Passed { realm: u8 },
     /// Dropped, and perhaps answered.
     Refused(DropReason),
     /// Dropped without an answer after half of it was translated.
@@ -122,7 +146,7 @@ pub struct Model {
     counters: Counters,
     /// What fits at the receiver of a packet that was too big to be turned round.
     turned_mtu: Option<u32>,
-    emitted: Vec<Vec<u8>>,
+    emitted: Vec<Parcel>,
     /// What the engine told and the model has not come to yet.
     heard: VecDeque<Told>,
     /// The first thing that was told wrongly, or chosen against the rules.
@@ -174,27 +198,28 @@ impl Model {
     ///
     /// # Errors
     /// What it should have done.
-    pub fn packet(&mut self, packet: &[u8], seen: &Seen) -> std::result::Result<(), Box<Said>> {
-        let said = self.handle(packet, seen);
+    pub fn packet(&mut self, parcel: &Parcel, seen: &Seen) -> std::result::Result<(), Box<Said>> {
+        let said = self.handle(parcel, seen);
         if said.explains(seen) { Ok(()) } else { Err(Box::new(said)) }
     }
 
-    fn handle(&mut self, packet: &[u8], seen: &Seen) -> Said {
+    fn handle(&mut self, parcel: &Parcel, seen: &Seen) -> Said {
+        let Parcel { realm, bytes: packet } = parcel;
         self.emitted.clear();
         self.counters.rx.add(packet.len());
-        let way = self.way(packet);
+        let way = self.way(packet, *realm);
         let fate = match packet.first().map(|b| b >> 4) {
             None => Err(DropReason::ShortL3),
-            Some(4) => self.four(packet, seen),
-            Some(6) => self.six(packet, seen),
+            Some(4) => self.four(packet, *realm, seen),
+            Some(6) => self.six(packet, *realm, seen),
             Some(_) => Err(DropReason::BadVersion),
         };
-        let said = self.settle(way, packet, fate.unwrap_or_else(Fate::Refused), seen);
+        let said = self.settle(way, parcel, fate.unwrap_or_else(Fate::Refused), seen);
         Said { emitted: std::mem::take(&mut self.emitted), ..said }
     }
 
     /// An IPv4 packet: from a NAT44 host, or to a pool, or neither.
-    fn four(&mut self, packet: &[u8], seen: &Seen) -> Result<Fate> {
+    fn four(&mut self, packet: &[u8], realm: u8, seen: &Seen) -> Result<Fate> {
         let h = parse::parse4(packet, false)?;
         let (src, dst) = (v4(h.src), v4(h.dst));
         let l4 = parse::l4(&h, false)?;
@@ -205,43 +230,50 @@ impl Model {
             L4::Tcp { src, dst, .. } | L4::Udp { src, dst, .. } => Some((src, dst)),
             _ => None,
         };
-        if let Some(instance) = self.inside44(src) {
+        if let Some(instance) = self.inside44(realm, src) {
             // Of a datagram in pieces only the first one has ports: what they exempt is seen to there.
             if self.is_exempt(instance, dst, h.proto, ports.map(|p| p.1).filter(|_| h.is_whole())) {
-                return Ok(Fate::Passed);
+                let among_them = self.serves44(instance, dst);
+                return Ok(Fate::Passed { realm: if among_them { realm } else { 0 } });
             }
             return self.out_of_four(packet, &h, l4, instance, seen);
         }
+        self.mark_choice(realm, (h.src, h.dst));
         if let Some(pool) = self.pool_of(dst) {
             return self.arrive(packet, &h, l4, pool, seen);
         }
-        // What comes back from an exempt destination.
-        match self.inside44(dst) {
-            Some(n) if self.is_exempt(n, src, h.proto, ports.map(|p| p.0)) => Ok(Fate::Passed),
+        // What comes back from an exempt destination: from where all that leaves goes, and never as an inside host.
+        match self.host44(dst) {
+            Some(n) if realm == 0 && self.is_listed(n, src, h.proto, ports.map(|p| p.0)) => {
+                Ok(Fate::Passed { realm: self.realm_of(n) })
+            }
             _ => Err(DropReason::NotInPool),
         }
     }
 
     /// RFC 6888 REQ-6: what a NAT44 instance lets pass untranslated.
     fn is_exempt(&self, instance: usize, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
-        let n = self.nat44(instance);
-        let listed = n.exempt.iter().any(|e| {
+        self.is_listed(instance, remote, proto, port) || self.serves44(instance, remote)
+    }
+
+    /// Whether the operator has said so.
+    fn is_listed(&self, instance: usize, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        self.nat44(instance).exempt.iter().any(|e| {
             let protos = [6, 17, 1];
             e.net.contains(remote)
                 && e.transport.is_none_or(|t| protos[t as usize] == proto)
                 && e.ports.is_none_or(|(first, last)| port.is_some_and(|p| first <= p && p <= last))
-        });
-        listed || n.inside.iter().any(|net| net.contains(remote))
+        })
     }
 
     /// What a packet counts for. One from outside that finds no binding: for the first user of its pool.
-    fn way(&self, packet: &[u8]) -> Way {
+    fn way(&self, packet: &[u8], realm: u8) -> Way {
         if packet.first().is_none_or(|b| b >> 4 != 4) {
             return Way::SixToFour;
         }
         let Ok(h) = parse::parse4(packet, false) else { return Way::FourToSix };
         let (src, dst) = (v4(h.src), v4(h.dst));
-        if self.inside44(src).or(self.inside44(dst)).is_some() {
+        if self.inside44(realm, src).or(self.host44(dst)).is_some() {
             return Way::FourToFour;
         }
         let Some(pool) = self.pool_of(dst) else { return Way::FourToSix };
@@ -260,41 +292,44 @@ impl Model {
     }
 
     /// Counts a fate, and answers what is to be answered.
-    fn settle(&mut self, way: Way, packet: &[u8], fate: Fate, seen: &Seen) -> Said {
-        let plain = |verdict, bytes| Said { verdict, bytes, emitted: Vec::new() };
+    fn settle(&mut self, way: Way, parcel: &Parcel, fate: Fate, seen: &Seen) -> Said {
+        let Parcel { realm: from, bytes: packet } = parcel;
+        let plain = |verdict, bytes| Said { verdict, realm: None, bytes, emitted: Vec::new() };
+        let sent = |verdict, realm, bytes| Said { realm: Some(realm), ..plain(verdict, Some(bytes)) };
         match fate {
-            Fate::Forward { mut packets, hairpinned } => {
+            Fate::Forward { mut packets, realm, hairpinned } => {
                 self.count_forwarded(way, packet.len(), hairpinned);
                 self.counters.fragments_made += packets.len() as u64 - 1;
                 let first = packets.remove(0);
                 // Choice: what was released because of it goes before its further pieces.
-                self.emitted.append(&mut packets);
-                plain(Verdict::Forward, Some(first))
+                self.emitted.extend(packets.drain(..).map(|bytes| Parcel { realm, bytes }));
+                self.mark_crossing(*from, realm, hairpinned);
+                sent(Verdict::Forward, realm, first)
             }
             Fate::Echo(reply) => {
                 self.counters.replied.add(packet.len());
                 self.counters.echo_replies += 1;
-                plain(Verdict::Reply(gatun_nat::Reply::Echo), Some(reply))
+                sent(Verdict::Reply(gatun_nat::Reply::Echo), *from, reply)
             }
-            Fate::Passed => {
+            Fate::Passed { realm } => {
                 self.counters.passed.add(packet.len());
-                plain(Verdict::Pass, Some(packet.to_vec()))
+                sent(Verdict::Pass, realm, packet.clone())
             }
             Fate::Held => plain(Verdict::Held, None),
             Fate::Lost(reason) => {
                 self.count_dropped(way, reason, packet.len());
                 plain(Verdict::Drop(reason), None)
             }
-            Fate::Refused(reason) => match self.answer(way, reason, packet, seen) {
+            Fate::Refused(reason) => match self.answer(way, reason, parcel, seen) {
                 Some(error) => {
                     self.counters.replied.add(packet.len());
                     self.counters.drops[way as usize][reason as usize].add(packet.len());
                     self.counters.icmp_errors_sent += 1;
-                    plain(Verdict::Reply(gatun_nat::Reply::Error(reason)), Some(error))
+                    sent(Verdict::Reply(gatun_nat::Reply::Error(reason)), *from, error)
                 }
                 None => {
                     self.count_dropped(way, reason, packet.len());
-                    plain(Verdict::Drop(reason), Some(packet.to_vec()))
+                    plain(Verdict::Drop(reason), Some(packet.clone()))
                 }
             },
         }

@@ -1,11 +1,11 @@
 //! What the translator says itself: echo replies, and ICMP errors within their rate.
 
 use super::addresses::{v4, v6};
-use super::{Fate, Model, Result, Seen, Way};
+use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::adjusted;
 use crate::wire::{Header, errors, get16, parse, put16, to6};
 use gatun_wire::{DropReason, Settings};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 impl Model {
     /// The error that answers a packet dropped for `reason`, where one does and may be sent.
@@ -13,16 +13,17 @@ impl Model {
         &mut self,
         way: Way,
         reason: DropReason,
-        packet: &[u8],
+        parcel: &Parcel,
         seen: &Seen,
     ) -> Option<Vec<u8>> {
-        let s = self.settings_for(way, packet);
+        let packet = &parcel.bytes[..];
+        let s = self.settings_for(way, parcel);
         let turned_mtu = self.turned_mtu.take();
         let (message, may) = match way {
             Way::SixToFour => (errors::for_ipv6(reason, packet, &s)?, errors::may_answer6(packet)),
             Way::FourToSix => (errors::for_ipv4(reason, packet, &s)?, errors::may_answer4(packet)),
             Way::FourToFour => {
-                (errors::for_nat44(reason, packet, self.mtu44(packet), &s)?, errors::may_answer4(packet))
+                (errors::for_nat44(reason, packet, self.mtu44(parcel), &s)?, errors::may_answer4(packet))
             }
         };
         if self.plan.icmp.suppressed.contains(&reason) || !may {
@@ -48,9 +49,9 @@ impl Model {
     }
 
     /// The MTU of the NAT44 instance that a packet is from or to.
-    fn mtu44(&self, packet: &[u8]) -> u32 {
-        let ends = parse::parse4(packet, false).map(|h| (v4(h.src), v4(h.dst))).ok();
-        let inside = ends.and_then(|(src, _)| self.inside44(src)).map(|i| self.nat44(i).mtu);
+    fn mtu44(&self, parcel: &Parcel) -> u32 {
+        let ends = parse::parse4(&parcel.bytes, false).map(|h| (v4(h.src), v4(h.dst))).ok();
+        let inside = ends.and_then(|(src, _)| self.inside44(parcel.realm, src)).map(|i| self.nat44(i).mtu);
         let pool = ends.and_then(|(_, dst)| self.pool_of(dst));
         let of_pool = || self.plan.nat44.iter().find(|n| Some(n.pool) == pool).map(|n| n.mtu);
         inside.or_else(of_pool).or(self.plan.nat44.first().map(|n| n.mtu)).unwrap_or(0)
@@ -72,12 +73,17 @@ impl Model {
     }
 
     /// The settings of the NAT64 instance that a packet is for; those of the first one where it is for none.
-    fn settings_for(&self, way: Way, packet: &[u8]) -> Settings {
+    fn settings_for(&self, way: Way, parcel: &Parcel) -> Settings {
+        let Parcel { realm, bytes: packet } = parcel;
+        let address = |at: usize| -> Option<Ipv6Addr> {
+            let octets: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
+            Some(octets.into())
+        };
         let instance = match way {
-            Way::SixToFour => packet.get(24..40).and_then(|b| {
-                let octets: [u8; 16] = b.try_into().ok()?;
-                self.owner6(octets.into()).map(|o| o.0)
-            }),
+            Way::SixToFour => address(8)
+                .zip(address(24))
+                .and_then(|(src, dst)| self.owner6(*realm, src, dst))
+                .map(|owner| owner.0),
             _ => parse::parse4(packet, false).ok().and_then(|h| {
                 let pool = self.pool_of(v4(h.dst))?;
                 self.plan.nat64.iter().position(|n| n.pool == pool)

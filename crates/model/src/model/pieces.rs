@@ -7,7 +7,7 @@ use super::datagrams::{Key, Memo, Piece, State, Table};
 use super::from_inside::{Sent, ident_of};
 use super::from_outside::{Arrival, Passage};
 use super::rules::Kind;
-use super::{Fate, Model, Result, Seen, Way};
+use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{Header, L4, parse, proto, put16};
 use gatun_nat::Verdict;
@@ -167,12 +167,13 @@ impl Model {
             return Err(DropReason::FragmentOrphan);
         };
         match memo {
-            Memo::Pass => Ok(Fate::Passed),
+            Memo::Pass => Ok(Fate::Passed { realm: 0 }),
             Memo::In(arrival) if self.kind(arrival.instance) == Kind::Six && packet[9] == proto::ICMP => {
                 Err(DropReason::FragmentIcmp)
             }
             Memo::In(arrival) => {
-                Ok(Fate::Forward { packets: self.write_back(packet, arrival, false)?, hairpinned: false })
+                let packets = self.write_back(packet, arrival, false)?;
+                Ok(Fate::Forward { packets, realm: self.realm_of(arrival.instance), hairpinned: false })
             }
             Memo::Out { instance, outside, turned, ident } => {
                 self.follow_out(packet, instance, outside, turned, ident.unwrap_or(0))
@@ -183,7 +184,8 @@ impl Model {
     /// What the engine chose for a datagram, and the first packet that leaves shows.
     fn learn(&mut self, at: usize, seen: &Seen) {
         let at_hand = Some(&seen.bytes).filter(|_| seen.verdict == Verdict::Forward);
-        let left: Vec<&Vec<u8>> = at_hand.into_iter().chain(&seen.emitted).collect();
+        let left: Vec<&Vec<u8>> =
+            at_hand.into_iter().chain(seen.emitted.iter().map(|sent| &sent.bytes)).collect();
         let (State::Known(mut memo) | State::Collecting(mut memo)) = self.datagram(at).state else { return };
         if let Memo::Out { ident, .. } = &mut memo {
             *ident = ident.or_else(|| left.iter().find_map(|p| ident_of(p)));
@@ -193,8 +195,8 @@ impl Model {
             && self.kind(*instance) == Kind::Six
         {
             let sources = left.iter().filter_map(|p| parse::parse6(p, true).ok()).map(|h| v6(h.src));
-            let shown = sources.filter_map(|a| self.owner6(a)).find(|(i, _)| i == instance);
-            *prefix = prefix.or(shown.map(|(_, prefix)| prefix));
+            let shown = { sources }.find_map(|a| self.prefix_with(*instance, a));
+            *prefix = prefix.or(shown);
         }
         match &mut self.datagram_mut(at).state {
             State::Known(known) | State::Collecting(known) => *known = memo,
@@ -215,7 +217,7 @@ impl Model {
         let l4 = parse::l4(&h, false)?;
         let (src, prefix, remote) = match (h.src, h.dst) {
             (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                let (_, prefix) = self.owner6(dst).ok_or(DropReason::DestinationNotPool6)?;
+                let prefix = self.prefix_with(instance, dst).ok_or(DropReason::DestinationNotPool6)?;
                 let remote = extract(&self.plan.nat64[instance].pool6[prefix], dst);
                 (src, prefix, remote.ok_or(DropReason::DestinationNotPool6)?)
             }
@@ -248,14 +250,14 @@ impl Model {
             self.counters.held -= 1;
             let len = packet.len();
             match self.follow(at, &packet, seen) {
-                Ok(Fate::Forward { mut packets, hairpinned }) => {
+                Ok(Fate::Forward { packets, realm, hairpinned }) => {
                     self.count_forwarded(way, len, hairpinned);
                     self.counters.fragments_made += packets.len() as u64 - 1;
-                    self.emitted.append(&mut packets);
+                    self.emitted.extend(packets.into_iter().map(|bytes| Parcel { realm, bytes }));
                 }
-                Ok(Fate::Passed) => {
+                Ok(Fate::Passed { realm }) => {
                     self.counters.passed.add(len);
-                    self.emitted.push(packet);
+                    self.emitted.push(Parcel { realm, bytes: packet });
                 }
                 Ok(Fate::Lost(reason)) | Err(reason) => self.count_dropped(way, reason, len),
                 Ok(fate) => unreachable!("{fate:?}"),

@@ -184,7 +184,7 @@ impl Model {
     fn is_served(&self, instance: usize, inside: End6) -> bool {
         match self.kind(instance) {
             Kind::Six => self.accepts(instance, inside.0).is_ok(),
-            Kind::Four => inside.0.to_ipv4_mapped().is_some_and(|a| self.inside44(a) == Some(instance)),
+            Kind::Four => inside.0.to_ipv4_mapped().is_some_and(|a| self.serves44(instance, a)),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Model;
 use gatun_nat::Plan;
 use gatun_nat::plan::{Filtering, StaticBinding, Timeouts};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 /// What stands inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
     pub(super) kind: Kind,
+    /// Where its hosts are.
+    pub(super) realm: u8,
     pub(super) pool: usize,
     pub(super) filtering: Filtering,
     pub(super) external_tcp: bool,
@@ -32,6 +34,7 @@ pub(super) struct Rules {
 pub(super) fn all(plan: &Plan) -> Vec<Rules> {
     let six = plan.nat64.iter().map(|n| Rules {
         kind: Kind::Six,
+        realm: n.realm,
         pool: n.pool,
         filtering: n.filtering,
         external_tcp: n.external_tcp,
@@ -44,6 +47,7 @@ pub(super) fn all(plan: &Plan) -> Vec<Rules> {
     });
     let four = plan.nat44.iter().map(|n| Rules {
         kind: Kind::Four,
+        realm: n.realm,
         pool: n.pool,
         filtering: n.filtering,
         external_tcp: n.external_tcp,
@@ -66,12 +70,6 @@ impl Model {
     /// The plan of a NAT44 instance.
     pub(super) fn nat44(&self, instance: usize) -> &gatun_nat::plan::Nat44 {
         &self.plan.nat44[instance - self.plan.nat64.len()]
-    }
-
-    /// The NAT44 instance that an address is inside of.
-    pub(super) fn inside44(&self, a: Ipv4Addr) -> Option<usize> {
-        let found = self.plan.nat44.iter().position(|n| n.inside.iter().any(|net| net.contains(a)))?;
-        Some(self.plan.nat64.len() + found)
     }
 
     /// The instances that use a pool, in order.

@@ -1,9 +1,9 @@
 //! The sweep, which ends what is due: it looks at some records at a time, so that the model only knows what
 //! may be gone, and learns from what was sent and from the counts.
 
-use super::Model;
 use super::rules::Kind;
 use super::tcp::State;
+use super::{Model, Parcel};
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{proto, put16, to4, to6};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ impl Model {
     ///
     /// # Errors
     /// What it should have sent.
-    pub fn expired(&mut self, budget: usize, emitted: &[Vec<u8>]) -> Result<(), Vec<Vec<u8>>> {
+    pub fn expired(&mut self, budget: usize, emitted: &[Parcel]) -> Result<(), Vec<Parcel>> {
         self.emitted.clear();
         // What a change has left to do comes first.
         self.settle_change();
@@ -23,9 +23,10 @@ impl Model {
             && let Some((b, s)) = self.probed(probe)
         {
             seen.next();
+            let realm = self.realm_of(self.bindings[b].instance);
             self.go_to_trans(b, s);
             self.counters.probes_sent += 1;
-            self.emitted.push(probe.clone());
+            self.emitted.push(Parcel { realm, bytes: probe.bytes.clone() });
         }
         while let Some((transport, outside, remote)) = self.next_ended() {
             let found = self.binding_outside(transport, outside).and_then(|b| {
@@ -47,7 +48,7 @@ impl Model {
     }
 
     /// The established session whose time is up and that this is the probe of.
-    fn probed(&self, packet: &[u8]) -> Option<(usize, usize)> {
+    fn probed(&self, probe: &Parcel) -> Option<(usize, usize)> {
         for (b, binding) in self.bindings.iter().enumerate() {
             for (s, session) in binding.sessions.iter().enumerate() {
                 let due = session.state == Some(State::Established) && session.ends <= self.now;
@@ -56,7 +57,8 @@ impl Model {
                     Kind::Four => 0..1,
                 };
                 let mut likely = prefixes.filter(|&p| session.prefix.is_none_or(|known| known == p));
-                if due && likely.any(|p| self.probe(b, s, p) == packet) {
+                let there = self.realm_of(binding.instance) == probe.realm;
+                if due && there && likely.any(|p| self.probe(b, s, p) == probe.bytes) {
                     return Some((b, s));
                 }
             }

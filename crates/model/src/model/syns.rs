@@ -1,7 +1,7 @@
 //! Unsolicited SYNs from outside, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 
 use super::bib::{End4, TCP};
-use super::{Fate, Model, Result, Way};
+use super::{Fate, Model, Parcel, Result, Way};
 use crate::wire::errors;
 use gatun_wire::DropReason;
 
@@ -80,7 +80,7 @@ impl Model {
     }
 
     /// Answers SYNs whose time is up: at most `budget`, the earliest first.
-    pub(super) fn expire_syns(&mut self, budget: usize, seen: &mut std::slice::Iter<'_, Vec<u8>>) {
+    pub(super) fn expire_syns(&mut self, budget: usize, seen: &mut std::slice::Iter<'_, Parcel>) {
         for _ in 0..budget {
             // Choice: in the order in which they came; where lifetimes differ, one behind another waits.
             if self.syns.first().is_none_or(|s| s.ends > self.now) {
@@ -97,8 +97,10 @@ impl Model {
                 self.counters.replied.add(syn.len);
                 self.counters.icmp_errors_sent += 1;
                 self.counters.drops[Way::FourToSix as usize][DropReason::SynExpired as usize].add(syn.len);
-                let ident = seen.next().filter(|e| e.len() >= 6).map_or(0, |e| crate::wire::get16(e, 4));
-                self.emitted.push(errors::error4(&syn.bytes, syn.outside.0, (3, 3, 0), ident, 576));
+                let told = seen.next().filter(|e| e.bytes.len() >= 6);
+                let ident = told.map_or(0, |e| crate::wire::get16(&e.bytes, 4));
+                let bytes = errors::error4(&syn.bytes, syn.outside.0, (3, 3, 0), ident, 576);
+                self.emitted.push(Parcel { realm: 0, bytes });
             } else {
                 self.count_dropped(Way::FourToSix, DropReason::SynExpired, syn.len);
             }

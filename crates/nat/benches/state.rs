@@ -91,12 +91,12 @@ fn ports(name: &str, allocation: &Allocation, addresses: u32, fill: f64) {
         spread: u64::from(subscriber).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         subscriber,
         prefix: subscriber.into(),
-        draw: 0,
+        draws: [0; 2],
     };
     let mut given = Vec::new();
     let mut take = |pool: &mut Pool4State, holdings: &mut [Holdings], subscriber: u32| {
         let held = &mut holdings[subscriber as usize];
-        let request = PortRequest { draw: rng.next_u32(), ..request(subscriber) };
+        let request = PortRequest { draws: [rng.next_u32(), rng.next_u32()], ..request(subscriber) };
         let grant = pool.allocate(&mut rng, now, &request, held).unwrap();
         if held.paired().is_none() {
             held.pair(grant.address_ix);

@@ -29,8 +29,8 @@ use crate::event::{EventKind, Events};
 use crate::index::Index;
 use crate::kept::inheritance::Inheritance;
 use crate::plan::{Filtering, Limits, Plan, Pool4, Transport};
-use crate::pool4::Pool4State;
 use crate::pool4::map::AddressOwners;
+use crate::pool4::{Holdings, Pool4State};
 use crate::reconfigure::TablesChange;
 use crate::report::Lives;
 use crate::rng::Rng;
@@ -68,7 +68,11 @@ pub(crate) struct Opening {
     pub(crate) inside: Inside,
     pub(crate) remote: Endpoint4,
     pub(crate) subscriber: SubscriberKey,
+    /// The record that is most likely its subscriber's.
+    pub(crate) known: Option<u32>,
     pub(crate) hashes: Hashes,
+    /// Random numbers: which ports are tried first, where a new binding is made.
+    pub(crate) draws: [u32; 2],
     /// An outside address and port to be used if they are free: those that a held SYN was sent to.
     pub(crate) wanted: Option<Endpoint4>,
 }
@@ -295,21 +299,47 @@ impl Tables {
         Hashes { session, binding, subscriber: self.subscribers.hash(subscriber) }
     }
 
-    /// Asks for the index lines that such a session will touch.
-    #[inline]
-    pub(crate) fn prefetch_opening(&self, hashes: &Hashes) {
-        self.bindings.prefetch(hashes.binding);
-        self.subscribers.prefetch_index(hashes.subscriber);
+    /// A session that may be opened; `session` is its hash.
+    #[inline(always)]
+    pub(crate) fn opening(
+        &self,
+        inside: Inside,
+        remote: Endpoint4,
+        subscriber: SubscriberKey,
+        session: u64,
+    ) -> Opening {
+        let hashes = self.opening_hashes(&inside, subscriber, session);
+        let draws = self.draws.of(hashes.binding);
+        Opening { inside, remote, subscriber, known: None, hashes, draws, wanted: None }
     }
 
-    /// Asks for the port that it will most likely get, as a subscriber that is known already.
+    /// Asks for the index line of the binding that such a session may have.
     #[inline]
-    pub(crate) fn prefetch_port(&self, subscriber: Option<u32>, hashes: &Hashes, inside: &Inside) {
-        if let Some(s) = subscriber.and_then(|id| self.subscribers.get(id))
-            && let Some(pool) = self.pools.get(self.pool_of(inside.instance))
-        {
-            pool.prefetch_port(inside.transport, &s.holdings, inside.port, self.draws.of(hashes.binding));
+    pub(crate) fn prefetch_binding_of(&self, hashes: &Hashes) {
+        self.bindings.prefetch(hashes.binding);
+    }
+
+    /// Asks for what says whether the port is free that it will most likely get, as a subscriber that is known already.
+    #[inline]
+    pub(crate) fn prefetch_port(&self, o: &Opening) {
+        if let Some((pool, holdings)) = self.allocates(o) {
+            pool.prefetch_port(o.inside.transport, holdings, o.inside.port, o.draws);
         }
+    }
+
+    /// Asks for that port's place in the outside table, once what the other has asked for is there.
+    #[inline]
+    pub(crate) fn prefetch_outside(&self, o: &Opening) {
+        if let Some((pool, holdings)) = self.allocates(o) {
+            pool.prefetch_outside(o.inside.transport, holdings, o.inside.port, o.draws);
+        }
+    }
+
+    /// Where a subscriber's next port comes from.
+    #[inline]
+    fn allocates(&self, o: &Opening) -> Option<(&Pool4State, &Holdings)> {
+        let subscriber = self.subscribers.get(o.known?)?;
+        Some((self.pools.get(self.pool_of(o.inside.instance))?, &subscriber.holdings))
     }
 
     /// Asks for what the end of a session will touch.

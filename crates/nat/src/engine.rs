@@ -5,7 +5,7 @@
 //! because an earlier packet of the burst may have changed the tables. Nothing parsed is kept from one
 //! pass to the next: reading a header again is cheaper than storing it.
 
-use crate::bib::{Tables, filters_by_address};
+use crate::bib::{Opening, Tables, filters_by_address};
 use crate::build_error::BuildError;
 use crate::counters::{Count, Direction};
 use crate::emit::{Emit, Emitted};
@@ -14,7 +14,7 @@ use crate::icmp_limit::IcmpLimit;
 use crate::icmp_reply;
 use crate::ident::Idents;
 use crate::kept::{Keep, Progress, Spent};
-use crate::look_ahead::{self, Hint, OpeningHint, Openings};
+use crate::look_ahead::{self, Hint, Openings, SessionHint};
 use crate::nat44::Nat44;
 use crate::nat64::Nat64;
 use crate::path_mtu::{Before, Paths};
@@ -23,6 +23,7 @@ use crate::plan::{IcmpPolicy, Limits};
 use crate::pool4::Pool4State;
 use crate::pool6::Owners;
 use crate::rng::Rng;
+use crate::session::NONE;
 use crate::shared::Shared;
 use crate::siit::SiitState;
 use crate::stateful::Instances;
@@ -264,6 +265,10 @@ impl Core {
             }
             let bytes = packet.len();
             let done = match hint {
+                // Without a record there is no session that might go on.
+                Hint::Session(SessionHint { record: NONE, .. })
+                | Hint::Session44(SessionHint { record: NONE, .. })
+                | Hint::None => None,
                 Hint::Session(hint) => {
                     self.plain_outbound(now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
                 }
@@ -277,7 +282,6 @@ impl Core {
                 Hint::Stateless4(hint) => {
                     self.plain_stateless4(packet, hint).then(|| Slot::stateless4(hint.instance))
                 }
-                Hint::None => None,
             };
             *verdict = match done {
                 Some(slot) => {
@@ -313,7 +317,7 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &Hint,
-        opening: Option<&OpeningHint>,
+        opening: Option<&Opening>,
         bytes: usize,
     ) -> Verdict {
         if self.shared.tables.inheritance.is_some() {

@@ -273,8 +273,8 @@ impl Saved {
     fn record_of(&self, instance: u8, now: Instant) -> Session {
         let (addr, port) = self.inside;
         let inside = Inside { addr, port, transport: self.transport, instance };
-        let record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
-        let mut record = if self.shares_port { record.overloading() } else { record };
+        let mut record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
+        record.set_overloaded(self.shares_port);
         record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
         record.live_until(Tick::after(now, self.expires_ms));
         record

@@ -2,20 +2,20 @@
 //! misses of a burst overlap. They look at fixed places of plain TCP and UDP packets only. What they find out
 //! about state is a hint; whose an address is does not change within a burst.
 
-use crate::bib::{Hashes, Place, Tables};
-use crate::engine::{BURST, Core};
+mod openings;
+
+use crate::bib::{Place, Tables};
+use crate::engine::Core;
 use crate::nat44::{self, Nat44};
 use crate::plan::Transport;
 use crate::pool6::Owner;
 use crate::session::{Endpoint4, Flow, Inside, NONE, RecordId};
 use crate::siit::{General, Looks, SiitState};
-use crate::stateful::Instances;
-use crate::subscriber::SubscriberKey;
-use arrayvec::ArrayVec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::proto::{TCP, UDP};
+pub(crate) use openings::{Openings, openings};
 
 /// Where a packet's state most likely is, and what the first bytes have told already.
 #[derive(Clone, Copy, Debug)]
@@ -146,86 +146,6 @@ fn records(tables: &Tables, hints: &[Hint]) {
             Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
         }
     }
-}
-
-/// What a packet that may open a session asks the tables for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OpeningHint {
-    /// Its place in the burst.
-    pub(crate) packet: usize,
-    pub(crate) inside: Inside,
-    pub(crate) subscriber: SubscriberKey,
-    pub(crate) hashes: Hashes,
-    /// The record that is most likely its subscriber's.
-    known: Option<u32>,
-}
-
-/// Those of a burst, in their order. A list: one opening among many packets touches one place of it.
-///
-/// Each touches some seven lines, more than can be on their way for a few of them: what is behind the index is asked
-/// for while those before are opened.
-#[derive(Default)]
-pub(crate) struct Openings {
-    list: ArrayVec<OpeningHint, BURST>,
-    taken: usize,
-}
-
-/// So many openings ahead its subscriber is asked for.
-const SUBSCRIBER_AHEAD: usize = 6;
-/// So many openings ahead its port is asked for.
-const PORT_AHEAD: usize = 3;
-
-impl Openings {
-    pub(crate) fn clear(&mut self) {
-        self.list.clear();
-        self.taken = 0;
-    }
-
-    /// The packet's, if it is the next one that may open a session.
-    #[inline]
-    pub(crate) fn take(&mut self, packet: usize, tables: &Tables) -> Option<&OpeningHint> {
-        let at = self.taken;
-        self.list.get(at).filter(|opening| opening.packet == packet)?;
-        self.taken += 1;
-        self.ask_for_subscriber(at + SUBSCRIBER_AHEAD, tables);
-        self.ask_for_port(at + PORT_AHEAD, tables);
-        self.list.get(at)
-    }
-
-    fn ask_for_subscriber(&mut self, at: usize, tables: &Tables) {
-        let Some(opening) = self.list.get_mut(at) else { return };
-        opening.known = tables.subscribers.candidate(opening.hashes.subscriber);
-        if let Some(known) = opening.known {
-            tables.subscribers.prefetch(known);
-        }
-    }
-
-    fn ask_for_port(&self, at: usize, tables: &Tables) {
-        if let Some(opening) = self.list.get(at) {
-            tables.prefetch_port(opening.known, &opening.hashes, &opening.inside);
-        }
-    }
-}
-
-/// A pass for bursts in which packets may open sessions: lists those that may, and asks for what the tables touch
-/// then, as far as it is known, in steps of which each needs what the one before has asked for.
-#[inline(never)]
-pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint], openings: &mut Openings) {
-    let tables = &core.shared.tables;
-    for (number, (hint, packet)) in hints.iter().zip(burst).enumerate() {
-        let (Hint::Session(hint) | Hint::Session44(hint)) = hint else { continue };
-        let Some(inside) = hint.inside(packet.bytes()).filter(|_| hint.record == NONE) else { continue };
-        let instances = Instances { nat64: &core.nat64, nat44: &core.nat44 };
-        let Some(instance) = instances.get(inside.instance) else { continue };
-        let subscriber = instance.policy().subscriber(inside.addr);
-        let hashes = tables.opening_hashes(&inside, subscriber, hint.hash);
-        tables.prefetch_opening(&hashes);
-        let opening = OpeningHint { packet: number, inside, subscriber, hashes, known: None };
-        // There is room for all packets of a burst.
-        let _ = openings.list.try_push(opening);
-    }
-    (0..SUBSCRIBER_AHEAD).for_each(|at| openings.ask_for_subscriber(at, tables));
-    (0..PORT_AHEAD).for_each(|at| openings.ask_for_port(at, tables));
 }
 
 impl SessionHint {

@@ -176,8 +176,8 @@ pub struct PortRequest {
     pub subscriber: u32,
     /// The subscriber's prefix, by which a formula knows it.
     pub prefix: u128,
-    /// A random number: which port is tried first.
-    pub draw: u32,
+    /// Random numbers: which ports are tried first.
+    pub draws: [u32; 2],
 }
 
 /// A port that was given.
@@ -573,16 +573,22 @@ impl Pool4State {
 
     /// Asks for the line that a subscriber's next port will most likely come from.
     #[inline]
-    pub fn prefetch_port(&self, transport: Transport, holdings: &Holdings, inside_port: u16, draw: u32) {
+    pub fn prefetch_port(&self, transport: Transport, holdings: &Holdings, inside: u16, draws: [u32; 2]) {
         match &self.ports {
             Ports::Blocks(blocks) => blocks.prefetch(transport, holdings),
             Ports::Single(single) => {
                 if let Some(ix) = holdings.paired() {
-                    let port = single.first_choice(transport, inside_port, draw);
-                    single.prefetch(transport, ix, port);
-                    self.prefetch_binding(transport, ix, port);
+                    single.prefetch(transport, ix, single.choice(transport, inside, draws[0]));
                 }
             }
+        }
+    }
+
+    /// Asks for that port's place in the outside table, where it is known by now.
+    #[inline]
+    pub fn prefetch_outside(&self, transport: Transport, holdings: &Holdings, inside: u16, draws: [u32; 2]) {
+        if let (Ports::Single(single), Some(ix)) = (&self.ports, holdings.paired()) {
+            self.prefetch_binding(transport, ix, single.foretell(transport, ix, inside, draws));
         }
     }
 

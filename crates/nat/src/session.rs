@@ -190,8 +190,8 @@ impl Session {
     }
 
     /// One of the flows that share an outside port, and so of no binding.
-    pub(crate) fn overloading(self) -> Self {
-        Session { overloaded: 1, ..self }
+    pub(crate) fn set_overloaded(&mut self, overloaded: bool) {
+        self.overloaded = overloaded.into();
     }
 
     /// Whether it is such a flow.

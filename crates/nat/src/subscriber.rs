@@ -215,8 +215,13 @@ impl Subscribers {
 
     #[inline]
     fn find_by(&self, hash: u64, key: SubscriberKey) -> Option<u32> {
-        let same = |id: u32| self.records.get(id as usize).is_some_and(|r| r.is_live() && r.key() == key);
-        self.index.find(hash, same)
+        self.index.find(hash, |id| self.is(id, key))
+    }
+
+    /// Whether a number is this subscriber's.
+    #[inline]
+    pub(crate) fn is(&self, id: u32, key: SubscriberKey) -> bool {
+        self.get(id).is_some_and(|r| r.key() == key)
     }
 
     /// The number of a subscriber; a new one has no sessions, no ports, and no address yet.

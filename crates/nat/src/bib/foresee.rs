@@ -89,7 +89,7 @@ impl Tables {
             },
             subscriber: number.unwrap_or(u32::MAX),
             prefix: o.subscriber.prefix,
-            draw: 0,
+            draws: [0; 2],
         };
         let asked_for = o.wanted.and_then(|outside| pool.foresee_claim(outside, &request, &holdings));
         match asked_for {

@@ -15,10 +15,13 @@ impl Tables {
     ///
     /// # Errors
     /// Which table, quota or pool is at its end; nothing has changed then.
-    #[cold]
+    #[inline]
     pub(crate) fn open_from_inside(&mut self, o: &Opening) -> Result<RecordId, DropReason> {
         self.room()?;
-        let subscriber = self.subscribers.find_or_insert_by(o.hashes.subscriber, o.subscriber)?;
+        let subscriber = match o.known.filter(|&known| self.subscribers.is(known, o.subscriber)) {
+            Some(known) => known,
+            None => self.subscribers.find_or_insert_by(o.hashes.subscriber, o.subscriber)?,
+        };
         let made = self.open_for_subscriber(o, subscriber);
         if let Err(reason) = made {
             self.refused(reason, subscriber, o.inside.instance, o.inside.transport);
@@ -27,6 +30,7 @@ impl Tables {
         made
     }
 
+    #[inline]
     fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
         self.admit(subscriber)?;
         if let Some(primary) = self.binding_by(o.hashes.binding, &o.inside) {
@@ -38,14 +42,15 @@ impl Tables {
         let shares = self.shares_port(o);
         if shares && let Some(primary) = self.shared_port_for(subscriber, o.inside.transport, o.remote) {
             let p = self.get(primary);
-            let record =
+            let mut record =
                 Session::new(Kind::Session, &o.inside, p.outside(), p.address_ix, o.remote, subscriber);
-            return self.insert(&record.overloading(), Some(primary), o.hashes);
+            record.set_overloaded(true);
+            return self.insert(&record, Some(primary), o.hashes);
         }
         self.may_have_port(subscriber, o.inside.transport)?;
         let (address_ix, outside) = self.allocate(o, subscriber)?;
-        let record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
-        let record = if shares { record.overloading() } else { record };
+        let mut record = Session::new(Kind::Session, &o.inside, outside, address_ix, o.remote, subscriber);
+        record.set_overloaded(shares);
         let id = self.insert(&record, None, o.hashes)?;
         self.has_one_more_port(subscriber, o.inside.transport, address_ix);
         Ok(id)
@@ -76,7 +81,7 @@ impl Tables {
             },
             subscriber,
             prefix: o.subscriber.prefix,
-            draw: self.draws.of(o.hashes.binding),
+            draws: o.draws,
         };
         self.draws.used(&mut self.rng);
         let inheritance = self.inheritance.as_deref();

@@ -91,7 +91,8 @@ impl Tables {
     pub(crate) fn prefetch_restore(&self, r: &Restoring) {
         let hashes = self.hashes_to_restore(r);
         self.prefetch(hashes.session);
-        self.prefetch_opening(&hashes);
+        self.prefetch_binding_of(&hashes);
+        self.subscribers.prefetch_index(hashes.subscriber);
         let (address, port) = r.record.outside();
         if let Some(place) = self.locate(address)
             && let Some(pool) = self.pools.get(place.pool)
@@ -192,7 +193,7 @@ impl Tables {
             spread: key::subscriber(&self.hasher, r.subscriber),
             subscriber,
             prefix: r.subscriber.prefix,
-            draw: 0,
+            draws: [0; 2],
         };
         let claimed = pool.claim_again(self.now, r.record.outside(), &request, &mut s.holdings);
         claimed.map(|grant| grant.new_block).ok_or(NotRestored::NotInPool)

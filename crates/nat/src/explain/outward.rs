@@ -146,11 +146,8 @@ fn without_session(
     let subscriber = instance.policy().subscriber(inside.addr);
     let session = sh.tables.session_hash(&inside, remote);
     let wanted = Wanted {
-        inside,
-        remote,
-        subscriber,
-        hashes: sh.tables.opening_hashes(&inside, subscriber, session),
         wanted: held_syn_from(sh, &inside, remote),
+        ..sh.tables.opening(inside, remote, subscriber, session)
     };
     let (opening, outside) = match sh.tables.foresee(&wanted)? {
         Foreseen::Binding(primary) => {

@@ -340,6 +340,12 @@ impl<'a> SpokenFor<'a> {
         self.map
     }
 
+    /// Whether no session is still to be put back.
+    #[inline]
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.of.is_none()
+    }
+
     /// Whether a session that is still to be put back has one of these ports.
     #[inline]
     pub(crate) fn any(&self, ix: u32, ports: RangeInclusive<u16>, transports: [bool; 3]) -> bool {

@@ -3,11 +3,11 @@
 use super::write_outbound44;
 use crate::bib::Opening;
 use crate::engine::Core;
-use crate::look_ahead::{OpeningHint, SessionHint};
+use crate::look_ahead::SessionHint;
 use crate::nat44;
 use crate::nat64::outbound_of;
 use crate::plan::Transport;
-use crate::session::{Endpoint4, RecordId};
+use crate::session::RecordId;
 use crate::shared::Shared;
 use crate::special::illegal_destination4;
 use crate::stateful::{Instance, Instances, Query, outbound, policy};
@@ -33,12 +33,12 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &SessionHint,
-        opening: &OpeningHint,
+        opening: &Opening,
     ) -> Opened {
         let Some(plain) = Plain::six(packet) else { return Opened::General };
         let Some(nat) = self.nat64.get(usize::from(hint.owner.instance)) else { return Opened::General };
         let sh = &mut self.shared;
-        let (remote, pool6) = (hint.flow.remote(), hint.owner.pool6);
+        let (remote, pool6) = (opening.remote, hint.owner.pool6);
         if !plain.fits4(&nat.settings)
             || !plain.keeps_mss(packet, nat.settings.mss_max)
             || plain.is_syn() && !sh.paths.is_empty()
@@ -48,7 +48,7 @@ impl Core {
         {
             return Opened::General;
         }
-        let id = match open(Instance::Nat64(nat), sh, now, &plain, remote, hint, opening) {
+        let id = match open(Instance::Nat64(nat), sh, now, &plain, hint, opening) {
             Ok(id) => id,
             Err(opened) => return opened,
         };
@@ -65,17 +65,17 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &SessionHint,
-        opening: &OpeningHint,
+        opening: &Opening,
     ) -> Opened {
         let Some(plain) = Plain::four(packet) else { return Opened::General };
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
         let Some(nat) = nats.nat44(hint.owner.instance) else { return Opened::General };
         let sh = &mut self.shared;
-        let remote = hint.flow.remote();
+        let remote = opening.remote;
         if !plain.fits44(nat.link.mtu) || !plain.keeps_mss(packet, nat.link.mss_max) {
             return Opened::General;
         }
-        let id = match open(Instance::Nat44(nat), sh, now, &plain, remote, hint, opening) {
+        let id = match open(Instance::Nat44(nat), sh, now, &plain, hint, opening) {
             Ok(id) => id,
             Err(opened) => return opened,
         };
@@ -92,11 +92,10 @@ fn open(
     sh: &mut Shared,
     now: Instant,
     plain: &Plain,
-    remote: Endpoint4,
     hint: &SessionHint,
-    opening: &OpeningHint,
+    opening: &Opening,
 ) -> Result<RecordId, Opened> {
-    let OpeningHint { inside, subscriber, hashes, .. } = *opening;
+    let &Opening { inside, remote, .. } = opening;
     let query = Query {
         transport: hint.transport,
         src_port: inside.port,
@@ -114,6 +113,5 @@ fn open(
     {
         return Err(Opened::General);
     }
-    let opening = Opening { inside, remote, subscriber, hashes, wanted: None };
-    outbound::open_with(instance, sh, now, &opening, &query, hint.owner.pool6).map_err(Opened::Refused)
+    outbound::open_with(instance, sh, now, opening, &query, hint.owner.pool6).map_err(Opened::Refused)
 }

@@ -171,8 +171,11 @@ impl AddressMap {
     /// The address of a number; the unspecified one where there is none such.
     #[inline]
     pub(crate) fn address(&self, ix: u32) -> Ipv4Addr {
-        let at = self.numbers.partition_point(|s| s.ix <= ix).wrapping_sub(1);
-        let found = self.numbers.get(at).filter(|s| ix - s.ix <= s.last - s.first);
+        let span = match self.numbers.as_slice() {
+            [one] => Some(one),
+            spans => spans.get(spans.partition_point(|s| s.ix <= ix).wrapping_sub(1)),
+        };
+        let found = span.filter(|s| ix.wrapping_sub(s.ix) <= s.last - s.first);
         found.map_or(Ipv4Addr::UNSPECIFIED, |s| Ipv4Addr::from(s.first + (ix - s.ix)))
     }
 
@@ -197,9 +200,11 @@ impl AddressMap {
 
     #[inline]
     fn section_of(&self, ix: u32) -> Option<&Section> {
-        let sections = &self.section_numbers;
-        let section = sections.get(sections.partition_point(|s| s.ix <= ix).wrapping_sub(1));
-        section.filter(|s| ix - s.ix < s.len)
+        let section = match self.section_numbers.as_slice() {
+            [one] => Some(one),
+            sections => sections.get(sections.partition_point(|s| s.ix <= ix).wrapping_sub(1)),
+        };
+        section.filter(|s| ix.wrapping_sub(s.ix) < s.len)
     }
 
     /// Which rule an address has, as a number.

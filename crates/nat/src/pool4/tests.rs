@@ -36,8 +36,14 @@ fn allocate(
 ) -> Result<(u32, u16), DropReason> {
     let mut holdings = Holdings::NONE;
     preferred.into_iter().for_each(|ix| holdings.pair(ix));
-    let wanted =
-        PortRequest { transport, inside_port, spread, subscriber: 0, prefix: 0, draw: rng.next_u32() };
+    let wanted = PortRequest {
+        transport,
+        inside_port,
+        spread,
+        subscriber: 0,
+        prefix: 0,
+        draws: [rng.next_u32(), rng.next_u32()],
+    };
     pool.allocate(rng, NOW, &wanted, &mut holdings).map(|grant| (grant.address_ix, grant.port))
 }
 

@@ -126,12 +126,15 @@ pub(crate) struct Layout {
     words: Vec<u64>,
     in_group: [ByParity<u16>; GROUPS],
     in_class: [ByParity<u32>; 2],
+    /// The first and the last one, where there are none missing between them: most layouts are such, and then a port
+    /// exists without a look at the words.
+    in_a_row: Option<(u16, u16)>,
 }
 
 impl Layout {
     /// The ports of some intervals, both ends included.
     pub(crate) fn new(intervals: &[(u16, u16)]) -> Self {
-        let mut layout = Layout { words: vec![0; WORDS], in_group: [[0; 2]; GROUPS], in_class: [[0; 2]; 2] };
+        let mut layout = Layout { words: vec![0; WORDS], ..Layout::none() };
         for port in intervals.iter().flat_map(|&(first, last)| first..=last) {
             let (word, bit) = place(port);
             match layout.words.get_mut(word) {
@@ -140,12 +143,14 @@ impl Layout {
             }
             count(&mut layout.in_group, &mut layout.in_class, port, |n| n + 1, |n| n + 1);
         }
+        let ends = intervals.iter().map(|i| i.0).min().zip(intervals.iter().map(|i| i.1).max());
+        layout.in_a_row = ends.filter(|(first, last)| layout.total() == u32::from(last - first) + 1);
         layout
     }
 
     /// No port.
     pub(crate) fn none() -> Self {
-        Layout { words: Vec::new(), in_group: [[0; 2]; GROUPS], in_class: [[0; 2]; 2] }
+        Layout { words: Vec::new(), in_group: [[0; 2]; GROUPS], in_class: [[0; 2]; 2], in_a_row: None }
     }
 
     /// How many there are.
@@ -161,12 +166,16 @@ impl Layout {
     /// Whether a port exists.
     #[inline]
     pub(crate) fn has(&self, port: u16) -> bool {
+        if let Some((first, last)) = self.in_a_row {
+            return first <= port && port <= last;
+        }
         let (word, bit) = place(port);
         self.words.get(word).is_some_and(|w| w & bit != 0)
     }
 }
 
 /// Changes the counts that a port belongs to.
+#[inline]
 fn count(
     in_group: &mut [ByParity<u16>; GROUPS],
     in_class: &mut [ByParity<u32>; 2],
@@ -195,6 +204,7 @@ pub(crate) struct PortSet {
 
 impl PortSet {
     /// How many of the layout are used.
+    #[inline]
     pub(crate) fn used(&self) -> u32 {
         self.in_class.iter().flatten().sum()
     }
@@ -206,6 +216,7 @@ impl PortSet {
     }
 
     /// Marks a port as used; `false` where it is already.
+    #[inline]
     pub(crate) fn take(&mut self, layout: &Layout, port: u16) -> bool {
         let (word, bit) = place(port);
         match self.words.get_mut(word) {
@@ -304,6 +315,29 @@ mod tests {
     use std::vec::Vec;
 
     const ALL: [(u16, u16); 1] = [(0, 65_535)];
+
+    proptest! {
+        #[test]
+        fn a_layout_has_the_ports_of_its_intervals_and_no_others(
+            intervals in prop::collection::vec((any::<u16>(), 0u16..2_000), 0..4),
+            adjoining in any::<bool>(),
+        ) {
+            let mut intervals: Vec<_> = intervals.into_iter().map(|(a, n)| (a, a.saturating_add(n))).collect();
+            if adjoining {
+                intervals.push((1_024, 2_047));
+                intervals.push((2_048, 4_095));
+            }
+            let layout = Layout::new(&intervals);
+            let mut total = 0;
+            for port in 0..=u16::MAX {
+                let exists = intervals.iter().any(|(first, last)| (first..=last).contains(&&port));
+                prop_assert_eq!(layout.has(port), exists, "{}", port);
+                total += u32::from(exists);
+            }
+            prop_assert_eq!(layout.total(), total);
+            prop_assert_eq!(Layout::new(&[(1_024, 2_047), (2_048, 4_095)]).in_a_row, Some((1_024, 4_095)));
+        }
+    }
 
     fn set() -> HugeVec<PortSet> {
         HugeVec::new(1).unwrap()

@@ -352,20 +352,46 @@ impl SinglePorts {
 
     /// What is wanted of a port, best first: as like the inside one as can be (RFC 6146 3.5.1.1, RFC 4787
     /// REQ-3, REQ-4). Identifiers of ICMP have neither class nor parity.
-    #[inline(always)]
     fn wishes(&self, transport: Transport, inside_port: u16) -> [Wanted; 3] {
-        let like = |parity| Wanted::like(inside_port, self.port_class, parity);
         match transport {
             Transport::Icmp => [Wanted::ANY; 3],
-            Transport::Tcp | Transport::Udp => [like(self.port_parity), like(false), Wanted::ANY],
+            Transport::Tcp | Transport::Udp => {
+                [self.like(inside_port, self.port_parity), self.like(inside_port, false), Wanted::ANY]
+            }
         }
     }
 
-    /// The port that is tried first, free or not.
+    #[inline(always)]
+    fn like(&self, inside_port: u16, parity: bool) -> Wanted {
+        match self.port_class | parity {
+            false => Wanted::ANY,
+            true => Wanted::like(inside_port, self.port_class, parity),
+        }
+    }
+
+    /// The port that a draw falls on, free or not.
     #[inline]
-    pub(crate) fn first_choice(&self, transport: Transport, inside_port: u16, draw: u32) -> u16 {
-        let [best, ..] = self.wishes(transport, inside_port);
+    pub(crate) fn choice(&self, transport: Transport, inside_port: u16, draw: u32) -> u16 {
+        let best = match transport {
+            Transport::Icmp => Wanted::ANY,
+            Transport::Tcp | Transport::Udp => self.like(inside_port, self.port_parity),
+        };
         best.pick(draw)
+    }
+
+    /// The port that a binding will most likely get.
+    #[inline]
+    pub(crate) fn foretell(&self, transport: Transport, ix: u32, inside_port: u16, draws: [u32; 2]) -> u16 {
+        let [first, second] = draws;
+        let port = self.choice(transport, inside_port, first);
+        match self.sets[transport as usize].get(ix as usize) {
+            Some(set) if set.has(port) => {
+                let port = self.choice(transport, inside_port, second);
+                set.prefetch(port);
+                port
+            }
+            _ => port,
+        }
     }
 
     /// Asks for what taking a port or giving it back will touch.
@@ -387,25 +413,51 @@ impl SinglePorts {
         let map = spoken_for.map();
         self.count(map, ix);
         let transport = request.transport;
-        let set = self.sets[transport as usize].get(ix as usize)?;
         let layout = map.layout(transport, ix)?;
-        let first = self.first_choice(transport, request.inside_port, request.draw);
-        let may_be_given = |port: u16| !spoken_for.any(ix, port..=port, only(transport));
-        let port = if set.is_free(layout, first) && may_be_given(first) {
-            first
-        } else {
-            let wishes = self.wishes(transport, request.inside_port);
-            let mut draw = || wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
-            let mut port = draw()?;
-            for _ in 0..DRAWS_MAX {
-                if may_be_given(port) {
-                    break;
-                }
-                port = draw()?;
+        let drawn = if spoken_for.is_nothing() { &request.draws[..] } else { &[] };
+        for &draw in drawn {
+            let port = self.choice(transport, request.inside_port, draw);
+            if layout.has(port) && self.mark(transport, ix, layout, port) {
+                return Some(port);
             }
-            Some(port).filter(|&port| may_be_given(port))?
-        };
-        self.claim(map, transport, ix, port).then_some(port)
+        }
+        let port = self.draw(spoken_for, rng, ix, layout, request)?;
+        self.mark(transport, ix, layout, port).then_some(port)
+    }
+
+    /// A random free port of an address.
+    #[inline(never)]
+    fn draw(
+        &self,
+        spoken_for: SpokenFor<'_>,
+        rng: &mut Rng,
+        ix: u32,
+        layout: &Layout,
+        request: &PortRequest,
+    ) -> Option<u16> {
+        let transport = request.transport;
+        let set = self.sets[transport as usize].get(ix as usize)?;
+        let wishes = self.wishes(transport, request.inside_port);
+        let mut draw = || wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
+        let may_be_given = |port: &u16| !spoken_for.any(ix, *port..=*port, only(transport));
+        (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)
+    }
+
+    /// Marks a port of an address's own as used; `false` where it is already. The address is counted by its rule.
+    #[inline]
+    fn mark(&mut self, transport: Transport, ix: u32, layout: &Layout, port: u16) -> bool {
+        let t = transport as usize;
+        let Some(set) = self.sets[t].get_mut(ix as usize) else { return false };
+        // Read before it is written: a sum over what has just been written has to wait for it.
+        let used = set.used();
+        if !set.take(layout, port) {
+            return false;
+        }
+        self.usage[t].used += 1;
+        if used + 1 >= layout.total() {
+            self.open[t].remove(ix as usize);
+        }
+        true
     }
 
     /// Changes a set and what is counted of it.

@@ -25,8 +25,7 @@ pub(crate) fn open(
     let wanted = held_syn_from(sh, &inside, remote);
     let subscriber = instance.policy().subscriber(inside.addr);
     let session = sh.tables.session_hash(&inside, remote);
-    let hashes = sh.tables.opening_hashes(&inside, subscriber, session);
-    let opening = Opening { inside, remote, subscriber, hashes, wanted };
+    let opening = Opening { wanted, ..sh.tables.opening(inside, remote, subscriber, session) };
     open_with(instance, sh, now, &opening, query, pool6)
 }
 

@@ -165,7 +165,8 @@ impl Control {
                 json(&told.collect::<Vec<_>>())
             }
             What::Instances => {
-                json(&self.total().await?.instances.iter().map(tell::instance).collect::<Vec<_>>())
+                let all = self.total().await?.instances;
+                json(&all.iter().map(|stats| tell::instance(stats, &facts.choices)).collect::<Vec<_>>())
             }
             What::Pools => json(&self.total().await?.pools.iter().map(tell::pool).collect::<Vec<_>>()),
             What::Counters => json(&tell::counters(&self.total().await?)),

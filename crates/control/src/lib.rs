@@ -64,6 +64,8 @@ pub struct Facts {
     pub unconfirmed: Option<(Instant, String)>,
     /// Its ports.
     pub ports: Vec<types::Port>,
+    /// What of a packet chooses each instance, which is known by its kind and name.
+    pub choices: Vec<(types::Kind, String, types::Choice)>,
     /// Sessions there may be.
     pub sessions_max: u64,
     /// Subscribers there may be.

@@ -1,7 +1,7 @@
 //! The engine's words in the API's types.
 
 use crate::{ExportFigures, LogFigures, StoreFigures};
-use gatun_api::types::{self as api, Count, Counter, Kind, Name, Protocol, State};
+use gatun_api::types::{self as api, Choice, Count, Counter, Kind, Name, Protocol, State};
 use gatun_io::{RxError, TxError};
 use gatun_nat::counters::{self, Direction};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, SessionInfo};
@@ -191,13 +191,19 @@ pub(crate) fn kind(kind: InstanceKind) -> Kind {
     }
 }
 
-pub(crate) fn instance(stats: &InstanceStats) -> api::Instance {
+/// An instance, and what of a packet chooses it.
+pub(crate) fn instance(stats: &InstanceStats, choices: &[(Kind, String, Choice)]) -> api::Instance {
+    let is_it = |(of, name, _): &&(Kind, String, Choice)| *of == kind(stats.kind) && **name == *stats.name;
     api::Instance {
         kind: kind(stats.kind),
         name: Name(Arc::clone(&stats.name)),
+        choice: choices.iter().find(is_it).map(|(.., choice)| choice.clone()).unwrap_or_default(),
+        chosen: count(stats.counters.all()),
         outbound: count(stats.counters.outbound),
         inbound: count(stats.counters.inbound),
         hairpinned: count(stats.counters.hairpinned),
+        passed: count(stats.counters.passed),
+        echoes: count(stats.counters.echoes),
         dropped: count(stats.counters.dropped()),
         tcp: lives(stats, Transport::Tcp),
         udp: lives(stats, Transport::Udp),

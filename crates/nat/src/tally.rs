@@ -82,6 +82,13 @@ impl Default for InstanceCounters {
 }
 
 impl InstanceCounters {
+    /// All of its packets.
+    pub fn all(&self) -> Count {
+        let mut all = self.dropped();
+        [self.outbound, self.inbound, self.passed, self.echoes].into_iter().for_each(|count| all += count);
+        all
+    }
+
     /// All that were not forwarded.
     pub fn dropped(&self) -> Count {
         let mut all = Count::default();

@@ -21,18 +21,40 @@ structs! {
         pub bindings: Lived,
     }
 
+    /// What of a packet chooses an instance: all that is named has to be so.
+    #[derive(Default)]
+    pub struct Choice {
+        /// The ports that its hosts are behind; without any, those that no other instance of its kind names.
+        pub ports: Vec<String>,
+        /// Translation prefixes that IPv6 hosts write to.
+        pub pool6: Vec<String>,
+        /// Networks that its hosts are in (`sources` of NAT64, `inside` of NAT44); without any, all. Those that a
+        /// stateless one maps are its static maps.
+        pub sources: Vec<String>,
+        /// The pool that its hosts share, and that what comes back is sent to; a stateless one has none.
+        pub pool: Option<String>,
+    }
+
     /// An instance: one section of the configuration.
     pub struct Instance {
         /// What it does.
         pub kind: Kind,
         /// What the operator calls it.
         pub name: Name,
+        /// What of a packet chooses it.
+        pub choice: Choice,
+        /// Packets that it was chosen for, in either direction: translated, passed, answered or not forwarded.
+        pub chosen: Count,
         /// Packets from inside, of a stateless one from IPv6, translated and sent on.
         pub outbound: Count,
         /// Packets the other way.
         pub inbound: Count,
         /// Of the outbound ones: turned round, to an inside host.
         pub hairpinned: Count,
+        /// Packets left as they are.
+        pub passed: Count,
+        /// Echo requests to the translator itself, answered.
+        pub echoes: Count,
         /// Packets not forwarded, answered with an error or not.
         pub dropped: Count,
         /// State of TCP.

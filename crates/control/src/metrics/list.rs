@@ -362,6 +362,18 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter("instance_bytes", &["kind", "instance", "way"], |v, s| by_way(v, s, |c| c.bytes), "Their bytes."),
     counter(
+        "instance_chosen_packets",
+        INSTANCE,
+        |v, s| by_instance(v, |who, i| s.add(&who, i.counters.all().packets)),
+        "Packets that an instance was chosen for by port, prefix, source or pool, in either direction: translated, passed, answered or dropped.",
+    ),
+    counter(
+        "instance_passed_packets",
+        INSTANCE,
+        |v, s| by_instance(v, |who, i| s.add(&who, i.counters.passed.packets)),
+        "Packets of an instance that were left as they are.",
+    ),
+    counter(
         "instance_hairpinned_packets",
         INSTANCE,
         |v, s| by_instance(v, |who, i| s.add(&who, i.counters.hairpinned.packets)),

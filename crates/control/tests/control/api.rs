@@ -93,6 +93,7 @@ fn everything_that_can_be_read_is_there() {
     assert_eq!((pools[0].addresses, pools[0].udp.used, pools[0].subscribers), (2, 20, 1));
     let instances: Vec<Instance> = bed.client.get("/v1/instances").unwrap();
     assert_eq!((instances[0].kind, instances[0].udp.sessions.now), (Kind::Nat64, 20));
+    assert_eq!((instances[0].chosen.packets, instances[0].choice.pool.as_deref()), (20, Some("p")));
     let drops: Vec<Drop> = bed.client.get("/v1/drops").unwrap();
     assert!(drops.iter().all(|drop| !drop.help.is_empty()) && drops.len() > 20);
     let addresses: Page<Address> = bed.client.get("/v1/addresses").unwrap();

@@ -2,7 +2,7 @@
 #![allow(missing_docs, unreachable_pub)]
 
 use gatun_api::client::Client;
-use gatun_api::types::{Bound, Config, Port, Sandbox, StaticMap, Status};
+use gatun_api::types::{Bound, Choice, Config, Kind, Port, Sandbox, StaticMap, Status};
 use gatun_control::configure::{Done, MapCursor, Order, Refused, Why};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
@@ -164,6 +164,7 @@ impl Bed {
                 mtu: Some(1500),
                 addresses: vec![],
             }],
+            choices: vec![(Kind::Nat64, "n".into(), Choice { pool: Some("p".into()), ..Choice::default() })],
             sessions_max: 1000,
             subscribers_max: 10,
             ..Facts::default()

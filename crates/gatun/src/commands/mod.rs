@@ -3,6 +3,7 @@
 pub(crate) mod ask;
 pub(crate) mod bench;
 pub(crate) mod check;
+mod choices;
 pub(crate) mod clear;
 pub(crate) mod completions;
 pub(crate) mod config;

@@ -1,5 +1,6 @@
 //! `gatun run`: translates packets until told to stop.
 
+use super::choices;
 use super::volume::Volume;
 use crate::daemon::{self, ControlSettings, Costs, PortSettings, Read, Settings, Setup, Source, User};
 use anyhow::anyhow;
@@ -193,6 +194,7 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
         },
         unconfirmed: None,
         ports: config.ports.iter().enumerate().map(port).collect(),
+        choices: choices::of(config),
         sessions_max: max(config.plan.limits.sessions_max),
         subscribers_max: max(config.plan.limits.subscribers_max),
     }

@@ -194,6 +194,7 @@ impl Shown for Worker {
 impl Shown for Instance {
     const COLUMNS: &'static [&'static str] = &[
         "instance",
+        "packets",
         "outbound",
         "inbound",
         "not forwarded",
@@ -202,12 +203,14 @@ impl Shown for Instance {
         "ICMP sessions",
         "bindings",
         "subscribers",
+        "chosen by",
     ];
 
     fn cells(&self) -> Vec<String> {
         let bindings = [&self.tcp, &self.udp, &self.icmp].map(|lives| lives.bindings.now).iter().sum();
         vec![
             format!("{} {}", self.kind, self.name),
+            group(self.chosen.packets),
             group(self.outbound.packets),
             group(self.inbound.packets),
             group(self.dropped.packets),
@@ -216,8 +219,26 @@ impl Shown for Instance {
             group(self.icmp.sessions.now),
             group(bindings),
             group(self.subscribers),
+            in_words(&self.choice),
         ]
     }
+}
+
+/// What of a packet chooses an instance; of long lists, the first.
+fn in_words(Choice { ports, pool6, sources, pool }: &Choice) -> String {
+    const SHOWN: usize = 3;
+    let list = |what: &str, all: &[String]| {
+        let more = all.len().saturating_sub(SHOWN);
+        let first = all.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(" ");
+        match (all.is_empty(), more) {
+            (true, _) => None,
+            (_, 0) => Some(format!("{what} {first}")),
+            _ => Some(format!("{what} {first} and {more} more")),
+        }
+    };
+    let pool = pool.as_ref().map(|pool| format!("pool {pool}"));
+    let all = [list("port", ports), list("from", sources), list("to", pool6), pool];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 impl Shown for Pool {

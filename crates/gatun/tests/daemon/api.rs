@@ -84,6 +84,13 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         wait_for_sessions(51);
         let status = json("show status");
         assert_eq!((&status["sessions"], &status["adds_up"]), (&51.into(), &true.into()), "{status}");
+        let instance = &json("show instances")[0];
+        let choice =
+            serde_json::json!({ "ports": [], "pool6": ["2001:db8:64::/96"], "sources": [], "pool": "pool1" });
+        assert_eq!(instance["choice"], choice);
+        let counted = |name: &str| instance[name]["packets"].as_u64().unwrap();
+        let all = ["outbound", "inbound", "passed", "echoes", "dropped"].map(counted);
+        assert!(counted("outbound") >= 51 && counted("chosen") == all.iter().sum::<u64>(), "{instance}");
         for what in [
             "ports",
             "workers",

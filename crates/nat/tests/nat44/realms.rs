@@ -94,6 +94,7 @@ fn two_customers_with_the_same_addresses_have_sessions_and_pools_of_their_own() 
     for name in ["first", "second"] {
         let stats = bed.counted(name);
         assert_eq!((stats.counters.outbound.packets, stats.counters.inbound.packets), (6, 6), "{name}");
+        assert_eq!(stats.counters.all().packets, 12);
         assert_eq!((stats.lives.sessions.map(|lived| lived.now()), stats.subscribers), ([1, 1, 1], 1));
     }
     assert_eq!(bed.counted("cgn").counters, Default::default());

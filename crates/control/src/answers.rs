@@ -2,6 +2,7 @@
 
 use crate::Control;
 use crate::ask::Unanswered;
+use crate::cleared::{Note, SUMMED_UP_FOR};
 use crate::configure;
 use crate::connections::Busy;
 use crate::filter::{LIMIT_MAX, Query, Wrong, address4, transport};
@@ -332,7 +333,7 @@ impl Control {
     }
 
     async fn clear(
-        &self,
+        self: &Arc<Self>,
         endpoint: &Endpoint,
         query: &Query,
         extent: Extent,
@@ -352,7 +353,7 @@ impl Control {
         Ok(cleared)
     }
 
-    async fn end(&self, body: &[u8], asked: &Asked<'_>) -> Result<api::Cleared, Refusal> {
+    async fn end(self: &Arc<Self>, body: &[u8], asked: &Asked<'_>) -> Result<api::Cleared, Refusal> {
         let named: api::SessionKeys = serde_json::from_slice(body)
             .map_err(|error| Wrong::new(format!("the body is not a list of sessions: {error}"), ""))?;
         let names = self.names().await?;
@@ -390,12 +391,28 @@ impl Control {
         Ok(api::Logged { level })
     }
 
-    fn log_cleared(&self, asked: &Asked<'_>, what: &str, cleared: &api::Cleared) {
-        let api::Cleared { sessions, bindings } = cleared;
-        (self.setup.log)(&format!(
-            "api: {} cleared {what}: {sessions} sessions, {bindings} bindings",
-            asked.who
-        ));
+    fn log_cleared(self: &Arc<Self>, asked: &Asked<'_>, what: &str, cleared: &api::Cleared) {
+        let each = self.setup.level.has(api::LogLevel::Debug);
+        match self.cleared.note(asked.who, what, cleared, each) {
+            Note::Line(line) => (self.setup.log)(&line),
+            Note::LineAndMore(line) => {
+                (self.setup.log)(&line);
+                tokio::spawn(Arc::clone(self).log_more_cleared());
+            }
+            Note::Summed => {}
+        }
+    }
+
+    /// Tells of what was cleared in each second, as long as something was.
+    async fn log_more_cleared(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SUMMED_UP_FOR).await;
+            let lines = self.cleared.sums();
+            lines.iter().for_each(|line| (self.setup.log)(line));
+            if lines.is_empty() {
+                return;
+            }
+        }
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod answers;
 mod ask;
+mod cleared;
 pub mod configure;
 mod connections;
 mod drain;
@@ -189,6 +190,7 @@ pub struct Listeners {
 pub(crate) struct Control {
     setup: Setup,
     began: Instant,
+    cleared: cleared::ClearedLog,
     /// Room for requests with long bodies.
     long_bodies: Semaphore,
 }
@@ -202,6 +204,7 @@ pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let control = Arc::new(Control {
         setup,
         began: Instant::now(),
+        cleared: cleared::ClearedLog::default(),
         long_bodies: Semaphore::new(configure::BODIES_MAX),
     });
     let doors = {

@@ -1,0 +1,160 @@
+//! What the log is told of those who end sessions and bindings: a request at once, and all that follow it within a second
+//! in one line for each client. So a client that ends some with each of thousands of requests a second writes one line
+//! a second, and nothing of what was ended is left out. At `debug`, each request has its line.
+
+use gatun_api::types::Cleared;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long requests are summed up.
+pub(crate) const SUMMED_UP_FOR: Duration = Duration::from_secs(1);
+/// Clients with a line of their own; all others share one.
+const CLIENTS_MAX: usize = 16;
+
+/// What is yet to be told.
+#[derive(Default)]
+pub(crate) struct ClearedLog(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    /// Whether a line was written within the last second.
+    is_recent: bool,
+    sums: Vec<Sum>,
+}
+
+struct Sum {
+    who: String,
+    requests: u64,
+    first: String,
+    last: String,
+    cleared: Cleared,
+}
+
+/// What is to be done about a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// This line is written.
+    Line(String),
+    /// And those of [`ClearedLog::sums`] a second later, again and again as long as there are any.
+    LineAndMore(String),
+    /// It will be in one of those.
+    Summed,
+}
+
+impl ClearedLog {
+    /// Somebody ended `what` it says; `each`: every request has a line.
+    pub(crate) fn note(&self, who: &str, what: &str, cleared: &Cleared, each: bool) -> Note {
+        if each {
+            return Note::Line(line(who, what, cleared));
+        }
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.is_recent {
+            waiting.is_recent = true;
+            return Note::LineAndMore(line(who, what, cleared));
+        }
+        waiting.add(who, what, cleared);
+        Note::Summed
+    }
+
+    /// The lines about the last second. Without any, the next request has its line at once.
+    pub(crate) fn sums(&self) -> Vec<String> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sums = std::mem::take(&mut waiting.sums);
+        waiting.is_recent = !sums.is_empty();
+        sums.iter().map(Sum::line).collect()
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, who: &str, what: &str, cleared: &Cleared) {
+        let is_known = self.sums.iter().any(|sum| sum.who == who);
+        let who = if is_known || self.sums.len() < CLIENTS_MAX { who } else { "others" };
+        if let Some(sum) = self.sums.iter_mut().find(|sum| sum.who == who) {
+            sum.requests += 1;
+            sum.last = what.to_owned();
+            sum.cleared.sessions += cleared.sessions;
+            sum.cleared.bindings += cleared.bindings;
+            return;
+        }
+        self.sums.push(Sum {
+            who: who.to_owned(),
+            requests: 1,
+            first: what.to_owned(),
+            last: what.to_owned(),
+            cleared: cleared.clone(),
+        });
+    }
+}
+
+impl Sum {
+    fn line(&self) -> String {
+        let Sum { who, requests, first, last, cleared } = self;
+        match requests {
+            1 => line(who, first, cleared),
+            _ => line(who, &format!("by {requests} requests, {first} to {last}"), cleared),
+        }
+    }
+}
+
+fn line(who: &str, what: &str, Cleared { sessions, bindings }: &Cleared) -> String {
+    format!("api: {who} cleared {what}: {sessions} sessions, {bindings} bindings")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> Cleared {
+        Cleared { sessions: 2, bindings: 1 }
+    }
+
+    #[test]
+    fn all_that_follows_within_a_second_is_one_line_for_each_client() {
+        let log = ClearedLog::default();
+        let note = |who: &str, what: &str| log.note(who, what, &one(), false);
+        assert_eq!(
+            note("uid 0", "a"),
+            Note::LineAndMore("api: uid 0 cleared a: 2 sessions, 1 bindings".into())
+        );
+        for what in ["b", "c", "d"] {
+            assert_eq!(note("uid 0", what), Note::Summed);
+        }
+        assert_eq!(note("uid 7", "e"), Note::Summed);
+        assert_eq!(
+            log.sums(),
+            [
+                "api: uid 0 cleared by 3 requests, b to d: 6 sessions, 3 bindings",
+                "api: uid 7 cleared e: 2 sessions, 1 bindings"
+            ]
+        );
+        // What follows those lines is summed up too; after a second without any, there is a line at once.
+        assert_eq!(note("uid 7", "f"), Note::Summed);
+        assert_eq!(log.sums().len(), 1);
+        assert_eq!(log.sums(), [""; 0]);
+        assert!(matches!(note("uid 7", "g"), Note::LineAndMore(_)));
+    }
+
+    #[test]
+    fn however_many_clients_there_are_the_lines_are_few_and_nothing_is_left_out() {
+        let log = ClearedLog::default();
+        for n in 0..=1000 {
+            log.note(&format!("token{n}"), "a", &one(), false);
+        }
+        let lines = log.sums();
+        assert_eq!(lines.len(), CLIENTS_MAX + 1);
+        assert_eq!(
+            lines[CLIENTS_MAX],
+            "api: others cleared by 984 requests, a to a: 1968 sessions, 984 bindings"
+        );
+    }
+
+    #[test]
+    fn each_request_has_its_line_where_that_is_asked_for() {
+        let log = ClearedLog::default();
+        for _ in 0..3 {
+            let line = "api: uid 0 cleared a: 2 sessions, 1 bindings".to_owned();
+            assert_eq!(log.note("uid 0", "a", &one(), true), Note::Line(line));
+        }
+        assert_eq!(log.sums(), [""; 0]);
+    }
+}

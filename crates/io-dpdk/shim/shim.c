@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -25,9 +26,26 @@ int gatun_eal_init(int argc, char **argv)
 	return rte_eal_init(argc, argv) < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
 }
 
-int gatun_eal_cleanup(void)
+static int settled;
+
+static void settle(void *unused)
 {
-	return -rte_eal_cleanup();
+	(void)unused;
+	__atomic_store_n(&settled, 1, __ATOMIC_RELEASE);
+}
+
+/* An alarm is the interrupt thread's as well: once it has gone off, that thread has ended what it was at. */
+void gatun_interrupts_settle(unsigned int max_ms)
+{
+	__atomic_store_n(&settled, 0, __ATOMIC_RELAXED);
+	if (rte_eal_alarm_set(1, settle, NULL) != 0)
+		return;
+	for (unsigned int i = 0; i < 10 * max_ms; i++) {
+		if (__atomic_load_n(&settled, __ATOMIC_ACQUIRE))
+			return;
+		usleep(100);
+	}
+	(void)rte_eal_alarm_cancel(settle, NULL);
 }
 
 /* The files that the environment's memory is in. A memif client that shares buffers with its peer gives it these files, and

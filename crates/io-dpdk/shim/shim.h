@@ -53,7 +53,8 @@ struct gatun_missed {
 
 /* All of these return 0, or an error number. */
 int gatun_eal_init(int argc, char **argv);
-int gatun_eal_cleanup(void);
+/* Waits until the interrupt thread has ended what it is at; for one thread at a time. */
+void gatun_interrupts_settle(unsigned int max_ms);
 void gatun_memory_files(void);
 int gatun_thread_register(void);
 void gatun_thread_unregister(void);

@@ -4,7 +4,7 @@ use crate::error::DpdkError;
 use crate::sys;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_int, c_uint};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -136,10 +136,14 @@ pub(crate) fn start(
     Ok(huge)
 }
 
-/// Ends the environment; no device may be in use any more.
-pub(crate) fn end() {
-    // SAFETY: it was started, and who calls this has closed every device. An error changes nothing.
-    let _ = unsafe { sys::gatun_eal_cleanup() };
+/// How long what the interrupt thread is at may take, ms.
+const SETTLE_MAX_MS: c_uint = 1000;
+
+/// Waits until the environment's interrupt thread has ended what it is at: a memif whose peer has gone says that its link is down
+/// before that thread takes the peer's memory away (22.11), and who closes the device meanwhile takes it away as well.
+pub(crate) fn settle() {
+    // SAFETY: the environment is there; one thread does this.
+    unsafe { sys::gatun_interrupts_settle(SETTLE_MAX_MS) }
 }
 
 /// Keeps the files that packet buffers are in, and gives them back the numbers that the environment knows them by where

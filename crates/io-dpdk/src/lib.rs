@@ -2,7 +2,7 @@
 //!
 //! A port is a device; a worker has one queue of each ([`Ports`]) and a pool of packet buffers for each of those. A packet
 //! is translated where the driver put it and leaves in the same buffer. A thread of its own ([`Dpdk`]) keeps DPDK's
-//! environment, starts the devices, looks whether their links are up, and takes everything down again at the end.
+//! environment, starts the devices, looks whether their links are up, and closes them at the end.
 //!
 //! The crate is empty without its feature `libdpdk`, which needs Debian's libdpdk-dev, or another libdpdk 22.11 or later.
 //!

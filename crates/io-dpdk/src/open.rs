@@ -88,8 +88,8 @@ pub struct Dpdk {
     pub guard: Guard,
 }
 
-/// Keeps the environment. When it goes, all devices are closed and the environment ends, once the last worker's ports are
-/// gone.
+/// Keeps the devices. When it goes, all of them are closed, once the last worker's ports are gone; the environment stays until the
+/// process ends.
 pub struct Guard {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,

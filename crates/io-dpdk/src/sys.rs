@@ -65,7 +65,7 @@ pub(crate) struct Missed {
 
 unsafe extern "C" {
     pub(crate) fn gatun_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
-    pub(crate) fn gatun_eal_cleanup() -> c_int;
+    pub(crate) fn gatun_interrupts_settle(max_ms: c_uint);
     pub(crate) fn gatun_memory_files();
     pub(crate) fn gatun_thread_register() -> c_int;
     pub(crate) fn gatun_thread_unregister();

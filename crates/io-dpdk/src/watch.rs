@@ -64,7 +64,7 @@ impl Watched {
     }
 }
 
-/// The devices. With it they go, and the environment.
+/// The devices. With it they go.
 pub(crate) struct Watch {
     devices: Vec<Watched>,
     workers: Vec<Letterbox<News>>,
@@ -115,6 +115,9 @@ impl Watch {
         if up == std::mem::replace(&mut watched.up, up) {
             return;
         }
+        if !up {
+            eal::settle();
+        }
         if watched.forgets {
             eal::keep_files();
         }
@@ -138,8 +141,10 @@ impl Drop for Watch {
     fn drop(&mut self) {
         // A worker that does not let go would use what is gone: then all of it goes with the process.
         if Arc::strong_count(&self.alive) == 1 {
+            eal::settle();
             self.devices.iter().for_each(|watched| watched.device.close());
-            eal::end();
+            // The environment stays until the process ends: taking its memory away would take it from its interrupt thread (22.11),
+            // which nothing ends, and which has yet to notice that there are fewer devices.
         }
     }
 }

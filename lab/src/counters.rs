@@ -10,6 +10,8 @@ pub(crate) struct Counters {
     pub(crate) received: u64,
     /// Packets that were not forwarded, or not sent, by reason.
     pub(crate) drops: BTreeMap<String, u64>,
+    /// Of these, those that waited for something at that time.
+    pub(crate) held: u64,
     /// Sessions at that time, of all instances.
     pub(crate) sessions: u64,
 }
@@ -41,6 +43,7 @@ impl Counters {
         let mut all = Counters::default();
         for (name, counters) in both {
             all.received += counters.received;
+            all.held += counters.held;
             all.sessions = counters.sessions;
             all.drops.extend(counters.drops.into_iter().map(|(reason, n)| (format!("{name} {reason}"), n)));
         }
@@ -60,6 +63,7 @@ impl Counters {
             "what the ports counted" if is_drop(name) => self.add(name, first().unwrap_or(0)),
             "state by instance" => self.sessions += first().unwrap_or(0),
             _ if name == "received" => self.received = first().unwrap_or(0),
+            _ if name == "held at this moment" => self.held = first().unwrap_or(0),
             _ => {}
         }
     }
@@ -87,6 +91,7 @@ counters, device a0 b0
 ╞═══════════════╪═══════════╪═══════════╡
 │ received      ┆ 4 194 304 ┆ 1 000 000 │
 │ dropped       ┆        12 ┆           │
+│ held at this moment ┆   4 ┆           │
 └───────────────┴───────────┴───────────┘
 
 why packets were not forwarded
@@ -120,7 +125,7 @@ every packet received is accounted for
         let counters = Counters::read(TEXT).unwrap();
         let drops: Vec<_> = counters.drops.iter().map(|(name, n)| (name.as_str(), *n)).collect();
         assert_eq!(drops, [("no_mapping", 103), ("rx_ring_full", 9), ("waiting_overflow", 5)]);
-        assert_eq!((counters.received, counters.sessions), (4_194_304, 131_073));
+        assert_eq!((counters.received, counters.held, counters.sessions), (4_194_304, 4, 131_073));
     }
 
     #[test]

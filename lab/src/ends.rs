@@ -2,7 +2,7 @@
 //! outside end, and judges what returns.
 
 use crate::bed::Bed;
-use crate::wire::Wire;
+use crate::wire::{Came, Wire};
 use gatun_io::Stats;
 use gatun_traffic::{Family, Histogram, Judge, Pace, Tally, Traffic, View, reflect};
 use serde::Serialize;
@@ -89,8 +89,8 @@ pub(crate) struct StageResult {
     pub(crate) latency: Histogram,
     /// What the program in the middle took for it, where it tells.
     pub(crate) middle: Option<Spent>,
-    /// The share of the time in which the generator had packets to send, to turn round or to judge.
-    pub(crate) generator_share: f64,
+    /// The share of the time in which more packets waited for the generator than it takes at a time.
+    pub(crate) generator_behind: f64,
 }
 
 impl StageResult {
@@ -187,12 +187,12 @@ impl Ends {
         };
         let mut pace = Pace::new(rate, begin_ns);
         let mut sampler = Sampler::new(self, name, begin_ns);
-        let mut busy = Busy::default();
+        let mut behind = Behind::default();
         let mut last_arrival_ns = begin_ns;
         let end_ns = loop {
             // Reading the clock is a good part of what a packet costs here: once for all that a turn does.
             let now_ns = self.now_ns();
-            busy.turn(now_ns);
+            behind.turn(now_ns);
             let (done, all, left) = match until {
                 Until::Packets(count) => (self.next - first, count, count.saturating_sub(self.next - first)),
                 Until::Elapsed(length) => (now_ns - begin_ns, length.as_nanos() as u64, u64::MAX),
@@ -207,18 +207,17 @@ impl Ends {
             let count = room.min(left) as usize;
             self.send(count, now_ns);
             pace.sent(count);
-            let reflected_before = self.reflected;
-            if self.receive() > 0 {
+            let came = self.receive();
+            behind.is = came.is_full;
+            if came.inside > 0 {
                 last_arrival_ns = now_ns;
-                busy.had = true;
             } else {
-                busy.had = count > 0 || self.reflected > reflected_before;
                 if count == 0 && now_ns - last_arrival_ns > GIVEN_UP_AFTER_NS {
                     self.given_up = self.next;
                     last_arrival_ns = now_ns;
                 }
                 // At a steady rate there is always something to send.
-                if !busy.had || self.wire.takes_turns() && (count == 0 || rate.is_some()) {
+                if count == 0 || self.wire.takes_turns() && rate.is_some() {
                     self.wire.give_way();
                 }
             }
@@ -233,7 +232,7 @@ impl Ends {
             rx: self.tally().received - rx_before,
             latency,
             middle: None,
-            generator_share: busy.total_ns as f64 / sending_ns.max(1) as f64,
+            generator_behind: behind.total_ns as f64 / sending_ns.max(1) as f64,
         }
     }
 
@@ -265,8 +264,8 @@ impl Ends {
         }
     }
 
-    /// Takes what waits at both ends, and returns how many packets came back.
-    fn receive(&mut self) -> usize {
+    /// Takes what waits at both ends, a burst at most.
+    fn receive(&mut self) -> Came {
         let Ends { wire, judge, reflected, clock, .. } = self;
         let turn_back = |frame: &mut [u8]| {
             let Some((macs, packet)) = frame.split_at_mut_checked(ETHERNET) else { return false };
@@ -304,25 +303,26 @@ impl Ends {
 
     /// Takes what has come, without a hurry.
     pub(crate) fn settle(&mut self) {
-        if self.receive() == 0 {
+        if self.receive().inside == 0 {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 }
 
-/// How much of its time the generator had something to do.
+/// How much of its time more waited for the generator than it takes at a time: then it is what is waited for. Whether there was
+/// anything to do would say less, as one that looks often finds some packets in most turns.
 #[derive(Default)]
-struct Busy {
+struct Behind {
     total_ns: u64,
-    /// When the turn at hand began, and whether it had anything to do.
+    /// When the turn at hand began, and whether it found as much as it takes.
     since_ns: u64,
-    had: bool,
+    is: bool,
 }
 
-impl Busy {
+impl Behind {
     /// Another turn begins.
     fn turn(&mut self, now_ns: u64) {
-        if std::mem::take(&mut self.had) {
+        if std::mem::take(&mut self.is) {
             self.total_ns += now_ns - self.since_ns;
         }
         self.since_ns = now_ns;

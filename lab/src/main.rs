@@ -96,6 +96,15 @@ fn main() -> anyhow::Result<ExitCode> {
         forwarder::run(&a.to_string_lossy(), &b.to_string_lossy())?;
         return Ok(ExitCode::SUCCESS);
     }
+    #[cfg(feature = "dpdk")]
+    if let [command, a, b, mtu, core] = &words[..]
+        && command == "forward-dpdk"
+    {
+        let [a, b, mtu, core] = [a, b, mtu, core].map(|word| word.to_string_lossy());
+        // A word that is no number: the device's own.
+        forwarder::run_dpdk([&*a, &*b], mtu.parse().ok(), core.parse()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let args = Args::parse();
     let known = scenario::ALL.iter().find(|(name, _)| *name == args.scenario);
     let Some((_, run)) = known else {

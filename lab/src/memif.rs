@@ -13,8 +13,9 @@ use crate::bed::Pair;
 use crate::middle::{
     Programs, first_processor, last_processor, processors, stay_on_first_processor, third_processor,
 };
+use crate::wire::Came;
 use gatun_ether::Mac;
-use gatun_io::Stats;
+use gatun_io::{BURST_MAX, Stats};
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Event, Guard, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_lab::testpmd::{Setup, Testpmd};
@@ -225,12 +226,14 @@ impl Memif {
         all.get(from..all.len().checked_sub(1)?)?.first().copied()
     }
 
-    /// A port's line with its MTU, where it is none that a device has by itself.
+    /// The middle's MTU, where it is none that a device has by itself.
+    pub(crate) fn middle_mtu(&self) -> Option<usize> {
+        (self.frame_max > 1518).then_some(self.frame_max - 14)
+    }
+
+    /// A port's line with it.
     fn mtu(&self) -> String {
-        match self.frame_max {
-            0..=1518 => String::new(),
-            frame => format!("mtu = {}\n", frame - 14),
-        }
+        self.middle_mtu().map_or(String::new(), |mtu| format!("mtu = {mtu}\n"))
     }
 
     /// Gatun's configuration where two of them stand between the ends: the first serves the memif between them.
@@ -305,12 +308,12 @@ impl Lent {
         &mut self,
         mut outside: impl FnMut(&mut [u8]) -> bool,
         mut inside: impl FnMut(&[u8]),
-    ) -> usize {
-        let mut count = 0;
-        self.shared.borrow_mut().ports.receive(
+    ) -> Came {
+        let mut returned = 0;
+        let count = self.shared.borrow_mut().ports.receive(
             |device, frame, out| {
                 if device == 0 {
-                    count += 1;
+                    returned += 1;
                     inside(frame.bytes());
                 } else if outside(frame.bytes_mut()) {
                     out.answer(device, frame);
@@ -319,7 +322,7 @@ impl Lent {
             },
             |_, _| (),
         );
-        count
+        Came { inside: returned, is_full: count >= BURST_MAX }
     }
 
     pub(crate) fn takes_turns(&self) -> bool {

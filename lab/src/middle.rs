@@ -5,7 +5,6 @@ use crate::counters::Counters;
 use crate::forwarder;
 use gatun_lab::{Error, Namespace, Process};
 use rustix::process::Signal;
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -165,11 +164,27 @@ pub(crate) struct Forwarder {
 impl Forwarder {
     /// Starts this program's own plain forwarder: it copies frames across by AF_XDP, and knows no packet.
     pub(crate) fn start(bed: &Bed, programs: &Programs) -> Result<Forwarder, Error> {
+        Forwarder::run(on_last_processor(&bed.middle), programs, &["forward", MIDDLE[0], MIDDLE[1]])
+    }
+
+    /// The same on two devices of DPDK: Gatun's backend, without an engine.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn start_dpdk(
+        bed: &Bed,
+        programs: &Programs,
+        [a, b]: &[String; 2],
+        mtu: Option<usize>,
+    ) -> Result<Forwarder, Error> {
+        let mtu = mtu.map_or("any".into(), |mtu| mtu.to_string());
+        let words = ["forward-dpdk", a, b, &mtu, &last_processor().to_string()];
+        Forwarder::run(on_all_processors(&bed.middle), programs, &words)
+    }
+
+    fn run(mut command: Command, programs: &Programs, words: &[&str]) -> Result<Forwarder, Error> {
         let this = std::env::current_exe().map_err(|e| Error(e.to_string()))?;
         let log = programs.output.join("forwarder.log");
         let file = File::create(&log).map_err(|e| Error(format!("{}: {e}", log.display())))?;
-        let mut command = on_last_processor(&bed.middle);
-        command.arg(this).args(["forward", MIDDLE[0], MIDDLE[1]]).stdout(Stdio::null()).stderr(file);
+        command.arg(this).args(words).stdout(Stdio::null()).stderr(file);
         let mut process = Process::start(&mut command)?;
         wait_for(&mut process, &log, forwarder::READY, 1)?;
         Ok(Forwarder { process, log })
@@ -179,11 +194,11 @@ impl Forwarder {
         self.process.id()
     }
 
-    /// Ends it, and returns what it could not forward, by reason.
-    pub(crate) fn stop(self) -> Result<BTreeMap<String, u64>, Error> {
+    /// Ends it, and returns what it tells then.
+    pub(crate) fn stop(self) -> Result<forwarder::Told, Error> {
         self.process.stop()?;
         let said = fs::read_to_string(&self.log).map_err(|e| Error(e.to_string()))?;
-        Ok(forwarder::read(&said))
+        Ok(forwarder::Told::read(&said))
     }
 }
 

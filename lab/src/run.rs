@@ -22,8 +22,10 @@ pub(crate) enum Middle<'a> {
     Gatun(&'a str),
     /// Gatun twice, with these configurations: CLAT and PLAT, on a bed that has a cable between them.
     Pair([&'a str; 2]),
-    /// What copies frames across.
+    /// What copies frames across: over memif a program that is not ours.
     Forwarder,
+    /// Gatun's backend, which copies frames across without an engine: over veth the same.
+    Backend,
     /// The kernel's own forwarding, untranslated.
     Kernel,
 }
@@ -185,8 +187,8 @@ impl<'a> Run<'a> {
                 let busy_ns = both.into_iter().sum::<Option<u64>>()?;
                 Some(Work { busy_ns, ..Work::default() })
             }
-            Running::Forwarder(forwarder) => processor_ns(forwarder.id()),
-            Running::Testpmd(_) | Running::Kernel => None,
+            Running::Forwarder(forwarder) if is_veth => processor_ns(forwarder.id()),
+            Running::Forwarder(_) | Running::Testpmd(_) | Running::Kernel => None,
         }
     }
 
@@ -213,8 +215,8 @@ impl<'a> Run<'a> {
             if moved != (last.0, last.1) {
                 last = (moved.0, moved.1, Instant::now());
             }
-            // What a reflector lost is known at its end.
-            let is_silent = self.reflector.is_some() && last.2.elapsed() > SILENCE;
+            // What a reflector lost is known at its end. What Gatun holds is sent on or counted in some seconds (RFC 6146 3.5.2.2).
+            let is_silent = self.reflector.is_some() && counters.held == 0 && last.2.elapsed() > SILENCE;
             if self.accounts(self.of_traffic(counters.drops))?.balance()
                 || is_silent
                 || Instant::now() > deadline
@@ -231,7 +233,7 @@ impl<'a> Run<'a> {
             Running::Testpmd(testpmd) => Some(testpmd.halt()?),
             _ => None,
         };
-        let ns_each = forwarded.as_ref().and_then(|forwarded| forwarded.busy_ns_each);
+        let mut ns_each = forwarded.as_ref().and_then(|forwarded| forwarded.busy_ns_each);
         let mut drops = match std::mem::replace(&mut self.middle, Running::Kernel) {
             Running::Gatun(gatun) => {
                 let drops = gatun.stop()?.drops;
@@ -241,7 +243,11 @@ impl<'a> Run<'a> {
                 let drops = both(pair.map(Gatun::stop))?.drops;
                 self.of_traffic(drops)
             }
-            Running::Forwarder(forwarder) => named("middle", forwarder.stop()?),
+            Running::Forwarder(forwarder) => {
+                let told = forwarder.stop()?;
+                ns_each = told.busy_ns_each;
+                named("middle", told.drops)
+            }
             Running::Testpmd(testpmd) => {
                 drop(testpmd);
                 forwarded.map(|forwarded| named("middle", dropped(&forwarded))).unwrap_or_default()
@@ -317,7 +323,14 @@ fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<R
             pair.iter_mut().try_for_each(|gatun| gatun.wait_for_links(crate::memif::MIDDLE_MACS.len()))?;
             Ok(Running::Pair(Box::new(pair)))
         }
-        (Middle::Forwarder, Link::Veth) => Ok(Running::Forwarder(Forwarder::start(bed, programs)?)),
+        (Middle::Forwarder | Middle::Backend, Link::Veth) => {
+            Ok(Running::Forwarder(Forwarder::start(bed, programs)?))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Backend, Link::Memif(memif)) => {
+            let devices = memif.middle_devices();
+            Ok(Running::Forwarder(Forwarder::start_dpdk(bed, programs, &devices, memif.middle_mtu())?))
+        }
         (Middle::Kernel, Link::Veth) => {
             bed.route_by_kernel()?;
             Ok(Running::Kernel)

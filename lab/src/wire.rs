@@ -1,11 +1,19 @@
 //! The lab's own devices: the generator's, and the reflector's where that is not another program.
 
 use crate::bed::{Bed, ENDS, Link};
-use gatun_io::Stats;
+use gatun_io::{BURST_MAX, Stats};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig};
 use gatun_traffic::{Family, POOL6, SERVERS, SERVERS_LEN};
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What was received at a time.
+pub(crate) struct Came {
+    /// Frames that came inside.
+    pub(crate) inside: usize,
+    /// Whether more may wait, as a burst was full.
+    pub(crate) is_full: bool,
+}
 
 /// Devices at both ends of the bed.
 pub(crate) enum Wire {
@@ -71,16 +79,15 @@ impl Wire {
         }
     }
 
-    /// Takes what waits at both ends. `outside` says whether the frame, as it leaves it, goes back. Returns how many frames
-    /// came inside.
+    /// Takes what waits at both ends, a burst at most. `outside` says whether the frame, as it leaves it, goes back.
     pub(crate) fn receive(
         &mut self,
         mut outside: impl FnMut(&mut [u8]) -> bool,
         mut inside: impl FnMut(&[u8]),
-    ) -> usize {
+    ) -> Came {
         match self {
             Wire::Veth(veth) => {
-                veth.outside.receive(
+                let turned = veth.outside.receive(
                     |_, frame, out| {
                         if outside(frame.bytes_mut()) {
                             out.answer(0, frame);
@@ -93,7 +100,8 @@ impl Wire {
                     inside(frame.bytes());
                     false
                 };
-                veth.inside.receive(judge, |_, _| ())
+                let returned = veth.inside.receive(judge, |_, _| ());
+                Came { inside: returned, is_full: turned.max(returned) >= BURST_MAX }
             }
             #[cfg(feature = "dpdk")]
             Wire::Memif(memif) => memif.receive(outside, inside),

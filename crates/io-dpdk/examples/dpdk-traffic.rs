@@ -111,7 +111,7 @@ fn settings(words: &Words, macs: [Mac; 2]) -> Result<Settings, Any> {
 
 fn forward(mut ports: gatun_io_dpdk::Ports, seconds: Duration) -> Result<(), Any> {
     let begin = Instant::now();
-    gatun_io_ether::forward(&mut ports, || begin.elapsed() < seconds)?;
+    gatun_io_ether::forward(&mut ports, |_| begin.elapsed() < seconds)?;
     let stats = ports.stats();
     println!(
         "forwarded {} of {}; {:?} {:?}",

@@ -104,7 +104,7 @@ fn forward(a: &str, b: &str, seconds: f64, mode: Mode) -> Result<(), Any> {
     }
     let mut ports = ports(&mut xdp)?;
     let begin = Instant::now();
-    gatun_io_ether::forward(&mut ports, || begin.elapsed().as_secs_f64() < seconds)?;
+    gatun_io_ether::forward(&mut ports, |_| begin.elapsed().as_secs_f64() < seconds)?;
     let stats = ports.stats();
     println!(
         "forwarded {} of {}; {:?} {:?}",

@@ -55,8 +55,8 @@ pub(crate) struct Report {
     pub(crate) reference_core_ns: Option<f64>,
     /// The share of the time in which the translator had packets.
     pub(crate) core_share: Option<f64>,
-    /// And the generator: to make, to judge, and to turn round where that is not another program's.
-    pub(crate) generator_share: Option<f64>,
+    /// That in which more packets waited for the generator than it takes at a time: then it is the limit.
+    pub(crate) generator_behind: Option<f64>,
     /// What a packet costs more that is handed over to another worker, ns.
     pub(crate) handover_ns: Option<f64>,
     pub(crate) sessions: Option<u64>,
@@ -197,8 +197,8 @@ fn figures(report: &Report) -> Vec<(&'static str, String)> {
         report.core_share.map(|share| format!("{:.0} % of the time", 100.0 * share)),
     );
     row(
-        "the generator's processor had packets",
-        report.generator_share.map(|share| format!("{:.0} % of the time", 100.0 * share)),
+        "more packets waited for the generator than it takes at a time",
+        report.generator_behind.map(|share| format!("{:.0} % of the time", 100.0 * share)),
     );
     row(
         "handed over to another worker, a packet takes more",

@@ -119,7 +119,7 @@ fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>
             report.core_ns = steady.ns_per_packet();
             report.reference_core_ns = plain.and_then(StageResult::ns_per_packet);
             let share = steady.middle.map_or(0.0, |middle| middle.share);
-            wishes.tell_limits(report, share, steady.generator_share);
+            wishes.tell_limits(report, share, steady.generator_behind);
         }
     }
     report.notes.push("Times are there and back: generator, translator, reflector, translator, judge; at 80 % of the steady rate, so that queues are short.".into());
@@ -222,7 +222,7 @@ fn stages(rows: &[(&str, &StageResult)]) -> Table {
             group(stage.pps().round() as u64),
             stage.ns_per_packet().map_or("-".into(), |ns| format!("{ns:.0}")),
             stage.middle.map_or("-".into(), |middle| percent(middle.share)),
-            percent(stage.generator_share),
+            percent(stage.generator_behind),
             us(|l| l.p50),
             us(|l| l.p99),
             us(|l| l.p999),
@@ -236,7 +236,7 @@ fn stages(rows: &[(&str, &StageResult)]) -> Table {
         "packets a second",
         "ns each",
         "busy",
-        "generator busy",
+        "generator behind",
         "p50 µs",
         "p99 µs",
         "p99.9 µs",

@@ -28,6 +28,7 @@ struct Rung {
 
 enum What {
     Forwarder,
+    Backend,
     Kernel,
     Siit,
     Stateful,
@@ -45,6 +46,9 @@ fn rungs(wishes: &Wishes) -> Vec<Rung> {
         rung("SIIT, 256 mappings", Family::V6, What::Siit),
         rung("NAT64, 4,096 sessions", Family::V6, What::Stateful),
     ];
+    if wishes.over == Over::Memif {
+        rungs.insert(1, rung("Gatun's backend without translation, IPv6", Family::V6, What::Backend));
+    }
     if !wishes.brief {
         rungs.insert(1, rung("plain forwarder, IPv4", Family::V4, What::Forwarder));
         rungs.push(rung("NAT44, 4,096 sessions", Family::V4, What::Stateful));
@@ -91,10 +95,11 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         let config = match rung.what {
             What::Siit => siit(&bed, &traffic),
             What::Stateful => carrier::config(&bed, &traffic),
-            What::Forwarder | What::Kernel => String::new(),
+            What::Forwarder | What::Backend | What::Kernel => String::new(),
         };
         let middle = match rung.what {
             What::Forwarder => Middle::Forwarder,
+            What::Backend => Middle::Backend,
             What::Kernel => Middle::Kernel,
             What::Siit | What::Stateful => Middle::Gatun(&config),
         };
@@ -122,7 +127,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
                 What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
                 What::Stateful if report.core_ns.is_none() => {
                     report.core_ns = ns_each;
-                    wishes.tell_limits(&mut report, share.unwrap_or(0.0), steady.generator_share);
+                    wishes.tell_limits(&mut report, share.unwrap_or(0.0), steady.generator_behind);
                 }
                 _ => {}
             }
@@ -130,7 +135,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
         let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
         let rate = group(steady.pps().round() as u64);
-        let generator = format!("{:.0} %", 100.0 * steady.generator_share);
+        let generator = format!("{:.0} %", 100.0 * steady.generator_behind);
         rows.push(vec![rung.name, rate, each, share, generator, group(accounts.lost())]);
     }
     rows.extend(handover::rows(wishes, &mut report)?);
@@ -141,14 +146,16 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             "packets a second",
             "ns of processor time",
             "of its processor",
-            "of the generator's",
+            "generator behind",
             "lost",
         ]
         .map(String::from)
         .into(),
         rows,
     });
-    report.not_run.push("Gatun forwarding without translation: it has no such mode".into());
+    if wishes.over == Over::Veth {
+        report.notes.push("The plain forwarder is Gatun's backend without an engine.".into());
+    }
     if wishes.over == Over::Veth {
         let what = "over memif with testpmd as the floor (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's";
         report.not_run.push(what.into());

@@ -85,34 +85,31 @@ pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>)
 pub(crate) const ALL: [Scenario; 4] =
     [("desk", desk::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
 
-/// A share of the time from which on a processor is called busy: the turns between are those of which nothing came just then.
+/// From which share of the time on a translator that had packets is the limit: between are turns for which nothing had come yet.
 const BUSY: f64 = 0.9;
+/// The same of a generator for which more waited than it takes at a time.
+const BEHIND: f64 = 0.5;
 
 impl Wishes {
     /// One thread is generator and judge, and may be the reflector, and that bounds what can be tried: says which of both
-    /// processors the rate is of, from the shares of the time in which the translator's and the generator's had packets.
+    /// processors the rate is of, from the shares of the time in which the translator had packets, and in which the generator
+    /// was behind.
     fn tell_limits(&self, report: &mut Report, translator: f64, generator: f64) {
-        (report.core_share, report.generator_share) = (Some(translator), Some(generator));
+        (report.core_share, report.generator_behind) = (Some(translator), Some(generator));
+        let limit = if generator >= BEHIND {
+            "The generator's processor is the limit here: packets a second are what the lab can send. What the translator can do is \
+             said by the time of its processor that a packet takes."
+        } else if translator >= BUSY {
+            "The translator's processor is the limit here: packets a second are what it can do."
+        } else {
+            "Neither processor is the limit by itself: each waited for the other, for the reflector, or for other programs that had \
+             its processor. What the translator can do is said by the time of its processor that a packet takes."
+        };
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let (of_translator, of_generator) = (percent(translator), percent(generator));
-        let limit = match (translator >= BUSY, generator >= BUSY) {
-            (true, false) => {
-                "The translator's processor is the limit here: packets a second are what it can do."
-            }
-            (true, true) => {
-                "Both processors are busy: packets a second are what the translator and the generator can do, whichever is less."
-            }
-            (false, true) => {
-                "The generator's processor is the limit here, not the translator's: packets a second are what the lab can send. What \
-                 the translator can do is said by the time of its processor that a packet takes."
-            }
-            (false, false) => {
-                "Neither processor is the limit by itself: each waited for the other, for the reflector, or for other programs that had \
-                 its processor. What the translator can do is said by the time of its processor that a packet takes."
-            }
-        };
         report.notes.push(format!(
-            "{limit} The translator's had packets in {of_translator} of the time, the generator's in {of_generator}. {}",
+            "{limit} The translator had packets in {of_translator} of the time, and the generator was behind (more waited than it \
+             takes at a time) in {of_generator}. {}",
             self.reflector()
         ));
     }

@@ -96,7 +96,9 @@ impl Wishes {
     /// was behind.
     fn tell_limits(&self, report: &mut Report, translator: f64, generator: f64) {
         (report.core_share, report.generator_behind) = (Some(translator), Some(generator));
-        let limit = if generator >= BEHIND {
+        let limit = if generator >= BEHIND && translator >= BUSY {
+            "Both processors are full here: packets a second are what the translator can do, or little less."
+        } else if generator >= BEHIND {
             "The generator's processor is the limit here: packets a second are what the lab can send. What the translator can do is \
              said by the time of its processor that a packet takes."
         } else if translator >= BUSY {

@@ -69,6 +69,10 @@ pub(super) struct Args {
     /// Tell of every session, binding and block on the ring of events, and read it (between the rounds)
     #[arg(long)]
     events: bool,
+    /// Packets from outside answer those that have just gone out, all of a round in their order; else they are of
+    /// sessions chosen anew, whose memory no packet has touched for long
+    #[arg(long)]
+    replies: bool,
     /// Then, rounds in which so many randomly chosen sessions a second are ended and opened again by their
     /// next packet, in turn with rounds without: what that costs
     #[arg(long, default_value_t = 0)]
@@ -111,6 +115,8 @@ struct Report {
     subscribers: u64,
     workers: u64,
     frame_bytes: u64,
+    /// Whether packets from outside answered those that had just gone out.
+    replies: bool,
     pool_fill_percent: u64,
     /// Events read; none where they are not asked for.
     events: u64,
@@ -205,6 +211,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         subscribers: args.subscribers,
         workers: args.workers,
         frame_bytes: args.frame,
+        replies: args.replies,
         pool_fill_percent: args.pool_fill,
         events: total(|t| t.events),
         ns_outbound: all(|m| &m.outbound_ns),
@@ -229,7 +236,7 @@ fn rounds(args: &Args, mut driver: Driver) -> anyhow::Result<Measured> {
         let chosen = driver.choose();
         let time = driver.outbound(&chosen, &[])?;
         measured.outbound_ns.push(a_packet(time, &chosen));
-        let chosen = driver.choose();
+        let chosen = if args.replies { chosen } else { driver.choose() };
         let time = driver.inbound(&chosen, &[])?;
         measured.inbound_ns.push(a_packet(time, &chosen));
     }

@@ -108,7 +108,10 @@ pub(crate) fn openings(core: &Core, burst: &[Packet<'_>], hints: &[Hint], openin
     let mut asked = 0;
     for (packet, (hint, bytes)) in hints.iter().zip(burst).enumerate() {
         let (Hint::Session(hint) | Hint::Session44(hint)) = hint else { continue };
-        let Some(inside) = hint.inside(bytes.bytes()).filter(|_| hint.record == NONE) else { continue };
+        if hint.record != NONE {
+            continue;
+        }
+        let Some(inside) = hint.inside(bytes.bytes()) else { continue };
         let Some(instance) = instances.get(inside.instance) else { continue };
         let subscriber = instance.policy().subscriber(inside.addr);
         let opening = tables.opening(inside, hint.flow.remote(), subscriber, hint.hash);

@@ -45,7 +45,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let pool_names = names("pool", read.pools.iter().map(|p| (&p.name, p.span.clone())), problems);
     let pool_of = pools::resolve(&read, &pool_names, problems);
     let mut pools = pools::build(&read, &pool_names, &pool_of, problems);
-    allocation::check(&read, &pool_of, &mut pools, problems);
+    allocation::check(&read, &pool_of, &mut pools, &realms, problems);
     addresses::check_pools_against_mappings(&read, problems);
     let instance_names = instance_names(&read, problems);
     let (own4, own6) = addresses::own_addresses(&read, problems);

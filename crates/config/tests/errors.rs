@@ -239,6 +239,13 @@ fn instances_that_claim_the_same_packets_or_ports_that_are_none_are_refused() {
     let (a, b) = ("ports = [\"customer-a\"]", "ports = [\"customer-b\"]");
     let both = "ports = [\"customer-a\", \"customer-b\"]";
     let exempt = "ports = [\"customer-b\"]\nexempt = [{ prefixes = \"198.51.100.0/24\" }]";
+    let by_formula = |inside: &str| {
+        let pool = format!(
+            "[[pool]]\nprefixes = \"192.0.2.0/24\"\n\
+             allocation = {{ kind = \"deterministic\", inside = [\"{inside}\"] }}\n"
+        );
+        pool + &port("outside", 1) + &port("customer-a", 2) + &port("customer-b", 3)
+    };
     let texts = [
         // No such port; a port of a TUN device; every port is an inside.
         ports.clone() + &four("x", "ports = [\"costumer-a\"]"),
@@ -255,6 +262,9 @@ fn instances_that_claim_the_same_packets_or_ports_that_are_none_are_refused() {
         ports.clone() + &six("sources = \"2001:db8::/32\"") + &six(""),
         ports.clone() + &six(b) + &six(b),
         ports.clone() + &six(b) + "[[siit]]\npool6 = \"64:ff9b::/96\"\n",
+        // A formula by address, for hosts that may have the same ones.
+        by_formula("10.0.0.0/24") + &four("x", a) + &four("y", b),
+        by_formula("2001:db8::/56") + &six(a) + &six(b),
     ];
     insta::assert_snapshot!(texts.map(|text| report(&text)).join("\n"));
 }

@@ -189,7 +189,7 @@ impl Session {
         self.kind == Kind::Anchor as u8
     }
 
-    /// One of the flows that share an outside port, and so of no binding.
+    /// Says whether it is one of the flows that share an outside port, and so of no binding.
     pub(crate) fn set_overloaded(&mut self, overloaded: bool) {
         self.overloaded = overloaded.into();
     }

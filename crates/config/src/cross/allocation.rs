@@ -4,7 +4,6 @@ use super::realms::Realms;
 use crate::memory::PoolSize;
 use crate::problem::Problems;
 use crate::sections::Sections;
-use crate::sections::nat44::RawNat44;
 use gatun_nat::plan::{Allocation, Net4, Pool4};
 use gatun_nat::pool4::{DeterministicMap, Pool4State};
 use toml::Spanned;
@@ -67,40 +66,35 @@ fn check_blocks(written: &Spanned<Allocation>, pool: &Pool4, problems: &mut Prob
 /// A formula knows a subscriber by its address alone: two of different realms would have one block, and whoever asks
 /// whose it was would be told of both.
 fn check_formulas(read: &Sections, pool_of: &[Option<usize>], realms: &Realms, problems: &mut Problems) {
-    let by_formula = |pool: usize| {
-        let pool = read.pools.get(pool);
-        pool.is_some_and(|pool| matches!(pool.allocation.get_ref(), Allocation::Deterministic(_)))
+    let of64 = read.nat64.iter().zip(&realms.nat64).map(|(i, realm)| (None, realm, &i.span));
+    let of44 = read.nat44.iter().zip(&realms.nat44).map(|(i, realm)| (Some(&i.inside[..]), realm, &i.span));
+    let by_formula = |pool: Option<usize>| {
+        let raw = pool.and_then(|pool| read.pools.get(pool));
+        pool.filter(|_| {
+            raw.is_some_and(|raw| matches!(raw.allocation.get_ref(), Allocation::Deterministic(_)))
+        })
     };
-    // Each with its realm and its pool, where that has a formula.
-    let of_formula = |realms: &[u8], pools: &[Option<usize>]| -> Vec<(u8, Option<usize>)> {
-        let pools = pools.iter().map(|pool| pool.filter(|&pool| by_formula(pool)));
-        realms.iter().copied().zip(pools).collect()
-    };
-    let apart =
-        |(a, pool_a): (u8, Option<usize>), (b, pool_b)| pool_a.is_some() && pool_a == pool_b && a != b;
-    let (pools64, pools44) = pool_of.split_at(read.nat64.len().min(pool_of.len()));
-    let (terms64, terms44) = (of_formula(&realms.nat64, pools64), of_formula(&realms.nat44, pools44));
-    let same64 = |at: usize| {
-        let (before, mine) = (terms64.iter().take(at), terms64.get(at));
-        mine.is_some_and(|mine| before.into_iter().any(|other| apart(*mine, *other)))
-    };
-    let same44 = |at: usize, instance: &RawNat44| {
-        let mut before = read.nat44.iter().zip(&terms44).take(at);
-        let mine = terms44.get(at);
-        mine.is_some_and(|mine| before.any(|(other, of)| apart(*mine, *of) && overlap(instance, other)))
-    };
-    let of64 = read.nat64.iter().enumerate().filter(|(at, _)| same64(*at)).map(|(_, i)| &i.span);
-    let of44 = read.nat44.iter().enumerate().filter(|(at, i)| same44(*at, i)).map(|(_, i)| &i.span);
-    for span in of64.chain(of44) {
-        let what = "hosts of another instance, behind other `ports`, may have the same addresses, and the formula of \
-                    the pool that both use knows a host by its address alone";
-        let instead = "give each instance a pool of its own, or write `allocation = \"blocks\"`";
-        problems.error(span.clone(), what, instead);
+    let mut before = Vec::new();
+    for ((inside, realm, span), pool) in of64.chain(of44).zip(pool_of) {
+        let Some(pool) = by_formula(*pool) else { continue };
+        let meets =
+            |(other, of, used): &(_, _, usize)| *used == pool && *of != realm && overlap(inside, *other);
+        if before.iter().any(meets) {
+            let what = "hosts of another instance, behind other `ports`, may have the same addresses, and the formula \
+                        of the pool that both use knows a host by its address alone";
+            let instead = "give each instance a pool of its own, or write `allocation = \"blocks\"`";
+            problems.error(span.clone(), what, instead);
+        }
+        before.push((inside, realm, pool));
     }
 }
 
-/// Whether two instances have inside networks with the same addresses.
-fn overlap(a: &RawNat44, b: &RawNat44) -> bool {
+/// Whether hosts of two realms may have the same addresses: IPv6 hosts any, IPv4 hosts those of their inside networks.
+fn overlap(a: Option<&[Spanned<Net4>]>, b: Option<&[Spanned<Net4>]>) -> bool {
     let same = |a: &Net4, b: &Net4| a.contains(b.addr) || b.contains(a.addr);
-    a.inside.iter().any(|of_a| b.inside.iter().any(|of_b| same(of_a.get_ref(), of_b.get_ref())))
+    match (a, b) {
+        (Some(a), Some(b)) => a.iter().any(|a| b.iter().any(|b| same(a.get_ref(), b.get_ref()))),
+        (None, None) => true,
+        _ => false,
+    }
 }

@@ -171,11 +171,8 @@ impl AddressMap {
     /// The address of a number; the unspecified one where there is none such.
     #[inline]
     pub(crate) fn address(&self, ix: u32) -> Ipv4Addr {
-        let span = match self.numbers.as_slice() {
-            [one] => Some(one),
-            spans => spans.get(spans.partition_point(|s| s.ix <= ix).wrapping_sub(1)),
-        };
-        let found = span.filter(|s| ix.wrapping_sub(s.ix) <= s.last - s.first);
+        let found =
+            of_number(&self.numbers, ix, |s| s.ix).filter(|s| ix.wrapping_sub(s.ix) <= s.last - s.first);
         found.map_or(Ipv4Addr::UNSPECIFIED, |s| Ipv4Addr::from(s.first + (ix - s.ix)))
     }
 
@@ -200,11 +197,7 @@ impl AddressMap {
 
     #[inline]
     fn section_of(&self, ix: u32) -> Option<&Section> {
-        let section = match self.section_numbers.as_slice() {
-            [one] => Some(one),
-            sections => sections.get(sections.partition_point(|s| s.ix <= ix).wrapping_sub(1)),
-        };
-        section.filter(|s| ix.wrapping_sub(s.ix) < s.len)
+        of_number(&self.section_numbers, ix, |s| s.ix).filter(|s| ix.wrapping_sub(s.ix) < s.len)
     }
 
     /// Which rule an address has, as a number.
@@ -341,6 +334,15 @@ impl AddressMap {
         self.layouts.push(Layout::new(&ports));
         known.insert(ports, self.layouts.len() - 1);
         self.layouts.len() - 1
+    }
+}
+
+/// Of numbers in a row, by their first ones and in their order, those that `ix` may be among. Most pools have one such row.
+#[inline]
+fn of_number<T>(rows: &[T], ix: u32, first: impl Fn(&T) -> u32) -> Option<&T> {
+    match rows {
+        [one] => Some(one),
+        rows => rows.get(rows.partition_point(|row| first(row) <= ix).wrapping_sub(1)),
     }
 }
 

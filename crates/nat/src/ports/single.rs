@@ -353,17 +353,14 @@ impl SinglePorts {
     /// What is wanted of a port, best first: as like the inside one as can be (RFC 6146 3.5.1.1, RFC 4787
     /// REQ-3, REQ-4). Identifiers of ICMP have neither class nor parity.
     fn wishes(&self, transport: Transport, inside_port: u16) -> [Wanted; 3] {
-        match transport {
-            Transport::Icmp => [Wanted::ANY; 3],
-            Transport::Tcp | Transport::Udp => {
-                [self.like(inside_port, self.port_parity), self.like(inside_port, false), Wanted::ANY]
-            }
-        }
+        let like = |parity| self.like(transport, inside_port, parity);
+        [like(self.port_parity), like(false), Wanted::ANY]
     }
 
+    /// Like the inside port in class and, if wanted, parity, where the pool keeps them.
     #[inline(always)]
-    fn like(&self, inside_port: u16, parity: bool) -> Wanted {
-        match self.port_class | parity {
+    fn like(&self, transport: Transport, inside_port: u16, parity: bool) -> Wanted {
+        match transport != Transport::Icmp && (self.port_class | parity) {
             false => Wanted::ANY,
             true => Wanted::like(inside_port, self.port_class, parity),
         }
@@ -372,11 +369,7 @@ impl SinglePorts {
     /// The port that a draw falls on, free or not.
     #[inline]
     pub(crate) fn choice(&self, transport: Transport, inside_port: u16, draw: u32) -> u16 {
-        let best = match transport {
-            Transport::Icmp => Wanted::ANY,
-            Transport::Tcp | Transport::Udp => self.like(inside_port, self.port_parity),
-        };
-        best.pick(draw)
+        self.like(transport, inside_port, self.port_parity).pick(draw)
     }
 
     /// The port that a binding will most likely get.

@@ -12,7 +12,7 @@ use crate::bib::{Place, Tables};
 use crate::engine::Nat;
 use crate::plan::{Net4, Net6, Transport};
 use crate::report::SubscriberStats;
-use crate::session::{RecordId, Session, Tick};
+use crate::session::{RecordId, Session};
 use crate::stateful::{Instance, Instances};
 use crate::tcp_fsm::TcpState;
 use alloc::vec::Vec;
@@ -377,7 +377,7 @@ impl Tables {
             outside: record.outside(),
             remote: record.remote(),
             tcp: (transport == Transport::Tcp).then(|| record.tcp_state()),
-            expires_ms: record.expires().left_ms(Tick::at(self.now)),
+            expires_ms: record.expires().left_ms(self.now),
             of_static: record.is_of_static(),
             shares_port: record.is_overloaded(),
         }

@@ -290,7 +290,7 @@ impl Saved {
             outside: record.outside(),
             remote: record.remote(),
             tcp: record.tcp_state(),
-            expires_ms: record.expires().left_ms(Tick::at(now)),
+            expires_ms: record.expires().left_ms(now),
             shares_port: record.is_overloaded(),
         }
     }

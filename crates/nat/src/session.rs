@@ -61,9 +61,10 @@ impl Tick {
     }
 
     /// How long it is from `now` until this tick comes, ms; 0 where it has come.
-    pub(crate) fn left_ms(self, now: Tick) -> u32 {
-        let ticks = self.0.wrapping_sub(now.0) as i32;
-        u32::try_from(ticks).unwrap_or(0).saturating_mul(1 << Self::SHIFT)
+    pub(crate) fn left_ms(self, now: Instant) -> u32 {
+        let ticks = self.0.wrapping_sub(Tick::at(now).0) as i32;
+        let since_tick = now.0 as u32 & ((1 << Self::SHIFT) - 1);
+        u32::try_from(ticks).unwrap_or(0).saturating_mul(1 << Self::SHIFT).saturating_sub(since_tick)
     }
 
     /// The later one of two.
@@ -447,6 +448,8 @@ mod tests {
                 let last = Instant(now + u64::from(lifetime) - 1);
                 assert!(!end.has_come(Tick::at(last)), "still alive a millisecond before");
                 assert!(end.has_come(Tick::at(Instant(now + u64::from(lifetime) + 64))));
+                assert!((lifetime..lifetime + 64).contains(&end.left_ms(Instant(now))), "told no longer than it is");
+                assert_eq!(end.left_ms(Instant(now + u64::from(lifetime) + 64)), 0);
             }
         }
     }

@@ -109,7 +109,7 @@ fn every_session_is_told_of_once_with_both_ends_state_and_time_left() {
     let udp = all.iter().find(|s| s.transport == Transport::Udp).unwrap();
     assert_eq!(udp.tcp, None);
     let five_minutes = 300_000 - 1_000;
-    assert!((five_minutes..five_minutes + 128).contains(&udp.expires_ms), "{udp:?}");
+    assert!((five_minutes..five_minutes + 64).contains(&udp.expires_ms), "{udp:?}");
     // A packet finds its session by what was told.
     let back = bed.through(&udp4("198.51.100.7", udp.remote.1, T, udp.outside.1, b"x"));
     assert_eq!((back.dst, back.dport), (udp.inside.0.into(), udp.inside.1));

@@ -244,7 +244,7 @@ impl Ether {
     }
 
     #[inline]
-    fn target(&self, key: Key, kind: u16, realm: u8) -> Target {
+    fn target(&mut self, key: Key, kind: u16, realm: u8) -> Target {
         if realm != 0 {
             return self.target_in(key, kind, realm);
         }
@@ -254,8 +254,8 @@ impl Ether {
         }
     }
 
-    fn target_in(&self, key: Key, kind: u16, realm: u8) -> Target {
-        let Some((routes4, routes6)) = self.realms.get(usize::from(realm).wrapping_sub(1)) else {
+    fn target_in(&mut self, key: Key, kind: u16, realm: u8) -> Target {
+        let Some((routes4, routes6)) = self.realms.get_mut(usize::from(realm).wrapping_sub(1)) else {
             return Target::Nowhere;
         };
         match kind {

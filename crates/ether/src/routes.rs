@@ -32,14 +32,25 @@ pub(crate) struct Routes<A> {
     /// Where a stretch of addresses begins, in order; the first at zero.
     firsts: Vec<A>,
     targets: Vec<Target>,
+    /// The stretch that was found last: most often the next packet goes there, too.
+    last: usize,
 }
 
 impl<A: Copy + Ord> Routes<A> {
     /// The route of the longest prefix that contains the address.
     #[inline]
-    pub(crate) fn find(&self, address: A) -> Target {
-        let after = self.firsts.partition_point(|first| *first <= address);
-        self.targets.get(after.wrapping_sub(1)).copied().unwrap_or(Target::Nowhere)
+    pub(crate) fn find(&mut self, address: A) -> Target {
+        if !self.is_in(self.last, address) {
+            self.last = self.firsts.partition_point(|first| *first <= address).wrapping_sub(1);
+        }
+        self.targets.get(self.last).copied().unwrap_or(Target::Nowhere)
+    }
+
+    /// Whether the stretch of this number contains the address.
+    #[inline]
+    fn is_in(&self, stretch: usize, address: A) -> bool {
+        self.firsts.get(stretch).is_some_and(|first| *first <= address)
+            && self.firsts.get(stretch + 1).is_none_or(|next| address < *next)
     }
 }
 
@@ -86,7 +97,7 @@ impl Prefixes {
         let mut stretches: Vec<(u128, Target)> = firsts.into_iter().map(|f| (f, self.find(f))).collect();
         stretches.dedup_by(|next, kept| next.0 == kept.0 || next.1 == kept.1);
         let targets = stretches.iter().map(|s| s.1).collect();
-        Routes { firsts: stretches.into_iter().map(|s| number(s.0)).collect(), targets }
+        Routes { firsts: stretches.into_iter().map(|s| number(s.0)).collect(), targets, last: 0 }
     }
 
     fn find(&self, address: u128) -> Target {
@@ -136,7 +147,7 @@ mod tests {
             for ((address, len), port) in routes.iter().zip(0u8..) {
                 prefixes.add(Key(*address), *len, Target::OnLink { port });
             }
-            let (table, list) = (prefixes.routes(Key(0), |n| n), list_of(&routes));
+            let (mut table, list) = (prefixes.routes(Key(0), |n| n), list_of(&routes));
             let edges = list.iter().flat_map(|r| [r.0, r.0.wrapping_sub(1), r.0 | !mask(r.1), (r.0 | !mask(r.1)).wrapping_add(1)]);
             for address in wanted.into_iter().map(spread).chain(edges).chain([0, u128::MAX]) {
                 prop_assert_eq!(table.find(address), naive(&list, address), "{:x}", address);
@@ -154,7 +165,7 @@ mod tests {
             for ((address, len), port) in routes.iter().zip(0u8..) {
                 prefixes.add(Key(*address), *len, Target::OnLink { port });
             }
-            let (table, list) = (prefixes.routes(key(0), |n| n as u32), list_of(&routes));
+            let (mut table, list) = (prefixes.routes(key(0), |n| n as u32), list_of(&routes));
             let edges = list.iter().flat_map(|r| [r.0 as u32, (r.0 as u32).wrapping_sub(1), (r.0 | !mask(r.1)) as u32]);
             for address in wanted.into_iter().chain(edges).chain([0, u32::MAX]) {
                 prop_assert_eq!(table.find(address), naive(&list, key(address).0), "{:x}", address);

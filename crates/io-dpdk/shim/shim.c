@@ -17,7 +17,6 @@
 #include <rte_mbuf.h>
 #include <rte_memory.h>
 #include <rte_mempool.h>
-#include <rte_prefetch.h>
 
 #define BURST_MAX 64
 
@@ -312,10 +311,8 @@ uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames
 	struct rte_mbuf *mbufs[BURST_MAX];
 	uint16_t i, count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(max, BURST_MAX));
 
-	for (i = 0; i < count; i++) {
-		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
+	for (i = 0; i < count; i++)
 		describe(mbufs[i], &frames[i]);
-	}
 	return count;
 }
 

@@ -12,7 +12,7 @@ use crate::eal::{Core, Registration};
 use crate::frame::{Frame, Pool, Queue};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, Named, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox};
+use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox, ahead, ask_for};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -250,11 +250,15 @@ impl Frames for Ports {
         self.idle = 0;
         out.in_burst = true;
         let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
-        for (number, frame) in frames.iter_mut().enumerate() {
+        let in_turn = ahead(&mut frames, |frame| {
+            let start = frame.start();
+            ask_for(frame.buffer(), start);
+        });
+        for (number, frame) in in_turn.enumerate() {
             let device = usize::from(from[number]);
             let (start, len) = (frame.start(), frame.len());
             let stats = &mut out.ports[device].stats;
-            let Some(mut packet) = Packet::new(frame.buffer(), start, len).filter(|_| len > 0) else {
+            let Some(packet) = Packet::new(frame.buffer(), start, len).filter(|_| len > 0) else {
                 stats.rx_errors[RxError::Truncated as usize] += 1;
                 continue;
             };
@@ -262,9 +266,10 @@ impl Frames for Ports {
             stats.rx_bytes += len as u64;
             out.arrivals.push(number as u8);
             let at = out.arrivals.len() - 1;
-            if admit(device, &mut packet, out) {
-                burst.push(packet);
-            } else {
+            // Where it stays: copied after it has been changed, it would be waited for.
+            burst.push(packet);
+            if !burst.last_mut().is_some_and(|packet| admit(device, packet, out)) {
+                burst.pop();
                 out.arrivals.truncate(at);
             }
         }

@@ -1,5 +1,6 @@
 //! The backend of one worker: its queue of every device, and a host's manners on each.
 
+use crate::ahead::ask_for_rest;
 use crate::{Frames, Outbox, partial};
 use gatun_ether::{Ether, Heard, Received, Sent};
 use gatun_io::{Backend, Handler, Named, Stats, Transmit, Waker};
@@ -190,6 +191,7 @@ impl<F: Frames> Backend for EtherQueues<F> {
             let host: &mut Host = &mut host.borrow_mut();
             match host.ether.receive(host.now_ms, device as u8, frame) {
                 Received::Packet => {
+                    ask_for_rest(frame);
                     if software.get(device) == Some(&true) {
                         *checksums_finished += u64::from(partial::finish(frame));
                     }

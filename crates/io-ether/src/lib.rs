@@ -10,11 +10,13 @@
 //! finishes checksums that nobody has finished ([`partial`]).
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod backend;
 mod forward;
 mod letterbox;
 pub mod partial;
 
+pub use ahead::{ahead, ask_for};
 pub use backend::{EtherQueues, backends};
 pub use forward::forward;
 pub use letterbox::Letterbox;

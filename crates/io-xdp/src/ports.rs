@@ -15,7 +15,7 @@ use crate::socket::Socket;
 use crate::umem::{Frame, ROOM_IN_FRONT, Umem};
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, RxError, Stats, TxError, Waker};
-use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox};
+use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox, ahead, ask_for};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -194,16 +194,17 @@ impl Frames for Ports {
         }
         let umem = Arc::clone(&self.out.umem);
         let mut burst: ArrayVec<Packet<'_>, BURST_MAX> = ArrayVec::new();
-        for (number, arrival) in arrivals.iter_mut().enumerate() {
-            let Some(mut packet) = Packet::new(umem.bytes(&mut arrival.frame), arrival.start, arrival.len)
-            else {
+        let in_turn = ahead(&mut arrivals, |arrival| ask_for(umem.bytes(&mut arrival.frame), arrival.start));
+        for (number, arrival) in in_turn.enumerate() {
+            let Some(packet) = Packet::new(umem.bytes(&mut arrival.frame), arrival.start, arrival.len) else {
                 continue;
             };
             self.out.arrivals.push(number as u8);
             let at = self.out.arrivals.len() - 1;
-            if admit(arrival.port, &mut packet, &mut self.out) {
-                burst.push(packet);
-            } else {
+            // Where it stays: copied after it has been changed, it would be waited for.
+            burst.push(packet);
+            if !burst.last_mut().is_some_and(|packet| admit(arrival.port, packet, &mut self.out)) {
+                burst.pop();
                 self.out.arrivals.truncate(at);
             }
         }

@@ -4,7 +4,7 @@
 //!
 //! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
 //!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it; or in a file, which outlives the process;
-//! - [`prefetch_read`]: ask for a cache line before it is needed;
+//! - [`prefetch_read`], [`prefetch_write`]: ask for a cache line before it is needed;
 //! - [`find16`]: which of sixteen tags is the one, in a few instructions;
 //! - [`Counting`]: an allocator that counts, for the bench that shows that nothing is allocated;
 //! - [`cycles`]: the processor's own clock, for the bench;
@@ -30,5 +30,5 @@ pub use counting::{Counting, count_allocations};
 pub use cycles::cycles;
 pub use find16::find16;
 pub use huge_vec::{HugeVec, OutOfMemory, Written, bytes_with_memory, pages_set_aside};
-pub use prefetch::prefetch_read;
+pub use prefetch::{prefetch_read, prefetch_write};
 pub use rustix::fd::BorrowedFd;

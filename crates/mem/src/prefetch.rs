@@ -21,6 +21,27 @@ pub fn prefetch_read<T>(table: &[T], index: usize) {
     let _ = at;
 }
 
+/// As [`prefetch_read`], to be written soon: no other processor keeps the line.
+#[inline(always)]
+pub fn prefetch_write<T>(table: &[T], index: usize) {
+    let Some(at) = table.get(index) else { return };
+    // The compiler's own makes it one to be read, unless it is told of a newer processor; older ones do nothing here.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the address is that of a live reference; a prefetch changes nothing but the cache.
+    unsafe {
+        core::arch::asm!("prefetchw byte ptr [{0}]", in(reg) core::ptr::from_ref(at),
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{0}]", in(reg) core::ptr::from_ref(at),
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = at;
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -28,6 +49,7 @@ mod tests {
         let table = [1u64, 2, 3];
         for index in [0, 2, 3, usize::MAX] {
             super::prefetch_read(&table, index);
+            super::prefetch_write(&table, index);
         }
         super::prefetch_read::<u8>(&[], 0);
     }

@@ -448,7 +448,10 @@ mod tests {
                 let last = Instant(now + u64::from(lifetime) - 1);
                 assert!(!end.has_come(Tick::at(last)), "still alive a millisecond before");
                 assert!(end.has_come(Tick::at(Instant(now + u64::from(lifetime) + 64))));
-                assert!((lifetime..lifetime + 64).contains(&end.left_ms(Instant(now))), "told no longer than it is");
+                assert!(
+                    (lifetime..lifetime + 64).contains(&end.left_ms(Instant(now))),
+                    "told no longer than it is"
+                );
                 assert_eq!(end.left_ms(Instant(now + u64::from(lifetime) + 64)), 0);
             }
         }

@@ -146,7 +146,7 @@ impl Bed {
         match &self.link {
             Link::Veth => 384,
             #[cfg(feature = "dpdk")]
-            Link::Memif(_) => 2048,
+            Link::Memif(_) => 1024,
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod bed;
 mod counters;
+mod distance;
 mod ends;
 mod forwarder;
 mod killer;
@@ -148,7 +149,13 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
         #[cfg(feature = "dpdk")]
         reflector: args.reflector.unwrap_or_else(memif::Reflector::of_this_machine),
     };
-    let report = run(&wishes)?;
+    let before = distance::line_round_trip();
+    let mut report = run(&wishes)?;
+    for (when, time) in [("begin", before), ("end", distance::line_round_trip())] {
+        let time = time.map_or("unknown".into(), |time| format!("{} ns", time.as_nanos()));
+        let name = format!("a line of memory from one processor to the other and back, at the {when}");
+        report.machine.push((name, time));
+    }
     report.write(&output, args.json.as_deref())?;
     println!("{}", report.markdown());
     println!("{}", output.join(format!("{}.html", report.scenario)).display());

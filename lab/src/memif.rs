@@ -69,8 +69,8 @@ const SOCKETS: [&str; 2] = ["/run/lab-inside.sock", "/run/lab-outside.sock"];
 /// Of the memif between two translators, and the addresses of its ends.
 const BETWEEN: &str = "/run/lab-between.sock";
 const BETWEEN_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 0xc0], [2, 0, 0, 0, 0, 0xc1]];
-/// Entries of the rings: 2^12.
-const RING_LOG2: u32 = 12;
+/// Entries of the rings: 2^11.
+const RING_LOG2: u32 = 11;
 /// How long the generator sleeps where it has nothing to do.
 const NAP: Duration = Duration::from_micros(20);
 /// How long links may take to be up.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Sessions of one request: some 80 bytes each.
 const LIST_MAX: usize = 1000;
 /// Between requests, each of which takes a processor that the generator would have.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Ends `rate` sessions a second until it is over, and adds those that were there to `killed`.
 ///

@@ -5,6 +5,7 @@ use crate::sys;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ffi::{CStr, CString, c_int, c_uint};
+use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -50,7 +51,21 @@ pub(crate) struct Core(usize);
 /// Processors: of the workers, and for everything else.
 pub(crate) struct Cores {
     pub(crate) workers: Vec<Core>,
-    others: CpuSet,
+    pub(crate) others: Others,
+}
+
+/// The processors that are no worker's; all of them where workers have all.
+#[derive(Clone, Copy, Debug)]
+pub struct Others(CpuSet);
+
+impl Others {
+    /// Keeps the calling thread, and those that it starts, off the workers' processors.
+    ///
+    /// # Errors
+    /// Where the system refuses.
+    pub fn stay(&self) -> io::Result<()> {
+        Ok(sched_setaffinity(None, &self.0)?)
+    }
 }
 
 impl Cores {
@@ -74,17 +89,12 @@ impl Cores {
         if others.count() == 0 {
             all.iter().for_each(|core| others.set(*core));
         }
-        Ok(Cores { workers: chosen.into_iter().map(Core).collect(), others })
-    }
-
-    /// Keeps the calling thread, and those that it starts, off the workers' processors.
-    pub(crate) fn leave_to_workers(&self) -> Result<(), DpdkError> {
-        sched_setaffinity(None, &self.others).map_err(|e| DpdkError::System(e.into()))
+        Ok(Cores { workers: chosen.into_iter().map(Core).collect(), others: Others(others) })
     }
 
     /// As the environment wants them: a thread of its own that may run on any of these.
     fn argument(&self) -> String {
-        let others = (0..CORES_MAX).filter(|core| self.others.is_set(*core)).map(|core| core.to_string());
+        let others = (0..CORES_MAX).filter(|core| self.others.0.is_set(*core)).map(|core| core.to_string());
         format!("0@({})", others.collect::<Vec<_>>().join(","))
     }
 }

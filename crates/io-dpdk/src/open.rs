@@ -1,7 +1,7 @@
 //! Opening devices: processors, memory, queues, and the thread that keeps them.
 
 use crate::device::{self, Device};
-use crate::eal::{self, Core, Cores, EalConfig};
+use crate::eal::{self, Core, Cores, EalConfig, Others};
 use crate::error::DpdkError;
 use crate::frame::{Pool, Queue};
 use crate::ports::{Port, Ports};
@@ -84,6 +84,8 @@ pub struct Dpdk {
     pub huge_pages: bool,
     /// What happens to links from now on.
     pub events: Receiver<Event>,
+    /// Where the process may do what workers do not.
+    pub others: Others,
     /// To be kept as long as any worker.
     pub guard: Guard,
 }
@@ -134,8 +136,8 @@ impl Dpdk {
             std::thread::Builder::new().name("dpdk".into()).spawn(body).map_err(DpdkError::System)?;
         let guard = Guard { stop: Some(stop), thread: Some(thread) };
         let ended = |_| DpdkError::Environment("its thread has ended".to_owned());
-        let Rest { workers, opened, huge_pages, events } = result.recv().map_err(ended)??;
-        Ok(Dpdk { workers, opened, huge_pages, events, guard })
+        let Rest { workers, opened, huge_pages, events, others } = result.recv().map_err(ended)??;
+        Ok(Dpdk { workers, opened, huge_pages, events, others, guard })
     }
 }
 
@@ -145,6 +147,7 @@ struct Rest {
     opened: Vec<Opened>,
     huge_pages: bool,
     events: Receiver<Event>,
+    others: Others,
 }
 
 /// Bytes of a frame behind the room in front: what most drivers count on, or a larger MTU with its Ethernet header,
@@ -231,7 +234,7 @@ fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {
         }
         free_socket(&device.device)?;
     }
-    cores.leave_to_workers()?;
+    cores.others.stay().map_err(DpdkError::System)?;
     let names = config.devices.iter().map(|device| &device.device[..]);
     let pci: Vec<&str> = names.filter(|name| device::is_pci(name)).collect();
     let low_numbers = eal::LowNumbers::take();
@@ -253,7 +256,7 @@ fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {
     let workers = ports.collect::<Result<Vec<_>, _>>()?;
     let (sender, events) = channel();
     watch.begin(workers.iter().map(Ports::letterbox).collect(), alive, sender);
-    Ok((watch, Rest { workers, opened, huge_pages, events }))
+    Ok((watch, Rest { workers, opened, huge_pages, events, others: cores.others }))
 }
 
 /// Starts a device, with a queue for each worker.

@@ -62,8 +62,10 @@ pub(super) fn open(
         true => Ok(()),
         false => privileges::keep_for_packets(user.as_ref()).map_err(|error| format!("{error:#}")),
     };
-    let Dpdk { workers, opened, huge_pages, events: links, guard } =
+    let Dpdk { workers, opened, huge_pages, events: links, others, guard } =
         Dpdk::open(&ports.config, rights).context("no device to work on")?;
+    // What else the daemon does would take a worker's processor from it for as long as it pleases.
+    others.stay().context("the processors of the daemon's other threads")?;
     let device = |port: &Port| ports.device(&opened, port);
     let ethers = ports.hosts.ethers(workers.len(), device, |_| Ok(()))?;
     let mut said: Vec<String> = opened

@@ -197,6 +197,39 @@ fn a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings() 
 }
 
 #[test]
+fn nothing_else_of_a_daemon_is_done_on_a_workers_processor() {
+    in_dpdk_lab("dpdk::nothing_else_of_a_daemon_is_done_on_a_workers_processor", || {
+        if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+            println!("NOT RUN HERE: one processor, which everything has to share");
+            return;
+        }
+        let net = silent_network();
+        let daemon = Daemon::start(&net, PACKET_SOCKETS);
+        assert!(ping(&net.client, 1, SERVER, ""), "{}", daemon.stderr());
+        let allowed = |task: &std::path::Path| {
+            let status = std::fs::read_to_string(task.join("status")).unwrap();
+            let value =
+                |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_owned();
+            (value("Name:"), value("Cpus_allowed_list:"))
+        };
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.process.id())).unwrap();
+        let tasks: Vec<_> = tasks.map(|task| allowed(&task.unwrap().path())).collect();
+        let (workers, others): (Vec<_>, Vec<_>) =
+            tasks.iter().partition(|task| task.0.starts_with("worker-"));
+        assert_eq!(workers.len(), 1, "{tasks:?}");
+        let own: usize = workers[0].1.parse().expect("one processor");
+        let has_own = |list: &str| {
+            list.split(',').any(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                (first.parse().unwrap()..=last.parse().unwrap()).contains(&own)
+            })
+        };
+        assert!(others.len() > 3 && !others.iter().any(|task| has_own(&task.1)), "{tasks:?}");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
 fn devices_that_cannot_be_end_the_daemon_with_what_to_write() {
     in_dpdk_lab("dpdk::devices_that_cannot_be_end_the_daemon_with_what_to_write", || {
         let net = network();

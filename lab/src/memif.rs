@@ -250,7 +250,7 @@ impl Memif {
         let [generator, reflector] = END_MACS.map(Mac);
         Pair {
             general: [self.another_processor().unwrap_or(last_processor()), last_processor()]
-                .map(|core| format!("[dpdk]\ncores = [{core}]")),
+                .map(|core| format!("[workers]\ncores = [{core}]")),
             clat: [
                 port(&inside, &format!("neighbours = [\"10.1.0.2 at {generator}\"]")),
                 port(&between(1, "server"), ""),
@@ -268,7 +268,7 @@ impl Memif {
         let [generator, reflector] = END_MACS.map(Mac);
         let mtu = self.mtu();
         format!(
-            r#"[dpdk]
+            r#"[workers]
 cores = [{core}]
 
 [[port]]

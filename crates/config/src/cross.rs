@@ -85,6 +85,8 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     };
     let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
     plan.events = log::events(raw_events.as_ref(), &exports, log.as_ref());
+    let workers_span = read.workers.as_ref().map(|workers| workers.span.clone());
+    let cores = read.workers.map(|workers| workers.cores).unwrap_or_default();
     let dpdk_span = read.dpdk.as_ref().map(|dpdk| dpdk.span.clone());
     let dpdk = read.dpdk.map(|dpdk| dpdk.settings).unwrap_or_default();
     let (api, metrics, state) = (read.api, read.metrics, read.state);
@@ -92,6 +94,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let config = Config {
         plan,
         ports,
+        cores,
         dpdk,
         events,
         json_kinds,
@@ -108,7 +111,28 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     ethernet::check(&config, &port_spans, problems);
     ethernet::check_dpdk(&config, dpdk_span, problems);
     check_workers(&config, &port_spans, problems);
+    check_cores(&config, workers_span, problems);
     config
+}
+
+/// `span` is that of `[workers]`, where there is one.
+fn check_cores(config: &Config, span: Option<Range<usize>>, problems: &mut Problems) {
+    let is_shared = config.plan.is_stateful() || config.ports.iter().any(|port| port.ethernet.is_some());
+    let workers = match is_shared {
+        true => Some(config.workers()),
+        // As many as there are cores, where none says.
+        false => config.ports.iter().map(|port| port.queues.map(usize::from)).sum(),
+    };
+    let cores = config.cores.len();
+    if let (Some(span), Some(workers)) = (span, workers.filter(|workers| cores > 0 && cores != *workers)) {
+        let s = if workers == 1 { "" } else { "s" };
+        let what = format!("`cores` names {cores}, and there will be {workers} worker{s}");
+        problems.error(
+            span,
+            what,
+            format!("write one processor for each, or `queues = {cores}` in [[port]]"),
+        );
+    }
 }
 
 /// Whether the workers of a port can share what has state. Asked last: the plan has to be right for it.

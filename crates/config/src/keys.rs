@@ -218,6 +218,12 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "Where packets come from and go to. Without any, one TUN device `gatun0` with the defaults below is made.",
     ),
     key(
+        "workers",
+        Kind::Table(WORKERS),
+        "{ cores = [2, 3] }",
+        "The threads that packets are translated on: one for each of a port's `queues`.",
+    ),
+    key(
         "dpdk",
         Kind::Table(DPDK),
         "{ huge_pages = \"always\" }",
@@ -320,10 +326,14 @@ pub(crate) const PORT: &[Key] = &[
     key("answers", Kind::AutoOr(&ADDRESS), "\"auto\"", "`xdp`, `dpdk`: what else ARP and neighbour discovery answer for. `\"auto\"`: what of pools, prefixes, mappings and own addresses lies in a network of `addresses`, as nobody routes there.").default("\"auto\""),
 ];
 
+/// `[workers]`
+pub(crate) const WORKERS: &[Key] = &[
+    key("cores", Kind::List(&Kind::Integer { min: 0, max: 1023 }), "[2, 3]", "Processors of the workers, one for each, by the system's numbers: a worker stays on its own one, and whatever else the daemon does is done on others, where there are any. Changing it needs a restart.").default("`dpdk`: the last ones that the process may use; else where the system puts them"),
+];
+
 /// `[dpdk]`
 pub(crate) const DPDK: &[Key] = &[
     key("huge_pages", Kind::Words(|| words(HUGE_PAGES)), "\"always\"", "What packet buffers lie on: `auto`, huge pages where enough are free; `always`, or it does not start; `never`. Without them packets cost more, and network cards may not work.").default("\"auto\""),
-    key("cores", Kind::List(&Kind::Integer { min: 0, max: 1023 }), "[2]", "Processors of the workers, one for each; a worker is always on its own one, and always busy while there are packets.").default("the last ones that the process may use"),
     key("eal", Kind::List(&ARGUMENT), "[\"--log-level=pmd:debug\"]", "Further arguments of DPDK's environment, passed on as they are, behind Gatun's own.").default("[]"),
 ];
 

@@ -70,6 +70,8 @@ pub struct Config {
     pub plan: Plan,
     /// Where packets come from and go to; at least one.
     pub ports: Vec<Port>,
+    /// Processors of the workers, one for each; none: as the backend has it.
+    pub cores: Vec<u16>,
     /// DPDK's environment, for ports that are its devices.
     pub dpdk: Dpdk,
     /// Where events go, if they go anywhere.

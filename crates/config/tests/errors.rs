@@ -274,8 +274,10 @@ fn devices_of_dpdk_that_cannot_be_are_refused() {
     let text = r#"
 [dpdk]
 huge_pages = true
-cores = [1, 1024]
+cores = [1]
 eal = [""]
+[workers]
+cores = [1, 1024, 1]
 [[port]]
 backend = "dpdk"
 mode = "auto"
@@ -298,7 +300,7 @@ pool6 = "2001:db8::/96"
     };
     let mixed = port("dpdk", "01:00.0") + &port("xdp", "eth0") + siit;
     let nobody = "[dpdk]\nhuge_pages = \"never\"\n".to_owned() + &port("xdp", "eth0") + siit;
-    let cores = "[dpdk]\ncores = [1, 2]\n".to_owned() + &port("dpdk", "net_null0") + siit;
+    let cores = "[workers]\ncores = [1, 2]\n".to_owned() + &port("dpdk", "net_null0") + siit;
     insta::assert_snapshot!([text, &mixed, &nobody, &cores].map(report).join("\n"));
 }
 

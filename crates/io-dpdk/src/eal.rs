@@ -2,10 +2,9 @@
 
 use crate::error::DpdkError;
 use crate::sys;
+use gatun_io::{Others, Processor};
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ffi::{CStr, CString, c_int, c_uint};
-use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,8 +31,6 @@ pub enum HugePages {
     Never,
 }
 
-/// The largest number of a processor that there can be.
-const CORES_MAX: usize = CpuSet::MAX_CPU;
 /// MB that the environment and its drivers need beside the packet buffers.
 const OVERHEAD_MB: u64 = 48;
 
@@ -44,66 +41,17 @@ pub(crate) fn text(error: c_int) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// A processor for a worker.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Core(usize);
-
-/// Processors: of the workers, and for everything else.
-pub(crate) struct Cores {
-    pub(crate) workers: Vec<Core>,
-    pub(crate) others: Others,
-}
-
-/// The processors that are no worker's; all of them where workers have all.
-#[derive(Clone, Copy, Debug)]
-pub struct Others(CpuSet);
-
-impl Others {
-    /// Keeps the calling thread, and those that it starts, off the workers' processors.
-    ///
-    /// # Errors
-    /// Where the system refuses.
-    pub fn stay(&self) -> io::Result<()> {
-        Ok(sched_setaffinity(None, &self.0)?)
-    }
-}
-
-impl Cores {
-    /// Chooses among those that the process may use.
-    pub(crate) fn choose(named: &[u16], workers: usize) -> Result<Cores, DpdkError> {
-        let allowed = sched_getaffinity(None).map_err(|e| DpdkError::System(e.into()))?;
-        let all: Vec<usize> = (0..CORES_MAX).filter(|core| allowed.is_set(*core)).collect();
-        if !named.is_empty() && named.len() != workers {
-            return Err(DpdkError::Cores { named: named.len(), workers });
-        }
-        if let Some(missing) = named.iter().find(|core| !all.contains(&usize::from(**core))) {
-            return Err(DpdkError::Core(*missing));
-        }
-        let chosen: Vec<usize> = match named.is_empty() {
-            // The first one has most of what the system does for itself.
-            true => (0..workers).filter_map(|i| all.iter().rev().nth(i % all.len()).copied()).collect(),
-            false => named.iter().map(|core| usize::from(*core)).collect(),
-        };
-        let mut others = CpuSet::new();
-        all.iter().filter(|core| !chosen.contains(core)).for_each(|core| others.set(*core));
-        if others.count() == 0 {
-            all.iter().for_each(|core| others.set(*core));
-        }
-        Ok(Cores { workers: chosen.into_iter().map(Core).collect(), others: Others(others) })
-    }
-
-    /// As the environment wants them: a thread of its own that may run on any of these.
-    fn argument(&self) -> String {
-        let others = (0..CORES_MAX).filter(|core| self.others.0.is_set(*core)).map(|core| core.to_string());
-        format!("0@({})", others.collect::<Vec<_>>().join(","))
-    }
+/// As the environment wants them: a thread of its own that may run on any of these.
+fn lcores(others: &Others) -> String {
+    let others: Vec<String> = others.numbers().map(|number| number.to_string()).collect();
+    format!("0@({})", others.join(","))
 }
 
 /// Starts the environment, once in a process. `buffers_mb` is what packet buffers will take; `pci` are the addresses of
 /// the network cards among the devices. Returns whether it has huge pages.
 pub(crate) fn start(
     config: &EalConfig,
-    cores: &Cores,
+    others: &Others,
     buffers_mb: u64,
     pci: &[&str],
 ) -> Result<bool, DpdkError> {
@@ -120,7 +68,7 @@ pub(crate) fn start(
         return Err(DpdkError::SecondStart);
     }
     let mut words: Vec<String> = ["gatun", "--lcores"].map(str::to_owned).into();
-    words.push(cores.argument());
+    words.push(lcores(others));
     // A memif that shares its buffers with its peer needs them in one file.
     words.extend(["--no-telemetry", "--single-file-segments"].map(str::to_owned));
     words.extend(["--log-level=warning", "--log-level=pmd.net.memif:critical"].map(str::to_owned));
@@ -201,11 +149,9 @@ pub(crate) struct Registration {
 impl Registration {
     /// Makes the calling thread one of the environment's, on that processor. Where that fails, it works all the same:
     /// slower, as pools keep no buffers at hand for it.
-    pub(crate) fn new(core: &Core) -> Registration {
-        let mut set = CpuSet::new();
-        set.set(core.0);
+    pub(crate) fn new(processor: Processor) -> Registration {
         // The scheduler's choice where it is refused.
-        let _ = sched_setaffinity(None, &set);
+        let _ = processor.stay();
         // SAFETY: the environment is there; a thread may ask at any time.
         let registered = unsafe { sys::gatun_thread_register() } == 0;
         Registration { thread: std::thread::current().id(), registered }

@@ -1,5 +1,6 @@
 //! Why a device cannot be used, and what to do about it.
 
+use gatun_io::Undividable;
 use std::fmt;
 
 /// What keeps devices of DPDK from being used.
@@ -16,15 +17,8 @@ pub enum DpdkError {
         /// How many MB are free.
         free_mb: u64,
     },
-    /// There is no such processor for a worker.
-    Core(u16),
-    /// Another number of processors than of workers.
-    Cores {
-        /// How many are named.
-        named: usize,
-        /// How many are needed.
-        workers: usize,
-    },
+    /// Not a processor for each worker.
+    Processors(Undividable),
     /// Another process serves this memif socket.
     SocketBusy(String),
     /// There is no such device.
@@ -78,14 +72,7 @@ impl fmt::Display for DpdkError {
                 "packet buffers need {needed_mb} MB of huge pages, and {free_mb} MB are free: echo {} > /proc/sys/vm/nr_hugepages, or write huge_pages = \"auto\" or \"never\" in [dpdk]",
                 needed_mb.div_ceil(2)
             ),
-            DpdkError::Core(core) => write!(
-                f,
-                "there is no processor {core} for a worker: write others in `cores` of [dpdk] (`taskset -p $$` shows which there are)"
-            ),
-            DpdkError::Cores { named, workers } => write!(
-                f,
-                "`cores` of [dpdk] names {named} processors, and there are {workers} workers: write one for each, or queues = {named}"
-            ),
+            DpdkError::Processors(error) => error.fmt(f),
             DpdkError::SocketBusy(path) => write!(
                 f,
                 "somebody else serves the memif socket {path}: stop it first, or write another socket, or role=client"
@@ -119,3 +106,9 @@ impl fmt::Display for DpdkError {
 
 /// No `source`: the text has the system's error in it already.
 impl std::error::Error for DpdkError {}
+
+impl From<Undividable> for DpdkError {
+    fn from(error: Undividable) -> DpdkError {
+        DpdkError::Processors(error)
+    }
+}

@@ -19,7 +19,7 @@ pub mod ports;
 mod sys;
 mod watch;
 
-pub use eal::{EalConfig, HugePages, Others};
+pub use eal::{EalConfig, HugePages};
 pub use error::DpdkError;
 pub use open::{DeviceConfig, Dpdk, DpdkConfig, Guard, Opened};
 pub use ports::{Outbox, Ports};

@@ -1,13 +1,13 @@
 //! Opening devices: processors, memory, queues, and the thread that keeps them.
 
 use crate::device::{self, Device};
-use crate::eal::{self, Core, Cores, EalConfig, Others};
+use crate::eal::{self, EalConfig};
 use crate::error::DpdkError;
 use crate::frame::{Pool, Queue};
 use crate::ports::{Port, Ports};
 use crate::watch::{self, Event, Watch};
 use crate::{MTU_MAX, RING_LEN};
-use gatun_io::BURST_MAX;
+use gatun_io::{BURST_MAX, Others, Processors};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;
@@ -227,18 +227,18 @@ fn is_served(path: &Path) -> bool {
 
 fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {
     let workers = usize::from(config.queues.max(1));
-    let cores = Cores::choose(&config.eal.cores, workers)?;
+    let processors = Processors::divide(&config.eal.cores, workers)?;
     for device in &config.devices {
         if let Some(mtu) = device.mtu.filter(|mtu| *mtu > MTU_MAX) {
             return Err(DpdkError::Mtu { device: device::name(&device.device).into(), mtu, max: MTU_MAX });
         }
         free_socket(&device.device)?;
     }
-    cores.others.stay().map_err(DpdkError::System)?;
+    processors.others.stay().map_err(DpdkError::System)?;
     let names = config.devices.iter().map(|device| &device.device[..]);
     let pci: Vec<&str> = names.filter(|name| device::is_pci(name)).collect();
     let low_numbers = eal::LowNumbers::take();
-    let huge_pages = eal::start(&config.eal, &cores, buffers_mb(config), &pci)?;
+    let huge_pages = eal::start(&config.eal, &processors.others, buffers_mb(config), &pci)?;
     // Whatever fails from here on, what there is is taken down again.
     let mut watch = Watch::new();
     let mut queues: Vec<Vec<Port>> = (0..workers).map(|_| Vec::new()).collect();
@@ -249,14 +249,14 @@ fn open(config: &DpdkConfig) -> Result<(Watch, Rest), DpdkError> {
     eal::keep_files();
     drop(low_numbers);
     let alive = Arc::new(());
-    let ports = queues.into_iter().zip(&cores.workers).enumerate().map(|(worker, (ports, core))| {
-        let core: Core = *core;
-        Ports::new(ports, core, worker == 0, Arc::clone(&alive)).map_err(DpdkError::System)
-    });
+    let ports =
+        queues.into_iter().zip(&processors.workers).enumerate().map(|(worker, (ports, processor))| {
+            Ports::new(ports, *processor, worker == 0, Arc::clone(&alive)).map_err(DpdkError::System)
+        });
     let workers = ports.collect::<Result<Vec<_>, _>>()?;
     let (sender, events) = channel();
     watch.begin(workers.iter().map(Ports::letterbox).collect(), alive, sender);
-    Ok((watch, Rest { workers, opened, huge_pages, events, others: cores.others }))
+    Ok((watch, Rest { workers, opened, huge_pages, events, others: processors.others }))
 }
 
 /// Starts a device, with a queue for each worker.

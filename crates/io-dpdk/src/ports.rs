@@ -8,10 +8,10 @@
 //! more.
 
 use crate::device;
-use crate::eal::{Core, Registration};
+use crate::eal::Registration;
 use crate::frame::{Frame, Pool, Queue};
 use arrayvec::ArrayVec;
-use gatun_io::{BURST_MAX, Named, RxError, Stats, TxError, Waker};
+use gatun_io::{BURST_MAX, Named, Processor, RxError, Stats, TxError, Waker};
 use gatun_io_ether::{Frames, Letterbox, Mac, Outbox as FrameOutbox, ahead, ask_for};
 use gatun_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -114,7 +114,7 @@ pub struct Ports {
     idle: u32,
     /// Whether counters of whole devices are this worker's to report.
     reports: bool,
-    core: Core,
+    processor: Processor,
     registration: Option<Registration>,
     /// The environment stays while there is one.
     _alive: Arc<()>,
@@ -138,7 +138,12 @@ pub struct Outbox {
 const _: () = assert!(BURST_MAX <= 64);
 
 impl Ports {
-    pub(crate) fn new(ports: Vec<Port>, core: Core, reports: bool, alive: Arc<()>) -> io::Result<Ports> {
+    pub(crate) fn new(
+        ports: Vec<Port>,
+        processor: Processor,
+        reports: bool,
+        alive: Arc<()>,
+    ) -> io::Result<Ports> {
         let out = Outbox {
             ports,
             sent: 0,
@@ -153,7 +158,7 @@ impl Ports {
             turn: 0,
             idle: 0,
             reports,
-            core,
+            processor,
             registration: None,
             _alive: alive,
         })
@@ -171,7 +176,7 @@ impl Ports {
     /// Makes the calling thread one of DPDK's, on its processor: pools keep some buffers at hand for such threads.
     #[cold]
     fn register(&mut self) {
-        self.registration = Some(Registration::new(&self.core));
+        self.registration = Some(Registration::new(self.processor));
     }
 
     /// What one device received, sent and refused so far.

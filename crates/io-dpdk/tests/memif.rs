@@ -5,7 +5,7 @@
 
 use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
-use gatun_io::TxError;
+use gatun_io::{TxError, Undividable};
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_lab::Process;
@@ -261,9 +261,12 @@ fn devices_that_cannot_be_are_refused_with_what_to_write() {
         };
         let mut cores = config(&["net_null0"]);
         cores.eal.cores = vec![0, 1];
-        assert!(matches!(refused(&cores), DpdkError::Cores { named: 2, workers: 1 }));
+        assert!(matches!(
+            refused(&cores),
+            DpdkError::Processors(Undividable::Number { named: 2, workers: 1 })
+        ));
         cores.eal.cores = vec![1023];
-        assert!(matches!(refused(&cores), DpdkError::Core(1023)));
+        assert!(matches!(refused(&cores), DpdkError::Processors(Undividable::Missing(1023))));
         let mut huge = config(&["net_null0"]);
         huge.eal.huge_pages = HugePages::Always;
         huge.queues = 200;

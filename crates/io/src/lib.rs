@@ -34,6 +34,7 @@
 
 pub mod memory;
 pub mod pcap;
+pub mod processors;
 pub mod stats;
 pub mod waker;
 
@@ -42,6 +43,7 @@ use std::io;
 use std::time::Duration;
 
 pub use memory::Memory;
+pub use processors::{Others, Processor, Processors, Undividable};
 pub use stats::{Named, RxError, Stats, TxError};
 pub use waker::Waker;
 

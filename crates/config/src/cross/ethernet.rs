@@ -51,13 +51,6 @@ pub(super) fn check_dpdk(config: &Config, span: Option<Range<usize>>, problems: 
     if !config.ports.iter().any(is_dpdk) {
         let what = "[dpdk] is for ports with `backend = \"dpdk\"`, and there is none";
         problems.error(span, what, "take the section out, or write `backend = \"dpdk\"` in [[port]]");
-        return;
-    }
-    let (cores, workers) = (&config.dpdk.cores, config.workers());
-    if !cores.is_empty() && cores.len() != workers {
-        let what = format!("`cores` names {}, and there are {workers} workers", cores.len());
-        let instead = format!("write one processor for each, or `queues = {}` in [[port]]", cores.len());
-        problems.error(span, what, instead);
     }
 }
 

@@ -13,8 +13,6 @@ use toml::de::DeValue;
 pub struct Dpdk {
     /// What packet buffers lie on.
     pub huge_pages: HugePages,
-    /// Processors of the workers; none: any.
-    pub cores: Vec<u16>,
     /// Further arguments.
     pub eal: Vec<String>,
 }
@@ -37,16 +35,11 @@ pub(crate) struct RawDpdk {
     pub(crate) span: Range<usize>,
 }
 
-/// The largest number of a processor.
-const CORE_MAX: u32 = 1023;
-
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawDpdk {
     let huge_pages = table.get("huge_pages", problems, |v| value::choice(v, keys::HUGE_PAGES));
-    let cores = table.list("cores", problems, |v| value::integer(v, 0, CORE_MAX));
     let eal = table.list("eal", problems, argument);
     let settings = Dpdk {
         huge_pages: huge_pages.unwrap_or_default(),
-        cores: cores.into_iter().map(|core| core.into_inner() as u16).collect(),
         eal: eal.into_iter().map(Spanned::into_inner).collect(),
     };
     RawDpdk { settings, span: table.span.clone() }

@@ -15,6 +15,7 @@ pub(crate) mod port;
 pub(crate) mod siit;
 pub(crate) mod state;
 pub(crate) mod translator;
+pub(crate) mod workers;
 
 use crate::eam_fast::Lists;
 use crate::keys::FILE_KEYS;
@@ -30,6 +31,7 @@ use toml::de::{DeTable, DeValue};
 /// Everything that was read, each section by itself.
 pub(crate) struct Sections {
     pub(crate) ports: Vec<port::RawPort>,
+    pub(crate) workers: Option<workers::RawWorkers>,
     pub(crate) dpdk: Option<dpdk::RawDpdk>,
     pub(crate) pools: Vec<pool::RawPool>,
     pub(crate) nat64: Vec<nat64::RawNat64>,
@@ -79,10 +81,12 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
     let log = file.table("log", problems).map(|t| log::read(&t, problems));
     let api = file.table("api", problems).map_or_else(api::Api::default, |t| api::read(&t, problems));
     let metrics = file.table("metrics", problems).and_then(|t| api::read_metrics(&t, problems));
+    let workers = file.table("workers", problems).map(|t| workers::read(&t, problems));
     let dpdk = file.table("dpdk", problems).map(|t| dpdk::read(&t, problems));
     let state = file.table("state", problems).map(|t| state::read(&t, problems)).unwrap_or_default();
     Sections {
         ports,
+        workers,
         dpdk,
         pools,
         nat64,

@@ -133,7 +133,8 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let facts = facts(&config, file, &ports);
     let costs = costs(&config);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    let Config { plan, events, json_kinds, json_destinations, exports, log, state, beside, .. } = config;
+    let Config { plan, cores, events, json_kinds, json_destinations, exports, log, state, beside, .. } =
+        config;
     Ok(Settings {
         plan,
         events,
@@ -142,6 +143,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         exports,
         log,
         ports,
+        cores,
         control,
         state,
         costs,
@@ -228,9 +230,7 @@ fn device(config: &Config, port: &Port) -> TunConfig {
     let queues = match config.plan.is_stateful() {
         // Several workers need a public address each, and hand packets over: who wants that asks for it.
         true => config.workers(),
-        false => port
-            .queues
-            .map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from),
+        false => port.queues.map_or_else(|| unsaid_queues(config), usize::from),
     };
     let routes = match &port.routes {
         Routes::Auto => config.routes().into_iter().map(prefix).collect(),
@@ -248,6 +248,14 @@ fn device(config: &Config, port: &Port) -> TunConfig {
         mtu: Some(port.mtu),
         addresses: port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect(),
         routes,
+    }
+}
+
+/// One for each processor: of those that are named, where that is for one port.
+fn unsaid_queues(config: &Config) -> usize {
+    match (&config.cores[..], &config.ports[..]) {
+        ([_, ..], [_]) => config.cores.len(),
+        _ => std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
 

@@ -31,7 +31,7 @@ impl DpdkPorts {
                 gatun_config::HugePages::Always => HugePages::Always,
                 gatun_config::HugePages::Never => HugePages::Never,
             },
-            cores: config.dpdk.cores.clone(),
+            cores: config.cores.clone(),
             arguments: config.dpdk.eal.clone(),
         };
         let queues = config.ports.first().and_then(|port| port.queues).unwrap_or(1);

@@ -38,7 +38,7 @@ use config_file::ConfigFile;
 use control::Sockets;
 use gatun_api::types::ConfigProblem;
 use gatun_config::{EventSink, Export, Log, StateDir};
-use gatun_io::Backend;
+use gatun_io::{Backend, Processors};
 use gatun_io_tun::LinkEvent;
 use gatun_nat::workers::Shares;
 use gatun_nat::{EventKinds, Nat, Plan};
@@ -88,6 +88,8 @@ pub(crate) struct Settings {
     pub(crate) log: Option<Log>,
     /// Where packets come from and go to.
     pub(crate) ports: PortSettings,
+    /// Processors of the workers, one for each; none: as the backend has it.
+    pub(crate) cores: Vec<u16>,
     /// Where the daemon is asked.
     pub(crate) control: ControlSettings,
     /// Where sessions are kept for the next process.
@@ -184,6 +186,11 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     let (sender, events) = channel();
     let left = estate.as_ref().map(Estate::devices_left);
     let sandbox = if setup.sandboxed { Sandbox::of(&settings) } else { Sandbox::none() };
+    let processors = settings.ports.processors(&settings.cores)?;
+    if let Some(processors) = &processors {
+        // Before other threads start: these stay where this one does.
+        processors.others.stay().context("the processors of the daemon's other threads")?;
+    }
     let mut ports = Ports::open(&settings.ports, left, (setup.user, &sandbox), &sender)?;
     privileges::drop_all(setup.user.as_ref())?;
     let connect = connector::start(&sandbox)?;
@@ -203,7 +210,7 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     if let Some(estate) = &mut estate {
         estate.begin(&settings.plan, ports.names.clone(), &mut engines, clock)?;
     }
-    let workers = start_workers(engines, backends, exchange, clock, &sender)?;
+    let workers = start_workers(engines, backends, exchange, (clock, processors), &sender)?;
     let count = workers.len();
     let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
     let tls = sockets.tls();
@@ -297,7 +304,7 @@ fn start_workers(
     engines: Vec<Nat>,
     backends: Vec<Box<dyn Backend>>,
     exchange: Vec<Exchange>,
-    clock: Clock,
+    (clock, processors): (Clock, Option<Processors>),
     events: &Sender<Event>,
 ) -> anyhow::Result<Vec<Running>> {
     let mut built = Vec::new();
@@ -313,7 +320,10 @@ fn start_workers(
     let mut running = Vec::new();
     for (index, (worker, handle)) in built.into_iter().enumerate() {
         let events = events.clone();
+        let processor = processors.as_ref().and_then(|processors| processors.workers.get(index)).copied();
         let body = move || {
+            // The scheduler's choice where it is refused.
+            let _ = processor.map(|processor| processor.stay());
             let (last, error) = worker.run();
             // The main thread is gone only where the process ends anyway.
             let _ = events.send(Event::WorkerEnded { worker: index, last: Box::new(last), error });

@@ -4,7 +4,7 @@ use super::outlet::Output;
 use super::sandbox::Sandbox;
 use super::{Event, links, privileges};
 use anyhow::Context as _;
-use gatun_io::Backend;
+use gatun_io::{Backend, Processors};
 use gatun_io_tun::{Guard, Killed, LinkWatch, Orders, Tun, TunConfig, TunError};
 use std::any::Any;
 use std::sync::mpsc::Sender;
@@ -51,6 +51,24 @@ impl PortSettings {
             #[cfg(feature = "dpdk")]
             PortSettings::Dpdk(ports) => ports.config.queues.into(),
         }
+    }
+
+    /// Processors of the workers, and for the rest. None: they are where the system puts them, or where DPDK has put them.
+    ///
+    /// # Errors
+    /// Says what to write instead.
+    pub(super) fn processors(&self, cores: &[u16]) -> anyhow::Result<Option<Processors>> {
+        let takes_them_itself = match self {
+            PortSettings::Tun(_) => false,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(_) => false,
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(_) => true,
+        };
+        if takes_them_itself || cores.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Processors::divide(cores, self.workers())?))
     }
 
     /// What opening them needs.

@@ -2,6 +2,7 @@
 //! process. No huge pages.
 
 use crate::harness::{Daemon, counter, network, ping, tcp_copy};
+use crate::processors::{are_several, assert_alone};
 use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages, Ports};
@@ -199,32 +200,13 @@ fn a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings() 
 #[test]
 fn nothing_else_of_a_daemon_is_done_on_a_workers_processor() {
     in_dpdk_lab("dpdk::nothing_else_of_a_daemon_is_done_on_a_workers_processor", || {
-        if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
-            println!("NOT RUN HERE: one processor, which everything has to share");
+        if !are_several() {
             return;
         }
         let net = silent_network();
         let daemon = Daemon::start(&net, PACKET_SOCKETS);
         assert!(ping(&net.client, 1, SERVER, ""), "{}", daemon.stderr());
-        let allowed = |task: &std::path::Path| {
-            let status = std::fs::read_to_string(task.join("status")).unwrap();
-            let value =
-                |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_owned();
-            (value("Name:"), value("Cpus_allowed_list:"))
-        };
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.process.id())).unwrap();
-        let tasks: Vec<_> = tasks.map(|task| allowed(&task.unwrap().path())).collect();
-        let (workers, others): (Vec<_>, Vec<_>) =
-            tasks.iter().partition(|task| task.0.starts_with("worker-"));
-        assert_eq!(workers.len(), 1, "{tasks:?}");
-        let own: usize = workers[0].1.parse().expect("one processor");
-        let has_own = |list: &str| {
-            list.split(',').any(|range| {
-                let (first, last) = range.split_once('-').unwrap_or((range, range));
-                (first.parse().unwrap()..=last.parse().unwrap()).contains(&own)
-            })
-        };
-        assert!(others.len() > 3 && !others.iter().any(|task| has_own(&task.1)), "{tasks:?}");
+        assert_alone(&daemon);
         daemon.stop(Signal::TERM);
     });
 }

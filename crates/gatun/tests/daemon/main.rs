@@ -17,6 +17,7 @@ mod long;
 mod map;
 mod nat44;
 mod operate;
+mod processors;
 mod reload;
 mod restart;
 mod sandbox;

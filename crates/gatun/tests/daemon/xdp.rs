@@ -7,6 +7,7 @@
 //! The translator's kernel has addresses on the same interfaces (.1), and Gatun has others (.64).
 
 use crate::harness::{Daemon, counter, network, ping, tcp_copy};
+use crate::processors::{are_several, assert_alone, mine};
 use gatun_lab::topology::{FAR, SERVER, SMALL_MTU};
 use gatun_lab::{Namespace, Process, Topology};
 use rustix::process::Signal;
@@ -441,5 +442,20 @@ fn customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan() {
             counter(&ended.stdout, "nat44 first") > 1_000 && counter(&ended.stdout, "nat44 second") > 1_000
         );
         assert_eq!(counter(&ended.stdout, "nat44 third"), 1, "{}", ended.stdout);
+    });
+}
+
+#[test]
+fn a_worker_has_the_processor_that_is_named_to_itself() {
+    in_xdp_lab("xdp::a_worker_has_the_processor_that_is_named_to_itself", || {
+        if !are_several() {
+            return;
+        }
+        let net = xdp_network();
+        let first = mine()[0];
+        let daemon = Daemon::start(&net, &format!("[workers]\ncores = [{first}]\n{CONFIG}"));
+        assert!(ping(&net.client, 1, SERVER, ""), "{}", daemon.stderr());
+        assert_alone(&daemon);
+        daemon.stop(Signal::TERM);
     });
 }

@@ -59,6 +59,9 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     if old.state != new.state {
         restarts.push("[state]: where sessions are kept".to_owned());
     }
+    if old.cores != new.cores {
+        restarts.push("[workers]: their processors".to_owned());
+    }
     restarts.extend(crate::daemon::control::differ(&old.control, &new.control));
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
@@ -98,6 +101,7 @@ mod tests {
             exports,
             log: None,
             ports,
+            cores: Vec::new(),
             control,
             state,
             costs: Default::default(),

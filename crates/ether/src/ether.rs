@@ -77,14 +77,14 @@ pub struct NeighbourReport {
 /// The manners of a host at all of its ports, for one worker. See the [crate's page](crate).
 pub struct Ether {
     /// What the ports are made of.
-    settings: Settings,
+    pub(crate) settings: Settings,
     pub(crate) ports: Vec<Port>,
     routes4: Routes<u32>,
     routes6: Routes<u128>,
     /// Those of realms from 1 on.
     realms: Vec<(Routes<u32>, Routes<u128>)>,
     pub(crate) neighbours: Neighbours,
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
     pub(crate) speech: Speech,
     pub(crate) heard: VecDeque<Heard>,
     pub(crate) shares: bool,
@@ -314,8 +314,12 @@ impl Ether {
             return Err(Unsent::Unholdable);
         }
         packet.complete_checksum();
+        self.keep_bytes(now_ms, neighbour, packet.bytes()).map(|()| Sent::Held)
+    }
+
+    pub(crate) fn keep_bytes(&mut self, now_ms: u64, neighbour: u32, packet: &[u8]) -> Result<(), Unsent> {
         let waiting = self.neighbours.get(neighbour).map_or(0, |n| n.waiting);
-        match self.waiting.keep(neighbour, waiting, packet.bytes()) {
+        match self.waiting.keep(neighbour, waiting, packet) {
             Kept::No => return Err(Unsent::Unholdable),
             Kept::Yes => self.stats.waiting += 1,
             Kept::Instead(oldest) => {
@@ -331,7 +335,7 @@ impl Ether {
         if self.shares {
             self.listen_ms = self.listen_ms.min(now_ms.saturating_add(LISTEN_MS));
         }
-        Ok(Sent::Held)
+        Ok(())
     }
 
     /// When [`poll`](Self::poll) has something to do: milliseconds of the clock that the other calls are told;

@@ -32,6 +32,7 @@
 //! - Solicitations come to groups, so the device has to receive all multicast frames, or all frames.
 //! - After each burst, and before sleeping, compare [`Ether::due_ms`] with the clock, and call [`Ether::poll`]. The
 //!   clock counts milliseconds and does not go back.
+//! - Other settings come as another [`Ether`], made elsewhere: [`Ether::take_over`].
 //! - Several workers at the same ports have an `Ether` each, with the same settings but `speaks` for one of them. What
 //!   one hears, the others have to be told: [`Ether::heard`], [`Ether::hear`] (docs/decisions/0062). While packets wait,
 //!   `due_ms` comes every few milliseconds, so that a worker that sleeps looks for such news.
@@ -69,6 +70,7 @@ mod routes;
 mod settings;
 mod speech;
 mod stats;
+mod succession;
 mod waiting;
 
 pub use address::{Mac, NotAMac, Prefix};

@@ -188,6 +188,23 @@ impl Neighbours {
         Some(neighbour)
     }
 
+    /// Takes over the MACs that another table knows, and how sure they are; ports have the same numbers there. What was
+    /// written down there counts for nothing.
+    pub(crate) fn adopt(&mut self, now_ms: u64, before: &Neighbours) {
+        self.evicted = before.evicted;
+        let is_known = |n: &&Neighbour| {
+            matches!(n.state, State::Reachable | State::Stale | State::Delay | State::Probe) && !n.fixed
+        };
+        for known in before.iter().filter(is_known) {
+            let place = self.find(known.port, known.key);
+            let Some(place) = place.or_else(|| self.insert(now_ms, known.port, known.key)) else { continue };
+            let Some(n) = self.places.get_mut(place as usize).filter(|n| !n.fixed) else { continue };
+            (n.mac, n.state, n.asked) = (known.mac, known.state, known.asked);
+            n.used_ms = known.used_ms;
+            self.arm(place, known.timer_ms);
+        }
+    }
+
     /// A neighbour whose MAC is known beforehand: REACHABLE for ever. Nothing where there is no room.
     pub(crate) fn fix(&mut self, port: u8, key: Key, mac: Mac) {
         let Some(neighbour) = self.pin(port, key) else { return };
@@ -461,7 +478,8 @@ impl Neighbours {
         self.arm(neighbour, timer_ms);
     }
 
-    fn put_on_agenda(&mut self, neighbour: u32) {
+    /// Looks at it with the next turn: what waits for it may go.
+    pub(crate) fn put_on_agenda(&mut self, neighbour: u32) {
         let Some(n) = self.places.get_mut(neighbour as usize) else { return };
         if !n.on_agenda {
             n.on_agenda = true;

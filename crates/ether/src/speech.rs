@@ -74,6 +74,18 @@ impl Speech {
         Speech { speaks, stage, stage_ms, port: 0, item: 0, left: BUDGET, ports, due_ms: stage_ms }
     }
 
+    /// Goes on where another one was that spoke for the same ports; `alike`: of the same addresses.
+    pub(crate) fn take_over(&mut self, before: &Speech, alike: bool) {
+        for (own, before) in self.ports.iter_mut().zip(&before.ports) {
+            *own = *before;
+        }
+        if alike {
+            (self.stage, self.stage_ms) = (before.stage, before.stage_ms);
+            (self.port, self.item) = (before.port, before.item);
+        }
+        self.due_ms = 0;
+    }
+
     /// Begins to announce all addresses.
     pub(crate) fn announce(&mut self, now_ms: u64) {
         (self.stage, self.stage_ms, self.port, self.item) = (Stage::First, now_ms, 0, 0);

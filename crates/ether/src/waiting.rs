@@ -82,6 +82,16 @@ impl Waiting {
         }
     }
 
+    /// Takes all packets, oldest first, each with its neighbour; buffers as above.
+    pub(crate) fn release_all(&mut self, mut give: impl FnMut(u32, &mut [u8])) {
+        while let Some(entry) = self.take(|_| true) {
+            let len = LEN_MAX + usize::from(entry.len);
+            if let Some(bytes) = self.buffer(entry.place).and_then(|b| b.get_mut(..len)) {
+                give(entry.neighbour, bytes);
+            }
+        }
+    }
+
     /// Forgets all packets of a neighbour, and says how many they were.
     pub(crate) fn forget(&mut self, neighbour: u32) -> u64 {
         let mut count = 0;

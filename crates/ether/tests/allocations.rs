@@ -1,4 +1,5 @@
-//! After it was made, an `Ether` allocates nothing: not for neighbours, packets that wait, announcements or news.
+//! After it was made, an `Ether` allocates nothing: not for neighbours, packets that wait, announcements or news, nor where another one takes
+//! over.
 
 mod common;
 use common::*;
@@ -16,6 +17,9 @@ fn nothing_is_allocated_after_construction() {
     let settings = Settings { speaks: true, shares: true, ..settings() };
     let limits = Limits { neighbours_max: 32, unresolved_max: 16, waiting_max: 16, ..Limits::default() };
     let mut ether = Ether::new(&settings, &limits, [1, 2, 3, 4]).unwrap();
+    let next: Vec<Ether> = (0..10).map(|_| Ether::new(&settings, &limits, [5, 6, 7, 8]).unwrap()).collect();
+    let mut next = next.into_iter();
+    let mut gone = Vec::with_capacity(10);
     let peers: Vec<Ipv4Addr> = (10..90).map(|last| Ipv4Addr::new(198, 51, 100, last)).collect();
     let frames: Vec<Vec<u8>> = peers
         .iter()
@@ -45,6 +49,12 @@ fn nothing_is_allocated_after_construction() {
         if round % 100 == 99 {
             while ether.heard().is_some() {}
             ether.announce(now_ms);
+        }
+        if round % 100 == 77
+            && let Some(mut next) = next.next()
+        {
+            next.take_over(now_ms, &mut ether);
+            gone.push(std::mem::replace(&mut ether, next));
         }
         now_ms += 37;
     }

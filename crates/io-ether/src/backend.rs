@@ -1,7 +1,7 @@
 //! The backend of one worker: its queue of every device, and a host's manners on each.
 
 use crate::ahead::ask_for_rest;
-use crate::{Frames, Outbox, partial};
+use crate::{Frames, Outbox, Succession, partial};
 use gatun_ether::{Ether, Heard, Received, Sent};
 use gatun_io::{Backend, Handler, Named, Stats, Transmit, Waker};
 use gatun_wire::{Checksum, Packet};
@@ -54,6 +54,7 @@ pub struct EtherQueues<F> {
 /// The manners, and the time that they are told.
 struct Host {
     ether: Ether,
+    succession: Succession,
     clock: Clock,
     now_ms: u64,
     /// Frames that were not given by the worker at once: answers, questions, and what was kept.
@@ -79,7 +80,7 @@ pub fn backends<F: Frames>(
     let backend = |(worker, (frames, ether)): (usize, (F, Ether))| EtherQueues {
         name: names.join(", "),
         frames,
-        host: Host { ether, clock, now_ms: 0, emitted: 0 },
+        host: Host { ether, succession: Succession::default(), clock, now_ms: 0, emitted: 0 },
         software: devices.iter().map(|(_, software)| *software).collect(),
         rx_packets: 0,
         rx_bytes: 0,
@@ -107,6 +108,9 @@ impl Host {
     #[inline]
     fn poll(&mut self, out: &mut impl Outbox) {
         self.now_ms = self.clock.now_ms();
+        if self.succession.waits() {
+            self.succession.take_over(self.now_ms, &mut self.ether);
+        }
         if let Some(devices) = out.take_returned() {
             for (device, mac) in devices {
                 self.ether.set_mac(device as u8, mac);
@@ -125,6 +129,11 @@ impl Host {
 }
 
 impl<F: Frames> EtherQueues<F> {
+    /// To let other settings take over.
+    pub fn succession(&self) -> Succession {
+        self.host.succession.clone()
+    }
+
     /// Tells other workers what was heard of neighbours here, and takes what they heard.
     fn exchange_news(&mut self) {
         if self.posts.len() < 2 {

@@ -15,11 +15,13 @@ pub mod backend;
 mod forward;
 mod letterbox;
 pub mod partial;
+mod succession;
 
 pub use ahead::{ahead, ask_for};
 pub use backend::{EtherQueues, backends};
 pub use forward::forward;
 pub use letterbox::Letterbox;
+pub use succession::Succession;
 
 pub use gatun_ether::Mac;
 use gatun_io::{Stats, Waker};

@@ -10,6 +10,7 @@
 use crate::XdpError;
 use crate::interface::{self, Interface, parse};
 use crate::open::{Attached, Mode, Opened, cut_off};
+use crate::orders::{Change, Orders};
 use crate::ports::News;
 use crate::program::{Entry, Tables, Whose};
 use crate::umem::Umem;
@@ -18,6 +19,7 @@ use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -79,10 +81,11 @@ pub struct Watch {
     workers: Vec<Worker>,
     tables: Tables,
     /// Prefixes whose IPv4 packets are the translator's, whoever has an address in them.
-    ours4: Vec<(Ipv4Addr, u8)>,
+    ours4: BTreeSet<(Ipv4Addr, u8)>,
     /// Addresses that the program leaves to the kernel because it has them.
     kernels: BTreeSet<Ipv4Addr>,
     events: VecDeque<Event>,
+    orders: Orders,
     _locks: Vec<UnixDatagram>,
 }
 
@@ -99,12 +102,11 @@ impl Watch {
         for group in GROUPS {
             socket.add_membership(group)?;
         }
-        let ours4 = entries.iter().filter_map(|(entry, whose)| match entry {
-            Entry::To4(addr, len) if *whose == Whose::Ours => Some((*addr, *len)),
-            _ => None,
-        });
-        let (ours4, kernels, events) = (ours4.collect(), BTreeSet::new(), VecDeque::new());
-        let mut watch = Watch { socket, ports, workers, tables, ours4, kernels, events, _locks: locks };
+        let (kernels, events, orders) = (BTreeSet::new(), VecDeque::new(), Orders::new()?);
+        let ours4 = BTreeSet::new();
+        let mut watch =
+            Watch { socket, ports, workers, tables, ours4, kernels, events, orders, _locks: locks };
+        entries.iter().for_each(|(entry, whose)| watch.note(*entry, Some(*whose)));
         // Asked for once the socket listens, so that no change falls between.
         watch.look_again()?;
         Ok(watch)
@@ -118,7 +120,12 @@ impl Watch {
         self.tables.set(entry, Whose::Ours)
     }
 
-    /// Blocks until something happens to an interface.
+    /// To let the program take other packets from another thread, while one is in [`wait`](Self::wait).
+    pub fn orders(&self) -> Orders {
+        self.orders.clone()
+    }
+
+    /// Blocks until something happens to an interface, and does what is ordered meanwhile.
     ///
     /// # Errors
     /// Where the kernel tells no more. The programs stay while `self` does.
@@ -126,6 +133,23 @@ impl Watch {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(event);
+            }
+            while let Some(order) = self.orders.next() {
+                // Whoever asked may have gone.
+                let _ = order.done.send(self.obey(&order.change));
+            }
+            let mut fds =
+                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.orders.waker, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let [told, ordered] = fds.map(|fd| !fd.revents().is_empty());
+            if ordered {
+                self.orders.waker.reset();
+            }
+            if !told {
+                continue;
             }
             match self.socket.recv_from_full() {
                 Ok((bytes, _)) => self.take(&bytes)?,
@@ -135,6 +159,30 @@ impl Watch {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// What is taken away goes first: the kernel's own addresses may stand at the same place afterwards. And these go before
+    /// others come, for the same reason.
+    fn obey(&mut self, change: &Change) -> io::Result<()> {
+        for entry in &change.remove {
+            self.tables.remove(*entry)?;
+            self.note(*entry, None);
+            if let Entry::To4(addr, 32) = entry {
+                self.kernels.remove(addr);
+            }
+        }
+        change.set.iter().for_each(|(entry, whose)| self.note(*entry, Some(*whose)));
+        self.leave_addresses_to_kernel()?;
+        change.set.iter().try_for_each(|(entry, whose)| self.tables.set(*entry, *whose))
+    }
+
+    /// Keeps in mind what was said of a prefix.
+    fn note(&mut self, entry: Entry, whose: Option<Whose>) {
+        let Entry::To4(addr, len) = entry else { return };
+        match whose {
+            Some(Whose::Ours) => self.ours4.insert((addr, len)),
+            Some(Whose::Kernel) | None => self.ours4.remove(&(addr, len)),
+        };
     }
 
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {

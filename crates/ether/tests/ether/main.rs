@@ -13,3 +13,4 @@ mod neighbours;
 mod ports;
 mod settings;
 mod start;
+mod succession;

@@ -1,5 +1,6 @@
 //! Ports that are devices of DPDK.
 
+use super::ethernet::live::{self, Live};
 use super::ethernet::{Backends, Hosts};
 use super::{Event, privileges};
 use anyhow::{Context as _, anyhow};
@@ -12,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender};
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct DpdkPorts {
     pub(super) config: DpdkConfig,
-    hosts: Hosts,
+    pub(super) hosts: Hosts,
 }
 
 impl DpdkPorts {
@@ -56,7 +57,7 @@ pub(super) fn open(
     ports: &DpdkPorts,
     user: Option<privileges::User>,
     events: &Sender<Event>,
-) -> anyhow::Result<(Backends, Vec<String>, Guard)> {
+) -> anyhow::Result<(Backends, Vec<String>, Guard, Live)> {
     let has_cards = ports.has_cards();
     let rights = move || match has_cards {
         true => Ok(()),
@@ -80,9 +81,16 @@ pub(super) fn open(
         said.push("packet buffers are not on huge pages, and cost more than they would there: see [dpdk] in the configuration's reference".to_owned());
     }
     let devices: Vec<_> = opened.iter().map(Opened::device).collect();
-    let backends = super::ethernet::backends(workers, &devices, ethers)?;
+    let (backends, successions) = super::ethernet::backends(workers, &devices, ethers)?;
+    let behind = |port: &Port| (port.device.clone(), device(port));
+    let live = Live {
+        devices: ports.hosts.ports.iter().map(behind).collect(),
+        successions,
+        #[cfg(feature = "xdp")]
+        program: None,
+    };
     watch(links, events.clone())?;
-    Ok((backends, said, guard))
+    Ok((backends, said, guard, live))
 }
 
 fn describe(opened: &Opened, queues: usize) -> String {
@@ -118,11 +126,7 @@ fn watch(links: Receiver<gatun_io_dpdk::Event>, events: Sender<Event>) -> anyhow
 
 /// What differs, and needs a restart.
 pub(super) fn differ(old: &DpdkPorts, new: &DpdkPorts) -> Vec<String> {
-    match old.config == new.config && old.hosts == new.hosts {
-        true => Vec::new(),
-        false => vec![
-            "ports with backend \"dpdk\", [dpdk], or what they answer for: pools, prefixes, mappings"
-                .to_owned(),
-        ],
-    }
+    let differ = old.config != new.config || live::needs_restart(&old.hosts, &new.hosts);
+    let what = "[dpdk], or ports with backend \"dpdk\": their number, devices, queues, VLANs or MTUs";
+    if differ { vec![what.to_owned()] } else { Vec::new() }
 }

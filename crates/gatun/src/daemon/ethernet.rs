@@ -1,11 +1,13 @@
 //! What ports on Ethernets have in common, whatever their backend.
 
+pub(super) mod live;
+
 use super::seed;
 use anyhow::anyhow;
 use gatun_config::{Config, Device, Network, Port, host};
 use gatun_ether::{Ether, Limits, Problem};
 use gatun_io::Backend;
-use gatun_io_ether::Frames;
+use gatun_io_ether::{Frames, Succession};
 use std::io;
 use std::net::IpAddr;
 
@@ -25,6 +27,13 @@ pub(super) struct Hosts {
 impl Hosts {
     pub(super) fn of(config: &Config) -> Hosts {
         Hosts { ports: config.ports.clone(), networks: config.routes(), mtu: engine_mtu(config) }
+    }
+
+    /// Addresses that are the translator's own.
+    #[cfg(feature = "xdp")]
+    pub(super) fn addresses(&self, device: impl Fn(&Port) -> Device) -> impl Iterator<Item = IpAddr> {
+        let settings = host(&self.ports, &self.networks, device, 1, 0);
+        settings.ports.into_iter().flat_map(|port| port.addresses).map(|address| address.addr)
     }
 
     /// The manners of each worker. `device` is what is behind a port; `own` is told of each address that is the
@@ -71,12 +80,16 @@ fn engine_mtu(config: &Config) -> u32 {
     mtus.chain(plan.nat44.iter().map(|i| i.mtu)).min().unwrap_or(0)
 }
 
-/// A backend for each worker; `devices` as [`gatun_io_ether::backends`] has them.
+/// A backend for each worker, with what lets other manners take over; `devices` as [`gatun_io_ether::backends`] has them.
 pub(super) fn backends<F: Frames + 'static>(
     workers: Vec<F>,
     devices: &[(&str, bool)],
     ethers: Vec<Ether>,
-) -> io::Result<Backends> {
+) -> io::Result<(Backends, Vec<Succession>)> {
     let backends = gatun_io_ether::backends(workers, devices, ethers)?;
-    Ok(backends.into_iter().map(|backend| Box::new(backend) as Box<dyn Backend>).collect())
+    let both = backends.into_iter().map(|backend| {
+        let succession = backend.succession();
+        (Box::new(backend) as Box<dyn Backend>, succession)
+    });
+    Ok(both.unzip())
 }

@@ -19,6 +19,7 @@ mod event_file;
 mod event_log;
 pub(crate) mod hearers;
 mod links;
+mod live_ports;
 mod log_store;
 mod memory;
 mod notify;
@@ -239,8 +240,9 @@ pub(crate) fn run(setup: Setup) -> anyhow::Result<ExitCode> {
         workers: handles,
         facts,
         tls,
-        devices: ports.names.clone(),
-        orders: ports.orders.clone(),
+        ports: ports.live,
+        devices: ports.names,
+        orders: ports.orders,
         roster: hearers.roster(),
         estate,
         notifier: notifier.clone(),

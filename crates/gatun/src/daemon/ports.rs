@@ -1,5 +1,8 @@
 //! The ports: opened, watched, and a backend of them for each worker.
 
+#[cfg(any(feature = "xdp", feature = "dpdk"))]
+use super::ethernet::{Hosts, live};
+use super::live_ports::LivePorts;
 use super::outlet::Output;
 use super::sandbox::Sandbox;
 use super::{Event, links, privileges};
@@ -93,6 +96,33 @@ impl PortSettings {
         }
     }
 
+    /// The hosts that ports on Ethernets are.
+    #[cfg(any(feature = "xdp", feature = "dpdk"))]
+    pub(super) fn hosts(&self) -> Option<&Hosts> {
+        match self {
+            PortSettings::Tun(_) => None,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(ports) => Some(&ports.hosts),
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(ports) => Some(&ports.hosts),
+        }
+    }
+
+    /// What changes while ports on Ethernets are open, in words.
+    #[cfg(any(feature = "xdp", feature = "dpdk"))]
+    pub(super) fn changes(old: &PortSettings, new: &PortSettings) -> Vec<String> {
+        match (old.hosts(), new.hosts()) {
+            (Some(old), Some(new)) => live::changes(old, new),
+            _ => Vec::new(),
+        }
+    }
+
+    /// No port is on an Ethernet.
+    #[cfg(not(any(feature = "xdp", feature = "dpdk")))]
+    pub(super) fn changes(_: &PortSettings, _: &PortSettings) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What differs, beside what TUN devices are like, and needs a restart.
     pub(super) fn differ(old: &PortSettings, new: &PortSettings) -> Vec<String> {
         match (old, new) {
@@ -109,11 +139,14 @@ impl PortSettings {
 }
 
 /// Open ports, which are watched.
+#[derive(Default)]
 pub(super) struct Ports {
     /// One for each worker.
     pub(super) backends: Vec<Box<dyn Backend>>,
     /// Names of the TUN devices as the kernel has them.
     pub(super) names: Vec<String>,
+    /// To let them change.
+    pub(super) live: LivePorts,
     /// To let TUN devices have other routes.
     pub(super) orders: Option<Orders>,
     /// How each was opened, for the log.
@@ -137,13 +170,15 @@ impl Ports {
             PortSettings::Tun(devices) => open_tun(devices, left, (user, sandbox), events),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => {
-                let (backends, said) = xdp::open(ports, (user, sandbox), events)?;
-                Ok(Ports { backends, names: Vec::new(), orders: None, said, _guards: Vec::new() })
+                let (backends, said, live) = xdp::open(ports, (user, sandbox), events)?;
+                let live = LivePorts { ethernet: Some(live) };
+                Ok(Ports { backends, said, live, ..Ports::default() })
             }
             #[cfg(feature = "dpdk")]
             PortSettings::Dpdk(ports) => {
-                let (backends, said, guard) = dpdk::open(ports, user, events)?;
-                Ok(Ports { backends, names: Vec::new(), orders: None, said, _guards: vec![Box::new(guard)] })
+                let (backends, said, guard, live) = dpdk::open(ports, user, events)?;
+                let live = LivePorts { ethernet: Some(live) };
+                Ok(Ports { backends, said, live, _guards: vec![Box::new(guard)], ..Ports::default() })
             }
         }
     }
@@ -194,5 +229,12 @@ fn open_tun(
     let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
     let backends = queues.into_iter().flatten().map(|queue| Box::new(queue) as Box<dyn Backend>);
     let guards = guards.into_iter().map(|guard: Guard| Box::new(guard) as Box<dyn Any>);
-    Ok(Ports { backends: backends.collect(), names, orders, said, _guards: guards.collect() })
+    Ok(Ports {
+        backends: backends.collect(),
+        names,
+        orders,
+        said,
+        _guards: guards.collect(),
+        ..Ports::default()
+    })
 }

@@ -1,5 +1,6 @@
 //! Ports on network interfaces through AF_XDP.
 
+use super::ethernet::live::{self, Live};
 use super::ethernet::{Backends, Hosts};
 use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
@@ -15,7 +16,7 @@ use std::sync::mpsc::{Sender, channel};
 pub(crate) struct XdpPorts {
     /// The interfaces, and what their program takes, but for addresses that are made from MACs.
     pub(super) config: XdpConfig,
-    hosts: Hosts,
+    pub(super) hosts: Hosts,
 }
 
 impl XdpPorts {
@@ -36,6 +37,16 @@ impl XdpPorts {
         let queues = config.ports.first().and_then(|port| port.queues).unwrap_or(1);
         let entries = entries(config, &hosts.networks);
         XdpPorts { config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries }, hosts }
+    }
+
+    /// All that the program takes or leaves to the kernel, once what is behind a port is known.
+    pub(super) fn taken(&self, device: impl Fn(&Port) -> Device) -> Vec<(Entry, Whose)> {
+        let addresses = self.hosts.addresses(device);
+        let own = addresses.filter_map(|addr| match addr {
+            IpAddr::V6(addr) => Some((Entry::To6(addr, 128), Whose::Ours)),
+            IpAddr::V4(_) => None,
+        });
+        self.config.entries.iter().copied().chain(own).collect()
     }
 }
 
@@ -88,7 +99,7 @@ pub(super) fn open(
     ports: &XdpPorts,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
-) -> anyhow::Result<(Backends, Vec<String>)> {
+) -> anyhow::Result<(Backends, Vec<String>, Live)> {
     let xdp = Xdp::open(&ports.config).context("no interface to work on")?;
     // The program has to know addresses that are made from MACs as well.
     let own = |addr: IpAddr| match addr {
@@ -101,9 +112,12 @@ pub(super) fn open(
         .flat_map(|opened| [Some(describe(opened)), small_mtu(opened, &ports.hosts), super_packets(opened)]);
     let said = said.flatten().collect();
     let devices: Vec<_> = xdp.opened.iter().map(Opened::device).collect();
-    let backends = super::ethernet::backends(xdp.workers, &devices, ethers)?;
+    let (backends, successions) = super::ethernet::backends(xdp.workers, &devices, ethers)?;
+    let behind = |port: &Port| (port.device.clone(), device(&xdp.opened, port));
+    let devices = ports.hosts.ports.iter().map(behind).collect();
+    let live = Live { devices, successions, program: Some(xdp.watch.orders()) };
     watch(xdp.watch, (user, sandbox.clone()), events.clone())?;
-    Ok((backends, said))
+    Ok((backends, said, live))
 }
 
 fn describe(opened: &Opened) -> String {
@@ -184,14 +198,8 @@ fn say(event: &gatun_io_xdp::Event) -> String {
 
 /// What differs, and needs a restart.
 pub(super) fn differ(old: &XdpPorts, new: &XdpPorts) -> Vec<String> {
-    let mut restarts = Vec::new();
-    if old.hosts.ports != new.hosts.ports {
-        restarts.push("ports with backend \"xdp\"".to_owned());
-    }
-    if old.config != new.config && old.hosts.ports == new.hosts.ports {
-        restarts.push(
-            "which packets the XDP program takes: pools, prefixes, mappings, inside networks".to_owned(),
-        );
-    }
-    restarts
+    let devices = |ports: &XdpPorts| (ports.config.ports.clone(), ports.config.queues);
+    let differ = devices(old) != devices(new) || live::needs_restart(&old.hosts, &new.hosts);
+    let what = "ports with backend \"xdp\": their number, devices, modes, queues, VLANs or MTUs";
+    if differ { vec![what.to_owned()] } else { Vec::new() }
 }

@@ -7,8 +7,9 @@ use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages, Ports};
 use gatun_lab::topology::SERVER;
-use gatun_lab::{Namespace, Topology};
+use gatun_lab::{Namespace, Process, Topology};
 use rustix::process::Signal;
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -194,6 +195,34 @@ fn a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings() 
         daemon.stop(Signal::TERM);
         drop(generator);
         drop(dpdk);
+    });
+}
+
+#[test]
+fn pools_addresses_and_routes_change_while_packets_go_on() {
+    in_dpdk_lab("dpdk::pools_addresses_and_routes_change_while_packets_go_on", || {
+        let net = silent_network();
+        let daemon = Daemon::start(&net, PACKET_SOCKETS);
+        assert!(ping(&net.client, 1, SERVER, ""), "{}", daemon.stderr());
+        let mut command = net.client.command("ping");
+        command.args(["-q", "-i", "0.005", "-c", "400", "-W", "2", SERVER]).stdout(Stdio::piped());
+        let steady = Process::start(&mut command).unwrap();
+        let other = PACKET_SOCKETS.replace("[\"192.0.2.1\"]", "[\"198.51.100.66\"]");
+        let other = other.replace("[\"198.51.100.64/24\"]", "[\"198.51.100.64/24\", \"198.51.100.70/24\"]");
+        assert!(!ping(&net.server, 1, "198.51.100.70", "-W 1"));
+        let said = daemon.reload(&other, "have ended by it");
+        assert!(said.contains("port outside: its addresses\n"), "{said}");
+        assert!(ping(&net.server, 1, "198.51.100.70", "") && ping(&net.client, 1, "198.51.100.2", ""));
+        let (status, output) = steady.output(Duration::from_secs(20)).unwrap();
+        assert!(status.success() && output.contains(" 0% packet loss"), "{output}\n{}", daemon.stderr());
+        let neighbours = net.server.run("ip neigh show 198.51.100.66").unwrap();
+        assert!(neighbours.contains("lladdr"), "{neighbours}");
+        let said = daemon.reload(
+            &other.replace("huge_pages", "eal = [\"--log-level=info\"]\nhuge_pages"),
+            "nothing has changed",
+        );
+        assert!(said.contains("needs a restart: [dpdk], or ports"), "{said}");
+        daemon.stop(Signal::TERM);
     });
 }
 

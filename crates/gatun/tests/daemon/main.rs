@@ -12,6 +12,8 @@ mod events;
 mod export;
 mod harness;
 mod lifecycle;
+#[cfg(feature = "xdp")]
+mod live_ports;
 mod log;
 mod long;
 mod map;

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::Duration;
 
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 [[port]]
 name = "inside"
 backend = "xdp"
@@ -44,11 +44,11 @@ exempt = [{ prefixes = ["198.51.100.9"] }]
 "#;
 
 /// As `in_lab`, where there can be AF_XDP: it needs a root that is no user namespace's.
-fn in_xdp_lab(test: &str, body: fn()) {
+pub(crate) fn in_xdp_lab(test: &str, body: fn()) {
     gatun_lab::run_test(test, || gatun_lab::refusal_but_to_root("AF_XDP"), body);
 }
 
-fn xdp_network() -> Topology {
+pub(crate) fn xdp_network() -> Topology {
     let net = network();
     net.client.address("eth0", "100.64.0.2/24").unwrap();
     net.translator.address("inside", "100.64.0.1/24").unwrap();
@@ -76,7 +76,7 @@ fn xdp_network() -> Topology {
 }
 
 /// Waits until something holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     gatun_lab::wait_until(what, Duration::from_secs(10), holds).unwrap();
 }
 
@@ -320,6 +320,14 @@ fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs()
         for port in 5001..5003 {
             let listen = format!("TCP4-LISTEN:{port},reuseaddr");
             tcp_copy(&net.client, &net.server, &listen, &format!("TCP6:[{SERVER}]:{port}"));
+        }
+        // Both go by another configuration.
+        let more = QUEUES.replace("\"192.0.2.2\"]", "\"192.0.2.2\", \"192.0.2.3\"]");
+        let more = more.replace("[\"198.51.100.64/24\"]", "[\"198.51.100.64/24\", \"198.51.100.70/24\"]");
+        daemon.reload(&more, "have ended by it");
+        for _ in 0..8 {
+            // The device gives each to a queue of its own choice.
+            assert!(ping(&net.server, 1, "198.51.100.70", "") && ping(&net.client, 1, SERVER, ""));
         }
         // The cable's hash knows nothing of subscribers: of so many flows, some come to the wrong worker.
         let ended = daemon.stop(Signal::TERM);

@@ -20,6 +20,7 @@ mod swap;
 use super::config_file::{ConfigFile, Ran};
 use super::control::TlsFiles;
 use super::hearers::Roster;
+use super::live_ports::LivePorts;
 use super::notify::Notifier;
 use super::outlet::Output;
 use super::takeover::Estate;
@@ -72,6 +73,8 @@ pub(super) struct Reload {
     pub(super) facts: SharedFacts,
     /// Certificate, key and tokens of the API on TCP, where it is.
     pub(super) tls: Option<TlsFiles>,
+    /// To let ports on Ethernets change.
+    pub(super) ports: LivePorts,
     /// Names of the devices as the kernel has them.
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
@@ -186,7 +189,7 @@ impl Reload {
             self.output.log("reload: the configuration is as it was");
             return Ok(());
         }
-        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_roster(ready, &new));
+        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
         let ready = ready.map_err(|refused| {
             self.log("needs a restart: ", &refused.restarts);
             refused.why

@@ -99,7 +99,8 @@ impl Reload {
             plan.changes = review.changes(new);
             plan.ends.clone_from(&review.difference.ends);
             let heard = || self.roster.check(&self.settings, new).map_err(NotPossible::from);
-            match self.make_ready(new, &review).and_then(|ready| heard().map(|()| ready)) {
+            let rest = || heard().and_then(|()| self.next_ports(new).map(drop));
+            match self.make_ready(new, &review).and_then(|ready| rest().map(|()| ready)) {
                 Ok(ready) => {
                     plan.applicable = true;
                     plan.ends.extend(ready.as_ref().and_then(Ready::moved_in_words));
@@ -130,7 +131,7 @@ impl Reload {
         if new.control.facts.config.revision == before {
             return Ok(applied(&before, &before, &Settled::default(), vec!["it runs already".to_owned()]));
         }
-        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_roster(ready, &new));
+        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
         let ready = ready.map_err(not_possible)?;
         let made = begin.elapsed();
         let staged = self.file.stage(text).map_err(failed)?;
@@ -252,7 +253,7 @@ impl Reload {
         let review = Review::of(&self.settings, &before);
         let done = self
             .make_ready(&before, &review)
-            .and_then(|ready| self.with_roster(ready, &before))
+            .and_then(|ready| self.with_rest(ready, &before))
             .map_err(|not| not.why)
             .and_then(|ready| self.put_in_place(before, &review, ready));
         match done {

@@ -13,6 +13,8 @@ pub(super) struct Review {
     pub(super) heard: Vec<String>,
     /// Devices that are to have other addresses or routes, by number.
     pub(super) rerouted: Vec<usize>,
+    /// What changes of ports on Ethernets.
+    pub(super) ports: Vec<String>,
 }
 
 impl Review {
@@ -21,12 +23,16 @@ impl Review {
         difference.restarts.extend(outside_engine(old, new));
         let heard = Heard::from(old).until(&Heard::from(new));
         difference.restarts.extend(heard.restarts);
-        Review { difference, heard: heard.changes, rerouted: rerouted(old, new) }
+        let ports = PortSettings::changes(&old.ports, &new.ports);
+        Review { difference, heard: heard.changes, rerouted: rerouted(old, new), ports }
     }
 
     /// Whether nothing would change, neither for packets nor for those who hear of them.
     pub(super) fn is_empty(&self) -> bool {
-        self.difference.is_empty() && self.heard.is_empty() && self.rerouted.is_empty()
+        self.difference.is_empty()
+            && self.heard.is_empty()
+            && self.rerouted.is_empty()
+            && self.ports.is_empty()
     }
 
     /// What changes, with what becomes of those who hear, and what devices get.
@@ -34,7 +40,8 @@ impl Review {
         let devices = new.ports.devices();
         let rerouted = self.rerouted.iter().filter_map(|&number| devices.get(number));
         let of = |device: &TunConfig| format!("device {}: its addresses or routes", device.name);
-        self.difference.changes.iter().chain(&self.heard).cloned().chain(rerouted.map(of)).collect()
+        let told = self.difference.changes.iter().chain(&self.heard).chain(&self.ports).cloned();
+        told.chain(rerouted.map(of)).collect()
     }
 }
 

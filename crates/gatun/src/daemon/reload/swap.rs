@@ -2,6 +2,7 @@
 
 use super::{NotPossible, Reload, Review};
 use crate::daemon::hearers::{Prepared, Refusal};
+use crate::daemon::live_ports::NextPorts;
 use crate::daemon::{ANSWER_MAX, Settings, memory};
 use gatun_nat::Plan;
 use gatun_nat::reconfigure::{Change, NotNow, Refused, Settled};
@@ -42,6 +43,14 @@ pub(super) struct Ready {
     moved: usize,
 }
 
+/// All that changes, ready.
+pub(super) struct AllReady {
+    /// None where nothing of the engines does.
+    engines: Option<Ready>,
+    ports: NextPorts,
+    hearers: Prepared,
+}
+
 impl Ready {
     /// Who moves, where somebody does.
     pub(super) fn moved_in_words(&self) -> Option<String> {
@@ -66,17 +75,23 @@ impl Reload {
         if review.difference.is_empty() { Ok(None) } else { self.prepare(new).map(Some) }
     }
 
-    /// With what those who hear of events need.
+    /// With what ports need, and those who hear of events.
     ///
     /// # Errors
     /// Why they cannot have it.
-    pub(super) fn with_roster(
-        &self,
-        ready: Option<Ready>,
-        new: &Settings,
-    ) -> Result<(Option<Ready>, Prepared), NotPossible> {
-        let prepared = self.roster.prepare(&self.settings, new);
-        prepared.map(|prepared| (ready, prepared)).map_err(NotPossible::from)
+    pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
+        let ports = self.next_ports(new)?;
+        let hearers = self.roster.prepare(&self.settings, new).map_err(NotPossible::from)?;
+        Ok(AllReady { engines, ports, hearers })
+    }
+
+    /// What ports become.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, NotPossible> {
+        let next = self.ports.prepare(&self.settings.ports, &new.ports);
+        next.map_err(|error| NotPossible::why(format!("{error:#}")))
     }
 
     /// Changes to what was made ready: nobody is asked whether that may be. Gives what ran before, and what has ended.
@@ -87,7 +102,7 @@ impl Reload {
         &mut self,
         new: Settings,
         review: &Review,
-        (ready, hearers): (Option<Ready>, Prepared),
+        AllReady { engines: ready, ports, hearers }: AllReady,
     ) -> Result<(Settings, Settled), String> {
         if let Some(estate) = &mut self.estate {
             // Where nothing of the engines changes, they run by what they run by.
@@ -95,9 +110,13 @@ impl Reload {
             let steering = crew.as_ref().map(|crew| &*crew.steering);
             estate.add(&new.plan, steering).map_err(|e| e.to_string())?;
         }
+        self.ports.begin(&ports).map_err(|error| format!("the XDP program cannot take more: {error}"))?;
         let settles = ready.is_some();
         if let Some(ready) = ready {
-            self.apply(ready)?;
+            self.apply(ready).inspect_err(|_| self.ports.undo(&ports))?;
+        }
+        for said in self.ports.finish(ports, &self.workers) {
+            self.output.error(&format!("reload: {said}"));
         }
         self.roster.set(&new, hearers);
         for &device in &review.rerouted {

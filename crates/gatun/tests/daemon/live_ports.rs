@@ -1,0 +1,73 @@
+//! A running daemon whose ports are on Ethernets goes by another configuration.
+
+use crate::harness::{Daemon, counter, ping};
+use crate::xdp::{CONFIG, in_xdp_lab, until, xdp_network};
+use gatun_lab::Process;
+use gatun_lab::topology::{FAR, SERVER};
+use rustix::process::Signal;
+use std::process::Stdio;
+use std::time::Duration;
+
+const POOL: &str = "prefixes = [\"192.0.2.1\", \"198.51.100.65\"]";
+
+#[test]
+fn pools_prefixes_addresses_and_routes_change_while_packets_go_on() {
+    in_xdp_lab("live_ports::pools_prefixes_addresses_and_routes_change_while_packets_go_on", || {
+        let net = xdp_network();
+        // The kernel has an address that is the pool's for now.
+        net.translator.address("outside", "198.51.100.65/32").unwrap();
+        net.client.ip("route add 2001:db8:65::/96 via 2001:db8:1::64").unwrap();
+        let daemon = Daemon::start(&net, CONFIG);
+        assert!(ping(&net.client, 1, SERVER, "") && ping(&net.client, 1, FAR, ""));
+        // One every five milliseconds, over all that follows.
+        let mut command = net.client.command("ping");
+        command.args(["-q", "-i", "0.005", "-c", "1000", "-W", "2", SERVER]).stdout(Stdio::piped());
+        let steady = Process::start(&mut command).unwrap();
+
+        // One more public address, of which ARP tells; one more prefix; one more address of a port.
+        let [second, own] = ["2001:db8:65::c633:6402", "198.51.100.70"];
+        assert!(!ping(&net.client, 1, second, "-W 1") && !ping(&net.server, 1, own, "-W 1"));
+        let more = CONFIG
+            .replace(POOL, "prefixes = [\"192.0.2.1\", \"198.51.100.65\", \"198.51.100.66\"]")
+            .replace("pool6 = \"2001:db8:64::/96\"", "pool6 = [\"2001:db8:64::/96\", \"2001:db8:65::/96\"]")
+            .replace("[\"198.51.100.64/24\"]", "[\"198.51.100.64/24\", \"198.51.100.70/24\"]");
+        let said = daemon.reload(&more, "have ended by it");
+        assert!(
+            said.contains("port outside: its addresses\n") && said.contains("done; 0 sessions"),
+            "{said}"
+        );
+        assert!(ping(&net.client, 1, second, ""), "{}", daemon.stderr());
+        assert!(ping(&net.server, 1, own, ""));
+
+        // The new one alone: what had another begins anew there, and the kernel has its own again.
+        assert!(!ping(&net.server, 1, "198.51.100.65", "-W 1"));
+        let fewer = CONFIG.replace(POOL, "prefixes = [\"198.51.100.66\"]");
+        daemon.reload(&fewer, "have ended by it");
+        assert!(ping(&net.client, 1, SERVER, "") && ping(&net.client, 1, "198.51.100.2", ""));
+        let neighbours = net.server.run("ip neigh show 198.51.100.66").unwrap();
+        assert!(neighbours.contains("lladdr"), "{neighbours}");
+        // It had asked the translator before.
+        net.server.ip("neigh flush dev eth0").unwrap();
+        assert!(ping(&net.server, 1, "198.51.100.65", ""), "the kernel's");
+        assert!(!ping(&net.client, 1, second, "-W 1") && !ping(&net.server, 1, own, "-W 1"));
+
+        // A route goes and comes.
+        let route = "routes = [\"203.0.113.0/24 via 10.64.1.2\"]\n";
+        net.router.ip("route add 198.51.100.66 via 10.64.1.64").unwrap();
+        assert!(ping(&net.client, 1, FAR, ""));
+        let said = daemon.reload(&fewer.replace(route, ""), "have ended by it");
+        assert!(said.contains("port small: its routes"), "{said}");
+        assert!(!ping(&net.client, 1, FAR, "-W 1"));
+        daemon.reload(&fewer, "port small: its routes");
+        until("the route is there again", || ping(&net.client, 1, FAR, ""));
+
+        let said = daemon.reload(&fewer.replace(route, "mtu = 1400\n"), "nothing has changed");
+        assert!(said.contains("needs a restart: ports with backend \"xdp\": "), "{said}");
+        assert!(ping(&net.client, 1, SERVER, ""));
+
+        let (status, output) = steady.output(Duration::from_secs(20)).unwrap();
+        assert!(status.success() && output.contains(" 0% packet loss"), "{output}\n{}", daemon.stderr());
+        let ended = daemon.stop(Signal::TERM);
+        assert_eq!(counter(&ended.stdout, "unrouted"), 1, "{}", ended.stdout);
+    });
+}

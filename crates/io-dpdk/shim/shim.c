@@ -2,10 +2,13 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <rte_alarm.h>
@@ -13,6 +16,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_interrupts.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_memory.h>
@@ -20,8 +24,60 @@
 
 #define BURST_MAX 64
 
+/* Which workers are in a driver. A memif's takes away what it shared with a peer that has gone in the interrupt thread, and
+ * does not ask whether somebody is just reading there. It forbids itself to workers first (ETH_MEMIF_FLAG_CONNECTED) and
+ * then unregisters its callback: that is where the interrupt thread waits for those who are inside. Workers pay two stores
+ * a burst; the barrier that orders them is the other side's (membarrier(2)). */
+static struct turns {
+	uint64_t count; /* odd: in a driver */
+	int taken;
+} __rte_cache_aligned workers[RTE_MAX_LCORE];
+static __thread struct turns *own;
+
+static void count_turns(void)
+{
+	int expected = 0;
+
+	for (unsigned i = 0; own == NULL && i < RTE_MAX_LCORE; i++, expected = 0)
+		if (__atomic_compare_exchange_n(&workers[i].taken, &expected, 1, 0, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED))
+			own = &workers[i];
+}
+
+static inline void turn(void)
+{
+	if (own == NULL)
+		return;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n(&own->count, own->count + 1, __ATOMIC_RELEASE);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static void wait_for_workers(void)
+{
+	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	for (unsigned i = 0; i < RTE_MAX_LCORE; i++) {
+		uint64_t count = __atomic_load_n(&workers[i].count, __ATOMIC_ACQUIRE);
+
+		while (count % 2 == 1 && __atomic_load_n(&workers[i].count, __ATOMIC_ACQUIRE) == count)
+			usleep(20);
+	}
+}
+
+/* In place of the environment's, for the drivers: the program's own symbols come first. */
+int rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_callback_fn callback, void *argument)
+{
+	static int (*unregister)(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
+
+	if (__atomic_load_n(&unregister, __ATOMIC_ACQUIRE) == NULL)
+		__atomic_store_n(&unregister, dlsym(RTLD_NEXT, "rte_intr_callback_unregister"), __ATOMIC_RELEASE);
+	wait_for_workers();
+	return unregister(handle, callback, argument);
+}
+
 int gatun_eal_init(int argc, char **argv)
 {
+	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	return rte_eal_init(argc, argv) < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
 }
 
@@ -88,12 +144,16 @@ void gatun_memory_files(void)
 
 int gatun_thread_register(void)
 {
+	count_turns();
 	return rte_thread_register() < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
 }
 
 void gatun_thread_unregister(void)
 {
 	rte_thread_unregister();
+	if (own != NULL)
+		__atomic_store_n(&own->taken, 0, __ATOMIC_RELEASE);
+	own = NULL;
 }
 
 const char *gatun_strerror(int error)
@@ -309,8 +369,11 @@ static inline void describe(struct rte_mbuf *mbuf, struct gatun_frame *frame)
 uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames, uint16_t max)
 {
 	struct rte_mbuf *mbufs[BURST_MAX];
-	uint16_t i, count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(max, BURST_MAX));
+	uint16_t i, count;
 
+	turn();
+	count = rte_eth_rx_burst(port, queue, mbufs, RTE_MIN(max, BURST_MAX));
+	turn();
 	for (i = 0; i < count; i++)
 		describe(mbufs[i], &frames[i]);
 	return count;
@@ -319,7 +382,7 @@ uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames
 uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *frames, uint16_t count)
 {
 	struct rte_mbuf *mbufs[BURST_MAX];
-	uint16_t i, n = RTE_MIN(count, BURST_MAX);
+	uint16_t i, sent, n = RTE_MIN(count, BURST_MAX);
 
 	for (i = 0; i < n; i++) {
 		struct rte_mbuf *mbuf = frames[i].mbuf;
@@ -331,7 +394,10 @@ uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *fra
 		mbuf->vlan_tci_outer = SENT_BY(port);
 		mbufs[i] = mbuf;
 	}
-	return rte_eth_tx_burst(port, queue, mbufs, n);
+	turn();
+	sent = rte_eth_tx_burst(port, queue, mbufs, n);
+	turn();
+	return sent;
 }
 
 int gatun_frame_new(struct rte_mempool *pool, struct gatun_frame *frame)

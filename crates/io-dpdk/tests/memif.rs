@@ -9,8 +9,12 @@ use gatun_io::{TxError, Undividable};
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_lab::Process;
+use nix::libc::{REG_RIP, c_int, c_void, siginfo_t, ucontext_t};
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 fn in_lab(test: &str, body: fn()) {
@@ -142,19 +146,56 @@ fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role
     );
 }
 
-/// Lets this thread run before all ordinary ones, as a worker does that has its processor to itself. DPDK's own thread
-/// unmaps the rings of a peer that has died, and a worker that something else holds up in the middle of them would end
-/// with a fault: the driver's, see docs/decisions/0064.
-fn be_preferred() {
-    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-    gatun_lab::run(std::process::Command::new("chrt").args([
-        "--reset-on-fork",
-        "--fifo",
-        "--pid",
-        "10",
-        &thread,
-    ]))
-    .unwrap();
+/// Where memif's driver is in memory: first byte and end.
+static DRIVER: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+
+/// A signal's handler: where it interrupts the driver, that lasts longer than DPDK's own thread takes to unmap the rings of a
+/// peer that has died.
+extern "C" fn hold(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: with SA_SIGINFO the third argument is the thread's context (sigaction(2)).
+    let at = unsafe { (*context.cast::<ucontext_t>()).uc_mcontext.gregs[REG_RIP as usize] } as usize;
+    let [first, end] = [0, 1].map(|i| DRIVER[i].load(Ordering::Relaxed));
+    if (first..end).contains(&at) {
+        HELD_UP.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(HELD_UP_FOR);
+    }
+}
+
+const HELD_UP_FOR: Duration = Duration::from_millis(20);
+static HELD_UP: AtomicUsize = AtomicUsize::new(0);
+
+/// Holds the calling thread up inside the driver again and again, until the end.
+fn be_held_up() -> impl Drop {
+    struct Until(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
+    impl Drop for Until {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+            self.1.take().into_iter().for_each(|thread| thread.join().unwrap());
+        }
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let code = maps.lines().find(|line| line.contains("librte_net_memif") && line.contains(" r-xp "));
+    let (first, end) = code.unwrap().split_once(' ').unwrap().0.split_once('-').unwrap();
+    for (place, number) in DRIVER.iter().zip([first, end]) {
+        place.store(usize::from_str_radix(number, 16).unwrap(), Ordering::Relaxed);
+    }
+    let action = SigAction::new(SigHandler::SigAction(hold), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler reads numbers and sleeps, which a handler may (signal-safety(7)).
+    unsafe { sigaction(Signal::SIGUSR2, &action) }.unwrap();
+    let (worker, over) = (pthread_self(), Arc::new(AtomicBool::new(false)));
+    let is_over = Arc::clone(&over);
+    let body = move || {
+        while !is_over.load(Ordering::Relaxed) {
+            let before = HELD_UP.load(Ordering::Relaxed);
+            pthread_kill(worker, Signal::SIGUSR2).unwrap();
+            std::thread::sleep(Duration::from_micros(50));
+            if HELD_UP.load(Ordering::Relaxed) != before {
+                // It goes on for a moment in between.
+                std::thread::sleep(HELD_UP_FOR + Duration::from_millis(1));
+            }
+        }
+    };
+    Until(over, Some(std::thread::spawn(body)))
 }
 
 #[test]
@@ -163,13 +204,13 @@ fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_man
         let mut dpdk = open(&[&memif(0, "client", true), &memif(1, "client", true)]);
         let settings = settings(&dpdk);
         let mut generator = Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap();
-        be_preferred();
         for round in 0..3 {
             let mut peer = testpmd("server", false);
             until(&dpdk.events, &up(), || generator.idle(SHORT));
             let report = generator.run(|now| now.tx < 5_000).unwrap();
             assert_clean(&report, 5_000);
             // In the middle of traffic, and while rings are full of it.
+            let held_up = be_held_up();
             let mut killed = None;
             let report = generator
                 .run(|now| {
@@ -183,7 +224,9 @@ fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_man
             assert!(report.lost > 0 && report.corrupted == 0, "round {round}: {report:?}");
             peer.wait(Duration::from_secs(5)).unwrap();
             until(&dpdk.events, &down(), || generator.idle(SHORT));
+            drop(held_up);
         }
+        assert!(HELD_UP.load(Ordering::Relaxed) > 3, "it was never inside the driver");
         drop(generator);
         drop(dpdk.guard);
     });
@@ -269,7 +312,7 @@ fn devices_that_cannot_be_are_refused_with_what_to_write() {
         assert!(matches!(refused(&cores), DpdkError::Processors(Undividable::Missing(1023))));
         let mut huge = config(&["net_null0"]);
         huge.eal.huge_pages = HugePages::Always;
-        huge.queues = 200;
+        huge.queues = 60_000;
         let error = refused(&huge).to_string();
         assert!(error.contains("/proc/sys/vm/nr_hugepages") || error.contains("processor"), "{error}");
         // A socket that nobody serves any more is taken over; one that somebody serves is not.

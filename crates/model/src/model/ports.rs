@@ -66,6 +66,12 @@ impl Pool {
         self.held_ports.retain(|h| *h != (transport, outside));
     }
 
+    /// Addresses have left. Choice: what was held of them is free, as their blocks are.
+    pub(super) fn forget_left(&mut self, has: impl Fn(Ipv4Addr) -> bool) {
+        self.waits.iter_mut().for_each(|queue| queue.retain(|wait| has(wait.1.0)));
+        self.held_ports.retain(|held| has(held.1.0));
+    }
+
     /// Other terms, for what is given back from now on. Choice: what was held by terms of long ago is free.
     pub(super) fn change_terms(&mut self, old: &Pool4, new: &Pool4, rules: &[Rules], number: usize) {
         let before = hold_down(old, self.holds);

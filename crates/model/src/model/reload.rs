@@ -222,6 +222,8 @@ impl Model {
         let Some(settling) = self.settling.take() else { return };
         for pool in 0..self.pools.len() {
             self.pools[pool].forget_leaving();
+            let ranges = &self.plan.pools[pool].ranges;
+            self.pools[pool].forget_left(|a| ranges.iter().any(|r| r.first <= a && a <= r.last));
         }
         for (instance, b) in settling.new {
             self.coverage.mark("a static binding begins");

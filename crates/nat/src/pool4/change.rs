@@ -204,8 +204,9 @@ impl Pool4State {
 
     /// All addresses do.
     pub(crate) fn settled(&mut self) {
-        if let Ports::Blocks(blocks) = &mut self.ports {
-            blocks.settled();
+        match &mut self.ports {
+            Ports::Single(single) => single.settled(&self.map),
+            Ports::Blocks(blocks) => blocks.settled(),
         }
     }
 

@@ -63,6 +63,8 @@ pub(crate) struct SinglePorts {
     /// Addresses whose ports have changed, and whose used ones are yet to be counted by the new rule.
     uncounted: BitTree,
     uncounted_len: u32,
+    /// Whether addresses are leaving.
+    leaving: bool,
     pairing: Pairing,
     port_parity: bool,
     port_class: bool,
@@ -91,6 +93,7 @@ impl SinglePorts {
             held_before: [Held::none()?, Held::none()?, Held::none()?],
             uncounted: tree(),
             uncounted_len: 0,
+            leaving: false,
             pairing: plan.pairing,
             port_parity: plan.port_parity,
             port_class: plan.port_class,
@@ -150,7 +153,30 @@ impl SinglePorts {
     pub(crate) fn change_address(&mut self, map: &AddressMap, ix: u32) {
         self.uncounted.insert(ix as usize);
         self.uncounted_len += 1;
+        self.leaving |= !map.has(ix);
         self.open_where(map, ix);
+    }
+
+    /// All addresses follow the new rules, and those that were to leave have left: what is held of them is free, as their
+    /// numbers may be others' next.
+    pub(crate) fn settled(&mut self, map: &AddressMap) {
+        if !core::mem::take(&mut self.leaving) {
+            return;
+        }
+        for n in 0..=TERMS_BEFORE {
+            for _ in 0..self.held_at(n).len {
+                let Some(port) = self.held_at(n).pop() else { break };
+                match map.has(port.ix) {
+                    true => self.held_at(n).push(port),
+                    false => self.free_held(map, port, |_, _, _| false),
+                }
+            }
+        }
+    }
+
+    /// The ports that are held, by the terms before, the oldest first, and by those of now.
+    fn held_at(&mut self, n: usize) -> &mut Held {
+        self.held_before.get_mut(n).unwrap_or(&mut self.held)
     }
 
     /// Lets an address give no ports any more, or again.
@@ -288,7 +314,8 @@ impl SinglePorts {
         {
             self.free_held(map, oldest, bound);
         }
-        self.held.push(now, HeldPort { ix, port, transport: transport as u16, until: 0 });
+        let until = Tick::after(now, self.held.ms).0;
+        self.held.push(HeldPort { ix, port, transport: transport as u16, until });
         true
     }
 
@@ -519,10 +546,10 @@ impl Held {
         self.len >= self.ring.len()
     }
 
-    fn push(&mut self, now: Instant, port: HeldPort) {
+    fn push(&mut self, port: HeldPort) {
         let at = (self.first + self.len).checked_rem(self.ring.len()).unwrap_or(0);
         if let Some(slot) = self.ring.get_mut(at) {
-            *slot = HeldPort { until: Tick::after(now, self.ms).0, ..port };
+            *slot = port;
             self.len += 1;
         }
     }

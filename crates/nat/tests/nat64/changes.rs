@@ -425,6 +425,37 @@ fn a_new_static_binding_gets_its_port_whoever_had_it_and_an_old_one_gives_it_bac
     }
 }
 
+// Found by the model: what was held of an address that had left was held of the one that had its number next.
+#[test]
+fn ports_of_an_address_that_left_are_not_held_of_the_one_that_comes() {
+    let hold = HoldDown { ms: 120_000, ports_max: 1000 };
+    let held = Blocks { size: 64, linger_ms: 0, hold, ..blocks() };
+    for allocation in [Allocation::Random(hold), Allocation::Blocks(held)] {
+        let ports = (1024, 1151);
+        let mut start = plan(T, ports);
+        start.pools[0].ranges.push(range(T2, T2, ports));
+        start.pools[0].allocation = allocation;
+        let mut live = Live::new(start);
+        let flows: Vec<Ends> = (0..256).map(|n| live.out(n / 64, 3000 + n as u16)).collect();
+        let at =
+            |flows: &[Ends], address| flows.iter().filter(|flow| flow.src == IpAddr::V4(v4(address))).count();
+        assert_eq!((at(&flows, T), at(&flows, T2)), (128, 128));
+        live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, ports)]);
+        let more = |n: u32| udp6(&client(n / 64), 5000 + n as u16, SERVER6, 53, b"x");
+        assert!(!matches!(live.bed.send(&more(640)).verdict, Verdict::Forward), "there are none left");
+        for (first, next) in [(640, "198.51.100.9"), (1280, T2)] {
+            live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, ports), range(next, next, ports)]);
+            let flows: Vec<Ends> = (first..first + 128).map(|n| live.bed.through(&more(n))).collect();
+            assert_eq!(at(&flows, next), 128);
+            live.changed(|plan| plan.pools[0].ranges = vec![range(T, T, ports)]);
+        }
+        // What is held of an address that stays is held as long as it would be.
+        live.bed.pass_ms(600_000);
+        let pool = &live.bed.nat.pools()[0];
+        assert_eq!((pool.usage(Transport::Udp).used, pool.usage(Transport::Udp).total), (0, 128));
+    }
+}
+
 #[test]
 fn static_bindings_of_two_protocols_at_one_port_leave_their_blocks_apart() {
     let bindings = [Transport::Tcp, Transport::Udp].map(|t| static_binding(t, (CLIENT, 80), (T, 1030)));

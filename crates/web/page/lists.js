@@ -122,6 +122,13 @@ function instances(watch) {
     const [packets, bytes] = [of((i) => i[way].packets), of((i) => i[way].bytes)];
     return [packets, bytes].includes(null) ? ["–", ""] : [quantity(bytes * 8, "bit/s"), rate(packets)];
   };
+  const SHOWN = 3;
+  const some = (what, all) => {
+    const more = all.length > SHOWN ? ` and ${all.length - SHOWN} more` : "";
+    return all.length ? [`${what} ${all.slice(0, SHOWN).join(" ")}${more}`] : [];
+  };
+  const choice = ({ ports, sources, pool6, pool }) =>
+    [...some("port", ports), ...some("from", sources), ...some("to", pool6), ...some("pool", pool ? [pool] : [])].join(", ");
   const lives = (one) => ["tcp", "udp", "icmp"].map((name) => one[name].sessions.now);
   let rates;
   const table = new Table(get("instances-list"), {
@@ -129,7 +136,10 @@ function instances(watch) {
     nothing: "No instance is configured.",
     key: (one) => `${one.kind} ${one.name}`,
     columns: [
-      { title: "Instance", kind: "wide", fill: (cell, one) => twoLines(cell, one.name, one.kind) },
+      { title: "Instance", kind: "wide", fill: (cell, one) => twoLines(cell, one.name, `${one.kind}: ${choice(one.choice)}`) },
+      { title: "Chosen for", kind: "num", fill: (cell, one) => {
+        twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.chosen.packets)), `${count(one.chosen.packets)} in all`);
+      } },
       { title: "Outbound", kind: "num", fill: (cell, one) => twoLines(cell, ...way(rates, one, "outbound")) },
       { title: "Inbound", kind: "num", fill: (cell, one) => twoLines(cell, ...way(rates, one, "inbound")) },
       { title: "Sessions", kind: "num", fill: (cell, one) => {
@@ -141,6 +151,7 @@ function instances(watch) {
       { title: "Not forwarded", kind: "num", fill: (cell, one) => {
         twoLines(cell, perSecond(rates.ofNamed("instances", "name", one.name, (i) => i.dropped.packets)), `${count(one.dropped.packets)} in all`);
       } },
+      { title: "Passed on, echoes", kind: "num", fill: (cell, one) => twoLines(cell, count(one.passed.packets), `${count(one.echoes.packets)} answered`) },
     ],
   });
   return () => {

@@ -198,6 +198,17 @@ fn figures_move_and_are_those_of_the_command_line(browser: &Browser) {
         browser.text("#subscribers-list tbody tr:first-child button"),
         most["subscriber"].as_str().unwrap()
     );
+    // What chooses an instance, and for how many packets it was chosen.
+    let instance = &told("show instances")[0];
+    let row = browser.text("#instances-list tbody tr:first-child");
+    for part in [&instance["choice"]["pool6"][0], &instance["choice"]["pool"]] {
+        assert!(row.contains(part.as_str().unwrap()), "{row}");
+    }
+    let chosen = number(browser, "#instances-list tbody tr:first-child td:nth-child(2) small");
+    assert!(
+        (1..=told("show instances")[0]["chosen"]["packets"].as_u64().unwrap()).contains(&chosen),
+        "{chosen}"
+    );
     for (list, what) in
         [("#workers-list", "workers"), ("#instances-list", "instances"), ("#ports-list", "ports")]
     {

@@ -7,7 +7,7 @@
 //! A [`Generator`] has both ends of a translator: it sends UDP over IPv6 of many subscribers' flows, turns round what comes out
 //! as IPv4, and looks at what comes back. Every packet has its flow, a number, a time and a filling whose checksum is looked at, so that
 //! loss, reordering, duplication, damage, wrong delivery and latency are known to the packet ([`Report`]). It runs over
-//! any [`gatun_io_ether::Frames`]: AF_XDP, or DPDK with memif (`dpdk-traffic`).
+//! any [`gatun_io_ether::Frames`]: AF_XDP, or DPDK with memif.
 //!
 //! Where `gatun-traffic` has packets of every kind and judges them in every respect, these are made for speed: a template that
 //! is changed in place, so that one processor can keep a translator on another one busy.

@@ -1,14 +1,12 @@
 //! What became of the packets.
 
-use serde::Serialize;
-
 /// Numbers behind the highest that are known one by one.
 const KNOWN: u64 = 1 << 16;
 /// Buckets of a power of two, of latencies.
 const FINE: u64 = 16;
 
 /// An account of all packets of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Packets sent, those not counted that the device refused.
     pub tx: u64,
@@ -41,7 +39,7 @@ pub struct Report {
 }
 
 /// Latencies, microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latency {
     /// The median.
     pub p50: f64,

@@ -392,7 +392,9 @@ fn a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool() {
         scrape.args(["--silent", "--unix-socket", "/run/gatun/api.sock", "http://localhost/metrics"]);
         assert!(gatun_lab::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
         assert!(ping(&net.client, 1, SERVER, ""));
-        assert_eq!(json("show sessions --outside 192.0.2.4").as_array().unwrap().len(), 1);
+        // One in eight times the first session is there as well.
+        let there = 1 + usize::from(paired == "192.0.2.4");
+        assert_eq!(json("show sessions --outside 192.0.2.4").as_array().unwrap().len(), there);
         // What leaves the pool is forgotten, by a reload as by a restart.
         daemon.reload(&four, "reload: done");
         daemon.reload(&eight, "reload: done");

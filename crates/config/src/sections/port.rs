@@ -4,7 +4,7 @@ use crate::keys::{self, Backend, Mode};
 use crate::problem::Problems;
 use crate::reader::{Read, Table, Wrong, type_name};
 use crate::sections::dpdk;
-use crate::sections::ethernet::{self, Driver, Ethernet};
+use crate::sections::ethernet::{self, Answers, Driver, Ethernet};
 use crate::value;
 use gatun_nat::Plan;
 use gatun_nat::plan::{Net4, Net6};
@@ -34,6 +34,19 @@ pub struct Port {
     pub offload: bool,
     /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `mtu` and `offload` mean nothing.
     pub ethernet: Option<Ethernet>,
+}
+
+impl Port {
+    /// A port without what may change while it is open: two that are alike so differ in nothing that needs a restart.
+    pub fn fixed(&self) -> Port {
+        let mut port = Port { addresses: Vec::new(), routes: Routes::default(), ..self.clone() };
+        if let Some(ethernet) = &mut port.ethernet {
+            ethernet.routes.clear();
+            ethernet.neighbours.clear();
+            ethernet.answers = Answers::Auto;
+        }
+        port
+    }
 }
 
 /// Whether a device is made or exists.

@@ -136,10 +136,15 @@ fn difference(old: &Config, new: &Config) -> String {
             difference.restarts.extend(restarts);
         }
     }
-    if old.ports != new.ports {
-        difference
-            .changes
-            .push("[[port]]: routes and addresses change; anything else there needs a restart".to_owned());
+    let fixed = |config: &Config| config.ports.iter().map(Port::fixed).collect::<Vec<_>>();
+    let restarts = [
+        ("[[port]]: more than routes, addresses, neighbours and answers", fixed(old) != fixed(new)),
+        ("[workers]: their processors", old.cores != new.cores),
+        ("[dpdk]: its environment", old.dpdk != new.dpdk),
+    ];
+    difference.restarts.extend(restarts.iter().filter(|(_, is)| *is).map(|(what, _)| (*what).to_owned()));
+    if fixed(old) == fixed(new) && old.ports != new.ports {
+        difference.changes.push("[[port]]: routes, addresses, neighbours or answers".to_owned());
     }
     if difference.is_empty() {
         return "nothing changes\n".to_owned();
@@ -342,6 +347,30 @@ fn json_of_memory(memory: &Memory) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_of_ports_and_workers_needs_a_restart_is_told_from_what_does_not() {
+        const TEXT: &str = "[workers]\ncores = [1]\n[[port]]\nbackend = \"xdp\"\ndevice = \"eth0\"\n\
+            addresses = [\"192.0.2.1/24\", \"2001:db8:1::1/64\"]\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
+        let load = |text: &str| gatun_config::load_str(text, "t.toml").map(|(config, _)| config).unwrap();
+        let against = |from: &str, to: &str| difference(&load(TEXT), &load(&TEXT.replace(from, to)));
+        assert_eq!(against("", ""), "nothing changes\n");
+        let told = against("192.0.2.1/24", "192.0.2.2/24");
+        assert_eq!(told, "changes:\n  [[port]]: routes, addresses, neighbours or answers\n");
+        for (from, to, what) in [
+            ("eth0", "eth1", "[[port]]: more than"),
+            ("addresses", "mtu = 1400\naddresses", "[[port]]: more than"),
+            ("cores = [1]", "cores = [2]", "[workers]: "),
+        ] {
+            let told = against(from, to);
+            assert!(
+                told.starts_with(&format!(
+                    "needs a restart (until then a SIGHUP changes nothing):\n  {what}"
+                )),
+                "{told}"
+            );
+        }
+    }
 
     #[test]
     fn numbers_are_grouped_by_three() {

@@ -164,18 +164,7 @@ pub(in crate::daemon) fn changes(old: &Hosts, new: &Hosts) -> Vec<String> {
     changes
 }
 
-/// A port without what may change while it is open.
-pub(in crate::daemon) fn fixed(port: &Port) -> Port {
-    let mut port = Port { addresses: Vec::new(), routes: Default::default(), ..port.clone() };
-    if let Some(ethernet) = &mut port.ethernet {
-        ethernet.routes.clear();
-        ethernet.neighbours.clear();
-        ethernet.answers = gatun_config::Answers::Auto;
-    }
-    port
-}
-
 /// Whether ports differ in what needs a restart.
 pub(in crate::daemon) fn needs_restart(old: &Hosts, new: &Hosts) -> bool {
-    !old.ports.iter().map(fixed).eq(new.ports.iter().map(fixed))
+    !old.ports.iter().map(Port::fixed).eq(new.ports.iter().map(Port::fixed))
 }

@@ -276,6 +276,7 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
         routes: port.routes.clone(),
         mtu: port.mtu.unwrap_or(mtu),
         offload: port.offload,
+        udp_gro: port.udp_gro,
         ethernet: port.ethernet.clone(),
     };
     raw.iter().zip(devices).zip(port_names).map(build).collect()

@@ -194,6 +194,12 @@ listen = "unix:/run/gatun/api.sock"
 }
 
 #[test]
+fn datagrams_go_together_by_an_offload_or_not_at_all() {
+    let text = "[[port]]\noffload = false\nudp_gro = true\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
+    insta::assert_snapshot!(report(text));
+}
+
+#[test]
 fn ports_on_an_ethernet_that_cannot_be_are_refused() {
     let text = r#"
 [[port]]
@@ -202,6 +208,7 @@ mode = "attach"
 addresses = ["198.51.100.64/24"]
 routes = ["0.0.0.0/0 via 203.0.113.1", "::/0 via nobody", "auto"]
 offload = true
+udp_gro = true
 vlan = [1, 4095]
 [[port]]
 backend = "xdp"

@@ -46,6 +46,7 @@ pool6 = "64:ff9b::/96"
     let port = &config.ports[0];
     assert_eq!((port.device.as_str(), port.name.as_str(), port.mtu), ("gatun0", "gatun0", 1500));
     assert_eq!((port.mode, &port.routes, port.offload), (DeviceMode::Create, &Routes::Auto, true));
+    assert!(!port.udp_gro);
 }
 
 #[test]

@@ -10,9 +10,11 @@
 pub mod ask;
 pub mod error;
 mod ioctl;
+mod join;
 pub mod netlink;
 pub mod open;
 pub mod queue;
+mod together;
 pub mod vnet;
 pub mod watch;
 

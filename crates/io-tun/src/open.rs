@@ -21,6 +21,8 @@ pub struct TunConfig {
     /// Whether the kernel may leave checksums and segmentation to the far end: switch it off only to
     /// find out whether it is at fault.
     pub offload: bool,
+    /// Whether UDP datagrams of one flow are written together; for nothing where the kernel does not know how.
+    pub udp_gro: bool,
     /// Set the link up.
     pub up: bool,
     /// Set its MTU, bytes.
@@ -48,6 +50,7 @@ impl Default for TunConfig {
             mode: Mode::Create,
             queues: 1,
             offload: true,
+            udp_gro: false,
             up: false,
             mtu: None,
             addresses: Vec::new(),
@@ -173,11 +176,12 @@ impl Tun {
             let lasting = first.try_clone().and_then(stays);
             lock.lasting = Some(lasting.map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.clone(), e))?);
         }
-        let mut queues = vec![TunQueue::new(name.clone(), first)];
+        let udp_gro = config.udp_gro && offloads == Offloads::All;
+        let mut queues = vec![TunQueue::new(name.clone(), first, udp_gro)];
         while queues.len() < config.queues {
             let next = open_device()?;
             ioctl::set_iff(&next, &name, flags).map_err(|e| attach_error(&name, e))?;
-            queues.push(TunQueue::new(name.clone(), next));
+            queues.push(TunQueue::new(name.clone(), next, udp_gro));
         }
         netlink.configure(config)?;
         Ok(Tun { name, queues, offloads, attached, lock })

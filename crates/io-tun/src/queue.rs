@@ -1,12 +1,13 @@
 //! One queue of a TUN device: the backend of one worker.
 
+use crate::together::Together;
 use crate::vnet;
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, Backend, Handler, PACKET_MAX, RxError, STRIDE, Stats, Transmit, TxError, Waker};
 use gatun_wire::{HEADROOM, Offload, Packet, Segmentation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -23,9 +24,11 @@ pub struct TunQueue {
     tx: TunTx,
 }
 
-struct TunTx {
+pub(crate) struct TunTx {
     fd: OwnedFd,
-    stats: Stats,
+    pub(crate) stats: Stats,
+    /// What of the burst at hand waits to be written; `None` where each packet is written at once.
+    together: Option<Together>,
 }
 
 /// A received packet's place in its buffer.
@@ -37,9 +40,10 @@ struct Received {
 }
 
 impl TunQueue {
-    pub(crate) fn new(name: String, fd: OwnedFd) -> Self {
+    /// `udp_gro`: whether UDP datagrams of one flow are written together.
+    pub(crate) fn new(name: String, fd: OwnedFd, udp_gro: bool) -> Self {
         let buffers = vec![0u8; BURST_MAX * STRIDE].into_boxed_slice();
-        TunQueue { name, buffers, tx: TunTx { fd, stats: Stats::default() } }
+        TunQueue { name, buffers, tx: TunTx::new(fd, udp_gro) }
     }
 
     /// Reads what waits into the buffers, from the first on, and returns how many of `received` are filled.
@@ -111,7 +115,15 @@ impl Backend for TunQueue {
                 break;
             }
         }
+        if let Some(together) = &mut self.tx.together {
+            together.begin();
+        }
         handle(&mut burst, &mut self.tx);
+        drop(burst);
+        if let Some(mut together) = self.tx.together.take() {
+            together.end(&mut self.buffers, &mut self.tx);
+            self.tx.together = Some(together);
+        }
         Ok(count)
     }
 
@@ -137,24 +149,52 @@ impl Backend for TunQueue {
     }
 
     fn stats(&self) -> Stats {
-        self.tx.stats.clone()
+        let mut stats = self.tx.stats.clone();
+        if let Some(together) = &self.tx.together {
+            stats.named.extend(together.counts());
+        }
+        stats
     }
 }
 
 impl TunTx {
-    fn write(&mut self, packet: &mut Packet<'_>) -> Result<(), TxError> {
-        let at = vnet::prepend(packet)?;
-        let end = packet.start() + packet.len();
-        match rustix::io::write(&self.fd, &packet.buffer_mut()[at..end]) {
-            Ok(_) => Ok(()),
-            Err(e) => {
-                let reason = tx_error(e);
-                if reason == TxError::Other {
-                    self.stats.tx_last_os_error = Some(e.raw_os_error());
-                }
-                Err(reason)
+    pub(crate) fn new(fd: OwnedFd, udp_gro: bool) -> Self {
+        TunTx { fd, stats: Stats::default(), together: udp_gro.then(Together::default) }
+    }
+
+    /// Writes a packet, and counts it.
+    pub(crate) fn write(&mut self, packet: &mut Packet<'_>) {
+        let written = vnet::prepend(packet).and_then(|at| {
+            let end = packet.start() + packet.len();
+            let written = rustix::io::write(&self.fd, &packet.buffer_mut()[at..end]);
+            written.map_err(|e| self.tx_error(e))
+        });
+        match written {
+            Ok(_) => {
+                self.count(packet.len());
+                self.stats.tx_super_packets += u64::from(packet.offload.segmentation != Segmentation::None);
             }
+            Err(reason) => self.stats.tx_errors[reason as usize] += 1,
         }
+    }
+
+    /// Counts a packet of `len` bytes that the device took.
+    pub(crate) fn count(&mut self, len: usize) {
+        self.stats.tx_packets += 1;
+        self.stats.tx_bytes += len as u64;
+    }
+
+    /// Writes what `parts` make up one behind the other, the device's header first.
+    pub(crate) fn write_parts(&mut self, parts: &[IoSlice<'_>]) -> Result<(), TxError> {
+        rustix::io::writev(&self.fd, parts).map(drop).map_err(|e| self.tx_error(e))
+    }
+
+    fn tx_error(&mut self, e: Errno) -> TxError {
+        let reason = tx_error(e);
+        if reason == TxError::Other {
+            self.stats.tx_last_os_error = Some(e.raw_os_error());
+        }
+        reason
     }
 }
 
@@ -171,18 +211,17 @@ fn tx_error(e: Errno) -> TxError {
 }
 
 impl Transmit for TunTx {
-    fn forward(&mut self, _index: usize, packet: &mut Packet<'_>) {
-        self.send(packet);
+    fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
+        match &mut self.together {
+            Some(together) => together.keep(index, packet),
+            None => self.write(packet),
+        }
     }
 
     fn send(&mut self, packet: &mut Packet<'_>) {
-        match self.write(packet) {
-            Ok(()) => {
-                self.stats.tx_packets += 1;
-                self.stats.tx_bytes += packet.len() as u64;
-                self.stats.tx_super_packets += u64::from(packet.offload.segmentation != Segmentation::None);
-            }
-            Err(reason) => self.stats.tx_errors[reason as usize] += 1,
+        match &mut self.together {
+            Some(together) if together.is_open() => together.copy(packet),
+            _ => self.write(packet),
         }
     }
 }

@@ -15,6 +15,7 @@ const ABOUT: &str = "iperf3 from a client to a server, each a network namespace 
 stands between them; everything shares the processors of this machine. Upload is from the client, which is inside. UDP \
 is sent as fast as the sockets can; what is given is what arrived, and what was lost.";
 
+/// Its first line begins the port.
 const TUN: &str = r#"[[port]]
 device = "nat64"
 routes = ["2001:db8:64::/96", "192.0.2.0/28"]
@@ -84,7 +85,8 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         false => combinations(&streams),
     };
     let paths = if wishes.brief { 4 } else { 7 };
-    let bar = ProgressBar::new((paths * combinations.len()) as u64).with_style(style);
+    let datagrams = combinations.iter().filter(|(protocol, ..)| *protocol == "UDP").count();
+    let bar = ProgressBar::new((paths * combinations.len() + 2 * datagrams) as u64).with_style(style);
     let seconds = wishes.length(2.0).as_secs().max(1) as u32;
     let mut desk =
         Desk { net, seconds, streams, combinations, results: Vec::new(), failures: Vec::new(), bar };
@@ -174,16 +176,29 @@ impl Desk {
     }
 
     fn gatun_tun(&mut self, wishes: &Wishes) -> Result<(), Error> {
-        let gatun = Gatun::start(&self.net.translator, Place::Anywhere, &wishes.programs, "gatun", TUN)?;
+        self.through_tun(wishes, TUN, ["NAT64: Gatun, TUN", "NAT44: Gatun, TUN"])?;
+        let all = std::mem::take(&mut self.combinations);
+        self.combinations = all.iter().copied().filter(|(protocol, ..)| *protocol == "UDP").collect();
+        let config = TUN.replacen('\n', "\nudp_gro = true\n", 1);
+        self.through_tun(wishes, &config, ["NAT64: Gatun, TUN, udp_gro", "NAT44: Gatun, TUN, udp_gro"])?;
+        self.combinations = all;
+        Ok(())
+    }
+
+    fn through_tun(&mut self, wishes: &Wishes, config: &str, paths: [&'static str; 2]) -> Result<(), Error> {
+        let gatun = Gatun::start(&self.net.translator, Place::Anywhere, &wishes.programs, "gatun", config)?;
         let host = &self.net.translator;
         // What comes from private addresses goes to the device, what comes from the device where it belongs.
         host.ip("rule add priority 100 iif nat64 lookup main")?;
         host.ip("rule add priority 101 from 100.64.0.0/10 lookup 4464")?;
         host.ip("route add default dev nat64 table 4464")?;
         self.net.client.ip("route replace default via 100.64.0.1")?;
-        self.measure("NAT64: Gatun, TUN", SERVER)?;
-        self.measure("NAT44: Gatun, TUN", SERVER4)?;
-        self.net.translator.ip("rule del priority 101")?;
+        self.measure(paths[0], SERVER)?;
+        self.measure(paths[1], SERVER4)?;
+        // The device's own go with it.
+        for priority in [100, 101] {
+            self.net.translator.ip(&format!("rule del priority {priority}"))?;
+        }
         gatun.stop().map(drop)
     }
 
@@ -250,7 +265,7 @@ impl Desk {
             header.extend(["up", "down"].map(|direction| format!("{streams} {direction}")));
         }
         let mut paths: Vec<&str> = Vec::new();
-        for result in &self.results {
+        for result in self.results.iter().filter(|result| result.protocol == protocol) {
             if !paths.contains(&result.path) {
                 paths.push(result.path);
             }

@@ -93,9 +93,9 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
         let what = "`mode` is for TUN devices and AF_XDP";
         problems.error(table.span_of("mode"), what, "take it out");
     }
-    if table.node("offload").is_some() {
-        let what = "`offload` is for TUN devices: others have no segments of 64 KB";
-        problems.error(table.span_of("offload"), what, "take it out");
+    for key in ["offload", "udp_gro"].into_iter().filter(|key| table.node(key).is_some()) {
+        let what = format!("`{key}` is for TUN devices: others have no segments of 64 KB");
+        problems.error(table.span_of(key), what, "take it out");
     }
     let vlan: Vec<u16> = table
         .list("vlan", problems, |v| value::integer(v, 1, 4094))

@@ -32,7 +32,9 @@ pub struct Port {
     pub mtu: u32,
     /// Whether segments of up to 64 KB pass as one packet.
     pub offload: bool,
-    /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `mtu` and `offload` mean nothing.
+    /// Whether UDP datagrams of one flow are given to the kernel together.
+    pub udp_gro: bool,
+    /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `mtu`, `offload` and `udp_gro` mean nothing.
     pub ethernet: Option<Ethernet>,
 }
 
@@ -97,6 +99,7 @@ pub(crate) struct RawPort {
     pub(crate) routes: Routes,
     pub(crate) mtu: Option<u32>,
     pub(crate) offload: bool,
+    pub(crate) udp_gro: bool,
     pub(crate) ethernet: Option<Ethernet>,
     pub(crate) span: std::ops::Range<usize>,
 }
@@ -113,6 +116,7 @@ impl RawPort {
             routes: Routes::Auto,
             mtu: None,
             offload: true,
+            udp_gro: false,
             ethernet: None,
             span: 0..0,
         }
@@ -136,11 +140,18 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
         let what = format!("`{key}` is for ports on an Ethernet");
         problems.error(table.span_of(key), what, "take it out, or write `backend = \"xdp\"` or \"dpdk\"");
     }
+    let offload = table.flag("offload", problems).unwrap_or(true);
+    let udp_gro = table.flag("udp_gro", problems).unwrap_or(false);
+    if udp_gro && !offload {
+        let what = "`udp_gro` is one of the offloads that `offload = false` switches off";
+        problems.error(table.span_of("udp_gro"), what, "take one of the two out");
+    }
     RawPort {
         mode: table.get("mode", problems, device_mode).unwrap_or_default(),
         routes: read_routes(table, problems),
         mtu: table.integer("mtu", problems),
-        offload: table.flag("offload", problems).unwrap_or(true),
+        offload,
+        udp_gro,
         ..read_common(table, device_name, problems)
     }
 }

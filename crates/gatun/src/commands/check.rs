@@ -207,7 +207,11 @@ fn summary(config: &Config) -> String {
 fn port_summary(config: &Config, port: &Port) -> String {
     let Port { name, device, mtu, .. } = port;
     let Some(ethernet) = &port.ethernet else {
-        let offload = if port.offload { "" } else { ", without offload" };
+        let offload = match (port.offload, port.udp_gro) {
+            (false, _) => ", without offload",
+            (true, true) => ", UDP together",
+            (true, false) => "",
+        };
         let queues =
             port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| format!("{n} queues"));
         let routes = routes(config, &port.routes);

@@ -244,6 +244,7 @@ fn device(config: &Config, port: &Port) -> TunConfig {
         },
         queues: queues.max(1),
         offload: port.offload,
+        udp_gro: port.udp_gro,
         up: true,
         mtu: Some(port.mtu),
         addresses: port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect(),

@@ -63,7 +63,26 @@ fn device(port: &Port, link: &Link) -> Vec<Finding> {
         findings.push(Finding::wrong("mtu", what, format!("ip link set {} mtu {}", link.name, port.mtu)));
     }
     findings.extend(offload(port));
+    if port.udp_gro {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        findings.push(udp_gro(port, release.trim()));
+    }
     findings
+}
+
+/// Whether the kernel is one that spoils datagrams which it has to cut (decision 0013).
+fn udp_gro(port: &Port, release: &str) -> Finding {
+    const CHECK: &str = "udp_gro";
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let version = [0; 3].map(|_| numbers.next().unwrap_or(0));
+    if ([7, 0, 0]..[7, 1, 5]).contains(&version) {
+        let what = format!(
+            "{}: Linux {release} may give datagrams wrong lengths and checksums where it cuts them",
+            port.device
+        );
+        return Finding::wrong(CHECK, what, "udp_gro = false in its [[port]], or another kernel");
+    }
+    Finding::ok(CHECK, format!("{} gets UDP datagrams of one flow together", port.device))
 }
 
 /// Whether segments of up to 64 KB pass as one packet: most of the speed of a TUN device.
@@ -218,4 +237,23 @@ fn is_of(config: &Config, link: &Link) -> bool {
 fn of_each(links: &[Link]) -> String {
     let up = links.iter().filter(|link| link.is_up && link.name != "lo");
     up.map(|link| format!("{} {}", link.name, link.mtu)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn kernels_that_spoil_what_they_cut_are_known_by_their_version() {
+        let text = "[[port]]\nudp_gro = true\n[[siit]]\npool6 = \"2001:db8::/96\"\n";
+        let (config, _) = gatun_config::load_str(text, "t.toml").unwrap();
+        let state = |release: &str| udp_gro(&config.ports[0], release).state;
+        for spoils in ["7.0.0", "7.0.0-14-generic", "7.0-rc1", "7.0.9", "7.1.0", "7.1.4"] {
+            assert_eq!(state(spoils), State::Wrong, "{spoils}");
+        }
+        for sound in ["6.1.0-18-amd64", "6.18.44", "7.1.5", "7.1.5-rc", "7.2.0", "8.0", ""] {
+            assert_eq!(state(sound), State::Ok, "{sound}");
+        }
+    }
 }

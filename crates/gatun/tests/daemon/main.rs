@@ -27,6 +27,7 @@ mod service;
 mod start;
 mod tls;
 mod traffic;
+mod udp_gro;
 mod web;
 #[cfg(feature = "xdp")]
 mod xdp;

@@ -73,9 +73,14 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
     for (a, b) in old.iter().zip(new) {
-        let TunConfig { name, mode, queues, offload, up: _, mtu, addresses, routes } = b;
-        if (&a.name, a.mode, a.queues, a.offload, a.mtu) != (name, *mode, *queues, *offload, *mtu) {
-            restarts.push(format!("port of device {}: its device, mode, queues, offload or MTU", a.name));
+        let TunConfig { name, mode, queues, offload, udp_gro, up: _, mtu, addresses, routes } = b;
+        if (&a.name, a.mode, a.queues, a.offload, a.udp_gro, a.mtu)
+            != (name, *mode, *queues, *offload, *udp_gro, *mtu)
+        {
+            restarts.push(format!(
+                "port of device {}: its device, mode, queues, offload, udp_gro or MTU",
+                a.name
+            ));
         }
         let none = |config: &TunConfig| config.routes.is_empty() && config.addresses.is_empty();
         if old.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
@@ -131,6 +136,7 @@ mod tests {
             TunConfig { queues: 7, ..with.clone() },
             TunConfig { mtu: Some(9000), ..with.clone() },
             TunConfig { offload: false, ..with.clone() },
+            TunConfig { udp_gro: true, ..with.clone() },
         ] {
             assert_eq!(refused(&with, &other).len(), 1, "{other:?}");
         }

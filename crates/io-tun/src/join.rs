@@ -1,0 +1,377 @@
+//! UDP datagrams of one flow, to be written to the device at once: generic receive offload, as the kernel's own
+//! (decision 0013).
+//!
+//! ```text
+//!   IP | UDP | payload 1      IP | UDP | payload 2      IP | UDP | payload 3      as they were translated
+//!   IP | UDP | payload 1 | payload 2 | payload 3                                  as they are written, with the payload's size
+//! ```
+//! The kernel takes them through its stack as one packet, and cuts them where it has to: before a socket, or a card that
+//! cannot. Each is then what it was, to the last bit of its headers; so only those are joined of which that holds.
+
+use gatun_wire::hdr::{get16, ipv4, ipv6, put16, udp};
+use gatun_wire::{Checksum, Packet, Segmentation, checksum, proto};
+
+/// The largest length that an IPv4 header can give, and with it those of the joined.
+const TOTAL_MAX: usize = 65_535;
+
+/// Datagrams in a train, at most: what the kernel's own joins, and every kernel takes.
+pub(crate) const MEMBERS_MAX: usize = 64;
+
+/// Bytes of the headers of a datagram that may be joined, at most.
+pub(crate) const HEADERS_MAX: usize = ipv6::LEN + udp::LEN;
+
+/// What is compared of two datagrams. Those that have it alike, in this order, may be joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Datagram {
+    flow: Flow,
+    /// Bytes of the IP header: nothing stands between it and UDP's.
+    ip_len: usize,
+    /// Bytes of payload.
+    payload: usize,
+    /// The identification, where it says something (RFC 6864 4): IPv4 without Don't Fragment.
+    id: Option<u16>,
+}
+
+/// Ports, addresses, and of the IP header what neither length, identification nor checksum is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Flow {
+    ports: [u8; 4],
+    fields: [u8; 6],
+    addresses: [u8; 32],
+}
+
+impl Datagram {
+    /// Reads a packet; `None` where it has to be written alone: it is no whole UDP datagram behind a plain IP header, or
+    /// its checksum is wrong, which nobody could tell any more.
+    pub(crate) fn of(packet: &Packet<'_>) -> Option<Datagram> {
+        let bytes = packet.bytes();
+        let (flow, ip_len, id) = match bytes.first()? >> 4 {
+            4 => four(bytes)?,
+            6 => six(bytes)?,
+            _ => return None,
+        };
+        let datagram = bytes.get(ip_len..)?;
+        let payload = datagram.len().checked_sub(udp::LEN).filter(|&len| len > 0)?;
+        let is_whole = get16(datagram, udp::LENGTH)? as usize == datagram.len();
+        let sum_is_right = match packet.offload.checksum {
+            Checksum::Partial { start, offset } => {
+                usize::from(start) == ip_len && usize::from(offset) == udp::CHECKSUM
+            }
+            Checksum::Complete => {
+                let sum = checksum::add(pseudo(&flow, ip_len, datagram.len()), checksum::sum(datagram));
+                get16(datagram, udp::CHECKSUM)? != 0 && sum == 0xffff
+            }
+        };
+        let is_one = packet.offload.segmentation == Segmentation::None;
+        (is_whole && sum_is_right && is_one).then_some(Datagram { flow, ip_len, payload, id })
+    }
+
+    /// Bytes of both headers.
+    fn headers(&self) -> usize {
+        self.ip_len + udp::LEN
+    }
+}
+
+/// Datagrams that follow one another in a flow and are written together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Train {
+    first: Datagram,
+    /// How many.
+    count: u16,
+    /// Bytes of all payloads.
+    payload: usize,
+    /// A shorter one has come, which can only be the last.
+    is_closed: bool,
+}
+
+impl Train {
+    /// Begins with its first.
+    pub(crate) fn new(first: Datagram) -> Train {
+        Train { first, count: 1, payload: first.payload, is_closed: false }
+    }
+
+    /// Whether a datagram is of this one's flow.
+    pub(crate) fn is_of_flow(&self, next: &Datagram) -> bool {
+        self.first.flow == next.flow
+    }
+
+    /// Takes the next datagram of the flow; `false` where it does not fit, and another train has to begin with it.
+    pub(crate) fn take(&mut self, next: &Datagram) -> bool {
+        let follows = match (self.first.id, next.id) {
+            // Segments are numbered one after the other where a packet is cut.
+            (Some(first), Some(id)) => id == first.wrapping_add(self.count),
+            (None, None) => true,
+            _ => false,
+        };
+        let total = self.first.headers() + self.payload + next.payload;
+        let is_full = self.is_closed || usize::from(self.count) == MEMBERS_MAX || total > TOTAL_MAX;
+        if is_full || !follows || next.payload > self.first.payload {
+            return false;
+        }
+        self.is_closed = next.payload < self.first.payload;
+        self.count += 1;
+        self.payload += next.payload;
+        true
+    }
+
+    /// Bytes of the headers of each, which only the first one's are written of.
+    pub(crate) fn headers(&self) -> usize {
+        self.first.headers()
+    }
+
+    /// Bytes of payload of each but the last, which may have less.
+    pub(crate) fn size(&self) -> u16 {
+        self.first.payload as u16 // of a packet whose length has 16 bits
+    }
+
+    /// Gives the headers of its first datagram the lengths of the whole, and the checksum that is then left to be finished.
+    /// Returns which one that is.
+    pub(crate) fn write(&self, headers: &mut [u8]) -> Checksum {
+        let Datagram { flow, ip_len, .. } = self.first;
+        let len = udp::LEN + self.payload; // at most TOTAL_MAX
+        match ip_len {
+            ipv6::LEN => put16(headers, ipv6::PAYLOAD_LEN, len as u16),
+            _ => {
+                put16(headers, ipv4::TOTAL_LEN, (ip_len + len) as u16);
+                ipv4::set_checksum(headers.get_mut(..ip_len).unwrap_or_default());
+            }
+        }
+        if let Some(header) = headers.get_mut(ip_len..) {
+            put16(header, udp::LENGTH, len as u16);
+            put16(header, udp::CHECKSUM, pseudo(&flow, ip_len, len));
+        }
+        Checksum::Partial { start: ip_len as u16, offset: udp::CHECKSUM as u16 }
+    }
+}
+
+/// The sum of the pseudo-header of a datagram of `len` bytes.
+fn pseudo(flow: &Flow, ip_len: usize, len: usize) -> u16 {
+    let addresses = flow.addresses.get(..if ip_len == ipv6::LEN { 32 } else { 8 });
+    checksum::pseudo(addresses.unwrap_or_default(), len as u32, proto::UDP)
+}
+
+fn four(bytes: &[u8]) -> Option<(Flow, usize, Option<u16>)> {
+    let h = bytes.first_chunk::<{ ipv4::LEN + 4 }>()?;
+    let flags = u16::from_be_bytes([h[6], h[7]]);
+    let is_whole = flags & (ipv4::MF | ipv4::OFFSET_MASK) == 0
+        && usize::from(u16::from_be_bytes([h[2], h[3]])) == bytes.len();
+    if h[0] != 0x45 || h[9] != proto::UDP || !is_whole {
+        return None;
+    }
+    let mut addresses = [0; 32];
+    addresses[..8].copy_from_slice(&h[12..20]);
+    let flow =
+        Flow { ports: [h[20], h[21], h[22], h[23]], fields: [h[0], h[1], h[6], h[8], 0, 0], addresses };
+    let id = (flags & ipv4::DF == 0).then_some(u16::from_be_bytes([h[4], h[5]]));
+    Some((flow, ipv4::LEN, id))
+}
+
+fn six(bytes: &[u8]) -> Option<(Flow, usize, Option<u16>)> {
+    let h = bytes.first_chunk::<{ ipv6::LEN + 4 }>()?;
+    if h[6] != proto::UDP || ipv6::LEN + usize::from(u16::from_be_bytes([h[4], h[5]])) != bytes.len() {
+        return None;
+    }
+    let mut addresses = [0; 32];
+    addresses.copy_from_slice(&h[8..40]);
+    let ports = [h[40], h[41], h[42], h[43]];
+    Some((Flow { ports, fields: [h[0], h[1], h[2], h[3], h[7], 0], addresses }, ipv6::LEN, None))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use gatun_wire::HEADROOM;
+    use gatun_wire::rfc7915::segment;
+
+    /// A datagram from port 7 to port 9 with a right checksum, and room in front. `id` makes it an IPv4 one without
+    /// Don't Fragment.
+    pub(crate) fn datagram(version: u8, id: Option<u16>, payload: &[u8]) -> Vec<u8> {
+        let len = (udp::LEN + payload.len()) as u16;
+        let mut ip = match version {
+            4 => vec![0x45, 0x28, 0, 0, 0, 0, 0x40, 0, 63, proto::UDP, 0, 0, 192, 0, 2, 1, 198, 51, 100, 2],
+            _ => [&[0x61, 0x23, 0x45, 0x67, 0, 0, proto::UDP, 63][..], &[0x20; 16], &[0xfc; 16]].concat(),
+        };
+        if version == 4 {
+            put16(&mut ip, ipv4::TOTAL_LEN, 20 + len);
+            if let Some(id) = id {
+                put16(&mut ip, ipv4::ID, id);
+                put16(&mut ip, ipv4::FLAGS, 0);
+            }
+            ipv4::set_checksum(&mut ip);
+        } else {
+            put16(&mut ip, ipv6::PAYLOAD_LEN, len);
+        }
+        let mut udp = [&[0, 7, 0, 9, 0, 0, 0, 0][..], payload].concat();
+        put16(&mut udp, udp::LENGTH, len);
+        let addresses = if version == 4 { &ip[12..20] } else { &ip[8..40] };
+        let sum = checksum::add(checksum::pseudo(addresses, len.into(), proto::UDP), checksum::sum(&udp));
+        put16(&mut udp, udp::CHECKSUM, if sum == 0xffff { 0xffff } else { !sum });
+        [vec![0; HEADROOM], ip, udp].concat()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Datagram> {
+        let mut bytes = bytes.to_vec();
+        let len = bytes.len() - HEADROOM;
+        Datagram::of(&Packet::new(&mut bytes, HEADROOM, len).unwrap())
+    }
+
+    fn payload(len: usize, seed: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 7 + seed * 13) as u8).collect()
+    }
+
+    #[test]
+    fn what_is_joined_and_cut_again_is_what_it_was() {
+        for (version, id) in [(4, Some(0xfffe)), (4, None), (6, None)] {
+            for lengths in
+                [vec![1200; 54], vec![1, 1], vec![1400, 1400, 3], vec![333; 64], vec![32_000, 31_000]]
+            {
+                let datagrams: Vec<Vec<u8>> = (0..)
+                    .zip(&lengths)
+                    .map(|(n, &len)| {
+                        let id = id.map(|id: u16| id.wrapping_add(n as u16));
+                        datagram(version, id, &payload(len, n))
+                    })
+                    .collect();
+                let mut train = Train::new(read(&datagrams[0]).unwrap());
+                assert!(datagrams[1..].iter().all(|d| train.take(&read(d).unwrap())), "{lengths:?}");
+                let rest = datagrams[1..].iter().flat_map(|d| &d[HEADROOM + train.headers()..]);
+                let mut whole: Vec<u8> = datagrams[0].iter().chain(rest).copied().collect();
+                let len = whole.len() - HEADROOM;
+                let mut packet = Packet::new(&mut whole, HEADROOM, len).unwrap();
+                packet.offload.checksum = train.write(packet.bytes_mut());
+                packet.offload.segmentation = Segmentation::Udp { size: train.size() };
+                assert_eq!(segment::count(&packet), lengths.len());
+                for (number, datagram) in datagrams.iter().enumerate() {
+                    let mut out = vec![0; 70_000];
+                    let len = segment::write(&packet, number, &mut out).unwrap();
+                    let mut one = datagram[HEADROOM..].to_vec();
+                    if version == 4 && id.is_none() {
+                        // Segments are numbered even where that says nothing.
+                        put16(&mut one, ipv4::ID, number as u16);
+                        ipv4::set_checksum(&mut one[..20]);
+                    }
+                    assert!(out[..len] == one, "IPv{version}, {number} of {lengths:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_differs_in_more_than_its_payload_is_not_joined() {
+        type Change = (&'static str, fn(&mut Vec<u8>));
+        const AT: usize = HEADROOM;
+        let fresh = |version, change: fn(&mut Vec<u8>)| {
+            let mut one = datagram(version, Some(2), &payload(100, 2));
+            change(&mut one);
+            // Whatever was changed is right in itself.
+            if version == 4 {
+                ipv4::set_checksum(&mut one[AT..AT + 20]);
+            }
+            let (ip_len, addresses) =
+                if version == 4 { (20, AT + 12..AT + 20) } else { (40, AT + 8..AT + 40) };
+            put16(&mut one, AT + ip_len + 6, 0);
+            let pseudo = checksum::pseudo(&one[addresses], (one.len() - AT - ip_len) as u32, proto::UDP);
+            let sum = !checksum::add(pseudo, checksum::sum(&one[AT + ip_len..]));
+            put16(&mut one, AT + ip_len + 6, sum);
+            one
+        };
+        let joins = |version, change| {
+            let mut train = Train::new(read(&datagram(version, Some(1), &payload(100, 1))).unwrap());
+            read(&fresh(version, change)).is_some_and(|next| train.is_of_flow(&next) && train.take(&next))
+        };
+        for version in [4, 6] {
+            assert!(joins(version, |_| ()));
+        }
+        let of4: [Change; 9] = [
+            ("type of service", |d| d[AT + 1] ^= 1),
+            ("identification", |d| put16(d, AT + 4, 3)),
+            ("Don't Fragment", |d| put16(d, AT + 6, ipv4::DF)),
+            ("a fragment", |d| put16(d, AT + 6, ipv4::MF)),
+            ("time to live", |d| d[AT + 8] -= 1),
+            ("protocol", |d| d[AT + 9] = proto::TCP),
+            ("source", |d| d[AT + 12] ^= 1),
+            ("destination", |d| d[AT + 19] ^= 1),
+            ("padding", |d| d.push(0)),
+        ];
+        let of6: [Change; 6] = [
+            ("flow label", |d| d[AT + 3] ^= 1),
+            ("traffic class", |d| d[AT] ^= 1),
+            ("hop limit", |d| d[AT + 7] -= 1),
+            ("next header", |d| d[AT + 6] = proto::DEST_OPTIONS),
+            ("source", |d| d[AT + 8] ^= 1),
+            ("destination", |d| d[AT + 39] ^= 1),
+        ];
+        for (version, changes) in [(4, &of4[..]), (6, &of6[..])] {
+            for (what, change) in changes {
+                assert!(!joins(version, *change), "IPv{version}: {what}");
+            }
+            let more: [Change; 4] = [
+                ("source port", |d| {
+                    let at = if d[AT] >> 4 == 4 { AT + 20 } else { AT + 40 };
+                    d[at] ^= 1;
+                }),
+                ("destination port", |d| {
+                    let at = if d[AT] >> 4 == 4 { AT + 22 } else { AT + 42 };
+                    d[at] ^= 1;
+                }),
+                ("UDP's length", |d| {
+                    let at = if d[AT] >> 4 == 4 { AT + 25 } else { AT + 45 };
+                    d[at] -= 1;
+                }),
+                ("more payload", |d| *d = datagram(d[AT] >> 4, Some(2), &payload(101, 2))),
+            ];
+            for (what, change) in more {
+                assert!(!joins(version, change), "IPv{version}: {what}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_device_or_a_receiver_has_to_see_alone_stays_alone() {
+        for version in [4, 6] {
+            let good = datagram(version, None, &payload(100, 1));
+            let of = |change: &dyn Fn(&mut Packet<'_>)| {
+                let mut bytes = good.clone();
+                let len = bytes.len() - HEADROOM;
+                let mut packet = Packet::new(&mut bytes, HEADROOM, len).unwrap();
+                change(&mut packet);
+                Datagram::of(&packet)
+            };
+            let udp_at = if version == 4 { 20 } else { 40 };
+            assert!(of(&|_| ()).is_some());
+            assert!(of(&|p| p.bytes_mut()[udp_at + 50] ^= 1).is_none(), "a wrong checksum");
+            assert!(of(&|p| put16(p.bytes_mut(), udp_at + 6, 0)).is_none(), "none");
+            assert!(
+                of(&|p| p.offload.segmentation = Segmentation::Udp { size: 50 }).is_none(),
+                "several already"
+            );
+            let partial = |start, offset| {
+                move |p: &mut Packet<'_>| {
+                    put16(p.bytes_mut(), udp_at + 6, 0x1234);
+                    p.offload.checksum = Checksum::Partial { start, offset };
+                }
+            };
+            assert!(of(&partial(udp_at as u16, 6)).is_some(), "left to the device");
+            assert!(of(&partial(udp_at as u16 + 8, 6)).is_none(), "of something further inside");
+            assert!(of(&partial(udp_at as u16, 16)).is_none(), "somewhere else");
+            for len in 0..good.len() - HEADROOM {
+                assert!(of(&|p| p.truncate(len)).is_none(), "{len} bytes of it");
+            }
+            assert!(read(&datagram(version, None, &[])).is_none(), "nothing to join");
+        }
+    }
+
+    #[test]
+    fn a_train_ends_where_it_is_full_and_behind_a_shorter_datagram() {
+        let one = |len| read(&datagram(6, None, &payload(len, 0))).unwrap();
+        let count = |first: usize, next: usize| {
+            let mut train = Train::new(one(first));
+            1 + (0..100).take_while(|_| train.take(&one(next))).count()
+        };
+        assert_eq!(count(100, 100), MEMBERS_MAX);
+        assert_eq!(count(100, 99), 2);
+        assert_eq!(count(100, 101), 1);
+        assert_eq!(count(30_000, 30_000), 2, "65,535 bytes");
+        assert_eq!(count(1400, 1400), 46);
+    }
+}

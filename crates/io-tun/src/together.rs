@@ -1,0 +1,311 @@
+//! What of a burst waits to be written, so that UDP datagrams of one flow go to the device together.
+
+use crate::join::{Datagram, HEADERS_MAX, MEMBERS_MAX, Train};
+use crate::queue::TunTx;
+use crate::vnet;
+use arrayvec::ArrayVec;
+use gatun_io::{Named, STRIDE, TxError};
+use gatun_wire::{Offload, Packet, Segmentation};
+use std::io::IoSlice;
+use std::ops::Range;
+
+/// The packets of a burst that are to leave, in their order.
+#[derive(Default)]
+pub(crate) struct Together {
+    is_open: bool,
+    packets: Vec<Waiting>,
+    /// Of `packets`, those that are written together next.
+    members: Vec<usize>,
+    /// Packets that lie in no buffer of the device's, each behind room for its header.
+    copies: Vec<u8>,
+    joined: u64,
+    refused: u64,
+}
+
+/// A packet that waits.
+struct Waiting {
+    place: Place,
+    /// Where it lies there.
+    range: Range<usize>,
+    offload: Offload,
+    /// As what it may be written together with others.
+    datagram: Option<Datagram>,
+    is_written: bool,
+}
+
+/// Where a packet's bytes are.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In the device's buffer of this number.
+    Buffer(usize),
+    Copies,
+}
+
+/// All bytes that packets may lie in.
+struct Bytes<'b> {
+    buffers: &'b mut [u8],
+    copies: &'b mut [u8],
+}
+
+impl Together {
+    /// Whether there is a burst at hand.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// A burst begins.
+    pub(crate) fn begin(&mut self) {
+        self.is_open = true;
+    }
+
+    /// Keeps packet `buffer` of the burst, whose bytes stay where they are.
+    pub(crate) fn keep(&mut self, buffer: usize, packet: &Packet<'_>) {
+        self.wait(Place::Buffer(buffer), packet.start(), packet);
+    }
+
+    /// Keeps a copy of a packet.
+    pub(crate) fn copy(&mut self, packet: &Packet<'_>) {
+        let at = self.copies.len() + vnet::LEN;
+        self.copies.resize(at, 0);
+        self.copies.extend_from_slice(packet.bytes());
+        self.wait(Place::Copies, at, packet);
+    }
+
+    fn wait(&mut self, place: Place, at: usize, packet: &Packet<'_>) {
+        // Where the kernel has refused some, it refuses all.
+        let datagram = if self.refused == 0 { Datagram::of(packet) } else { None };
+        let range = at..at + packet.len();
+        self.packets.push(Waiting { place, range, offload: packet.offload, datagram, is_written: false });
+    }
+
+    /// The burst is over: writes all that waits. Each packet comes where its turn is, and with it those that
+    /// follow it in its flow.
+    pub(crate) fn end(&mut self, buffers: &mut [u8], tx: &mut TunTx) {
+        let mut bytes = Bytes { buffers, copies: &mut self.copies };
+        for i in 0..self.packets.len() {
+            if self.packets[i].is_written {
+                continue;
+            }
+            let train = gather(&self.packets[i..], &mut self.members);
+            self.members.iter_mut().for_each(|member| *member += i);
+            for &member in &self.members {
+                self.packets[member].is_written = true;
+            }
+            let written = match train {
+                Some(train) if self.members.len() > 1 => {
+                    let members = self.members.iter().map(|&member| &self.packets[member]);
+                    bytes.write_together(&train, members, tx)
+                }
+                _ => Err(TxError::Invalid),
+            };
+            match written {
+                Ok(()) => self.joined += self.members.len() as u64,
+                Err(TxError::Invalid) => {
+                    self.refused += u64::from(self.members.len() > 1);
+                    for &member in &self.members {
+                        bytes.write_alone(&self.packets[member], tx);
+                    }
+                }
+                Err(reason) => tx.stats.tx_errors[reason as usize] += self.members.len() as u64,
+            }
+        }
+        self.is_open = false;
+        self.packets.clear();
+        self.copies.clear();
+    }
+
+    /// What it counts.
+    pub(crate) fn counts(&self) -> [Named; 2] {
+        [
+            Named {
+                name: "udp_gro_joined",
+                help: "UDP datagrams that were written together with others of their flow.",
+                count: self.joined,
+            },
+            Named {
+                name: "udp_gro_refused",
+                help: "Writes of several UDP datagrams that the kernel refused: from the first one on, each is written alone.",
+                count: self.refused,
+            },
+        ]
+    }
+}
+
+/// Finds what is written together with the first of `packets`; `members` are their places.
+fn gather(packets: &[Waiting], members: &mut Vec<usize>) -> Option<Train> {
+    members.clear();
+    members.push(0);
+    let mut train = Train::new(packets.first()?.datagram?);
+    for (place, packet) in packets.iter().enumerate().skip(1) {
+        match &packet.datagram {
+            Some(next) if !packet.is_written && train.is_of_flow(next) => {
+                if !train.take(next) {
+                    break;
+                }
+                members.push(place);
+            }
+            _ => {}
+        }
+    }
+    Some(train)
+}
+
+impl Bytes<'_> {
+    /// The bytes that a packet lies in.
+    fn of(&self, place: Place) -> &[u8] {
+        match place {
+            Place::Buffer(index) => self.buffers.chunks_exact(STRIDE).nth(index).unwrap_or_default(),
+            Place::Copies => self.copies,
+        }
+    }
+
+    fn packet(&mut self, waiting: &Waiting) -> Option<Packet<'_>> {
+        let bytes = match waiting.place {
+            Place::Buffer(index) => self.buffers.chunks_exact_mut(STRIDE).nth(index)?,
+            Place::Copies => &mut *self.copies,
+        };
+        Packet::with_offload(bytes, waiting.range.start, waiting.range.len(), waiting.offload)
+    }
+
+    fn write_alone(&mut self, waiting: &Waiting, tx: &mut TunTx) {
+        if let Some(mut packet) = self.packet(waiting) {
+            tx.write(&mut packet);
+        }
+    }
+
+    /// Writes the datagrams of a train, and counts them.
+    ///
+    /// # Errors
+    /// Why the device did not take them; they are as they were, and not counted.
+    fn write_together<'w>(
+        &mut self,
+        train: &Train,
+        mut members: impl Iterator<Item = &'w Waiting> + Clone,
+        tx: &mut TunTx,
+    ) -> Result<(), TxError> {
+        let all = members.clone();
+        let first = members.next().ok_or(TxError::Invalid)?;
+        let mut packet = self.packet(first).ok_or(TxError::Invalid)?;
+        let headers = train.headers();
+        let before: ArrayVec<u8, HEADERS_MAX> = packet.bytes().iter().take(headers).copied().collect();
+        packet.offload.checksum = train.write(packet.bytes_mut());
+        packet.offload.segmentation = Segmentation::Udp { size: train.size() };
+        let at = vnet::prepend(&mut packet)?;
+        let payloads = members.map(|w| (w.place, w.range.start + headers..w.range.end));
+        let parts = std::iter::once((first.place, at..first.range.end)).chain(payloads);
+        let parts: ArrayVec<IoSlice<'_>, MEMBERS_MAX> =
+            parts.map(|(place, range)| IoSlice::new(self.of(place).get(range).unwrap_or_default())).collect();
+        let written = tx.write_parts(&parts);
+        drop(parts);
+        match written {
+            Ok(()) => all.for_each(|waiting| tx.count(waiting.range.len())),
+            Err(_) => {
+                if let Some(mut packet) = self.packet(first) {
+                    packet.bytes_mut()[..before.len()].copy_from_slice(&before);
+                }
+            }
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::tests::datagram;
+    use gatun_wire::HEADROOM;
+    use rustix::event::epoll;
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+    use std::os::fd::OwnedFd;
+
+    /// A burst of packets in a device's buffers.
+    fn buffers(packets: &[Vec<u8>]) -> Vec<u8> {
+        let mut buffers = vec![0; packets.len() * STRIDE];
+        for (buffer, packet) in buffers.chunks_exact_mut(STRIDE).zip(packets) {
+            buffer[..packet.len()].copy_from_slice(packet);
+        }
+        buffers
+    }
+
+    /// Lets a burst leave by a file; `own` follows the first packet.
+    fn leave(fd: OwnedFd, packets: &[Vec<u8>], own: Option<&[u8]>) -> (TunTx, Together, Vec<u8>) {
+        let (mut tx, mut together) = (TunTx::new(fd, false), Together::default());
+        let mut buffers = buffers(packets);
+        together.begin();
+        for (index, (buffer, packet)) in buffers.chunks_exact_mut(STRIDE).zip(packets).enumerate() {
+            let len = packet.len() - HEADROOM;
+            together.keep(index, &Packet::new(buffer, HEADROOM, len).unwrap());
+            if let (0, Some(own)) = (index, own) {
+                let mut own = own.to_vec();
+                let len = own.len() - HEADROOM;
+                together.copy(&Packet::new(&mut own, HEADROOM, len).unwrap());
+            }
+        }
+        together.end(&mut buffers, &mut tx);
+        (tx, together, buffers)
+    }
+
+    #[test]
+    fn each_packet_leaves_where_its_turn_is_and_takes_along_its_flow() {
+        let (device, peer) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+        let flow = |version, n: u8| datagram(version, None, &[n; 50]);
+        let (six, four) = (|n| flow(6, n), |n| flow(4, n));
+        let tcp = {
+            let mut packet = four(9);
+            packet[HEADROOM + 9] = 6;
+            packet
+        };
+        let packets = [six(1), tcp.clone(), four(2), six(3), four(4), six(5)];
+        let (tx, together, _) = leave(device, &packets, Some(&six(7)));
+        let read = || {
+            let mut bytes = vec![0; 70_000];
+            let (n, _) = rustix::net::recv(&peer, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT).ok()?;
+            bytes.truncate(n);
+            Some(bytes)
+        };
+        let payloads = |bytes: Vec<u8>, at: usize| bytes[vnet::LEN + at..].to_vec();
+        let first = payloads(read().unwrap(), 48);
+        assert_eq!(first, [[1; 50], [7; 50], [3; 50], [5; 50]].concat(), "in their order");
+        assert_eq!(read().unwrap()[vnet::LEN..], tcp[HEADROOM..], "as it was");
+        assert_eq!(payloads(read().unwrap(), 28), [[2; 50], [4; 50]].concat());
+        assert_eq!(read(), None);
+        assert_eq!((tx.stats.tx_packets, tx.stats.tx_attempts()), (7, 7));
+        assert_eq!(tx.stats.tx_bytes, (4 * 98 + 3 * 78) as u64);
+        assert_eq!(together.counts().map(|named| named.count), [6, 0]);
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_together_is_written_alone_and_nothing_is_joined_after() {
+        // To what cannot be written to, all is malformed.
+        let device = || epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let packets = [1, 2, 3].map(|n| datagram(4, None, &[n; 50]));
+        let before = buffers(&packets);
+        let (mut tx, mut together, mut after) = leave(device(), &packets, None);
+        let behind_headers = |buffers: &[u8]| {
+            let packets = buffers.chunks_exact(STRIDE).map(|buffer| buffer[HEADROOM..].to_vec());
+            packets.collect::<Vec<_>>()
+        };
+        assert!(behind_headers(&after) == behind_headers(&before), "each is as it was");
+        assert_eq!((tx.stats.tx_errors[TxError::Invalid as usize], tx.stats.tx_attempts()), (3, 3));
+        assert_eq!(together.counts().map(|named| named.count), [0, 1]);
+        together.begin();
+        for (index, buffer) in after.chunks_exact_mut(STRIDE).enumerate() {
+            together.keep(index, &Packet::new(buffer, HEADROOM, 78).unwrap());
+        }
+        together.end(&mut after, &mut tx);
+        assert_eq!(together.counts().map(|named| named.count), [0, 1]);
+        assert_eq!(tx.stats.tx_errors[TxError::Invalid as usize], 6);
+    }
+
+    #[test]
+    fn a_device_whose_queue_is_full_loses_all_of_a_train_and_counts_them() {
+        let (device, _peer) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None).unwrap();
+        while rustix::net::send(&device, &[0; 1000], SendFlags::empty()).is_ok() {}
+        let packets = [1, 2, 3].map(|n| datagram(6, None, &[n; 5000]));
+        let (tx, together, _) = leave(device, &packets, None);
+        assert_eq!((tx.stats.tx_errors[TxError::Full as usize], tx.stats.tx_attempts()), (3, 3));
+        assert_eq!(together.counts().map(|named| named.count), [0, 0]);
+    }
+}

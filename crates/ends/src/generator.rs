@@ -205,7 +205,7 @@ impl<F: Frames> Generator<F> {
             |_, _| (),
         );
         let out = self.frames.outbox();
-        ether.poll(now_ms, &mut |device, frame| out.send(device.into(), frame));
+        ether.poll(now_ms, &mut |device, frame, _| out.say(device.into(), frame));
     }
 
     /// Sends until `go_on` says no, which is asked some hundred times a second, and waits for what is still on its way.
@@ -308,7 +308,7 @@ impl<F: Frames> Generator<F> {
         );
         let out = self.frames.outbox();
         if ether.due_ms() <= now_ms {
-            ether.poll(now_ms, &mut |device, frame| out.send(device.into(), frame));
+            ether.poll(now_ms, &mut |device, frame, _| out.say(device.into(), frame));
         }
         run.send_new(out);
         if count == 0 {

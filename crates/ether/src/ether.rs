@@ -74,6 +74,18 @@ pub struct NeighbourReport {
     pub state: State,
 }
 
+/// Whose a frame is that [`Ether::poll`] gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The host's own: a question, an announcement, a report.
+    Own,
+    /// That of a packet that has waited for a neighbour.
+    Packet,
+}
+
+/// Takes a frame to be sent: its device, its bytes, and whose it is.
+type Emit<'a> = dyn FnMut(u8, &[u8], Whose) + 'a;
+
 /// The manners of a host at all of its ports, for one worker. See the [crate's page](crate).
 pub struct Ether {
     /// What the ports are made of.
@@ -346,8 +358,8 @@ impl Ether {
     }
 
     /// Does what is due: asks for neighbours, lets packets go that waited, announces. `emit` is given each frame to be
-    /// sent, with its device.
-    pub fn poll(&mut self, now_ms: u64, emit: &mut dyn FnMut(u8, &[u8])) {
+    /// sent, with its device and whose it is.
+    pub fn poll(&mut self, now_ms: u64, emit: &mut Emit<'_>) {
         while let Some(task) = self.neighbours.next_task(now_ms) {
             self.do_task(task, emit);
         }
@@ -398,7 +410,7 @@ impl Ether {
         })
     }
 
-    fn do_task(&mut self, task: Task, emit: &mut dyn FnMut(u8, &[u8])) {
+    fn do_task(&mut self, task: Task, emit: &mut Emit<'_>) {
         match task {
             Task::AskAll { port, key } => self.ask(port, key, None, emit),
             Task::AskIt { port, key, mac } => self.ask(port, key, Some(mac), emit),
@@ -415,7 +427,7 @@ impl Ether {
         }
     }
 
-    fn release(&mut self, neighbour: u32, port: u8, mac: Mac, emit: &mut dyn FnMut(u8, &[u8])) {
+    fn release(&mut self, neighbour: u32, port: u8, mac: Mac, emit: &mut Emit<'_>) {
         let Some(port) = self.ports.get(usize::from(port)) else { return };
         let mut released = 0;
         self.waiting.release(neighbour, |bytes| {
@@ -425,7 +437,7 @@ impl Ether {
             };
             if let Some(frame) = bytes.get_mut(frame::LEN_MAX - port.template.len..) {
                 port.template.write(frame, mac, kind);
-                emit(port.device, frame);
+                emit(port.device, frame, Whose::Packet);
             }
             released += 1;
         });
@@ -441,7 +453,7 @@ impl Ether {
     }
 
     /// Asks for a neighbour: all, or it alone.
-    fn ask(&mut self, port: u8, key: Key, it: Option<Mac>, emit: &mut dyn FnMut(u8, &[u8])) {
+    fn ask(&mut self, port: u8, key: Key, it: Option<Mac>, emit: &mut Emit<'_>) {
         let Some(port) = self.ports.get(usize::from(port)) else { return };
         match key.address() {
             IpAddr::V4(target) => {
@@ -458,7 +470,7 @@ impl Ether {
         }
     }
 
-    fn say(&mut self, saying: Saying, emit: &mut dyn FnMut(u8, &[u8])) {
+    fn say(&mut self, saying: Saying, emit: &mut Emit<'_>) {
         let (number, note) = match saying {
             Saying::Groups { port, .. } => (port, Note::GroupReport),
             Saying::Probe { port, .. } => (port, Note::Probe),
@@ -478,16 +490,16 @@ impl Ether {
 }
 
 impl Port {
-    fn emit(&self, dst: Mac, kind: u16, packet: &[u8], emit: &mut dyn FnMut(u8, &[u8])) {
+    fn emit(&self, dst: Mac, kind: u16, packet: &[u8], emit: &mut Emit<'_>) {
         let mut frame = [0; FRAME_MAX];
         let len = self.template.len + packet.len();
         self.template.write(&mut frame, dst, kind);
         crate::bytes::put(&mut frame, self.template.len, packet);
-        emit(self.device, frame.get(..len.max(FRAME_MIN)).unwrap_or_default());
+        emit(self.device, frame.get(..len.max(FRAME_MIN)).unwrap_or_default(), Whose::Own);
     }
 
     /// RFC 5227 2.3; RFC 4861 7.2.6.
-    fn announce(&self, key: Key, emit: &mut dyn FnMut(u8, &[u8])) -> bool {
+    fn announce(&self, key: Key, emit: &mut Emit<'_>) -> bool {
         match key.address() {
             IpAddr::V4(own) => self.emit(Mac::BROADCAST, kind::ARP, &arp::request(self.mac, own, own), emit),
             IpAddr::V6(own) => {
@@ -499,7 +511,7 @@ impl Port {
     }
 
     /// RFC 5227 2.1.1; RFC 4862 5.4.2.
-    fn probe(&self, key: Key, emit: &mut dyn FnMut(u8, &[u8])) -> bool {
+    fn probe(&self, key: Key, emit: &mut Emit<'_>) -> bool {
         match key.address() {
             IpAddr::V4(own) => {
                 let probe = arp::request(self.mac, Ipv4Addr::UNSPECIFIED, own);
@@ -514,7 +526,7 @@ impl Port {
     }
 
     /// RFC 3810 5.2. False where there is no group.
-    fn report_groups(&self, asked: bool, emit: &mut dyn FnMut(u8, &[u8])) -> bool {
+    fn report_groups(&self, asked: bool, emit: &mut Emit<'_>) -> bool {
         let mut report = [0; mld::REPORT_MAX];
         let len = mld::write_report(&mut report, self.link_local, &self.groups, asked);
         if let Some(report) = report.get(..len).filter(|r| !r.is_empty()) {

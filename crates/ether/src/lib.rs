@@ -74,7 +74,7 @@ mod succession;
 mod waiting;
 
 pub use address::{Mac, NotAMac, Prefix};
-pub use ether::{Conflict, Ether, NeighbourReport, Received, Sent};
+pub use ether::{Conflict, Ether, NeighbourReport, Received, Sent, Whose};
 pub use neighbour::State;
 pub use receive::Heard;
 pub use settings::{Limits, Neighbour, Port, Problem, Route, Settings, Tag};

@@ -45,7 +45,7 @@ fn nothing_is_allocated_after_construction() {
                 let _ = ether.transmit(now_ms, &mut packet);
             }
         }
-        ether.poll(now_ms, &mut |_, _| emitted += 1);
+        ether.poll(now_ms, &mut |_, _, _| emitted += 1);
         if round % 100 == 99 {
             while ether.heard().is_some() {}
             ether.announce(now_ms);

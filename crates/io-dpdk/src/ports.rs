@@ -39,11 +39,18 @@ pub(crate) enum News {
 }
 
 /// A frame that is to be sent.
-enum Staged {
-    /// Of the burst: its number, and where it now lies in its buffer.
+struct Staged {
+    place: Place,
+    /// Whether it is the backend's own.
+    is_own: bool,
+}
+
+/// Where a frame lies.
+enum Place {
+    /// It is one of the burst: its number, and where in its buffer.
     Arrival { number: u8, start: u16, len: u16 },
-    /// Another one.
-    Own(Frame),
+    /// In a buffer of its own.
+    Copy(Frame),
 }
 
 /// One queue of a device.
@@ -71,10 +78,6 @@ impl Port {
         }
     }
 
-    fn refuse(&mut self, reason: TxError) {
-        self.stats.tx_errors[reason as usize] += 1;
-    }
-
     /// Gives the device what is staged; `frames` are the burst's.
     #[inline]
     fn flush(&mut self, frames: &mut [Frame]) {
@@ -82,12 +85,17 @@ impl Port {
         let mut batch: ArrayVec<Frame, BURST_MAX> = ArrayVec::new();
         let mut rest = staged.drain(..);
         loop {
+            // Of the batch, the backend's own, a bit each.
+            let mut own = 0u64;
             for one in rest.by_ref().take(BURST_MAX) {
-                match one {
-                    Staged::Arrival { number, start, len } => {
+                if one.is_own {
+                    own |= 1 << batch.len();
+                }
+                match one.place {
+                    Place::Arrival { number, start, len } => {
                         batch.extend(frames.get_mut(usize::from(number)).map(|frame| frame.take(start, len)));
                     }
-                    Staged::Own(frame) => batch.push(frame),
+                    Place::Copy(frame) => batch.push(frame),
                 }
             }
             if batch.is_empty() {
@@ -99,7 +107,10 @@ impl Port {
             stats.tx_packets += sent;
             stats.tx_bytes += bytes;
             let reason = if *up { TxError::Full } else { TxError::Down };
-            stats.tx_errors[reason as usize] += count - sent;
+            // What is not sent is the end of the batch.
+            let own_refused = u64::from(own.checked_shr(sent as u32).unwrap_or(0).count_ones());
+            stats.tx_own_refused += own_refused;
+            stats.tx_errors[reason as usize] += count - sent - own_refused;
         }
     }
 }
@@ -336,38 +347,19 @@ impl Frames for Ports {
 impl FrameOutbox for Outbox {
     #[inline]
     fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>) {
-        let Some(&number) = self.arrivals.get(index) else { return };
-        let Some(port) = self.ports.get_mut(device) else { return };
-        if self.sent & 1 << number != 0 {
-            return;
-        }
-        let staged = Staged::Arrival { number, start: packet.start() as u16, len: packet.len() as u16 };
-        if port.staged.try_push(staged).is_err() {
-            return port.refuse(TxError::Full);
-        }
-        self.sent |= 1 << number;
-        self.staged = true;
+        self.stage(index, device, packet, false);
     }
 
     fn answer(&mut self, device: usize, packet: &Packet<'_>) {
-        self.forward(self.arrivals.len().wrapping_sub(1), device, packet);
+        self.stage(self.arrivals.len().wrapping_sub(1), device, packet, true);
     }
 
     fn send(&mut self, device: usize, bytes: &[u8]) {
-        let Some(port) = self.ports.get_mut(device) else { return };
-        let Some(frame) = port.pool.copy(bytes) else {
-            return port.refuse(TxError::NoMemory);
-        };
-        if port.staged.is_full() {
-            if self.in_burst {
-                return port.refuse(TxError::Full);
-            }
-            self.flush(&mut []);
-        }
-        if let Some(port) = self.ports.get_mut(device) {
-            port.staged.push(Staged::Own(frame));
-            self.staged = true;
-        }
+        self.copy(device, bytes, false);
+    }
+
+    fn say(&mut self, device: usize, bytes: &[u8]) {
+        self.copy(device, bytes, true);
     }
 
     fn take_returned(&mut self) -> Option<Vec<(usize, Mac)>> {
@@ -377,6 +369,40 @@ impl FrameOutbox for Outbox {
 }
 
 impl Outbox {
+    /// Writes down that packet `index` of the burst is sent.
+    #[inline]
+    fn stage(&mut self, index: usize, device: usize, packet: &Packet<'_>, is_own: bool) {
+        let Some(&number) = self.arrivals.get(index) else { return };
+        let Some(port) = self.ports.get_mut(device) else { return };
+        if self.sent & 1 << number != 0 {
+            return;
+        }
+        let place = Place::Arrival { number, start: packet.start() as u16, len: packet.len() as u16 };
+        if port.staged.try_push(Staged { place, is_own }).is_err() {
+            return port.stats.refuse(TxError::Full, is_own);
+        }
+        self.sent |= 1 << number;
+        self.staged = true;
+    }
+
+    /// Writes down that a copy of a frame is sent.
+    fn copy(&mut self, device: usize, bytes: &[u8], is_own: bool) {
+        let Some(port) = self.ports.get_mut(device) else { return };
+        let Some(frame) = port.pool.copy(bytes) else {
+            return port.stats.refuse(TxError::NoMemory, is_own);
+        };
+        if port.staged.is_full() {
+            if self.in_burst {
+                return port.stats.refuse(TxError::Full, is_own);
+            }
+            self.flush(&mut []);
+        }
+        if let Some(port) = self.ports.get_mut(device) {
+            port.staged.push(Staged { place: Place::Copy(frame), is_own });
+            self.staged = true;
+        }
+    }
+
     /// Takes back what a device has forgotten, its own buffers and others'.
     #[cold]
     fn recover(&mut self, device: usize) {

@@ -2,7 +2,7 @@
 
 use crate::ahead::ask_for_rest;
 use crate::{Frames, Outbox, Succession, partial};
-use gatun_ether::{Ether, Heard, Received, Sent};
+use gatun_ether::{Ether, Heard, Received, Sent, Whose};
 use gatun_io::{Backend, Handler, Named, Stats, Transmit, Waker};
 use gatun_wire::{Checksum, Packet};
 use std::io;
@@ -57,8 +57,8 @@ struct Host {
     succession: Succession,
     clock: Clock,
     now_ms: u64,
-    /// Frames that were not given by the worker at once: answers, questions, and what was kept.
-    emitted: u64,
+    /// Frames of its own: answers, questions, announcements.
+    said: u64,
 }
 
 /// The backends of all workers. `devices` are the devices' names, and whether each is software, from which unfinished
@@ -80,7 +80,7 @@ pub fn backends<F: Frames>(
     let backend = |(worker, (frames, ether)): (usize, (F, Ether))| EtherQueues {
         name: names.join(", "),
         frames,
-        host: Host { ether, succession: Succession::default(), clock, now_ms: 0, emitted: 0 },
+        host: Host { ether, succession: Succession::default(), clock, now_ms: 0, said: 0 },
         software: devices.iter().map(|(_, software)| *software).collect(),
         rx_packets: 0,
         rx_bytes: 0,
@@ -119,10 +119,13 @@ impl Host {
             self.ether.announce(self.now_ms);
         }
         if self.ether.due_ms() <= self.now_ms {
-            let emitted = &mut self.emitted;
-            self.ether.poll(self.now_ms, &mut |device, frame| {
-                *emitted += 1;
-                out.send(device.into(), frame);
+            let said = &mut self.said;
+            self.ether.poll(self.now_ms, &mut |device, frame, whose| match whose {
+                Whose::Packet => out.send(device.into(), frame),
+                Whose::Own => {
+                    *said += 1;
+                    out.say(device.into(), frame);
+                }
             });
         }
     }
@@ -209,7 +212,7 @@ impl<F: Frames> Backend for EtherQueues<F> {
                     true
                 }
                 Received::Reply(_) => {
-                    host.emitted += 1;
+                    host.said += 1;
                     out.answer(device, frame);
                     false
                 }
@@ -243,12 +246,15 @@ impl<F: Frames> Backend for EtherQueues<F> {
         stats.rx_packets = self.rx_packets;
         stats.rx_bytes = self.rx_bytes;
         let host = self.host.ether.stats();
-        stats.tx_own = self.host.emitted - host.released;
+        stats.tx_own = self.host.said.saturating_sub(stats.tx_own_refused);
         stats.tx_withheld = host.waiting + host.unsent.iter().sum::<u64>();
         let named = |(name, help, count)| Named { name, help, count };
         stats.named = host.rows().map(named).collect();
         let help = "Checksums that the sender's kernel had left to a device were finished.";
         stats.named.push(named(("checksums_finished", help, self.checksums_finished)));
+        let help =
+            "Frames of the translator's own, as ARP and neighbour discovery are, that a device did not take.";
+        stats.named.push(named(("own_refused", help, stats.tx_own_refused)));
         stats
     }
 }

@@ -62,11 +62,16 @@ pub trait Outbox {
     /// Sends packet `index` of the burst out of a device, as it now is.
     fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>);
 
-    /// Sends the frame that is being admitted out of a device, as it now is.
+    /// Sends the frame that is being admitted out of a device, as it now is: it has become an answer, and is the
+    /// backend's own.
     fn answer(&mut self, device: usize, packet: &Packet<'_>);
 
     /// Sends a frame that is in no burst out of a device: it is copied.
     fn send(&mut self, device: usize, frame: &[u8]);
+
+    /// The same of a frame of the backend's own. Those that a device does not take are counted as
+    /// [`tx_own_refused`](Stats::tx_own_refused), and not among its errors.
+    fn say(&mut self, device: usize, frame: &[u8]);
 
     /// Whether a device has come back, or its link, or has another address, since this was asked last; and those
     /// addresses.

@@ -275,6 +275,26 @@ impl FrameOutbox for Outbox {
 
     #[inline]
     fn forward(&mut self, index: usize, port: usize, packet: &Packet<'_>) {
+        self.pass_on(index, port, packet, false);
+    }
+
+    fn answer(&mut self, port: usize, packet: &Packet<'_>) {
+        self.pass_on(self.arrivals.len().wrapping_sub(1), port, packet, true);
+    }
+
+    fn send(&mut self, port: usize, bytes: &[u8]) {
+        self.copy(port, bytes, false);
+    }
+
+    fn say(&mut self, port: usize, bytes: &[u8]) {
+        self.copy(port, bytes, true);
+    }
+}
+
+impl Outbox {
+    /// Sends packet `index` of the burst, in its frame.
+    #[inline]
+    fn pass_on(&mut self, index: usize, port: usize, packet: &Packet<'_>, is_own: bool) {
         let arrival = self.arrivals.get(index).map(|arrival| usize::from(*arrival));
         let number = arrival.and_then(|arrival| Some((arrival, *self.numbers.get(arrival)?)));
         let Some((arrival, number)) = number else { return };
@@ -282,55 +302,50 @@ impl FrameOutbox for Outbox {
             return;
         }
         let addr = u64::from(number) * self.umem.frame_len() as u64 + packet.start() as u64;
-        if self.stage(port, Desc { addr, len: packet.len() as u32, options: 0 }) {
+        if self.stage(port, Desc { addr, len: packet.len() as u32, options: 0 }, is_own) {
             self.sent |= 1 << arrival;
             self.held[number as usize] = port as u8;
         }
     }
 
-    fn answer(&mut self, port: usize, packet: &Packet<'_>) {
-        self.forward(self.arrivals.len().wrapping_sub(1), port, packet);
-    }
-
-    fn send(&mut self, port: usize, bytes: &[u8]) {
+    /// Sends a copy of a frame.
+    fn copy(&mut self, port: usize, bytes: &[u8], is_own: bool) {
         let Some(mut frame) = self.free.pop() else {
-            self.refuse(port, TxError::Full);
+            self.refuse(port, TxError::Full, is_own);
             return;
         };
         let room =
             self.umem.bytes(&mut frame).get_mut(ROOM_IN_FRONT..).and_then(|b| b.get_mut(..bytes.len()));
         let Some(room) = room else {
             self.free.push(frame);
-            self.refuse(port, TxError::TooLong);
+            self.refuse(port, TxError::TooLong, is_own);
             return;
         };
         room.copy_from_slice(bytes);
         let addr = self.umem.address_of(&frame, ROOM_IN_FRONT);
-        if self.stage(port, Desc { addr, len: bytes.len() as u32, options: 0 }) {
+        if self.stage(port, Desc { addr, len: bytes.len() as u32, options: 0 }, is_own) {
             self.held[frame.number()] = port as u8;
         } else {
             self.free.push(frame);
         }
     }
-}
 
-impl Outbox {
     /// Ports.
     pub fn ports(&self) -> usize {
         self.ports.len()
     }
 
-    /// Counts a packet that a port does not send.
-    fn refuse(&mut self, port: usize, reason: TxError) {
+    /// Counts a frame that a port does not send.
+    fn refuse(&mut self, port: usize, reason: TxError, is_own: bool) {
         if let Some(port) = self.ports.get_mut(port) {
-            port.stats.tx_errors[reason as usize] += 1;
+            port.stats.refuse(reason, is_own);
         }
     }
 
     /// Writes an entry of a transmit ring, which the kernel sees with the next [`flush`](Self::flush): until then the
     /// engine may still have the frame.
     #[inline]
-    fn stage(&mut self, port: usize, desc: Desc) -> bool {
+    fn stage(&mut self, port: usize, desc: Desc, is_own: bool) -> bool {
         let Some(port) = self.ports.get_mut(port) else { return false };
         let result = match &mut port.socket {
             None => Err(TxError::Gone),
@@ -346,7 +361,7 @@ impl Outbox {
                 port.stats.tx_packets += 1;
                 port.stats.tx_bytes += u64::from(desc.len);
             }
-            Err(reason) => port.stats.tx_errors[reason as usize] += 1,
+            Err(reason) => port.stats.refuse(reason, is_own),
         }
         result.is_ok()
     }

@@ -182,6 +182,9 @@ fn every_frame_that_has_no_room_is_counted_by_its_reason() {
         let after = ends.stats();
         let refused = after.tx_errors[TxError::Full as usize] - before.tx_errors[TxError::Full as usize];
         assert_eq!((refused, after.tx_packets - before.tx_packets), (952, 2048));
+        // Of its own, too, but apart.
+        (0..10).for_each(|_| ends.outbox().say(0, &frame(1, 100)));
+        assert_eq!((ends.stats().tx_own_refused, ends.stats().tx_attempts()), (10, after.tx_attempts()));
         ends.outbox().send(0, &[0; 1800]);
         assert_eq!(ends.stats().tx_errors[TxError::TooLong as usize], 1);
     });

@@ -64,8 +64,10 @@ pub struct Stats {
     pub tx_errors: [u64; TxError::COUNT],
     /// The last system error behind [`TxError::Other`].
     pub tx_last_os_error: Option<i32>,
-    /// Of what was sent or refused: frames that the backend made itself.
+    /// Of what was sent: frames that the backend made itself.
     pub tx_own: u64,
+    /// Frames that the backend made itself and the device did not take: not among `tx_errors`.
+    pub tx_own_refused: u64,
     /// Packets that were given to the backend and came to no device: dropped, or kept for now. `named` says why.
     pub tx_withheld: u64,
     /// What this kind of backend counts beside.
@@ -73,6 +75,14 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Counts a frame that a device did not take; `is_own`: that the backend made itself.
+    pub fn refuse(&mut self, reason: TxError, is_own: bool) {
+        match is_own {
+            true => self.tx_own_refused += 1,
+            false => self.tx_errors[reason as usize] += 1,
+        }
+    }
+
     /// Packets given to the device: taken or refused.
     pub fn tx_attempts(&self) -> u64 {
         self.tx_packets + self.tx_errors.iter().sum::<u64>()
@@ -95,6 +105,7 @@ impl AddAssign<&Stats> for Stats {
         self.rx_errors.iter_mut().zip(other.rx_errors).for_each(|(a, b)| *a += b);
         self.tx_errors.iter_mut().zip(other.tx_errors).for_each(|(a, b)| *a += b);
         self.tx_own += other.tx_own;
+        self.tx_own_refused += other.tx_own_refused;
         self.tx_withheld += other.tx_withheld;
         for named in &other.named {
             match self.named.iter_mut().find(|own| own.name == named.name) {

@@ -92,6 +92,12 @@ impl Report {
         for (name, count) in &accounts.explained_by {
             *self.explained_by.entry(name.clone()).or_default() += count;
         }
+        if !accounts.balance() {
+            let by: Vec<String> =
+                accounts.explained_by.iter().map(|(name, n)| format!("{name} {}", group(*n))).collect();
+            let (lost, tx) = (group(accounts.lost()), group(accounts.tx));
+            self.notes.push(format!("A run of {tx} packets lost {lost}, and counted: {}.", by.join(", ")));
+        }
         self.check_once(
             accounts.balance(),
             "lost packets are the packets that were counted where they ended",

@@ -5,7 +5,7 @@ use etherparse::{
     ArpEthIpv4Packet, ArpHardwareId, ArpOperation, ArpPacket, EtherType, NetSlice, PacketBuilder,
     SlicedPacket, TransportSlice,
 };
-use gatun_ether::{Ether, Limits, Mac, Port, Prefix, Received, Route, Sent, Settings, Tag};
+use gatun_ether::{Ether, Limits, Mac, Port, Prefix, Received, Route, Sent, Settings, Tag, Whose};
 use gatun_wire::{HEADROOM, Packet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -116,8 +116,11 @@ impl Host {
     /// The frames that are due now.
     pub(crate) fn poll(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        self.ether.poll(self.now_ms, &mut |device, frame| {
+        self.ether.poll(self.now_ms, &mut |device, frame, whose| {
             assert_eq!(device, DEVICE);
+            let transport = SlicedPacket::from_ethernet(frame).unwrap().transport;
+            let is_packet = matches!(transport, Some(TransportSlice::Udp(_)));
+            assert_eq!(whose == Whose::Packet, is_packet, "{frame:02x?}");
             frames.push(frame.to_vec());
         });
         assert!(self.ether.due_ms() > self.now_ms, "what is due is done at once");

@@ -169,7 +169,7 @@ impl End {
 
     fn poll(&mut self) {
         let (now_ms, tags, socket) = (self.now_ms(), &self.tags, &self.socket);
-        self.ether.poll(now_ms, &mut |_, frame| put_on_wire(socket, tags, frame));
+        self.ether.poll(now_ms, &mut |_, frame, _| put_on_wire(socket, tags, frame));
     }
 
     fn receive(&mut self, from_wire: &[u8]) {

@@ -126,7 +126,7 @@ fn ports_of_two_devices_are_told_apart_by_the_device() {
     assert_eq!(sent_by(&udp4(POOL4, PEER4, b"x")), Sent::Frame { device: 3 });
     assert_eq!(sent_by(&udp6(POOL6, PEER6, b"x")), Sent::Held);
     let mut asked = vec![];
-    ether.poll(0, &mut |device, _| asked.push(device));
+    ether.poll(0, &mut |device, _, _| asked.push(device));
     assert_eq!(asked, [4]);
 }
 

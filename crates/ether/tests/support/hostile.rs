@@ -130,7 +130,7 @@ fn transmit(ether: &mut Ether, now_ms: u64, bytes: &[u8]) {
 
 fn poll(ether: &mut Ether, now_ms: u64) {
     let mut frames = 0;
-    ether.poll(now_ms, &mut |device, frame| {
+    ether.poll(now_ms, &mut |device, frame, _| {
         check_header(device, frame);
         frames += 1;
     });

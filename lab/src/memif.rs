@@ -316,7 +316,7 @@ impl Lent {
                     returned += 1;
                     inside(frame.bytes());
                 } else if outside(frame.bytes_mut()) {
-                    out.answer(device, frame);
+                    out.relay(device, frame);
                 }
                 false
             },

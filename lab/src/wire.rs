@@ -90,7 +90,7 @@ impl Wire {
                 let turned = veth.outside.receive(
                     |_, frame, out| {
                         if outside(frame.bytes_mut()) {
-                            out.answer(0, frame);
+                            out.relay(0, frame);
                         }
                         false
                     },

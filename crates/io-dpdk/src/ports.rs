@@ -350,6 +350,10 @@ impl FrameOutbox for Outbox {
         self.stage(index, device, packet, false);
     }
 
+    fn relay(&mut self, device: usize, packet: &Packet<'_>) {
+        self.stage(self.arrivals.len().wrapping_sub(1), device, packet, false);
+    }
+
     fn answer(&mut self, device: usize, packet: &Packet<'_>) {
         self.stage(self.arrivals.len().wrapping_sub(1), device, packet, true);
     }

@@ -22,7 +22,7 @@ pub fn forward(frames: &mut impl Frames, mut go_on: impl FnMut(usize) -> bool) -
                 if let Some((to, from)) = frame.bytes_mut().get_mut(..12).map(|macs| macs.split_at_mut(6)) {
                     to.swap_with_slice(from);
                 }
-                out.answer(1 - device, frame);
+                out.relay(1 - device, frame);
                 false
             },
             |_, _| (),

@@ -36,7 +36,7 @@ pub trait Frames: Send {
 
     /// Takes up to a burst ([`gatun_io::BURST_MAX`]) of frames that wait. `admit` is given each, beginning with its
     /// Ethernet header and with the number of its device, and says whether it is for the burst that `handle` is given;
-    /// what it does not admit it may have sent by [`Outbox::answer`]. Returns how many frames there were.
+    /// what it does not admit it may have sent by [`Outbox::relay`] or [`Outbox::answer`]. Returns how many frames there were.
     fn receive(
         &mut self,
         admit: impl FnMut(usize, &mut Packet<'_>, &mut Self::Out) -> bool,
@@ -57,20 +57,22 @@ pub trait Frames: Send {
     fn stats(&self) -> Stats;
 }
 
-/// The sending half of [`Frames`]. A frame begins with its Ethernet header.
+/// The sending half of [`Frames`]. A frame begins with its Ethernet header. Of those that a device does not take, the
+/// backend's own are counted as [`tx_own_refused`](Stats::tx_own_refused), and not among its errors.
 pub trait Outbox {
     /// Sends packet `index` of the burst out of a device, as it now is.
     fn forward(&mut self, index: usize, device: usize, packet: &Packet<'_>);
 
-    /// Sends the frame that is being admitted out of a device, as it now is: it has become an answer, and is the
-    /// backend's own.
+    /// Sends the frame that is being admitted out of a device, as it now is.
+    fn relay(&mut self, device: usize, packet: &Packet<'_>);
+
+    /// The same of a frame that has become an answer of the backend's own.
     fn answer(&mut self, device: usize, packet: &Packet<'_>);
 
     /// Sends a frame that is in no burst out of a device: it is copied.
     fn send(&mut self, device: usize, frame: &[u8]);
 
-    /// The same of a frame of the backend's own. Those that a device does not take are counted as
-    /// [`tx_own_refused`](Stats::tx_own_refused), and not among its errors.
+    /// The same of a frame of the backend's own.
     fn say(&mut self, device: usize, frame: &[u8]);
 
     /// Whether a device has come back, or its link, or has another address, since this was asked last; and those

@@ -278,6 +278,10 @@ impl FrameOutbox for Outbox {
         self.pass_on(index, port, packet, false);
     }
 
+    fn relay(&mut self, port: usize, packet: &Packet<'_>) {
+        self.pass_on(self.arrivals.len().wrapping_sub(1), port, packet, false);
+    }
+
     fn answer(&mut self, port: usize, packet: &Packet<'_>) {
         self.pass_on(self.arrivals.len().wrapping_sub(1), port, packet, true);
     }

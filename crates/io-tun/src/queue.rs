@@ -116,7 +116,7 @@ impl Backend for TunQueue {
             }
         }
         if let Some(together) = &mut self.tx.together {
-            together.begin();
+            together.begin(received[..count].iter().map(|r| r.buffer));
         }
         handle(&mut burst, &mut self.tx);
         drop(burst);
@@ -222,6 +222,42 @@ impl Transmit for TunTx {
         match &mut self.together {
             Some(together) if together.is_open() => together.copy(packet),
             _ => self.write(packet),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::tests::datagram;
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+    /// A socket that keeps messages apart is as good as a device.
+    #[test]
+    fn packets_behind_one_that_has_no_meaning_are_told_apart_as_well() {
+        for udp_gro in [false, true] {
+            let flags = SocketFlags::NONBLOCK;
+            let (fd, peer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+            let mut queue = TunQueue::new("test".into(), fd, udp_gro);
+            let packets = [1u8, 2, 3].map(|n| datagram(6, None, &[n; 50])[HEADROOM..].to_vec());
+            for (number, packet) in packets.iter().enumerate() {
+                // The second has a kind of segmentation that nobody knows.
+                let header = if number == 1 { [0, 77, 0, 0, 0, 0, 0, 0, 0, 0] } else { [0; vnet::LEN] };
+                send(&peer, &[&header[..], packet].concat(), SendFlags::empty()).unwrap();
+            }
+            let forward = &mut |burst: &mut [Packet<'_>], tx: &mut dyn Transmit| {
+                burst.iter_mut().enumerate().for_each(|(index, packet)| tx.forward(index, packet));
+            };
+            assert_eq!(queue.receive(forward).unwrap(), 2);
+            let mut payloads = Vec::new();
+            let mut bytes = [0; 1000];
+            while let Ok((n, _)) = recv(&peer, &mut bytes[..], RecvFlags::empty()) {
+                payloads.extend_from_slice(&bytes[vnet::LEN + 48..n]);
+            }
+            assert_eq!(payloads, [[1; 50], [3; 50]].concat(), "udp_gro: {udp_gro}");
+            let stats = queue.stats();
+            assert_eq!((stats.rx_packets, stats.tx_packets), (2, 2));
+            assert_eq!(stats.rx_errors[RxError::UnknownSegmentation as usize], 1);
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::join::{Datagram, HEADERS_MAX, MEMBERS_MAX, Train};
 use crate::queue::TunTx;
 use crate::vnet;
 use arrayvec::ArrayVec;
-use gatun_io::{Named, STRIDE, TxError};
+use gatun_io::{BURST_MAX, Named, STRIDE, TxError};
 use gatun_wire::{Offload, Packet, Segmentation};
 use std::io::IoSlice;
 use std::ops::Range;
@@ -13,6 +13,8 @@ use std::ops::Range;
 #[derive(Default)]
 pub(crate) struct Together {
     is_open: bool,
+    /// The buffer of each packet of the burst.
+    buffers: ArrayVec<usize, BURST_MAX>,
     packets: Vec<Waiting>,
     /// Of `packets`, those that are written together next.
     members: Vec<usize>,
@@ -53,14 +55,17 @@ impl Together {
         self.is_open
     }
 
-    /// A burst begins.
-    pub(crate) fn begin(&mut self) {
+    /// A burst begins, whose packets lie in the buffers of these numbers.
+    pub(crate) fn begin(&mut self, buffers: impl Iterator<Item = usize>) {
         self.is_open = true;
+        self.buffers = buffers.take(BURST_MAX).collect();
     }
 
-    /// Keeps packet `buffer` of the burst, whose bytes stay where they are.
-    pub(crate) fn keep(&mut self, buffer: usize, packet: &Packet<'_>) {
-        self.wait(Place::Buffer(buffer), packet.start(), packet);
+    /// Keeps packet `index` of the burst, whose bytes stay where they are.
+    pub(crate) fn keep(&mut self, index: usize, packet: &Packet<'_>) {
+        if let Some(&buffer) = self.buffers.get(index) {
+            self.wait(Place::Buffer(buffer), packet.start(), packet);
+        }
     }
 
     /// Keeps a copy of a packet.
@@ -86,27 +91,24 @@ impl Together {
             if self.packets[i].is_written {
                 continue;
             }
-            let train = gather(&self.packets[i..], &mut self.members);
+            let last = if self.refused == 0 { self.packets.len() } else { i + 1 };
+            let train = gather(&self.packets[i..last], &mut self.members);
             self.members.iter_mut().for_each(|member| *member += i);
             for &member in &self.members {
                 self.packets[member].is_written = true;
             }
-            let written = match train {
-                Some(train) if self.members.len() > 1 => {
-                    let members = self.members.iter().map(|&member| &self.packets[member]);
-                    bytes.write_together(&train, members, tx)
+            let members = self.members.iter().map(|&member| &self.packets[member]);
+            let count = self.members.len() as u64;
+            let train = train.filter(|_| count > 1);
+            match train.map(|train| bytes.write_together(&train, members.clone(), tx)) {
+                Some(Ok(())) => self.joined += count,
+                Some(Err(reason)) if reason != TxError::Invalid => {
+                    tx.stats.tx_errors[reason as usize] += count;
                 }
-                _ => Err(TxError::Invalid),
-            };
-            match written {
-                Ok(()) => self.joined += self.members.len() as u64,
-                Err(TxError::Invalid) => {
-                    self.refused += u64::from(self.members.len() > 1);
-                    for &member in &self.members {
-                        bytes.write_alone(&self.packets[member], tx);
-                    }
+                refused => {
+                    self.refused += u64::from(refused.is_some());
+                    members.for_each(|waiting| bytes.write_alone(waiting, tx));
                 }
-                Err(reason) => tx.stats.tx_errors[reason as usize] += self.members.len() as u64,
             }
         }
         self.is_open = false;
@@ -190,13 +192,13 @@ impl Bytes<'_> {
         let before: ArrayVec<u8, HEADERS_MAX> = packet.bytes().iter().take(headers).copied().collect();
         packet.offload.checksum = train.write(packet.bytes_mut());
         packet.offload.segmentation = Segmentation::Udp { size: train.size() };
-        let at = vnet::prepend(&mut packet)?;
-        let payloads = members.map(|w| (w.place, w.range.start + headers..w.range.end));
-        let parts = std::iter::once((first.place, at..first.range.end)).chain(payloads);
-        let parts: ArrayVec<IoSlice<'_>, MEMBERS_MAX> =
-            parts.map(|(place, range)| IoSlice::new(self.of(place).get(range).unwrap_or_default())).collect();
-        let written = tx.write_parts(&parts);
-        drop(parts);
+        let written = vnet::prepend(&mut packet).and_then(|at| {
+            let payloads = members.map(|w| (w.place, w.range.start + headers..w.range.end));
+            let parts = std::iter::once((first.place, at..first.range.end)).chain(payloads);
+            let slice = |(place, range)| IoSlice::new(self.of(place).get(range).unwrap_or_default());
+            let parts: ArrayVec<IoSlice<'_>, MEMBERS_MAX> = parts.map(slice).collect();
+            tx.write_parts(&parts)
+        });
         match written {
             Ok(()) => all.for_each(|waiting| tx.count(waiting.range.len())),
             Err(_) => {
@@ -231,7 +233,7 @@ mod tests {
     fn leave(fd: OwnedFd, packets: &[Vec<u8>], own: Option<&[u8]>) -> (TunTx, Together, Vec<u8>) {
         let (mut tx, mut together) = (TunTx::new(fd, false), Together::default());
         let mut buffers = buffers(packets);
-        together.begin();
+        together.begin(0..packets.len());
         for (index, (buffer, packet)) in buffers.chunks_exact_mut(STRIDE).zip(packets).enumerate() {
             let len = packet.len() - HEADROOM;
             together.keep(index, &Packet::new(buffer, HEADROOM, len).unwrap());
@@ -289,7 +291,7 @@ mod tests {
         assert!(behind_headers(&after) == behind_headers(&before), "each is as it was");
         assert_eq!((tx.stats.tx_errors[TxError::Invalid as usize], tx.stats.tx_attempts()), (3, 3));
         assert_eq!(together.counts().map(|named| named.count), [0, 1]);
-        together.begin();
+        together.begin(0..packets.len());
         for (index, buffer) in after.chunks_exact_mut(STRIDE).enumerate() {
             together.keep(index, &Packet::new(buffer, HEADROOM, 78).unwrap());
         }

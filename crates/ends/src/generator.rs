@@ -462,7 +462,7 @@ impl<'s> Run<'s> {
             true => template.change(frame.bytes_mut(), flows, stamp),
             false => template.replace(frame.bytes_mut(), flows, stamp),
         }
-        out.answer(0, frame);
+        out.relay(0, frame);
     }
 
     /// A packet has come out: turns it round.
@@ -472,7 +472,7 @@ impl<'s> Run<'s> {
         let look = found.stamp.number.is_multiple_of(self.settings.check_every.max(1).into());
         self.corrupted += u64::from(look && !found.is_right(frame.bytes()));
         found.turn_round(frame.bytes_mut());
-        out.answer(1, frame);
+        out.relay(1, frame);
     }
 
     /// Sends new frames, as far as returned ones did not do.

@@ -88,14 +88,15 @@ impl Port {
             // Of the batch, the backend's own, a bit each.
             let mut own = 0u64;
             for one in rest.by_ref().take(BURST_MAX) {
-                if one.is_own {
-                    own |= 1 << batch.len();
-                }
+                let at = batch.len();
                 match one.place {
                     Place::Arrival { number, start, len } => {
                         batch.extend(frames.get_mut(usize::from(number)).map(|frame| frame.take(start, len)));
                     }
                     Place::Copy(frame) => batch.push(frame),
+                }
+                if one.is_own && batch.len() > at {
+                    own |= 1 << at;
                 }
             }
             if batch.is_empty() {

@@ -249,12 +249,14 @@ impl<F: Frames> Backend for EtherQueues<F> {
         stats.tx_own = self.host.said.saturating_sub(stats.tx_own_refused);
         stats.tx_withheld = host.waiting + host.unsent.iter().sum::<u64>();
         let named = |(name, help, count)| Named { name, help, count };
+        let of_devices = std::mem::take(&mut stats.named);
         stats.named = host.rows().map(named).collect();
         let help = "Checksums that the sender's kernel had left to a device were finished.";
         stats.named.push(named(("checksums_finished", help, self.checksums_finished)));
         let help =
             "Frames of the translator's own, as ARP and neighbour discovery are, that a device did not take.";
         stats.named.push(named(("own_refused", help, stats.tx_own_refused)));
+        stats.named.extend(of_devices);
         stats
     }
 }

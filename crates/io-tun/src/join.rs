@@ -37,7 +37,23 @@ pub(crate) struct Datagram {
 struct Flow {
     ports: [u8; 4],
     fields: [u8; 6],
-    addresses: [u8; 32],
+    addresses: Addresses,
+}
+
+/// Source and destination; of IPv4 the first eight bytes.
+pub(crate) type Addresses = [u8; 32];
+
+/// The addresses of a packet that has to be written alone, and that no datagram between them may overtake: it may be one of
+/// their flow, in pieces or with options. TCP and ICMP are of others.
+pub(crate) fn not_to_be_overtaken(packet: &[u8]) -> Option<Addresses> {
+    let mut addresses = [0; 32];
+    let (protocol, found, to) = match packet.first()? >> 4 {
+        4 => (packet.get(9)?, packet.get(ipv4::ADDRESSES..ipv4::LEN)?, addresses.get_mut(..8)?),
+        6 => (packet.get(ipv6::NEXT_HEADER)?, packet.get(ipv6::ADDRESSES..ipv6::LEN)?, &mut addresses[..]),
+        _ => return None,
+    };
+    to.copy_from_slice(found);
+    (!matches!(*protocol, proto::TCP | proto::ICMP | proto::ICMPV6)).then_some(addresses)
 }
 
 impl Datagram {
@@ -90,12 +106,17 @@ impl Train {
         Train { first, count: 1, payload: first.payload, is_closed: false }
     }
 
-    /// Whether a datagram is of this one's flow.
-    pub(crate) fn is_of_flow(&self, next: &Datagram) -> bool {
-        self.first.flow == next.flow
+    /// Whether a datagram is from the same port to the same port: it is taken next, or nothing behind it.
+    pub(crate) fn has_ends_of(&self, next: &Datagram) -> bool {
+        (self.first.flow.ports, self.first.flow.addresses) == (next.flow.ports, next.flow.addresses)
     }
 
-    /// Takes the next datagram of the flow; `false` where it does not fit, and another train has to begin with it.
+    /// Whether it is between these addresses.
+    pub(crate) fn is_between(&self, addresses: &Addresses) -> bool {
+        self.first.flow.addresses == *addresses
+    }
+
+    /// Takes the next datagram between its ports; `false` where it does not fit, and another train has to begin with it.
     pub(crate) fn take(&mut self, next: &Datagram) -> bool {
         let follows = match (self.first.id, next.id) {
             // Segments are numbered one after the other where a packet is cut.
@@ -105,7 +126,7 @@ impl Train {
         };
         let total = self.first.headers() + self.payload + next.payload;
         let is_full = self.is_closed || usize::from(self.count) == MEMBERS_MAX || total > TOTAL_MAX;
-        if is_full || !follows || next.payload > self.first.payload {
+        if is_full || !follows || next.flow != self.first.flow || next.payload > self.first.payload {
             return false;
         }
         self.is_closed = next.payload < self.first.payload;
@@ -277,7 +298,7 @@ pub(crate) mod tests {
         };
         let joins = |version, change| {
             let mut train = Train::new(read(&datagram(version, Some(1), &payload(100, 1))).unwrap());
-            read(&fresh(version, change)).is_some_and(|next| train.is_of_flow(&next) && train.take(&next))
+            read(&fresh(version, change)).is_some_and(|next| train.has_ends_of(&next) && train.take(&next))
         };
         for version in [4, 6] {
             assert!(joins(version, |_| ()));

@@ -67,6 +67,8 @@ pub struct Tun {
     pub queues: Vec<TunQueue>,
     /// The offloads that the kernel agreed to.
     pub offloads: Offloads,
+    /// Whether UDP datagrams of one flow are written together: that was asked for, and the kernel knows how.
+    pub udp_gro: bool,
     /// Whether the device was there before.
     pub attached: bool,
     /// Tells a second instance that the device is taken; the kernel alone would let it share the queues
@@ -184,7 +186,7 @@ impl Tun {
             queues.push(TunQueue::new(name.clone(), next, udp_gro));
         }
         netlink.configure(config)?;
-        Ok(Tun { name, queues, offloads, attached, lock })
+        Ok(Tun { name, queues, offloads, udp_gro, attached, lock })
     }
 
     /// The queues, to be given away, and the guard, to be kept while any of them is in use.

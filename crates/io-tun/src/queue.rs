@@ -213,8 +213,8 @@ fn tx_error(e: Errno) -> TxError {
 impl Transmit for TunTx {
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>) {
         match &mut self.together {
-            Some(together) => together.keep(index, packet),
-            None => self.write(packet),
+            Some(together) if together.is_open() => together.keep(index, packet),
+            _ => self.write(packet),
         }
     }
 

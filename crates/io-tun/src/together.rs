@@ -1,6 +1,6 @@
 //! What of a burst waits to be written, so that UDP datagrams of one flow go to the device together.
 
-use crate::join::{Datagram, HEADERS_MAX, MEMBERS_MAX, Train};
+use crate::join::{Addresses, Datagram, HEADERS_MAX, MEMBERS_MAX, Train, not_to_be_overtaken};
 use crate::queue::TunTx;
 use crate::vnet;
 use arrayvec::ArrayVec;
@@ -9,12 +9,15 @@ use gatun_wire::{Offload, Packet, Segmentation};
 use std::io::IoSlice;
 use std::ops::Range;
 
+/// Bytes that stay set aside for copies from burst to burst.
+const COPIES_KEPT: usize = 256 * 1024;
+
 /// The packets of a burst that are to leave, in their order.
 #[derive(Default)]
 pub(crate) struct Together {
     is_open: bool,
-    /// The buffer of each packet of the burst.
-    buffers: ArrayVec<usize, BURST_MAX>,
+    /// The buffer of each packet of the burst; none once that is kept.
+    buffers: ArrayVec<Option<usize>, BURST_MAX>,
     packets: Vec<Waiting>,
     /// Of `packets`, those that are written together next.
     members: Vec<usize>,
@@ -30,9 +33,17 @@ struct Waiting {
     /// Where it lies there.
     range: Range<usize>,
     offload: Offload,
-    /// As what it may be written together with others.
-    datagram: Option<Datagram>,
+    how: How,
     is_written: bool,
+}
+
+/// How a packet may be written.
+#[derive(Clone, Copy)]
+enum How {
+    /// Together with others of its flow.
+    Together(Datagram),
+    /// Alone, and before what follows it between these addresses.
+    Alone(Option<Addresses>),
 }
 
 /// Where a packet's bytes are.
@@ -58,12 +69,12 @@ impl Together {
     /// A burst begins, whose packets lie in the buffers of these numbers.
     pub(crate) fn begin(&mut self, buffers: impl Iterator<Item = usize>) {
         self.is_open = true;
-        self.buffers = buffers.take(BURST_MAX).collect();
+        self.buffers = buffers.take(BURST_MAX).map(Some).collect();
     }
 
     /// Keeps packet `index` of the burst, whose bytes stay where they are.
     pub(crate) fn keep(&mut self, index: usize, packet: &Packet<'_>) {
-        if let Some(&buffer) = self.buffers.get(index) {
+        if let Some(buffer) = self.buffers.get_mut(index).and_then(Option::take) {
             self.wait(Place::Buffer(buffer), packet.start(), packet);
         }
     }
@@ -79,8 +90,10 @@ impl Together {
     fn wait(&mut self, place: Place, at: usize, packet: &Packet<'_>) {
         // Where the kernel has refused some, it refuses all.
         let datagram = if self.refused == 0 { Datagram::of(packet) } else { None };
+        let alone = || How::Alone(not_to_be_overtaken(packet.bytes()));
+        let how = datagram.map_or_else(alone, How::Together);
         let range = at..at + packet.len();
-        self.packets.push(Waiting { place, range, offload: packet.offload, datagram, is_written: false });
+        self.packets.push(Waiting { place, range, offload: packet.offload, how, is_written: false });
     }
 
     /// The burst is over: writes all that waits. Each packet comes where its turn is, and with it those that
@@ -102,18 +115,20 @@ impl Together {
             let train = train.filter(|_| count > 1);
             match train.map(|train| bytes.write_together(&train, members.clone(), tx)) {
                 Some(Ok(())) => self.joined += count,
-                Some(Err(reason)) if reason != TxError::Invalid => {
-                    tx.stats.tx_errors[reason as usize] += count;
-                }
-                refused => {
-                    self.refused += u64::from(refused.is_some());
+                // Each alone may be taken.
+                Some(Err(reason @ (TxError::Invalid | TxError::NoMemory | TxError::TooLong))) => {
+                    self.refused += u64::from(reason == TxError::Invalid);
                     members.for_each(|waiting| bytes.write_alone(waiting, tx));
                 }
+                Some(Err(reason)) => tx.stats.tx_errors[reason as usize] += count,
+                None => members.for_each(|waiting| bytes.write_alone(waiting, tx)),
             }
         }
         self.is_open = false;
+        self.buffers.clear();
         self.packets.clear();
         self.copies.clear();
+        self.copies.shrink_to(COPIES_KEPT);
     }
 
     /// What it counts.
@@ -137,16 +152,18 @@ impl Together {
 fn gather(packets: &[Waiting], members: &mut Vec<usize>) -> Option<Train> {
     members.clear();
     members.push(0);
-    let mut train = Train::new(packets.first()?.datagram?);
-    for (place, packet) in packets.iter().enumerate().skip(1) {
-        match &packet.datagram {
-            Some(next) if !packet.is_written && train.is_of_flow(next) => {
+    let How::Together(first) = packets.first()?.how else { return None };
+    let mut train = Train::new(first);
+    for (place, packet) in packets.iter().enumerate().skip(1).filter(|(_, packet)| !packet.is_written) {
+        match &packet.how {
+            How::Together(next) if train.has_ends_of(next) => {
                 if !train.take(next) {
                     break;
                 }
                 members.push(place);
             }
-            _ => {}
+            How::Alone(Some(addresses)) if train.is_between(addresses) => break,
+            How::Together(_) | How::Alone(_) => {}
         }
     }
     Some(train)
@@ -278,10 +295,46 @@ mod tests {
     }
 
     #[test]
+    fn nothing_overtakes_what_may_be_of_its_flow() {
+        let change = |mut packet: Vec<u8>, at: usize, to: u8| {
+            packet[HEADROOM + at] = to;
+            packet
+        };
+        let six = |n: u8| datagram(6, None, &[n; 50]);
+        let four = |n: u8| datagram(4, None, &[n; 50]);
+        let congested = change(six(2), 1, 0x33);
+        let in_pieces = change(six(2), 6, 44);
+        let wrong_sum = change(six(2), 60, 9);
+        let cut_in_two = change(four(2), 6, 0x20);
+        let others = [datagram(6, None, &[]), congested, in_pieces, wrong_sum];
+        let cases = others.map(|between| [six(1), between, six(3)]).into_iter();
+        for packets in cases.chain([[four(1), cut_in_two, four(3)]]) {
+            let (device, peer) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+            let (_, together, _) = leave(device, &packets, None);
+            for packet in &packets {
+                let mut bytes = vec![0; 1000];
+                let (n, _) =
+                    rustix::net::recv(&peer, &mut bytes[..], rustix::net::RecvFlags::DONTWAIT).unwrap();
+                assert!(bytes[vnet::LEN..n] == packet[HEADROOM..], "each in its turn");
+            }
+            assert_eq!(together.counts()[0].count, 0);
+        }
+        // What is between others, or is a connection's, is no matter.
+        let tcp = change(six(2), 6, 6);
+        for between in [change(six(2), 8, 0x21), tcp] {
+            let (device, _peer) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::empty(), None).unwrap();
+            assert_eq!(leave(device, &[six(1), between, six(3)], None).1.counts()[0].count, 2);
+        }
+    }
+
+    #[test]
     fn what_the_kernel_refuses_together_is_written_alone_and_nothing_is_joined_after() {
         // To what cannot be written to, all is malformed.
         let device = || epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let packets = [1, 2, 3].map(|n| datagram(4, None, &[n; 50]));
+        let packets =
+            [(4, 1), (4, 2), (4, 3), (6, 1), (6, 2)].map(|(version, n)| datagram(version, None, &[n; 50]));
         let before = buffers(&packets);
         let (mut tx, mut together, mut after) = leave(device(), &packets, None);
         let behind_headers = |buffers: &[u8]| {
@@ -289,15 +342,18 @@ mod tests {
             packets.collect::<Vec<_>>()
         };
         assert!(behind_headers(&after) == behind_headers(&before), "each is as it was");
-        assert_eq!((tx.stats.tx_errors[TxError::Invalid as usize], tx.stats.tx_attempts()), (3, 3));
-        assert_eq!(together.counts().map(|named| named.count), [0, 1]);
+        assert_eq!((tx.stats.tx_errors[TxError::Invalid as usize], tx.stats.tx_attempts()), (5, 5));
+        assert_eq!(together.counts().map(|named| named.count), [0, 1], "the other flow is not tried");
         together.begin(0..packets.len());
-        for (index, buffer) in after.chunks_exact_mut(STRIDE).enumerate() {
-            together.keep(index, &Packet::new(buffer, HEADROOM, 78).unwrap());
+        for (index, (buffer, packet)) in after.chunks_exact_mut(STRIDE).zip(&packets).enumerate() {
+            // The second time is one too many.
+            for _ in 0..2 {
+                together.keep(index, &Packet::new(buffer, HEADROOM, packet.len() - HEADROOM).unwrap());
+            }
         }
         together.end(&mut after, &mut tx);
         assert_eq!(together.counts().map(|named| named.count), [0, 1]);
-        assert_eq!(tx.stats.tx_errors[TxError::Invalid as usize], 6);
+        assert_eq!(tx.stats.tx_errors[TxError::Invalid as usize], 10);
     }
 
     #[test]

@@ -66,7 +66,8 @@ pub struct Stats {
     pub tx_last_os_error: Option<i32>,
     /// Of what was sent: frames that the backend made itself.
     pub tx_own: u64,
-    /// Frames that the backend made itself and the device did not take: not among `tx_errors`.
+    /// Frames that the backend made itself and the device did not take: not among `tx_errors`, as far as the device says
+    /// so when it is given them.
     pub tx_own_refused: u64,
     /// Packets that were given to the backend and came to no device: dropped, or kept for now. `named` says why.
     pub tx_withheld: u64,

@@ -118,11 +118,7 @@ fn named(snapshot: &Snapshot) -> Table {
     let mut table = table(["", "count", "what it means"]);
     let device = &snapshot.backend;
     if !device.named.is_empty() {
-        table.add_row([
-            "sent",
-            &group(device.tx_packets),
-            "Frames that the devices took, those below included.",
-        ]);
+        table.add_row(["sent", &group(device.tx_packets), "What the devices took."]);
     }
     for named in device.named.iter().filter(|named| named.count > 0) {
         table.add_row([named.name, &group(named.count), named.help]);

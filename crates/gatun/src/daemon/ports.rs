@@ -221,9 +221,14 @@ fn open_tun(
     let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
     let orders = Some(links.orders());
     links::watch(links, (user, sandbox.clone()), events.clone())?;
-    let said = devices.iter().map(|device| {
+    let said = devices.iter().zip(configs).map(|(device, config)| {
         let how = if device.attached { "attached" } else { "created" };
-        format!("device {}: {how}, offloads: {}", device.name, device.offloads.describe())
+        let udp_gro = match (config.udp_gro, device.udp_gro) {
+            (true, true) => "; UDP datagrams of one flow are written together",
+            (true, false) => "; no udp_gro, which needs USO: Linux 6.2",
+            (false, _) => "",
+        };
+        format!("device {}: {how}, offloads: {}{udp_gro}", device.name, device.offloads.describe())
     });
     let said = said.collect();
     let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();

@@ -75,6 +75,10 @@ fn udp_gro(port: &Port, release: &str) -> Finding {
     const CHECK: &str = "udp_gro";
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
     let version = [0; 3].map(|_| numbers.next().unwrap_or(0));
+    if version < [6, 2, 0] {
+        let what = format!("{}: Linux {release} does not take UDP datagrams together", port.device);
+        return Finding::wrong(CHECK, what, "Linux 6.2 or later; or take udp_gro out of its [[port]]");
+    }
     if ([7, 0, 0]..[7, 1, 5]).contains(&version) {
         let what = format!(
             "{}: Linux {release} may give datagrams wrong lengths and checksums where it cuts them",
@@ -252,7 +256,10 @@ mod tests {
         for spoils in ["7.0.0", "7.0.0-14-generic", "7.0-rc1", "7.0.9", "7.1.0", "7.1.4"] {
             assert_eq!(state(spoils), State::Wrong, "{spoils}");
         }
-        for sound in ["6.1.0-18-amd64", "6.18.44", "7.1.5", "7.1.5-rc", "7.2.0", "8.0", ""] {
+        for too_old in ["6.1.0-18-amd64", "5.15.0", ""] {
+            assert_eq!(state(too_old), State::Wrong, "{too_old}");
+        }
+        for sound in ["6.2.0", "6.18.44", "7.1.5", "7.1.5-rc", "7.2.0", "8.0"] {
             assert_eq!(state(sound), State::Ok, "{sound}");
         }
     }

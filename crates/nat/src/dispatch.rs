@@ -52,7 +52,9 @@ impl Core {
         let (number, siit) =
             stateless.find(|(_, s)| s.claims6(view.dst)).ok_or(DropReason::DestinationNotPool6)?;
         sh.tally.is_from(sh.tally.stateless(number));
-        siit.six_to_four(packet, &view, l4, sh.idents.next_between(view.src, view.dst))
+        let hash = sh.idents.hash_between(view.src, view.dst);
+        let id = sh.idents.next_of(hash, packet);
+        siit.six_to_four(packet, &view, l4, id)
     }
 
     /// Any packet from inside to a stateful instance.

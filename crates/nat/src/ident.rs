@@ -15,6 +15,8 @@
 use crate::rng::Rng;
 use alloc::boxed::Box;
 use core::net::Ipv6Addr;
+use gatun_wire::rfc7915::segment;
+use gatun_wire::{Packet, Segmentation};
 
 const COUNTERS: usize = 2048;
 
@@ -57,19 +59,44 @@ impl Idents {
         *n
     }
 
+    /// The same for a packet that may stand for several.
+    #[inline]
+    pub(crate) fn next_of(&mut self, hash: u64, packet: &Packet<'_>) -> u16 {
+        let first = self.next(hash);
+        self.count_on(hash, packet);
+        first
+    }
+
+    /// Whoever cuts a super-packet counts up by ones from the identification that it has, through other workers' numbers
+    /// too: what its flow gets next is behind all of those.
+    #[inline]
+    pub(crate) fn count_on(&mut self, hash: u64, packet: &Packet<'_>) {
+        if packet.offload.segmentation != Segmentation::None {
+            let more = segment::count(packet).saturating_sub(1).next_multiple_of(self.step.into());
+            let n = &mut self.next[(hash >> 48) as usize % COUNTERS];
+            *n = n.wrapping_add(more as u16);
+        }
+    }
+
     /// The next identification between two addresses, where no session has a hash.
+    #[inline(always)]
+    pub(crate) fn next_between(&mut self, src: Ipv6Addr, dst: Ipv6Addr) -> u16 {
+        self.next(self.hash_between(src, dst))
+    }
+
+    /// What chooses the counter of two addresses.
     ///
     /// Two products of sums with secret words: who does not see hashes, and nobody does, cannot tell which
     /// addresses share a counter. A third of the work of the tables' hash, whose collisions would do harm.
     #[inline(always)]
-    pub(crate) fn next_between(&mut self, src: Ipv6Addr, dst: Ipv6Addr) -> u16 {
+    pub(crate) fn hash_between(&self, src: Ipv6Addr, dst: Ipv6Addr) -> u64 {
         let [a, b, c, d] = self.keys;
         let half = |address: Ipv6Addr, high: u64, low: u64| {
             let bits = u128::from_ne_bytes(address.octets());
             let product = u128::from((bits >> 64) as u64 ^ high) * u128::from(bits as u64 ^ low);
             (product >> 64) as u64 ^ product as u64
         };
-        self.next(half(src, a, b) ^ half(dst, c, d))
+        half(src, a, b) ^ half(dst, c, d)
     }
 }
 
@@ -105,6 +132,28 @@ mod tests {
         of.dedup();
         // 257 at random into 2,048 fill 241 on average; 4 standard deviations below is 226.
         assert!(of.len() > 226, "{} of 257", of.len());
+    }
+
+    // proves: A79-53
+    #[test]
+    fn what_follows_a_super_packet_is_behind_all_that_is_cut_from_it() {
+        // 40 bytes of headers before 2,500 bytes of payload: five packets.
+        let mut bytes = [0; 48 + 2500];
+        bytes[..8].copy_from_slice(&[0x60, 0, 0, 0, (2508u16 >> 8) as u8, 2508u16 as u8, 17, 64]);
+        let len = bytes.len();
+        let mut packet = Packet::new(&mut bytes, 0, len).unwrap();
+        let hash = 0xdead_beef_0000_0000;
+        for (workers, behind) in [(1, 5), (2, 6), (4, 8), (256, 512)] {
+            let mut idents = Idents::new(&mut Rng::new([7; 4]));
+            idents.share(0, workers);
+            packet.offload.segmentation = Segmentation::Udp { size: 500 };
+            let first = idents.next_of(hash, &packet);
+            let next = idents.next(hash);
+            assert_eq!(next.wrapping_sub(first), behind, "{workers} workers");
+            packet.offload.segmentation = Segmentation::None;
+            assert_eq!(idents.next_of(hash, &packet).wrapping_sub(next), workers as u16);
+            assert_eq!(idents.next(hash).wrapping_sub(next), 2 * workers as u16);
+        }
     }
 
     // proves: A79-53

@@ -314,6 +314,19 @@ fn a_udp_super_packet_without_df_is_cut_into_datagrams_and_those_into_fragments(
     assert_eq!(bed.nat.counters().forwarded.packets, 2, "one fate for one packet received");
 }
 
+// proves: A79-53
+#[test]
+fn what_follows_a_super_packet_of_its_session_has_no_identification_of_it() {
+    let mut bed = Bed::nat64(POOL6);
+    let id = |o: &Outcome| u16::from_be_bytes(o.forwarded()[4..6].try_into().unwrap());
+    let first = id(&bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"open")));
+    let offload = Offload { segmentation: Segmentation::Udp { size: 500 }, checksum: Checksum::Complete };
+    let several = bed.send_offloaded(&udp6(CLIENT, 5000, SERVER6, 7777, &[7; 2400]), offload);
+    assert_eq!(several.forwarded()[6] & 0x40, 0, "each of them may be cut");
+    let next = id(&bed.send(&udp6(CLIENT, 5000, SERVER6, 7777, b"next")));
+    assert_eq!((id(&several).wrapping_sub(first), next.wrapping_sub(first)), (1, 6));
+}
+
 /// Sends packets as one burst, and gives what leaves in the order in which a worker sends it.
 fn send_burst(bed: &mut Bed, packets: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut buffers: Vec<Vec<u8>> =

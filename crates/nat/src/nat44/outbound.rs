@@ -11,7 +11,7 @@ use crate::step::Step;
 use crate::tcp_fsm::Side;
 use crate::time::Instant;
 use gatun_wire::rfc3022::{self, Rewrite};
-use gatun_wire::{DropReason, Packet};
+use gatun_wire::{DropReason, Packet, Segmentation};
 
 /// Translates a query from inside: a whole packet.
 pub(crate) fn query(
@@ -26,6 +26,9 @@ pub(crate) fn query(
     if let Some(place) = sh.tables.locate(to.dst) {
         let out = (from.nat.policy.instance, &Outward::From4(to));
         return hairpin::query(nats, sh, now, packet, query, out, place);
+    }
+    if to.id.is_some() && packet.offload.segmentation != Segmentation::None {
+        sh.idents.count_on(sh.tables.pair_hash(to.src, to.dst, query.transport), packet);
     }
     rfc3022::translate(packet, &from.view, from.l4, &to, from.nat.link).map(Step::forward)
 }

@@ -125,7 +125,7 @@ fn send(
         let out = (from.instance, &Outward::From6(*to));
         return hairpin::query(nats, sh, now, packet, query, out, place);
     }
-    let id = sh.idents.next(hash);
+    let id = sh.idents.next_of(hash, packet);
     wire::translate(packet, &from.view, from.l4, to, id, &nat.settings).map(Step::forward)
 }
 

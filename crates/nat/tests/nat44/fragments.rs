@@ -186,3 +186,17 @@ fn where_the_second_half_of_a_hairpin_drops_the_first_piece_the_others_are_dropp
         assert_eq!((counted(DropReason::FragmentOrphan), bed.nat.counters().held), (2, 0), "{order:?}");
     }
 }
+
+// proves: R78-11
+#[test]
+fn what_follows_a_super_packet_between_its_addresses_has_no_identification_of_it() {
+    use gatun_wire::{Checksum, Offload, Segmentation};
+    let mut bed = Bed::new(&plan44());
+    let udp = |sport, payload: &[u8]| with_flags4(udp4(A, sport, SERVER, 7777, payload), 0);
+    let id = |o: &Outcome| u16::from_be_bytes(o.forwarded()[4..6].try_into().unwrap());
+    let first = id(&bed.send(&udp(5000, b"open")));
+    let offload = Offload { segmentation: Segmentation::Udp { size: 500 }, checksum: Checksum::Complete };
+    let several = id(&bed.send_offloaded(&udp(5000, &[7; 2400]), offload));
+    let next = id(&bed.send(&udp(5001, b"next")));
+    assert_eq!((several.wrapping_sub(first), next.wrapping_sub(first)), (1, 6));
+}

@@ -13,8 +13,8 @@ setup: ## Install what demo and test need from Debian's packages, where it is mi
 
 demo: ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga and the kernel
 	@scripts/setup demo
-	$(CARGO) build --release --package gatun
-	target/release/gatun demo
+	$(CARGO) build --release --package gatun --package gatun-bench
+	target/release/gatun-bench demo
 
 test: setup ## Everything that has to hold: format, lints, documents, tests, requirements, oracles
 	@scripts/test
@@ -23,7 +23,7 @@ book: ## The documents as a book, by mdBook: target/book/docs/index.html
 	@scripts/book
 
 bench: ## The engine in RAM: one flow, ten thousand, two million
-	$(CARGO) build --release --package gatun
+	$(CARGO) build --release --package gatun-bench
 	@scripts/bench
 
 instructions: ## Instructions per packet, counted by callgrind

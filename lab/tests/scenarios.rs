@@ -11,15 +11,21 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The daemon that was built beside this test.
+/// A program that was built beside this test.
+fn beside(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_gatun-scenarios")).with_file_name(name)
+}
+
+/// The daemon.
 fn gatun() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_gatun-scenarios")).with_file_name("gatun")
+    beside("gatun")
 }
 
 fn refusal() -> Option<String> {
     gatun_lab::refusal_but_to_root("AF_XDP").or_else(|| {
-        (!gatun().is_file())
-            .then(|| format!("there is no {}: cargo build --package gatun", gatun().display()))
+        let mut programs = ["gatun", "gatun-bench"].into_iter();
+        let missing = programs.find(|name| !beside(name).is_file())?;
+        Some(format!("there is no {}: cargo build --package {missing}", beside(missing).display()))
     })
 }
 

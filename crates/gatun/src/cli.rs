@@ -1,8 +1,8 @@
 //! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
 
 use crate::commands::{
-    bench, check, clear, completions, config, demo, doctor, drain, explain, init, log, log_level, man, map,
-    run, show, snapshot, token, top, trace, translate, web, who,
+    check, clear, completions, config, doctor, drain, explain, init, log, log_level, man, map, run, show,
+    snapshot, token, top, trace, translate, web, who,
 };
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -81,10 +81,6 @@ pub(crate) enum Command {
     Init(init::Args),
     /// Translate a capture file, offline
     Translate(translate::Args),
-    /// Show Gatun at work between network namespaces of this machine
-    Demo(demo::Args),
-    /// Measure this machine
-    Bench(bench::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Write the manual pages into a directory
@@ -121,8 +117,6 @@ impl Command {
             Command::Check(args) => check::execute(args),
             Command::Init(args) => init::execute(args),
             Command::Translate(args) => translate::execute(args),
-            Command::Demo(args) => demo::execute(args),
-            Command::Bench(args) => bench::execute(args),
             Command::Completions(args) => completions::execute(args),
             Command::Man(args) => man::execute(args),
         }

@@ -1,10 +1,10 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
 use super::volume::Volume;
-use crate::daemon::hearers::difference::Heard;
 use gatun_config::{
     Bytes, Config, Located, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
 };
+use gatun_daemon::Heard;
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
 use serde_json::json;

@@ -2,10 +2,10 @@
 
 use super::ask::{Daemon, Filter};
 use super::confirmed;
-use crate::tables::group;
 use anyhow::bail;
 use gatun_api::paths::with_query;
 use gatun_api::types::Cleared;
+use gatun_daemon::tables::group;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\

@@ -2,10 +2,10 @@
 
 use super::ask::Daemon;
 use super::config::{How, Meant, body, is_meant, query, tell};
-use crate::daemon::reload::maps::mapping;
 use crate::show::{self, Output};
 use gatun_api::paths::with_query;
 use gatun_api::types::{Config, ConfigApplied, Protocol, StaticMap};
+use gatun_daemon::mapping;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\

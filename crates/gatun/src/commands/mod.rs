@@ -1,13 +1,11 @@
 //! One file, one command: its arguments as `Args`, its work as `execute`.
 
 pub(crate) mod ask;
-pub(crate) mod bench;
 pub(crate) mod check;
 mod choices;
 pub(crate) mod clear;
 pub(crate) mod completions;
 pub(crate) mod config;
-pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod explain;
@@ -28,19 +26,8 @@ pub(crate) mod web;
 pub(crate) mod who;
 
 use anyhow::bail;
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
-
-/// Writes to standard output; that nobody reads it any more (`| head`) is no error.
-///
-/// # Errors
-/// Where standard output cannot be written to for any other reason.
-pub(crate) fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other,
-    }
-}
+pub(crate) use gatun_daemon::print_bytes;
+use std::io::{IsTerminal as _, Write as _};
 
 /// Asks whether that is meant.
 ///

@@ -2,11 +2,11 @@
 
 use super::choices;
 use super::volume::Volume;
-use crate::daemon::{self, ControlSettings, Costs, PortSettings, Read, Settings, Setup, Source, User};
 use anyhow::anyhow;
 use gatun_api::types::{self, ConfigProblem};
 use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity};
 use gatun_control::Facts;
+use gatun_daemon::{ControlSettings, Costs, PortSettings, Read, Settings, Setup, Source, User};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let first = settings(config, &name)?;
     let (user, forget, sandboxed, path) = (args.user, args.forget, !args.no_sandbox, file.clone());
     let read = Box::new(move |source: Source<'_>| read(source, &path, &name));
-    daemon::run(Setup { settings: first, file, read, user, forget, sandboxed, started })
+    gatun_daemon::run(Setup { settings: first, file, read, user, forget, sandboxed, started })
 }
 
 /// Reads the configuration again, or another one for the same file.
@@ -207,9 +207,9 @@ fn ports(config: &Config) -> anyhow::Result<PortSettings> {
     match driver {
         None => Ok(PortSettings::Tun(devices(config))),
         #[cfg(feature = "xdp")]
-        Some(Driver::Xdp(_)) => Ok(PortSettings::Xdp(crate::daemon::XdpPorts::of(config))),
+        Some(Driver::Xdp(_)) => Ok(PortSettings::Xdp(gatun_daemon::XdpPorts::of(config))),
         #[cfg(feature = "dpdk")]
-        Some(Driver::Dpdk) => Ok(PortSettings::Dpdk(crate::daemon::DpdkPorts::of(config))),
+        Some(Driver::Dpdk) => Ok(PortSettings::Dpdk(gatun_daemon::DpdkPorts::of(config))),
         #[cfg(not(feature = "xdp"))]
         Some(Driver::Xdp(_)) => {
             Err(anyhow!("this gatun was built without the xdp backend: build it with --features xdp"))

@@ -5,9 +5,9 @@
 //!   {"instance": 0, "inside": ["2001:db8::5", 1234], ...}     a line each
 //! ```
 
-use crate::daemon::state::{self, Directory, Names};
-use crate::daemon::takeover;
 use anyhow::{Context as _, anyhow, bail, ensure};
+use gatun_daemon::state::{self, Directory, Names};
+use gatun_daemon::takeover;
 use gatun_nat::kept::{self, Saved};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;

@@ -1,9 +1,9 @@
 //! `gatun token`: who may ask a daemon over TCP (`[api] listen_tls`), and the certificate it is known by.
 
-use crate::replace;
 use anyhow::{Context as _, anyhow, bail};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
+use gatun_daemon::replace;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
 };

@@ -1,9 +1,9 @@
 //! `gatun top`: what a running daemon does at this moment, again and again.
 
 use super::ask::Daemon;
-use crate::tables::{group, table};
 use gatun_api::client::Client;
 use gatun_api::types::{Count, Drop, Pool, Status, Subscriber, Worker};
+use gatun_daemon::tables::{group, table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};

@@ -5,10 +5,10 @@ mod rows;
 
 pub(crate) use past::who_had;
 
-use crate::tables::{group, table, table_of};
 use anyhow::Context as _;
 use gatun_api::schema::Fields;
 use gatun_api::types::{Where, Who};
+use gatun_daemon::tables::{group, table, table_of};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

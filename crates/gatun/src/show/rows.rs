@@ -1,8 +1,8 @@
 //! Which columns of what the API answers a table has.
 
 use super::Shown;
-use crate::tables::group;
 use gatun_api::types::*;
+use gatun_daemon::tables::group;
 use std::net::IpAddr;
 
 /// An address and port as they are written.

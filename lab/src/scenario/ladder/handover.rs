@@ -1,5 +1,5 @@
 //! The step at which every packet comes in at another worker than its own. Two workers want a processor each, and generator and
-//! reflector others: this is `gatun bench handover`, whose device is memory.
+//! reflector others: this is `gatun-bench handover`, whose device is memory.
 
 use crate::middle::{all_processors, processors_count};
 use crate::report::{Report, group};
@@ -33,7 +33,7 @@ pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<V
     let told = measure(wishes)?;
     report.handover_ns = Some(told.ns_more);
     report.notes.push(format!(
-        "The steps in RAM are of `gatun bench handover`, in this run and without generator or cables: {} packets, of which each came in \
+        "The steps in RAM are of `gatun-bench handover`, in this run and without generator or cables: {} packets, of which each came in \
          at the wrong one of two workers with a processor each, and none was lost. A rate is of one worker. What hand-over costs is the \
          difference of these two, and is not to be compared with the steps above.",
         group(told.handed_over)
@@ -49,13 +49,13 @@ pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<V
 fn measure(wishes: &Wishes) -> anyhow::Result<Told> {
     // This thread is kept to one processor, and what it starts as well.
     let mut command = Command::new("taskset");
-    command.args(["--cpu-list", &all_processors()]).arg(&wishes.programs.gatun);
-    command.args(["bench", "handover", "--json"]);
+    command.args(["--cpu-list", &all_processors()]).arg(wishes.programs.gatun.with_file_name("gatun-bench"));
+    command.args(["handover", "--json"]);
     if wishes.brief {
         command.args(BRIEF.split(' '));
     }
     let (status, said) = gatun_lab::run_for(&mut command, TIME_MAX)?;
-    anyhow::ensure!(status.success(), "gatun bench handover ended with {status}: {said}");
+    anyhow::ensure!(status.success(), "gatun-bench handover ended with {status}: {said}");
     let json = said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
-    serde_json::from_str(json).with_context(|| format!("what gatun bench handover says: {said}"))
+    serde_json::from_str(json).with_context(|| format!("what gatun-bench handover says: {said}"))
 }

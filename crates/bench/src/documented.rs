@@ -1,0 +1,35 @@
+//! Every command of `gatun-bench` that a document shows as a block is one that the grammar has.
+
+use super::Cli;
+use clap::Parser as _;
+use std::fs;
+use std::path::Path;
+
+/// The words of a command, without what stands around it.
+fn words(line: &str) -> Option<Vec<&str>> {
+    let line = line.trim_start().trim_start_matches(['$', '#']).trim_start();
+    let line = line.strip_prefix("sudo ").unwrap_or(line);
+    let line = line.strip_prefix("target/release/").unwrap_or(line);
+    let end = [" && ", " | ", " >", " # ", "  "].iter().filter_map(|end| line.find(end)).min();
+    let line = &line[..end.unwrap_or(line.len())];
+    line.starts_with("gatun-bench ").then(|| line.split_whitespace().collect())
+}
+
+#[test]
+fn every_command_that_a_document_shows_can_be_given() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let entries = fs::read_dir(&docs).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    files.push(docs.join("../README.md"));
+    let mut count = 0;
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for words in text.lines().filter_map(words) {
+            if let Err(error) = Cli::try_parse_from(&words) {
+                panic!("{}: {}\n{error}", file.display(), words.join(" "));
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 3, "{count} commands");
+}

@@ -1,0 +1,252 @@
+//! `gatun-bench engine`: the engine alone, packets in RAM, in bursts, no I/O.
+//!
+//! A worker opens all its sessions, then translates rounds of packets of randomly chosen ones in both
+//! directions, then lets them all expire, and opens them once more.
+
+use super::churn;
+use super::driver::{Driver, Kind, Prepared, Setup, Tally};
+use super::measure::{StartingLine, cpu_model, each, median, resident_bytes, round};
+use super::packets::Flows;
+use super::plans::Ports;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How ports are given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Allocation {
+    /// One by one over the whole address
+    Random,
+    /// In blocks, at random within them
+    Blocks,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gatun-bench engine --sessions 2097152 --subscribers 131072
+  gatun-bench engine --kind nat44 --sessions 2097152 --subscribers 131072 --pool-fill 100 --json
+  gatun-bench engine --sessions 2097152 --subscribers 131072 --kills-per-second 70000
+On a busy machine, `taskset --cpu-list 1` in front keeps it on one core.
+";
+
+/// `gatun-bench engine`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Stateless or stateful
+    #[arg(long, value_enum, default_value = "nat64")]
+    kind: Kind,
+    /// Flows, of all workers together
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    sessions: u64,
+    /// Inside hosts that the flows belong to, each with a /64 (siit: with a mapping)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    subscribers: u64,
+    /// Threads, each with an engine of its own and its share of the flows
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    workers: u64,
+    /// Bytes of the frame on the wire: 18 of Ethernet and VLAN, which the engine does not see, and the
+    /// IPv6 packet (the IPv4 one is 20 smaller)
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(66..=1518))]
+    frame: u64,
+    /// Packet buffers of a worker: the packets of a round
+    #[arg(long, default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(64..))]
+    buffers: u64,
+    /// Rounds in each direction; the figures are medians over them
+    #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// How the pool's ports are given out (nat64, nat44)
+    #[arg(long, value_enum, default_value = "random")]
+    allocation: Allocation,
+    /// Ports of a block, a power of two; a subscriber gets as many blocks as its flows need
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(32..=16_384))]
+    block_size: u16,
+    /// How full the pool is once all sessions are open, percent of its ports (with blocks: always as full as
+    /// the blocks are)
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pool_fill: u64,
+    /// Tell of every session, binding and block on the ring of events, and read it (between the rounds)
+    #[arg(long)]
+    events: bool,
+    /// Packets from outside answer those that have just gone out, all of a round in their order; else they are of
+    /// sessions chosen anew, whose memory no packet has touched for long
+    #[arg(long)]
+    replies: bool,
+    /// Then, rounds in which so many randomly chosen sessions a second are ended and opened again by their
+    /// next packet, in turn with rounds without: what that costs
+    #[arg(long, default_value_t = 0)]
+    kills_per_second: u64,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// What worker `number` has to do.
+    fn setup(&self, number: u64) -> Setup {
+        let share = |of: u64| of / self.workers + u64::from(number < of % self.workers);
+        let count = share(self.sessions);
+        Setup {
+            kind: self.kind,
+            flows: Flows { count, subscribers: share(self.subscribers).clamp(1, count) },
+            ports: Ports {
+                block_size: (self.allocation == Allocation::Blocks).then_some(self.block_size),
+                fill_percent: self.pool_fill,
+            },
+            frame: self.frame as usize,
+            buffers: self.buffers,
+            events: self.events,
+            seed: number + 1,
+        }
+    }
+
+    fn is_stateful(&self) -> bool {
+        self.kind != Kind::Siit
+    }
+}
+
+/// The result. Times are nanoseconds of one worker's CPU time for one packet or session.
+#[derive(Debug, Serialize)]
+struct Report {
+    kind: Kind,
+    allocation: Allocation,
+    sessions: u64,
+    subscribers: u64,
+    workers: u64,
+    frame_bytes: u64,
+    /// Whether packets from outside answered those that had just gone out.
+    replies: bool,
+    pool_fill_percent: u64,
+    /// Events read; none where they are not asked for.
+    events: u64,
+    /// 6to4 (of NAT44, from inside), the median round.
+    ns_outbound: f64,
+    /// 4to6 (of NAT44, to inside), the median round.
+    ns_inbound: f64,
+    /// The first packet of a session, translated; the mean over all. None where there is no state.
+    ns_new_session: Option<f64>,
+    /// The same once all have ended and open again: the memory is there already.
+    ns_new_session_again: Option<f64>,
+    /// A session's end, its time being over; the mean over all.
+    ns_delete: Option<f64>,
+    /// Memory that the engines came to use, over sessions: with few of them, their fixed parts count most.
+    bytes_per_session: Option<f64>,
+    /// By the counting allocator, over all measured packets; of one worker, as it counts all threads.
+    allocations_per_packet: Option<f64>,
+    verified_packets: u64,
+    /// Of the first worker; none where nothing is ended.
+    churn: Option<churn::Report>,
+    cpu: String,
+}
+
+/// # Errors
+/// Where the engine cannot be built, or a packet does not come out as it must.
+pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
+    anyhow::ensure!(args.sessions >= args.workers, "fewer sessions than workers");
+    anyhow::ensure!(args.kills_per_second == 0 || args.is_stateful(), "siit has no sessions to end");
+    let report = measure(args)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print_table(&report);
+    }
+    Ok(())
+}
+
+fn print_table(r: &Report) {
+    let optional = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:.1}"));
+    println!(
+        "engine, {:?}, {} sessions of {} subscribers, {} workers",
+        r.kind, r.sessions, r.subscribers, r.workers
+    );
+    println!("frames of {} bytes on {}, {} packets verified", r.frame_bytes, r.cpu, r.verified_packets);
+    println!("  6to4                   {:>10.1} ns/packet", r.ns_outbound);
+    println!("  4to6                   {:>10.1} ns/packet", r.ns_inbound);
+    println!("  new session            {:>10} ns", optional(r.ns_new_session));
+    println!("    again                {:>10} ns", optional(r.ns_new_session_again));
+    println!("  session's end          {:>10} ns", optional(r.ns_delete));
+    println!("  memory                 {:>10} bytes/session", optional(r.bytes_per_session));
+    println!("  allocations            {:>10} a packet", optional(r.allocations_per_packet));
+    if let Some(churn) = &r.churn {
+        churn.print();
+    }
+}
+
+/// What one worker measured.
+#[derive(Default)]
+struct Measured {
+    outbound_ns: Vec<f64>,
+    inbound_ns: Vec<f64>,
+    closing: Duration,
+    reopening: Duration,
+    churn: Option<churn::Report>,
+    tally: Tally,
+}
+
+fn measure(args: &Args) -> anyhow::Result<Report> {
+    let workers: Vec<u64> = (0..args.workers).collect();
+    let prepared = each(workers, |number| Prepared::new(args.setup(number)))?;
+    let line = Arc::new(StartingLine::new(args.workers));
+    let before = resident_bytes();
+    let opened = each(prepared, |prepared| {
+        let mut driver = prepared.start(Arc::clone(&line))?;
+        let opening: Duration = driver.open()?.iter().map(|&(time, _)| time).sum();
+        Ok((driver, opening))
+    })?;
+    let resident = resident_bytes().saturating_sub(before);
+    let opening: Duration = opened.iter().map(|&(_, time)| time).sum();
+    let drivers = opened.into_iter().map(|(driver, _)| driver).collect();
+    let mut results = each(drivers, |driver| rounds(args, driver))?;
+    let total = |of: fn(&Tally) -> u64| results.iter().map(|m| of(&m.tally)).sum::<u64>();
+    let per_session = |of_all: f64| args.is_stateful().then(|| round(of_all / args.sessions as f64));
+    let closing: Duration = results.iter().map(|m| m.closing).sum();
+    let reopening: Duration = results.iter().map(|m| m.reopening).sum();
+    let all = |of: fn(&Measured) -> &Vec<f64>| round(median(results.iter().flat_map(of).copied().collect()));
+    let allocations = total(|t| t.allocations) as f64 / total(|t| t.packets).max(1) as f64;
+    Ok(Report {
+        kind: args.kind,
+        allocation: args.allocation,
+        sessions: args.sessions,
+        subscribers: args.subscribers,
+        workers: args.workers,
+        frame_bytes: args.frame,
+        replies: args.replies,
+        pool_fill_percent: args.pool_fill,
+        events: total(|t| t.events),
+        ns_outbound: all(|m| &m.outbound_ns),
+        ns_inbound: all(|m| &m.inbound_ns),
+        ns_new_session: per_session(opening.as_nanos() as f64),
+        ns_new_session_again: per_session(reopening.as_nanos() as f64),
+        ns_delete: per_session(closing.as_nanos() as f64),
+        bytes_per_session: per_session(resident as f64),
+        allocations_per_packet: (args.workers == 1).then_some(allocations),
+        verified_packets: total(|t| t.verified),
+        churn: results.first_mut().and_then(|m| m.churn.take()),
+        cpu: cpu_model(),
+    })
+}
+
+/// The rounds of one worker, and the end of its sessions.
+fn rounds(args: &Args, mut driver: Driver) -> anyhow::Result<Measured> {
+    let mut measured = Measured::default();
+    let a_packet = |time: Duration, packets: &[u64]| time.as_nanos() as f64 / packets.len() as f64;
+    for _ in 0..args.rounds {
+        driver.now = driver.now.plus_ms(1);
+        let chosen = driver.choose();
+        let time = driver.outbound(&chosen, &[])?;
+        measured.outbound_ns.push(a_packet(time, &chosen));
+        let chosen = if args.replies { chosen } else { driver.choose() };
+        let time = driver.inbound(&chosen, &[])?;
+        measured.inbound_ns.push(a_packet(time, &chosen));
+    }
+    if args.kills_per_second > 0 {
+        measured.churn = Some(churn::measure(&mut driver, args.kills_per_second, args.rounds)?);
+    }
+    if args.is_stateful() {
+        measured.closing = driver.expire_all()?;
+        measured.reopening = driver.open()?.iter().map(|&(time, _)| time).sum();
+    }
+    measured.tally = driver.finish()?;
+    Ok(measured)
+}

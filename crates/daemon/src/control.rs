@@ -1,0 +1,203 @@
+//! Where the daemon is asked: the API's socket and the metrics' port, made while it may still make them.
+
+use super::Settings;
+use super::hearers::Hearers;
+use super::outlet::Output;
+use anyhow::{Context as _, anyhow};
+use gatun_api::types::Sandbox;
+use gatun_config::{Api, ApiSocket, ApiTls};
+use gatun_control::configure::Desk;
+use gatun_control::listen::{self, SocketFile};
+use gatun_control::secure::{Files, Secure};
+use gatun_control::{Facts, Gate, Listeners, Patience, Setup, SharedFacts};
+use gatun_worker::Handle;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a configuration asks for.
+#[derive(Clone)]
+pub struct ControlSettings {
+    /// The sockets that the API listens on.
+    pub api: Api,
+    /// Where metrics are served on TCP.
+    pub metrics: Option<SocketAddr>,
+    /// What is told of the configuration.
+    pub facts: Facts,
+}
+
+/// Open sockets.
+#[derive(Default)]
+pub(super) struct Sockets {
+    listeners: Listeners,
+    /// The file of the API's socket.
+    file: Option<SocketFile>,
+    tls: Option<TlsFiles>,
+    said: Vec<String>,
+}
+
+/// The way in over TCP, and the files that say who may.
+#[derive(Clone)]
+pub(super) struct TlsFiles {
+    gate: Arc<Gate>,
+    files: ApiTls,
+}
+
+impl TlsFiles {
+    fn load(files: &ApiTls) -> Result<Secure, String> {
+        let ApiTls { listen: _, certificate, key, tokens } = files;
+        Secure::load(&Files { certificate, key, tokens })
+    }
+
+    /// Reads them again. What cannot be used leaves all as it was.
+    pub(super) fn reread(&self, output: &Output) {
+        match TlsFiles::load(&self.files) {
+            Ok(secure) => {
+                secure.warnings.iter().for_each(|line| output.log(&format!("[api]: {line}")));
+                self.gate.set(secure);
+            }
+            Err(why) => {
+                output.log(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
+            }
+        }
+    }
+}
+
+impl Sockets {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// Where one that the configuration names cannot be. That the usual one cannot is only said.
+    pub(super) fn open(settings: &ControlSettings) -> anyhow::Result<Sockets> {
+        let mut sockets = Sockets::default();
+        let (path, is_usual) = match &settings.api.socket {
+            ApiSocket::Off => (None, false),
+            ApiSocket::Usual => (Some(Path::new(gatun_api::SOCKET)), true),
+            ApiSocket::Path(path) => (Some(path.as_path()), false),
+        };
+        let group = settings.api.group.as_deref().map(find_group).transpose().context("[api] group")?;
+        if let Some(path) = path {
+            let give = |path: &Path| group.map_or(Ok(()), |group| chown(path, None, Some(group)));
+            match listen::unix(path, give) {
+                Ok((listener, file)) => {
+                    sockets.said.push(format!("API: {}", path.display()));
+                    sockets.listeners.api = Some(listener);
+                    sockets.file = Some(file);
+                }
+                Err(error) if is_usual => {
+                    sockets.said.push(format!("no API, so `gatun show` finds nothing here: {error}"));
+                }
+                Err(error) => return Err(anyhow!(error).context("[api] listen")),
+            }
+        }
+        if let Some(tls) = &settings.api.tls {
+            sockets.open_tls(tls)?;
+        }
+        if let Some(address) = settings.metrics {
+            let listener = TcpListener::bind(address)
+                .with_context(|| format!("[metrics] listen: cannot listen on {address}"))?;
+            sockets.said.push(format!("metrics: http://{address}/metrics"));
+            sockets.listeners.metrics = Some(listener);
+        }
+        Ok(sockets)
+    }
+
+    fn open_tls(&mut self, files: &ApiTls) -> anyhow::Result<()> {
+        let secure = TlsFiles::load(files).map_err(|why| anyhow!("[api] {why}"))?;
+        for address in &files.listen {
+            let listener = TcpListener::bind(address)
+                .with_context(|| format!("[api] listen_tls: cannot listen on {address}"))?;
+            let fingerprint = &secure.fingerprint;
+            self.said.push(format!("API: https://{address}, certificate SHA-256 {fingerprint}"));
+            self.listeners.tls.push(listener);
+        }
+        self.said.extend(secure.warnings.iter().map(|line| format!("[api]: {line}")));
+        self.tls = Some(TlsFiles { gate: Arc::new(Gate::new(secure)), files: files.clone() });
+        Ok(())
+    }
+
+    /// What is read again at a reload, where anything is.
+    pub(super) fn tls(&self) -> Option<TlsFiles> {
+        self.tls.clone()
+    }
+
+    /// Serves there from now on. The socket's file is there as long as what is given back.
+    ///
+    /// # Errors
+    /// Where there can be no thread.
+    pub(super) fn serve(
+        self,
+        settings: &Settings,
+        workers: Vec<Handle>,
+        hearers: &Hearers,
+        sandbox: Sandbox,
+        configure: Desk,
+        output: &Output,
+    ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
+        self.said.iter().for_each(|line| output.log(line));
+        let facts = SharedFacts::new(settings.control.facts.clone());
+        let log = output.clone();
+        let setup = Setup {
+            version: env!("CARGO_PKG_VERSION"),
+            facts: facts.clone(),
+            workers,
+            sandbox,
+            events: Some(hearers.tap()),
+            configure: Some(configure),
+            patience: Patience::default(),
+            gate: self.tls.map(|tls| tls.gate),
+            figures: hearers.figures(),
+            level: output.level.clone(),
+            log: Box::new(move |line| log.log(line)),
+        };
+        gatun_control::start(self.listeners, setup).context("no API")?;
+        Ok((facts, self.file))
+    }
+}
+
+/// The number of a group of /etc/group, or of that number.
+fn find_group(name: &str) -> anyhow::Result<u32> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group").context("/etc/group cannot be read")?;
+    group_in(&groups, name).ok_or_else(|| {
+        anyhow!("there is no group '{name}': create it (groupadd --system {name}), or give its number")
+    })
+}
+
+fn group_in(groups: &str, name: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next() != Some(name) {
+            return None;
+        }
+        fields.nth(1)?.parse().ok()
+    })
+}
+
+/// What differs, and needs a restart.
+pub(super) fn differ(old: &ControlSettings, new: &ControlSettings) -> Vec<String> {
+    let mut restarts = Vec::new();
+    if old.api != new.api {
+        restarts.push("[api]: where the daemon is asked, and by whom".to_owned());
+    }
+    if old.metrics != new.metrics {
+        restarts.push("[metrics]: where metrics are served".to_owned());
+    }
+    restarts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_found_by_name_or_by_number() {
+        let groups = "root:x:0:\nnetops-x:x:1:\nnetops:x:42:root,bin\n";
+        assert_eq!(group_in(groups, "netops"), Some(42));
+        assert_eq!(group_in(groups, "net"), None);
+        assert_eq!(find_group("17").unwrap(), 17);
+    }
+}

@@ -1,0 +1,166 @@
+//! Other addresses, routes, neighbours and networks for open ports on Ethernets, while packets go on.
+//!
+//! ```text
+//!   prepare    what ports become, made for each worker              nothing has changed
+//!   begin      the XDP program takes what comes, too                can be undone
+//!   (engines change)
+//!   finish     workers' manners take over; the program leaves what goes to the kernel
+//! ```
+
+use super::Hosts;
+use crate::ANSWER_MAX;
+use crate::ports::PortSettings;
+use gatun_config::{Device, Port};
+use gatun_ether::Ether;
+use gatun_io_ether::Succession;
+use gatun_worker::Handle;
+use std::io;
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "xdp")]
+use crate::xdp::XdpPorts;
+#[cfg(feature = "xdp")]
+use gatun_io_xdp::{Change, Orders};
+
+/// How often a worker is asked whether it goes by its new manners.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Open ports, as far as they can change.
+pub(crate) struct Live {
+    /// What is behind ports, by the devices' names as they are configured.
+    pub(crate) devices: Vec<(String, Device)>,
+    /// One for each worker.
+    pub(crate) successions: Vec<Succession>,
+    /// To those who keep the XDP program.
+    #[cfg(feature = "xdp")]
+    pub(crate) program: Option<Orders>,
+}
+
+/// What ports become, made for each worker.
+pub(crate) struct Next {
+    ethers: Vec<Ether>,
+    #[cfg(feature = "xdp")]
+    program: Program,
+}
+
+/// What the XDP program takes.
+#[cfg(feature = "xdp")]
+#[derive(Default)]
+struct Program {
+    more: Change,
+    less: Change,
+    undone: Change,
+}
+
+impl Live {
+    /// Makes what differs; nothing where nothing does.
+    ///
+    /// # Errors
+    /// What does not fit together, with what to write instead.
+    pub(crate) fn prepare(&self, old: &PortSettings, new: &PortSettings) -> anyhow::Result<Option<Next>> {
+        let (Some(old_hosts), Some(new_hosts)) = (old.hosts(), new.hosts()) else { return Ok(None) };
+        #[cfg(feature = "xdp")]
+        let program = self.program(old, new);
+        #[cfg(feature = "xdp")]
+        let is_same = program.more.is_empty() && program.less.is_empty();
+        #[cfg(not(feature = "xdp"))]
+        let is_same = true;
+        if is_same && old_hosts.ports == new_hosts.ports && old_hosts.networks == new_hosts.networks {
+            return Ok(None);
+        }
+        let ethers = new_hosts.ethers(self.successions.len(), |port| self.device(port), |_| Ok(()))?;
+        Ok(Some(Next {
+            ethers,
+            #[cfg(feature = "xdp")]
+            program,
+        }))
+    }
+
+    fn device(&self, port: &Port) -> Device {
+        let unknown = Device { number: u8::MAX, mac: Default::default(), mtu: 0 };
+        let found = self.devices.iter().find(|(name, _)| *name == port.device);
+        found.map_or(unknown, |(_, device)| Device { ..*device })
+    }
+
+    #[cfg(feature = "xdp")]
+    fn program(&self, old: &PortSettings, new: &PortSettings) -> Program {
+        let (PortSettings::Xdp(old), PortSettings::Xdp(new)) = (old, new) else { return Program::default() };
+        let taken = |ports: &XdpPorts| ports.taken(|port| self.device(port));
+        let (old, new) = (taken(old), taken(new));
+        let (more, less) = Change::between(&old, &new);
+        Program { undone: more.undone(&old), more, less }
+    }
+
+    /// Lets packets in that are to be translated by then.
+    ///
+    /// # Errors
+    /// Why the kernel does not; nothing has changed then.
+    pub(crate) fn begin(&self, next: &Next) -> io::Result<()> {
+        #[cfg(feature = "xdp")]
+        if let Some(program) = self.program.as_ref().filter(|_| !next.program.more.is_empty()) {
+            return program.change(next.program.more.clone(), ANSWER_MAX).inspect_err(|_| self.undo(next));
+        }
+        let _ = next;
+        Ok(())
+    }
+
+    /// As it was before [`begin`](Self::begin), where engines did not change.
+    pub(crate) fn undo(&self, next: &Next) {
+        #[cfg(feature = "xdp")]
+        if let Some(program) = self.program.as_ref().filter(|_| !next.program.undone.is_empty()) {
+            // The first refusal was told; what is left of it are packets that the engine knows nothing of.
+            let _ = program.change(next.program.undone.clone(), ANSWER_MAX);
+        }
+        let _ = next;
+    }
+
+    /// Lets ports become that, now that the engines have changed. Returns what did not go as it should, to be told.
+    pub(crate) fn finish(&self, next: Next, workers: &[Handle]) -> Vec<String> {
+        let mut said = Vec::new();
+        for (ether, succession) in next.ethers.into_iter().zip(&self.successions) {
+            succession.put(Box::new(ether));
+        }
+        let until = Instant::now() + ANSWER_MAX;
+        for (number, (succession, worker)) in self.successions.iter().zip(workers).enumerate() {
+            while !succession.is_over() && Instant::now() < until {
+                // Asked, it wakes, and looks for them before its next burst.
+                let _ = worker.settling(ANSWER_MAX);
+                std::thread::sleep(LOOK_EVERY);
+            }
+            if !succession.is_over() {
+                said.push(format!("worker {number} does not answer; its ports change when it can"));
+            }
+        }
+        #[cfg(feature = "xdp")]
+        if let Some(program) = self.program.as_ref().filter(|_| !next.program.less.is_empty())
+            && let Err(error) = program.change(next.program.less, ANSWER_MAX)
+        {
+            said.push(format!("the XDP program still takes what is not to be translated any more: {error}"));
+        }
+        said
+    }
+}
+
+/// What of ports is other than before, in words: what may be while they are open.
+pub(crate) fn changes(old: &Hosts, new: &Hosts) -> Vec<String> {
+    let mut changes = Vec::new();
+    for (old, new) in old.ports.iter().zip(&new.ports) {
+        let (Some(old_link), Some(new_link)) = (&old.ethernet, &new.ethernet) else { continue };
+        let differences = [
+            ("addresses", old.addresses != new.addresses),
+            ("routes", old_link.routes != new_link.routes),
+            ("neighbours", old_link.neighbours != new_link.neighbours),
+            ("answers", old_link.answers != new_link.answers),
+        ];
+        let what: Vec<&str> = differences.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
+        if !what.is_empty() {
+            changes.push(format!("port {}: its {}", new.name, what.join(", ")));
+        }
+    }
+    changes
+}
+
+/// Whether ports differ in what needs a restart.
+pub(crate) fn needs_restart(old: &Hosts, new: &Hosts) -> bool {
+    !old.ports.iter().map(Port::fixed).eq(new.ports.iter().map(Port::fixed))
+}

@@ -1,0 +1,159 @@
+//! Who hears of events, and how that changes while packets go on: what can fail is tried first, then nothing can.
+
+use super::Means;
+use super::difference::{Fate, fate};
+use crate::Settings;
+use crate::collectors::{self, Collectors};
+use crate::event_file::EventFile;
+use crate::event_log::{Change, Order};
+use crate::log_store::LogSender;
+use crate::outlet::Output;
+use gatun_config::{EventSink, Export};
+use gatun_control::EventTap;
+use gatun_export as export;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// Where those who hear are changed.
+#[derive(Clone)]
+pub(crate) struct Roster {
+    pub(super) orders: Sender<Order>,
+    pub(super) tap: EventTap,
+    pub(super) collectors: Collectors,
+    pub(super) store: Option<LogSender>,
+    pub(super) means: Arc<Means>,
+    pub(super) output: Output,
+}
+
+/// Who comes, ready to begin. Dropped, nothing has changed.
+pub(crate) struct Prepared {
+    lines: Option<Option<EventFile>>,
+    sinks: Vec<export::Prepared>,
+}
+
+/// Why somebody cannot hear.
+pub(crate) struct Refusal {
+    pub(crate) why: String,
+    /// Whether it is the sandbox that does not know the place.
+    pub(crate) needs_restart: bool,
+}
+
+impl Roster {
+    /// Looks whether `new` could be had where `old` is. Nothing is made that stays.
+    ///
+    /// # Errors
+    /// What could not.
+    pub(crate) fn check(&self, old: &Settings, new: &Settings) -> Result<(), Refusal> {
+        for export in comers(old, new) {
+            if let Some((directory, _)) = &export.spool {
+                let probe = format!("{}.probe", export.name);
+                may_make(directory, &probe).map_err(|error| self.no_spool(export, &error))?;
+            }
+        }
+        match &new.events {
+            Some(EventSink::File(path)) if old.events != new.events => {
+                may_write(path).map_err(|error| self.no_file(path, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes what `new` needs where `old` is.
+    ///
+    /// # Errors
+    /// What cannot be: nothing has changed.
+    pub(crate) fn prepare(&self, old: &Settings, new: &Settings) -> Result<Prepared, Refusal> {
+        let mut sinks = Vec::new();
+        for export in comers(old, new) {
+            let prepared = collectors::prepare(export, &self.means.connect, &self.output);
+            sinks.push(prepared.map_err(|error| self.no_spool(export, &error))?);
+        }
+        let open = |sink: &EventSink| {
+            EventFile::open(sink).map_err(|error| match sink {
+                EventSink::File(path) => self.no_file(path, &error),
+                EventSink::Stdout => self.refusal(format!("[events]: standard output: {error}"), None),
+            })
+        };
+        let lines = match old.events == new.events {
+            true => None,
+            false => Some(new.events.as_ref().map(open).transpose()?),
+        };
+        Ok(Prepared { lines, sinks })
+    }
+
+    /// From now on they hear whom `new` names.
+    pub(crate) fn set(&self, new: &Settings, prepared: Prepared) {
+        let Prepared { lines, sinks } = prepared;
+        let sinks = self.collectors.set(&new.exports, sinks);
+        self.tap.set(new.events.is_some());
+        // It is there as long as the workers.
+        let _ = self.orders.send(Order::Change(Box::new(Change::to(new, lines, sinks))));
+        if let Some(store) = &self.store {
+            store.configured(&new.control.facts.config.text, &new.plan);
+        }
+    }
+
+    /// From now on the log is kept as this says. What is taken away does not come back.
+    pub(crate) fn keep(&self, settings: &Settings) {
+        if let (Some(store), Some(log)) = (&self.store, &settings.log) {
+            store.keep(log);
+        }
+    }
+
+    fn no_spool(&self, export: &Export, error: &io::Error) -> Refusal {
+        let Some((directory, _)) = &export.spool else {
+            return self.refusal(format!("[[export]] {}: it cannot be begun: {error}", export.name), None);
+        };
+        let shown = directory.display();
+        let why = format!("[[export]] {}: its spool {shown} cannot be used: {error}", export.name);
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        self.refusal(why, denied.then_some(directory))
+    }
+
+    fn no_file(&self, path: &Path, error: &io::Error) -> Refusal {
+        let why = format!("[events]: cannot write to {}: {error}", path.display());
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        self.refusal(why, path.parent().filter(|_| denied))
+    }
+
+    /// `denied`: the directory that it was refused in.
+    fn refusal(&self, why: String, denied: Option<&Path>) -> Refusal {
+        match denied.filter(|directory| !self.means.sandbox.knows(directory)) {
+            None => Refusal { why, needs_restart: false },
+            Some(_) => {
+                let why = format!("{why}: it is in no directory that the sandbox was given at the start");
+                Refusal { why, needs_restart: true }
+            }
+        }
+    }
+}
+
+/// Collectors that begin.
+fn comers<'s>(old: &Settings, new: &'s Settings) -> impl Iterator<Item = &'s Export> {
+    new.exports.iter().filter(|new| fate(&old.exports, new) == Fate::Begins)
+}
+
+/// Whether a directory, or the one that it would be made in, can be written to: by a file that is taken away at once.
+fn may_make(directory: &Path, probe: &str) -> io::Result<()> {
+    let there = directory.ancestors().find(|path| fs::symlink_metadata(path).is_ok());
+    let probe = there.unwrap_or(directory).join(probe);
+    File::create(&probe)?;
+    fs::remove_file(probe)
+}
+
+/// Whether a file can be written to, or made.
+fn may_write(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => OpenOptions::new().append(true).open(path).map(drop),
+        Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        // A pipe, a device: what becomes of opening it is seen then.
+        Ok(_) => Ok(()),
+        Err(_) => {
+            File::create_new(path)?;
+            fs::remove_file(path)
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! What the API asks for: another configuration, looked at, put in place, kept, or undone.
+//!
+//! Everything that can fail comes first: the text is read, what is new is made, and the text is on disk beside the file.
+//! Then the file is replaced, and then the workers change, which nothing refuses by then. What waits to be confirmed
+//! is on disk beside the file until it is.
+
+use super::forecast::Expected;
+use super::swap::Ready;
+use super::{NotPossible, Ran, Reload, Review, in_lines, notes};
+use crate::config_file::{NotReplaced, Past, Staged};
+use crate::{Read, Settings, Source};
+use gatun_api::types::{self, ConfigApplied, ConfigPast, ConfigPlan, ConfigProblem, Figure, Severity};
+use gatun_control::configure::{Done, Instead, Order, Refused, Why};
+use gatun_logstore::time::rfc3339;
+use gatun_nat::reconfigure::Settled;
+use std::time::{Duration, Instant};
+
+/// How long until the next attempt to go back where one has failed.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Lines of problems that a refusal tells.
+const TOLD_MAX: usize = 20;
+
+/// A configuration that goes back by itself.
+pub(crate) struct Unconfirmed {
+    /// When.
+    pub(super) until: Instant,
+    /// To what.
+    before: Settings,
+    /// What is to take the file's place.
+    staged: Staged,
+    who: String,
+}
+
+impl Unconfirmed {
+    /// What comes back.
+    pub(super) fn before_revision(&self) -> String {
+        self.before.control.facts.config.revision.clone()
+    }
+}
+
+fn conflict(error: impl Into<String>, hint: &str) -> Refused {
+    Refused::new(Why::Conflict, error, hint)
+}
+
+fn failed(error: impl Into<String>) -> Refused {
+    Refused::new(Why::Failed, error, "nothing has changed")
+}
+
+impl Reload {
+    pub(super) fn carry_out(&mut self, order: Order) -> Result<Done, Refused> {
+        match order {
+            Order::Plan(text) => Ok(Done::Planned(self.plan(&text))),
+            Order::Apply(instead, text) => self.apply_text(&instead, &text).map(Done::Applied),
+            Order::Confirm { revision, who } => self.confirm(&revision, &who).map(Done::Applied),
+            Order::RollBack(instead, to) => self.roll_back(&instead, to.as_deref()).map(Done::Applied),
+            Order::AddMap(instead, map) => self.add_map(instead, map).map(Done::Applied),
+            Order::RemoveMap(instead, map) => self.remove_map(instead, map).map(Done::Applied),
+            Order::Maps { instance, from, limit } => self.maps(instance.as_deref(), from, limit),
+            Order::KeepDrained => self.keep_drained().map(|()| Done::Kept),
+            Order::History => Ok(Done::History(self.file.history().iter().map(past).collect())),
+            Order::Past(revision) => self.past_text(&revision).map(Done::Past),
+        }
+    }
+
+    /// What is drained stays so, as far as the next process is concerned.
+    fn keep_drained(&mut self) -> Result<(), Refused> {
+        let hint = "the addresses are as they were asked to be, but the next process will not know";
+        self.write_drained().map_err(|why| Refused::new(Why::Failed, why, hint))
+    }
+
+    pub(super) fn running(&self) -> &types::Config {
+        &self.settings.control.facts.config
+    }
+
+    /// What would happen.
+    fn plan(&self, text: &str) -> ConfigPlan {
+        let Read { settings, mut problems } = (self.read)(Source::Text(text));
+        let running = self.running().revision.clone();
+        let now = self.settings.costs;
+        let costs = settings.as_ref().map_or(now, |new| new.costs);
+        let figure = |before, after| Figure { before, after };
+        let mut plan = ConfigPlan {
+            revision: String::new(),
+            running,
+            applicable: false,
+            problems: Vec::new(),
+            changes: Vec::new(),
+            ends: Vec::new(),
+            sessions: None,
+            subscribers: None,
+            restarts: Vec::new(),
+            memory_bytes: figure(now.memory_bytes, costs.memory_bytes),
+            log_bytes_a_day: figure(now.log_bytes_a_day, costs.log_bytes_a_day),
+            events_bytes_a_day: figure(now.events_bytes_a_day, costs.events_bytes_a_day),
+        };
+        if let Some(new) = &settings {
+            let review = Review::of(&self.settings, new);
+            plan.revision.clone_from(&new.control.facts.config.revision);
+            plan.changes = review.changes(new);
+            plan.ends.clone_from(&review.difference.ends);
+            let heard = || self.roster.check(&self.settings, new).map_err(NotPossible::from);
+            let rest = || heard().and_then(|()| self.next_ports(new).map(drop));
+            match self.make_ready(new, &review).and_then(|ready| rest().map(|()| ready)) {
+                Ok(ready) => {
+                    plan.applicable = true;
+                    plan.ends.extend(ready.as_ref().and_then(Ready::moved_in_words));
+                    // Nothing for the engines ends nothing.
+                    let expected = ready.map_or(Some(Expected::default()), |r| r.expected(&self.workers));
+                    (plan.sessions, plan.subscribers) =
+                        (expected.map(|e| e.sessions), expected.map(|e| e.subscribers));
+                }
+                Err(NotPossible { restarts, why }) if restarts.is_empty() => {
+                    problems.push(of_whole(&self.running().file, why));
+                }
+                Err(NotPossible { restarts, .. }) => plan.restarts = restarts,
+            }
+        }
+        plan.problems = problems;
+        plan
+    }
+
+    pub(super) fn apply_text(&mut self, instead: &Instead, text: &str) -> Result<ConfigApplied, Refused> {
+        self.expect(&instead.revision)?;
+        self.expect_confirmed()?;
+        let begin = Instant::now();
+        let Read { settings, problems } = (self.read)(Source::Text(text));
+        let read = begin.elapsed();
+        let new = settings.ok_or_else(|| wrong(&problems))?;
+        let review = Review::of(&self.settings, &new);
+        let before = self.running().revision.clone();
+        if new.control.facts.config.revision == before {
+            return Ok(applied(&before, &before, &Settled::default(), vec!["it runs already".to_owned()]));
+        }
+        let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
+        let ready = ready.map_err(not_possible)?;
+        let made = begin.elapsed();
+        let staged = self.file.stage(text).map_err(failed)?;
+        self.output.log(&format!("config: {} changes the configuration", instead.who));
+        self.log("", &review.changes(&new));
+        self.log("these end: ", &review.difference.ends);
+        let replaced = match instead.confirm {
+            Some(_) => None,
+            None => Some(self.replace(&staged, &instead.who)?),
+        };
+        let (old, ended) = self.put_in_place(new, &review, ready).map_err(|why| {
+            replaced.iter().for_each(|replaced| self.file.take_back(replaced));
+            self.file.discard();
+            failed(why)
+        })?;
+        self.output.debug(|| {
+            let [read, made, all] = [read, made, begin.elapsed()].map(|time| time.as_secs_f64() * 1e3);
+            format!("config: read after {read:.1} ms, new state made after {made:.1} ms, settled after {all:.1} ms")
+        });
+        let after = self.running().revision.clone();
+        let mut done = applied(&before, &after, &ended, notes(&ended));
+        if instead.confirm.is_none() {
+            self.roster.keep(&self.settings);
+        }
+        if let Some(within) = instead.confirm {
+            done.confirm_within_seconds = Some(within.as_secs());
+            let until = Instant::now() + within;
+            let who = instead.who.clone();
+            self.unconfirmed = Some(Unconfirmed { until, before: old, staged, who });
+            let seconds = within.as_secs();
+            self.output.log(&format!("config: it goes back in {seconds} s unless it is confirmed"));
+        }
+        self.tell();
+        self.log_ended(&ended);
+        Ok(done)
+    }
+
+    /// Replaces the file, where nobody else has.
+    fn replace(&self, staged: &Staged, who: &str) -> Result<crate::config_file::Replaced, Refused> {
+        let config = match &self.unconfirmed {
+            Some(waits) => &waits.before.control.facts.config,
+            None => self.running(),
+        };
+        let ran = Ran { text: &config.text, revision: &config.revision, who };
+        self.file.replace(staged, &ran).map_err(|not| match not {
+            NotReplaced::Changed => conflict(
+                format!("{} was changed meanwhile, and has not been read since", config.file),
+                "look at what stands there (`gatun config diff`), and reload it or put it in order: nothing has changed",
+            ),
+            NotReplaced::Failed(why) => failed(why),
+        })
+    }
+
+    fn confirm(&mut self, revision: &str, who: &str) -> Result<ConfigApplied, Refused> {
+        self.expect(revision)?;
+        let Some(waits) = &self.unconfirmed else {
+            return Err(conflict("nothing waits to be confirmed", "gatun config show"));
+        };
+        let staged = &waits.staged;
+        if let Err(refused) = self.replace(staged, &waits.who) {
+            // What was taken away beside is there again for the next attempt.
+            let _ = self.file.stage(staged.text());
+            let hint = "it still waits to be confirmed";
+            return Err(Refused { hint: hint.to_owned(), ..refused });
+        }
+        let before = waits.before_revision();
+        self.unconfirmed = None;
+        self.roster.keep(&self.settings);
+        self.tell();
+        self.output.log(&format!("config: {who} has confirmed it"));
+        Ok(applied(&before, &self.running().revision, &Settled::default(), Vec::new()))
+    }
+
+    fn roll_back(&mut self, instead: &Instead, to: Option<&str>) -> Result<ConfigApplied, Refused> {
+        self.expect(&instead.revision)?;
+        if self.unconfirmed.is_some() {
+            if let Some(to) = to.filter(|to| {
+                Some(true) != self.unconfirmed.as_ref().map(|w| w.before_revision().starts_with(to))
+            }) {
+                return Err(conflict(
+                    format!(
+                        "the configuration that runs waits to be confirmed, and does not go back to {to}"
+                    ),
+                    "confirm it, or roll it back without naming another one",
+                ));
+            }
+            self.output.log(&format!("config: {} rolls it back", instead.who));
+            return self.undo().map_err(failed);
+        }
+        let past = match to {
+            Some(to) => self.find_past(to)?,
+            None => self.file.history().into_iter().next().ok_or_else(|| {
+                Refused::new(Why::Unknown, "no configuration ran before, as far as is known", "")
+            })?,
+        };
+        let text = past.text().map_err(failed)?;
+        self.apply_text(instead, &text)
+    }
+
+    /// Goes back from what nobody has confirmed in time.
+    pub(super) fn undo_unconfirmed(&mut self) {
+        if self.unconfirmed.as_ref().is_none_or(|waits| waits.until > Instant::now()) {
+            return;
+        }
+        self.output.log("config: nobody has confirmed it: the one before comes back");
+        if let Err(why) = self.undo() {
+            self.output.error(&format!("config: it cannot come back yet: {why}"));
+            if let Some(waits) = &mut self.unconfirmed {
+                waits.until = Instant::now() + AGAIN;
+            }
+        }
+    }
+
+    /// Goes back from what is not confirmed.
+    fn undo(&mut self) -> Result<ConfigApplied, String> {
+        let waits = self.unconfirmed.take().ok_or("nothing waits to be confirmed")?;
+        let after = self.running().revision.clone();
+        let before = waits.before.clone();
+        let review = Review::of(&self.settings, &before);
+        let done = self
+            .make_ready(&before, &review)
+            .and_then(|ready| self.with_rest(ready, &before))
+            .map_err(|not| not.why)
+            .and_then(|ready| self.put_in_place(before, &review, ready));
+        match done {
+            Ok((_, ended)) => {
+                self.file.discard();
+                self.tell();
+                self.log_ended(&ended);
+                Ok(applied(&after, &self.running().revision, &ended, notes(&ended)))
+            }
+            Err(why) => {
+                self.unconfirmed = Some(waits);
+                Err(why)
+            }
+        }
+    }
+
+    /// # Errors
+    /// Where another configuration runs than the caller thinks.
+    fn expect(&self, revision: &str) -> Result<(), Refused> {
+        let running = &self.running().revision;
+        match running == revision {
+            true => Ok(()),
+            false => Err(conflict(
+                format!("revision {} runs", short(running)),
+                "somebody has changed it meanwhile: look at it, and ask again with its revision",
+            )),
+        }
+    }
+
+    fn expect_confirmed(&self) -> Result<(), Refused> {
+        match &self.unconfirmed {
+            None => Ok(()),
+            Some(waits) => {
+                let left = waits.until.saturating_duration_since(Instant::now()).as_secs();
+                Err(conflict(
+                    format!("the configuration that runs waits to be confirmed for {left} s more"),
+                    "`gatun config confirm`, or `gatun config rollback`",
+                ))
+            }
+        }
+    }
+
+    fn find_past(&self, revision: &str) -> Result<Past, Refused> {
+        let mut found = self.file.history();
+        found.retain(|past| past.revision.starts_with(revision));
+        match found.first() {
+            Some(first)
+                if found.iter().all(|past| past.revision == first.revision) && !revision.is_empty() =>
+            {
+                Ok(found.swap_remove(0))
+            }
+            Some(_) => Err(conflict(format!("several revisions begin with '{revision}'"), "say more of it")),
+            None => Err(Refused::new(
+                Why::Unknown,
+                format!("no revision that ran before begins with '{}'", short(revision)),
+                "`gatun config history` lists them",
+            )),
+        }
+    }
+
+    fn past_text(&self, revision: &str) -> Result<types::Config, Refused> {
+        let past = self.find_past(revision)?;
+        let file = self.running().file.clone();
+        Ok(types::Config {
+            file,
+            text: past.text().map_err(failed)?,
+            revision: past.revision,
+            unconfirmed: None,
+        })
+    }
+}
+
+fn applied(before: &str, after: &str, ended: &Settled, notes: Vec<String>) -> ConfigApplied {
+    ConfigApplied {
+        revision: after.to_owned(),
+        before: before.to_owned(),
+        sessions: ended.sessions,
+        bindings: ended.bindings,
+        blocks: ended.blocks,
+        confirm_within_seconds: None,
+        notes,
+    }
+}
+
+fn past(past: &Past) -> ConfigPast {
+    ConfigPast {
+        revision: past.revision.clone(),
+        replaced_at: rfc3339(past.at_s.saturating_mul(1000)),
+        replaced_by: past.who.clone(),
+        bytes: past.bytes,
+    }
+}
+
+/// Something that is wrong, whatever line is to blame.
+fn of_whole(file: &str, message: String) -> ConfigProblem {
+    ConfigProblem {
+        severity: Severity::Error,
+        file: file.to_owned(),
+        line: 1,
+        column: 1,
+        message,
+        help: None,
+    }
+}
+
+fn wrong(problems: &[ConfigProblem]) -> Refused {
+    let errors: Vec<&ConfigProblem> = problems.iter().filter(|p| p.severity == Severity::Error).collect();
+    let (n, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
+    let lines: Vec<String> = errors.into_iter().take(TOLD_MAX).flat_map(in_lines).collect();
+    Refused::new(Why::Unusable, format!("the configuration has {n} error{s}"), lines.join("\n"))
+}
+
+fn not_possible(NotPossible { restarts, why }: NotPossible) -> Refused {
+    Refused::new(Why::Unusable, why, restarts.join("\n"))
+}
+
+/// A revision as people write it.
+fn short(revision: &str) -> &str {
+    revision.get(..12).unwrap_or(revision)
+}

@@ -1,0 +1,145 @@
+//! What tells two configurations of a daemon apart, the engine's plan and all else.
+
+use crate::hearers::difference::Heard;
+use crate::{PortSettings, Settings};
+use gatun_io_tun::{Prefix, TunConfig};
+use gatun_nat::reconfigure::Difference;
+
+/// What a configuration would change.
+pub(super) struct Review {
+    /// With what needs a restart beside the plan.
+    pub(super) difference: Difference,
+    /// What becomes of those who hear of events.
+    pub(super) heard: Vec<String>,
+    /// Devices that are to have other addresses or routes, by number.
+    pub(super) rerouted: Vec<usize>,
+    /// What changes of ports on Ethernets.
+    pub(super) ports: Vec<String>,
+}
+
+impl Review {
+    pub(super) fn of(old: &Settings, new: &Settings) -> Review {
+        let mut difference = Difference::between(&old.plan, &new.plan);
+        difference.restarts.extend(outside_engine(old, new));
+        let heard = Heard::from(old).until(&Heard::from(new));
+        difference.restarts.extend(heard.restarts);
+        let ports = PortSettings::changes(&old.ports, &new.ports);
+        Review { difference, heard: heard.changes, rerouted: rerouted(old, new), ports }
+    }
+
+    /// Whether nothing would change, neither for packets nor for those who hear of them.
+    pub(super) fn is_empty(&self) -> bool {
+        self.difference.is_empty()
+            && self.heard.is_empty()
+            && self.rerouted.is_empty()
+            && self.ports.is_empty()
+    }
+
+    /// What changes, with what becomes of those who hear, and what devices get.
+    pub(super) fn changes(&self, new: &Settings) -> Vec<String> {
+        let devices = new.ports.devices();
+        let rerouted = self.rerouted.iter().filter_map(|&number| devices.get(number));
+        let of = |device: &TunConfig| format!("device {}: its addresses or routes", device.name);
+        let told = self.difference.changes.iter().chain(&self.heard).chain(&self.ports).cloned();
+        told.chain(rerouted.map(of)).collect()
+    }
+}
+
+/// Devices that are to have other addresses or routes, by number.
+fn rerouted(old: &Settings, new: &Settings) -> Vec<usize> {
+    let pairs = old.ports.devices().iter().zip(new.ports.devices()).enumerate();
+    let differs = |(_, (a, b)): &(usize, (&TunConfig, &TunConfig))| {
+        sorted(&a.routes) != sorted(&b.routes) || sorted(&a.addresses) != sorted(&b.addresses)
+    };
+    pairs.filter(differs).map(|(number, _)| number).collect()
+}
+
+fn sorted(prefixes: &[Prefix]) -> Vec<Prefix> {
+    let mut sorted = prefixes.to_vec();
+    sorted.sort_unstable();
+    sorted
+}
+
+/// What differs beside the plan, and needs a restart.
+fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
+    let mut restarts = Vec::new();
+    if old.state != new.state {
+        restarts.push("[state]: where sessions are kept".to_owned());
+    }
+    if old.cores != new.cores {
+        restarts.push("[workers]: their processors".to_owned());
+    }
+    restarts.extend(crate::control::differ(&old.control, &new.control));
+    restarts.extend(PortSettings::differ(&old.ports, &new.ports));
+    let (old, new) = (old.ports.devices(), new.ports.devices());
+    for (a, b) in old.iter().zip(new) {
+        let TunConfig { name, mode, queues, offload, udp_gro, up: _, mtu, addresses, routes } = b;
+        if (&a.name, a.mode, a.queues, a.offload, a.udp_gro, a.mtu)
+            != (name, *mode, *queues, *offload, *udp_gro, *mtu)
+        {
+            restarts.push(format!(
+                "port of device {}: its device, mode, queues, offload, udp_gro or MTU",
+                a.name
+            ));
+        }
+        let none = |config: &TunConfig| config.routes.is_empty() && config.addresses.is_empty();
+        if old.iter().all(none) && !(addresses.is_empty() && routes.is_empty()) {
+            restarts.push(format!(
+                "device {name}: routes or addresses where there were none: the right to set them was given up at the start"
+            ));
+        }
+    }
+    restarts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ControlSettings;
+    use gatun_config::Api;
+    use gatun_control::Facts;
+    use gatun_nat::{EventKinds, Plan};
+
+    fn settings(devices: Vec<TunConfig>) -> Settings {
+        let control = ControlSettings { api: Api::default(), metrics: None, facts: Facts::default() };
+        let (plan, ports, json_kinds) = (Plan::default(), PortSettings::Tun(devices), EventKinds::NONE);
+        let state = gatun_config::StateDir::Off;
+        let (json_destinations, exports) = (false, Vec::new());
+        Settings {
+            plan,
+            events: None,
+            json_kinds,
+            json_destinations,
+            exports,
+            log: None,
+            ports,
+            cores: Vec::new(),
+            control,
+            state,
+            costs: Default::default(),
+            beside: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_concerns_a_device_itself_needs_a_restart_and_its_routes_do_not() {
+        let route = Prefix { addr: "192.0.2.1".parse().unwrap(), len: 32 };
+        let with = TunConfig { routes: vec![route], ..TunConfig::default() };
+        let refused = |old: &TunConfig, new: &TunConfig| {
+            outside_engine(&settings(vec![old.clone()]), &settings(vec![new.clone()]))
+        };
+        assert_eq!(refused(&with, &with), Vec::<String>::new());
+        assert_eq!(refused(&with, &TunConfig::default()), Vec::<String>::new());
+        assert!(refused(&TunConfig::default(), &with)[0].contains("given up at the start"));
+        for other in [
+            TunConfig { name: "other".into(), ..with.clone() },
+            TunConfig { queues: 7, ..with.clone() },
+            TunConfig { mtu: Some(9000), ..with.clone() },
+            TunConfig { offload: false, ..with.clone() },
+            TunConfig { udp_gro: true, ..with.clone() },
+        ] {
+            assert_eq!(refused(&with, &other).len(), 1, "{other:?}");
+        }
+        assert_eq!(outside_engine(&settings(vec![with]), &settings(vec![])), ["the number of ports"]);
+    }
+}

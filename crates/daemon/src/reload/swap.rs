@@ -1,0 +1,253 @@
+//! From one configuration to the next: made ready for every worker, put in place between two bursts, and waited for.
+
+use super::{NotPossible, Reload, Review};
+use crate::hearers::{Prepared, Refusal};
+use crate::live_ports::NextPorts;
+use crate::{ANSWER_MAX, Settings, memory};
+use gatun_nat::Plan;
+use gatun_nat::reconfigure::{Change, NotNow, Refused, Settled};
+use gatun_nat::workers::{Shares, Steering};
+use gatun_worker::jobs::ReadDrained;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often workers are asked whether a change is at its end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Drained addresses that are asked for at a time.
+const DRAINED_AT_ONCE: usize = 4096;
+
+/// Workers that share a translator: what each of them runs by.
+pub(crate) struct Crew {
+    /// Without mappings, which may be many.
+    plans: Vec<Plan>,
+    pub(crate) steering: Arc<Steering>,
+}
+
+impl Crew {
+    pub(crate) fn new(shares: Shares) -> Crew {
+        let Shares { mut plans, steering, .. } = shares;
+        for siit in plans.iter_mut().flat_map(|plan| &mut plan.siit) {
+            siit.eamt = Vec::new();
+        }
+        Crew { plans, steering: Arc::new(steering) }
+    }
+}
+
+/// A change, ready for every worker.
+pub(super) struct Ready {
+    pub(super) changes: Vec<Box<Change>>,
+    /// Where workers share: what they run by then.
+    crew: Option<Crew>,
+    /// Subscribers that move to other workers.
+    moved: usize,
+}
+
+/// All that changes, ready.
+pub(super) struct AllReady {
+    /// None where nothing of the engines does.
+    engines: Option<Ready>,
+    ports: NextPorts,
+    hearers: Prepared,
+}
+
+impl Ready {
+    /// Who moves, where somebody does.
+    pub(super) fn moved_in_words(&self) -> Option<String> {
+        in_words(self.moved)
+    }
+}
+
+fn in_words(moved: usize) -> Option<String> {
+    (moved > 0)
+        .then(|| format!("sessions of {moved} subscribers, whose static bindings are at another worker now"))
+}
+
+impl Reload {
+    /// Makes what is new, beside what runs.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub(super) fn make_ready(&self, new: &Settings, review: &Review) -> Result<Option<Ready>, NotPossible> {
+        if !review.difference.restarts.is_empty() {
+            return Err(NotPossible::restart(review.difference.restarts.clone()));
+        }
+        if review.difference.is_empty() { Ok(None) } else { self.prepare(new).map(Some) }
+    }
+
+    /// With what ports need, and those who hear of events.
+    ///
+    /// # Errors
+    /// Why they cannot have it.
+    pub(super) fn with_rest(&self, engines: Option<Ready>, new: &Settings) -> Result<AllReady, NotPossible> {
+        let ports = self.next_ports(new)?;
+        let hearers = self.roster.prepare(&self.settings, new).map_err(NotPossible::from)?;
+        Ok(AllReady { engines, ports, hearers })
+    }
+
+    /// What ports become.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    pub(super) fn next_ports(&self, new: &Settings) -> Result<NextPorts, NotPossible> {
+        let next = self.ports.prepare(&self.settings.ports, &new.ports);
+        next.map_err(|error| NotPossible::why(format!("{error:#}")))
+    }
+
+    /// Changes to what was made ready: nobody is asked whether that may be. Gives what ran before, and what has ended.
+    ///
+    /// # Errors
+    /// Why nothing has changed.
+    pub(super) fn put_in_place(
+        &mut self,
+        new: Settings,
+        review: &Review,
+        AllReady { engines: ready, ports, hearers }: AllReady,
+    ) -> Result<(Settings, Settled), String> {
+        if let Some(estate) = &mut self.estate {
+            // Where nothing of the engines changes, they run by what they run by.
+            let crew = ready.as_ref().map_or(&self.crew, |ready| &ready.crew);
+            let steering = crew.as_ref().map(|crew| &*crew.steering);
+            estate.add(&new.plan, steering).map_err(|e| e.to_string())?;
+        }
+        self.ports.begin(&ports).map_err(|error| format!("the XDP program cannot take more: {error}"))?;
+        let settles = ready.is_some();
+        if let Some(ready) = ready {
+            self.apply(ready).inspect_err(|_| self.ports.undo(&ports))?;
+        }
+        for said in self.ports.finish(ports, &self.workers) {
+            self.output.error(&format!("reload: {said}"));
+        }
+        self.roster.set(&new, hearers);
+        for &device in &review.rerouted {
+            if let (Some(name), Some(config)) = (self.devices.get(device), new.ports.devices().get(device))
+                && let Some(orders) = &self.orders
+            {
+                orders.set(name.clone(), config.addresses.clone(), config.routes.clone());
+            }
+        }
+        let before = std::mem::replace(&mut self.settings, new);
+        let settled = if settles { self.wait_until_settled() } else { Settled::default() };
+        if let Err(why) = self.write_drained() {
+            self.output.error(&format!("reload: {why}"));
+        }
+        Ok((before, settled))
+    }
+
+    /// Writes down which addresses are drained, for the next process.
+    pub(super) fn write_drained(&mut self) -> Result<(), String> {
+        let Some(estate) = &mut self.estate else { return Ok(()) };
+        let mut drained = Vec::new();
+        for worker in &self.workers {
+            let (mut at, mut done) = ((0, 0), false);
+            while !done {
+                let job = ReadDrained { at, done, found: Vec::with_capacity(DRAINED_AT_ONCE) };
+                let job = worker.work(job, ANSWER_MAX);
+                let job = job.ok_or("which addresses are drained is not known: a worker does not answer")?;
+                (at, done) = (job.at, job.done);
+                drained.extend(job.found);
+            }
+        }
+        estate.drained(drained).map_err(|e| e.to_string())
+    }
+
+    /// What each worker's engine needs and has not: all of them, or none is changed.
+    fn prepare(&self, new: &Settings) -> Result<Ready, NotPossible> {
+        let Some(crew) = &self.crew else {
+            let workers = self.workers.len();
+            let (old, new) = (vec![&self.settings.plan; workers], vec![&new.plan; workers]);
+            return Ok(Ready { changes: self.prepare_each(&old, &new)?, crew: None, moved: 0 });
+        };
+        let mut shares = Shares::after(&crew.steering, &new.plan)?;
+        let old: Vec<&Plan> = crew.plans.iter().collect();
+        let mut changes = self.prepare_each(&old, &shares.plans.iter().collect::<Vec<_>>())?;
+        let moved = shares.moved.iter().map(Vec::len).sum();
+        for (change, moved) in changes.iter_mut().zip(std::mem::take(&mut shares.moved)) {
+            change.end_moved(moved);
+        }
+        Ok(Ready { changes, crew: Some(Crew::new(shares)), moved })
+    }
+
+    fn prepare_each(&self, old: &[&Plan], new: &[&Plan]) -> Result<Vec<Box<Change>>, NotPossible> {
+        memory::check_more(old, new).map_err(NotPossible::why)?;
+        let mut changes: Vec<Box<Change>> = Vec::new();
+        for (worker, (old, new)) in self.workers.iter().zip(old.iter().zip(new)) {
+            let outline = worker
+                .outline(ANSWER_MAX)
+                .ok_or_else(|| NotPossible::why("a worker does not answer".to_owned()))?;
+            let made = match changes.first() {
+                None => Change::prepare(&outline, old, new),
+                Some(first) => first.sibling(&outline, old, new),
+            };
+            changes.push(Box::new(made.map_err(NotPossible::from)?));
+        }
+        Ok(changes)
+    }
+
+    /// Puts the changes in place. Nobody else changes an engine, and each has settled since the last time: a worker
+    /// can refuse its change only before any other has its own.
+    fn apply(&mut self, ready: Ready) -> Result<(), String> {
+        let Ready { changes, crew, moved } = ready;
+        if let Some(what) = in_words(moved) {
+            self.output.log(&format!("reload: these end: {what}"));
+        }
+        for (number, (worker, mut change)) in self.workers.iter().zip(changes).enumerate() {
+            loop {
+                let steering = crew.as_ref().map(|crew| Arc::clone(&crew.steering));
+                match worker.apply(change, steering, ANSWER_MAX) {
+                    Some(applied) => match applied.result {
+                        Ok(()) => break,
+                        Err(NotNow::Settling) => {
+                            change = applied.change;
+                            std::thread::sleep(LOOK_EVERY);
+                        }
+                        Err(NotNow::Outdated) => return Err("the engine has changed meanwhile".to_owned()),
+                    },
+                    None => {
+                        let what = format!("reload: worker {number} does not answer; it changes when it can");
+                        self.output.log(&what);
+                        break;
+                    }
+                }
+            }
+        }
+        self.crew = crew;
+        Ok(())
+    }
+
+    fn wait_until_settled(&self) -> Settled {
+        let mut all = Settled::default();
+        for worker in &self.workers {
+            while let Some(settling) = worker.settling(ANSWER_MAX) {
+                if settling.goes_on {
+                    std::thread::sleep(LOOK_EVERY);
+                    continue;
+                }
+                all.sessions += settling.ended.sessions;
+                all.bindings += settling.ended.bindings;
+                all.blocks += settling.ended.blocks;
+                all.static_bindings_refused += settling.ended.static_bindings_refused;
+                break;
+            }
+        }
+        all
+    }
+}
+
+impl From<Refusal> for NotPossible {
+    fn from(refused: Refusal) -> NotPossible {
+        match refused.needs_restart {
+            true => NotPossible::restart(vec![refused.why]),
+            false => NotPossible::why(refused.why),
+        }
+    }
+}
+
+impl From<Refused> for NotPossible {
+    fn from(refused: Refused) -> NotPossible {
+        match refused {
+            Refused::Restart(restarts) => NotPossible::restart(restarts),
+            Refused::Build(error) => NotPossible::why(error.to_string()),
+        }
+    }
+}

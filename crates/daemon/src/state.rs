@@ -1,0 +1,259 @@
+//! The directory in memory where sessions are kept for the next process.
+//!
+//! ```text
+//!   lock                   held by the daemon whose directory it is
+//!   names.json             whose numbers the records use, and which files they are in; replaced as a whole
+//!   sessions.GEN.WORKER    the records of each worker's engine (gatun_nat::kept)
+//! ```
+//! Until `names.json` names new files, the old ones are what the next process takes over: one that is killed while it
+//! starts has lost nothing. It names the old ones too until all of their sessions are in the new.
+
+use crate::User;
+use gatun_config::StateDir;
+use gatun_nat::workers::Dealt;
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, ftruncate};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount, mount_remount};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where it is, where the configuration does not say.
+pub const USUAL: &str = "/run/gatun/state";
+/// How long a process that was killed may take to let go of the directory.
+const LET_GO_MAX: Duration = Duration::from_millis(1_000);
+/// `TMPFS_MAGIC` of `linux/magic.h`.
+const TMPFS: i64 = 0x0102_1994;
+/// Room in the file system beside the records.
+const ROOM_BESIDE: u64 = 16 << 20;
+/// Processes that may have been killed one after the other before all sessions of the one before were in their own files,
+/// without their successor taking its time.
+pub(crate) const EARLIER_MAX: usize = 2;
+
+/// What numbers in records stand for. It grows and is never renumbered while a process runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// Which files the records are in.
+    pub generation: u64,
+    /// How many: one a worker.
+    pub workers: usize,
+    /// By number.
+    pub instances: Vec<InstanceNames>,
+    /// By what subscribers are dealt out to workers.
+    pub steering: [u64; 4],
+    /// How public addresses are dealt out to workers.
+    #[serde(default)]
+    pub dealt: Vec<Dealt>,
+    /// TUN devices that were made, and stay where the process is killed.
+    pub devices: Vec<String>,
+    /// Public addresses that get no new bindings: the first and the last of each range, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drained: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// Processes before this one whose sessions are not all in its own files yet, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Names>,
+}
+
+impl Names {
+    /// All processes that have sessions, the latest first.
+    pub fn sources(&self) -> impl Iterator<Item = &Names> {
+        std::iter::once(self).chain(&self.earlier)
+    }
+}
+
+/// An instance by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceNames {
+    /// `nat64` or `nat44`.
+    pub kind: String,
+    /// As the configuration names it.
+    pub name: String,
+    /// Translation prefixes, by number.
+    pub prefixes: Vec<String>,
+}
+
+/// The directory, held.
+pub struct Directory {
+    path: PathBuf,
+    /// Whether memory is reserved at once, as the file system is not ours and may be full later.
+    reserves: bool,
+    _lock: File,
+}
+
+/// Opens the directory that the configuration names, for engines whose records take `bytes`. `Ok(Err(_))`: the usual
+/// one cannot be had, and why.
+///
+/// # Errors
+/// Where the one that the configuration names cannot be had.
+pub(crate) fn open(
+    settings: &StateDir,
+    bytes: u64,
+    user: Option<&User>,
+) -> anyhow::Result<Option<Result<Directory, String>>> {
+    match settings {
+        StateDir::Off => Ok(None),
+        StateDir::Usual => Ok(Some(Directory::open(Path::new(USUAL), bytes, user))),
+        StateDir::Path(path) => {
+            let opened = Directory::open(path, bytes, user);
+            opened
+                .map(|directory| Some(Ok(directory)))
+                .map_err(|why| anyhow::anyhow!("[state] directory: {why}"))
+        }
+    }
+}
+
+/// Reads what a daemon keeps in a directory, which it may have open: its names, and each worker's records; and so of
+/// processes before it that have sessions too.
+///
+/// # Errors
+/// Where there is none.
+pub fn read(path: &Path) -> Result<Vec<(Names, Vec<File>)>, String> {
+    let none =
+        |e: &dyn std::fmt::Display| format!("{}: no gatun keeps its sessions there ({e})", path.display());
+    let text = fs::read_to_string(path.join("names.json")).map_err(|e| none(&e))?;
+    let names: Names = serde_json::from_str(&text).map_err(|e| none(&e))?;
+    let files = |names: &Names| {
+        let files = (0..names.workers).map(|worker| open_records(&file(path, names.generation, worker)));
+        files.collect::<io::Result<Vec<File>>>().map_err(|e| none(&e))
+    };
+    names.sources().map(|names| Ok((names.clone(), files(names)?))).collect()
+}
+
+// Private mappings of shared memory are writable, so the file has to be.
+fn open_records(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+fn file(directory: &Path, generation: u64, worker: usize) -> PathBuf {
+    directory.join(format!("sessions.{generation}.{worker}"))
+}
+
+impl Directory {
+    /// Makes it where there is none, and holds it, for records of `bytes`. `user` is to write there later.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub fn open(path: &Path, bytes: u64, user: Option<&User>) -> Result<Directory, String> {
+        let shown = path.display();
+        // The API's socket may be beside it, for others too.
+        let parents = path.parent().map_or(Ok(()), fs::create_dir_all);
+        let made = parents.and_then(|()| fs::DirBuilder::new().mode(0o700).create(path));
+        made.or_else(|e| if path.is_dir() { Ok(()) } else { Err(e) })
+            .map_err(|e| format!("{shown} cannot be made: {e}"))?;
+        let mounted = mount_memory(path, bytes);
+        let directory = File::open(path).map_err(|e| format!("{shown} cannot be opened: {e}"))?;
+        let system = fstatfs(&directory).map_err(|e| format!("{shown}: {e}"))?;
+        if system.f_type != TMPFS {
+            return Err(format!(
+                "{shown} is not in memory: name a directory on tmpfs, such as one under /run or /dev/shm"
+            ));
+        }
+        let lock = lock(path)?;
+        if let Some(user) = user {
+            // Whoever it becomes has to write there, where the configuration changes.
+            chown(path, Some(user.uid()), Some(user.gid())).map_err(|e| format!("{shown}: {e}"))?;
+        }
+        Ok(Directory { path: path.to_owned(), reserves: !mounted, _lock: lock })
+    }
+
+    /// What the process before has left here, if any has.
+    pub fn names(&self) -> Option<Names> {
+        let text = fs::read_to_string(self.path.join("names.json")).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// From now on, this is what the next process finds.
+    ///
+    /// # Errors
+    /// Where it cannot be written; then it finds what it would have found before.
+    pub fn set_names(&self, names: &Names) -> io::Result<()> {
+        let new = self.path.join("names.new");
+        fs::write(&new, serde_json::to_string(names)?)?;
+        fs::rename(new, self.path.join("names.json"))
+    }
+
+    /// Whether memory of records is taken as they are written, not before.
+    pub fn is_sparse(&self) -> bool {
+        !self.reserves
+    }
+
+    /// Removes all records but those of the processes that `names` tells of.
+    pub fn remove_all_but(&self, names: &Names) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let of = name.to_str().and_then(|name| name.strip_prefix("sessions.")?.split_once('.'));
+            let is_named = |number: &str| names.sources().any(|of| number == of.generation.to_string());
+            if of.is_some_and(|(number, _)| !is_named(number)) {
+                // What cannot be removed is in nobody's way but memory's, and tried again at the next start.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// Opens a worker's records to be read.
+    pub fn records(&self, generation: u64, worker: usize) -> io::Result<File> {
+        open_records(&file(&self.path, generation, worker))
+    }
+
+    /// Makes a file of `bytes` zeroes for a worker's records.
+    ///
+    /// # Errors
+    /// Where the file system has no room.
+    pub fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::open(file(&self.path, generation, worker), flags, mode)?;
+        ftruncate(&file, bytes)?;
+        if self.reserves {
+            // A page that cannot be had later would end the process.
+            fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        }
+        Ok(File::from(file))
+    }
+}
+
+/// Mounts memory at `path`, with room for the records of all processes that may have some at a time, or gives the one that
+/// is there that much. Says whether it is there. On huge pages, which halve the cost of a look at a large table.
+fn mount_memory(path: &Path, bytes: u64) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
+    let size = bytes.saturating_mul(2 + EARLIER_MAX as u64).saturating_add(ROOM_BESIDE);
+    if device(path) != path.parent().and_then(device) {
+        return mount_remount(path, MountFlags::empty(), format!("size={size}")).is_ok();
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let with = |more: &str| {
+        let options = std::ffi::CString::new(format!("mode=0700,size={size}{more}")).ok();
+        mount("gatun-state", path, "tmpfs", flags, options.as_deref())
+    };
+    match with(",huge=within_size") {
+        // A kernel without huge pages does not know the word.
+        Err(Errno::INVAL) => with("").is_ok(),
+        other => other.is_ok(),
+    }
+}
+
+fn lock(path: &Path) -> Result<File, String> {
+    let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
+    let file = file.map_err(|e| format!("{} cannot be written to: {e}", path.display()))?;
+    let begin = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < LET_GO_MAX => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(format!(
+                    "{} is another gatun's, which runs: give each a [state] directory of its own",
+                    path.display()
+                ));
+            }
+            Err(e) => return Err(format!("{} cannot be locked: {e}", path.display())),
+        }
+    }
+}

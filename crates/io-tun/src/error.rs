@@ -1,6 +1,6 @@
 //! Why a device cannot be used, and what to do about it.
 
-use rustix::io::Errno;
+use gatun_netlink::DeviceError;
 use std::fmt;
 use std::io;
 
@@ -29,15 +29,14 @@ pub enum TunError {
     SingleQueue(String),
     /// An ioctl failed otherwise.
     Ioctl(&'static str, String, io::Error),
-    /// A netlink request failed.
-    Netlink {
-        /// The device.
-        device: String,
-        /// What was to be done, in the words of the `ip` command.
-        action: String,
-        /// The kernel's answer.
-        error: io::Error,
-    },
+    /// The kernel refused an address, a route or another setting.
+    Netlink(DeviceError),
+}
+
+impl From<DeviceError> for TunError {
+    fn from(error: DeviceError) -> TunError {
+        TunError::Netlink(error)
+    }
 }
 
 impl fmt::Display for TunError {
@@ -86,38 +85,10 @@ impl fmt::Display for TunError {
                 "device '{name}' exists with one queue, and several workers need several: create it with `ip tuntap add dev {name} mode tun multi_queue`, or write queues = 1"
             ),
             TunError::Ioctl(what, name, e) => write!(f, "device '{name}': {what} failed: {e}"),
-            TunError::Netlink { device, action, error } => {
-                write!(f, "device '{device}': `ip {action}` failed: {error}")?;
-                // Both are `PermissionDenied` to the standard library.
-                match error.raw_os_error().map(Errno::from_raw_os_error) {
-                    Some(Errno::PERM) => write!(f, "; it needs CAP_NET_ADMIN"),
-                    Some(Errno::ACCESS) => {
-                        write!(
-                            f,
-                            "; IPv6 may be switched off: sysctl -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0"
-                        )
-                    }
-                    _ => Ok(()),
-                }
-            }
+            TunError::Netlink(error) => error.fmt(f),
         }
     }
 }
 
 /// No `source`: the text has the system's error in it already.
 impl std::error::Error for TunError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_right_and_an_ipv6_switched_off_are_told_apart() {
-        let text = |errno: Errno| {
-            let (device, action) = ("gatun0".to_owned(), "route replace ...".to_owned());
-            TunError::Netlink { device, action, error: errno.into() }.to_string()
-        };
-        assert!(text(Errno::PERM).ends_with("it needs CAP_NET_ADMIN"));
-        assert!(text(Errno::ACCESS).contains("disable_ipv6=0") && !text(Errno::ACCESS).contains("CAP_"));
-    }
-}

@@ -4,14 +4,12 @@
 //! checksum, described by a virtio-net header ([`vnet`]). They are translated as one packet and go back
 //! the same way; that is nearly all of this backend's speed.
 //!
-//! [`Tun::open`] creates or attaches, [`netlink`] sets up what the operator asked for, [`TunQueue`] is the
+//! [`Tun::open`] creates or attaches, `gatun_netlink` sets up what the operator asked for, [`TunQueue`] is the
 //! [`gatun_io::Backend`] of one worker. Unsafe code: four ioctls, in `ioctl.rs`.
 
-pub mod ask;
 pub mod error;
 mod ioctl;
 mod join;
-pub mod netlink;
 pub mod open;
 pub mod queue;
 mod together;
@@ -19,7 +17,7 @@ pub mod vnet;
 pub mod watch;
 
 pub use error::TunError;
-pub use netlink::Prefix;
+pub use gatun_netlink::Prefix;
 pub use open::{Guard, Killed, Mode, Offloads, Tun, TunConfig};
 pub use queue::TunQueue;
 pub use watch::{LinkEvent, LinkWatch, Orders, Rerouted, Restored};

@@ -1,7 +1,7 @@
 //! Creating a TUN device, or attaching to an existing one.
 
-use crate::netlink::{Netlink, Prefix};
 use crate::{TunError, TunQueue, ioctl, vnet};
+use gatun_netlink::{Device, DeviceError, Existing, Prefix};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
@@ -156,12 +156,12 @@ impl Tun {
             return Err(TunError::Name(name.clone()));
         }
         let mut lock = lock(name)?;
-        let mut netlink = Netlink::new(name)?;
-        let left = netlink.exists() && killed == Killed::Stays { left: true };
+        let mut device = Device::open(name).map_err(|e| TunError::Ioctl("netlink", name.clone(), e))?;
+        let left = device.exists() && killed == Killed::Stays { left: true };
         if left && config.mode == Mode::Create {
             take_away_unless_fits(name, config.queues)?;
         }
-        let attached = netlink.exists();
+        let attached = device.exists();
         match (config.mode, attached) {
             (Mode::Create, true) if left => {}
             (Mode::Create, true) => return Err(TunError::Exists(name.clone())),
@@ -171,7 +171,7 @@ impl Tun {
         let first = open_device()?;
         check_features(&first, config.queues)?;
         let (name, flags) = attach_first(&first, name, config.queues)?;
-        netlink.rename(&name);
+        device.rename(&name);
         let offloads = set_up_framing(&first, &name, config.offload)?;
         if config.mode == Mode::Create && killed != Killed::Goes {
             let stays = |fd: OwnedFd| ioctl::set_persist(&fd, true).map(|()| fd);
@@ -185,7 +185,7 @@ impl Tun {
             ioctl::set_iff(&next, &name, flags).map_err(|e| attach_error(&name, e))?;
             queues.push(TunQueue::new(name.clone(), next, udp_gro));
         }
-        netlink.configure(config)?;
+        configure(&mut device, config)?;
         Ok(Tun { name, queues, offloads, udp_gro, attached, lock })
     }
 
@@ -193,6 +193,19 @@ impl Tun {
     pub fn into_parts(self) -> (Vec<TunQueue>, Guard) {
         (self.queues, self.lock)
     }
+}
+
+/// Sets up what `config` asks for, in an order in which each step can succeed.
+fn configure(device: &mut Device, config: &TunConfig) -> Result<(), DeviceError> {
+    let index = device.index().map_err(|e| device.error("link show".into(), e))?;
+    if let Some(mtu) = config.mtu {
+        device.set_mtu(index, mtu)?;
+    }
+    device.add_addresses(index, &config.addresses)?;
+    if config.up {
+        device.set_up(index)?;
+    }
+    device.add_routes(index, &config.routes, Existing::Replace).map(drop)
 }
 
 /// An abstract socket's name is unique in its network namespace, as a device's is, and goes with the process.

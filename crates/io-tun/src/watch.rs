@@ -1,21 +1,13 @@
 //! Links that are set down and up again by hand: the kernel takes a device's routes and IPv6 addresses away
 //! with the link, and does not bring them back.
 
-use crate::netlink::{Existing, Netlink, parse};
-use crate::{Prefix, TunConfig, TunError};
+use crate::{TunConfig, TunError};
 use gatun_io::Waker;
-use netlink_packet_core::NetlinkPayload;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::LinkFlags;
-use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
-use rustix::event::{PollFd, PollFlags, poll};
+use gatun_netlink::{Device, Existing, Group, Monitor, Notice, Prefix};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Where the kernel tells of links (RTNLGRP_LINK of `linux/rtnetlink.h`).
-const GROUP_LINK: u32 = 1;
 
 /// What happened to a device's link.
 #[derive(Debug)]
@@ -98,7 +90,7 @@ pub struct Restored {
 
 /// Waits for changes of links, and sets up again what they take away.
 pub struct LinkWatch {
-    socket: Socket,
+    monitor: Monitor,
     devices: Vec<Watched>,
     orders: Orders,
 }
@@ -109,18 +101,13 @@ impl LinkWatch {
     /// # Errors
     /// Where the kernel does not tell.
     pub fn new(devices: impl IntoIterator<Item = (String, TunConfig)>) -> Result<Self, TunError> {
-        let open = || -> io::Result<Socket> {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind_auto()?;
-            socket.add_membership(GROUP_LINK)?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|e| TunError::Ioctl("watching links", "netlink".into(), e))?;
-        // Asked for once the socket listens, so that no change falls between.
+        let monitor = Monitor::open(&[Group::Link]);
+        let monitor = monitor.map_err(|e| TunError::Ioctl("watching links", "netlink".into(), e))?;
+        // Asked for once the monitor listens, so that no change falls between.
         let devices = devices.into_iter().map(|(device, config)| Watched::new(device, config));
         let waker = Waker::new().map_err(|e| TunError::Ioctl("watching links", "eventfd".into(), e))?;
         let orders = Orders { waiting: Arc::default(), waker };
-        Ok(LinkWatch { socket, devices: devices.collect::<Result<_, _>>()?, orders })
+        Ok(LinkWatch { monitor, devices: devices.collect::<Result<_, _>>()?, orders })
     }
 
     /// To order what devices are to have.
@@ -155,47 +142,36 @@ impl LinkWatch {
                 }
                 continue;
             }
-            let mut fds =
-                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.orders.waker, PollFlags::IN)];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-            let [told, ordered] = fds.map(|fd| !fd.revents().is_empty());
-            if ordered {
-                self.orders.waker.reset();
-            }
-            if !told {
+            if let Some(notice) = self.monitor.next_notice() {
+                if let Some(event) = self.take(&notice) {
+                    return Ok(Some(event));
+                }
                 continue;
             }
-            match self.socket.recv_from_full() {
-                Ok((bytes, _)) => {
-                    if let Some(event) = self.take(&bytes) {
-                        return Ok(Some(event));
-                    }
-                }
-                // What there was to tell did not fit into the socket's buffer.
-                Err(e) if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => self.ask_all(),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+            if self.monitor.wait(&self.orders.waker)? {
+                self.orders.waker.reset();
             }
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Option<LinkEvent> {
-        let (link, exists) = match parse(bytes).map(|message| message.payload) {
-            Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => (link, true),
-            Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))) => (link, false),
-            Ok(_) => return None,
-            // It may be about anybody.
-            Err(_) => {
+    fn take(&mut self, notice: &Notice) -> Option<LinkEvent> {
+        let index = match notice {
+            Notice::Link(link) => link.index,
+            Notice::LinkRemoved(index) => *index,
+            Notice::Addresses => return None,
+            Notice::Lost => {
                 self.ask_all();
                 return None;
             }
         };
-        let device = self.devices.iter_mut().find(|d| d.index == link.header.index)?;
-        device.gone |= !exists;
-        if exists { device.is_now(link.header.flags.contains(LinkFlags::Up)) } else { None }
+        let device = self.devices.iter_mut().find(|d| d.index == index)?;
+        match notice {
+            Notice::Link(link) => device.is_now(link.is_up),
+            _ => {
+                device.gone = true;
+                None
+            }
+        }
     }
 
     fn ask_all(&mut self) {
@@ -204,7 +180,7 @@ impl LinkWatch {
 }
 
 struct Watched {
-    netlink: Netlink,
+    netlink: Device,
     device: String,
     index: u32,
     addresses: Vec<Prefix>,
@@ -217,7 +193,7 @@ struct Watched {
 
 impl Watched {
     fn new(device: String, config: TunConfig) -> Result<Self, TunError> {
-        let mut netlink = Netlink::new(&device)?;
+        let mut netlink = Device::open(&device).map_err(|e| TunError::Ioctl("netlink", device.clone(), e))?;
         let state = netlink.index().and_then(|index| Ok((index, netlink.is_up(index)?)));
         let (index, up) = state.map_err(|e| TunError::Ioctl("watching the link", device.clone(), e))?;
         let TunConfig { addresses, routes, .. } = config;

@@ -1,14 +1,9 @@
 //! What the kernel says of an interface, and what is asked of it beside packets.
 
 use crate::XdpError;
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use gatun_netlink::{Link, query};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// What an interface is like.
@@ -36,104 +31,22 @@ impl Interface {
     /// Where there is none, or none with Ethernet addresses.
     pub fn find(name: &str) -> Result<Interface, XdpError> {
         let failed = |error| XdpError::Step { interface: name.to_owned(), step: "ip link show", error };
-        let mut request = LinkMessage::default();
-        request.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let answers = ask(RouteNetlinkMessage::GetLink(request), NLM_F_REQUEST);
-        let answers = answers.map_err(|e| match e.raw_os_error() {
-            Some(libc::ENODEV) => XdpError::Missing(name.to_owned()),
-            _ => failed(e),
-        })?;
-        let link = answers.into_iter().find_map(|answer| match answer {
-            RouteNetlinkMessage::NewLink(link) => Some(link),
-            _ => None,
-        });
-        let link = link.ok_or_else(|| XdpError::Missing(name.to_owned()))?;
+        let link = query::link(name).map_err(failed)?.ok_or_else(|| XdpError::Missing(name.to_owned()))?;
         Interface::of(&link, name).ok_or_else(|| XdpError::NotEthernet(name.to_owned()))
     }
 
     /// From the kernel's message; `None` where it has no Ethernet address.
-    fn of(link: &LinkMessage, name: &str) -> Option<Interface> {
-        let mut interface = Interface {
+    fn of(link: &Link, name: &str) -> Option<Interface> {
+        let mac = link.mac.filter(|mac| link.is_ethernet && *mac != [0; 6])?;
+        Some(Interface {
             name: name.to_owned(),
-            index: link.header.index,
-            mac: [0; 6],
-            mtu: 1500,
-            up: link.header.flags.contains(LinkFlags::Up),
-            software: false,
-        };
-        let ethernet = link.header.link_layer_type == LinkLayerType::Ether;
-        for attribute in &link.attributes {
-            match attribute {
-                LinkAttribute::Address(bytes) => interface.mac = bytes.as_slice().try_into().ok()?,
-                LinkAttribute::Mtu(mtu) => interface.mtu = *mtu,
-                LinkAttribute::LinkInfo(infos) => {
-                    interface.software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
-                }
-                _ => {}
-            }
-        }
-        (ethernet && interface.mac != [0; 6]).then_some(interface)
+            index: link.index,
+            mac,
+            mtu: link.mtu,
+            up: link.is_up,
+            software: link.is_software,
+        })
     }
-}
-
-/// The addresses that the kernel has in this network namespace, on whatever interface.
-///
-/// # Errors
-/// Where it does not say.
-pub fn kernel_addresses() -> io::Result<Vec<IpAddr>> {
-    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let answers = ask(request, NLM_F_REQUEST | NLM_F_DUMP)?;
-    let mut addresses = Vec::new();
-    for answer in answers {
-        let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
-        // Of a link with two ends, `Address` is the other one's.
-        let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
-            AddressAttribute::Local(addr) => [Some(*addr), other],
-            AddressAttribute::Address(addr) => [local, Some(*addr)],
-            _ => [local, other],
-        });
-        addresses.extend(found[0].or(found[1]));
-    }
-    Ok(addresses)
-}
-
-/// Sends one request, and returns what is said to it.
-fn ask(request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    let mut message = NetlinkMessage::from(request);
-    message.header.flags = flags;
-    message.header.sequence_number = 1;
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    socket.send(&bytes, 0)?;
-    let mut answers = Vec::new();
-    loop {
-        let (bytes, _) = socket.recv_from_full()?;
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            let message = parse(rest)?;
-            // Messages begin at multiples of four bytes; one of no length would never end.
-            let len = (message.header.length as usize).next_multiple_of(4).max(16);
-            rest = rest.get(len..).unwrap_or_default();
-            match message.payload {
-                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
-                NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
-                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(answers),
-                _ => {}
-            }
-        }
-        if flags & NLM_F_DUMP != NLM_F_DUMP {
-            return Ok(answers);
-        }
-    }
-}
-
-/// One message of the kernel.
-pub(crate) fn parse(bytes: &[u8]) -> io::Result<NetlinkMessage<RouteNetlinkMessage>> {
-    NetlinkMessage::deserialize(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))
 }
 
 /// `struct ethtool_channels`, behind which the kernel finds queues.

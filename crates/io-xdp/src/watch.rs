@@ -8,27 +8,19 @@
 //! though their packets come from subscribers; which those are is looked up again when they change.
 
 use crate::XdpError;
-use crate::interface::{self, Interface, parse};
+use crate::interface::Interface;
 use crate::open::{Attached, Mode, Opened, cut_off};
 use crate::orders::{Change, Orders};
 use crate::ports::News;
 use crate::program::{Entry, Tables, Whose};
 use crate::umem::Umem;
 use gatun_io_ether::{Letterbox, Mac};
-use netlink_packet_core::NetlinkPayload;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use gatun_netlink::{Group, Link, Monitor, Notice, query};
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
-
-/// Where the kernel tells of links and of IPv4 addresses (RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR of `linux/rtnetlink.h`).
-const GROUPS: [u32; 2] = [1, 5];
 
 /// What happened to an interface.
 #[derive(Debug)]
@@ -76,7 +68,7 @@ impl Watched {
 
 /// Keeps the programs on their interfaces, and tells workers what happens to those. With it the programs go.
 pub struct Watch {
-    socket: Socket,
+    monitor: Monitor,
     ports: Vec<Watched>,
     workers: Vec<Worker>,
     tables: Tables,
@@ -97,17 +89,13 @@ impl Watch {
         entries: &[(Entry, Whose)],
         locks: Vec<UnixDatagram>,
     ) -> io::Result<Watch> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
+        let monitor = Monitor::open(&[Group::Link, Group::Ipv4Address])?;
         let (kernels, events, orders) = (BTreeSet::new(), VecDeque::new(), Orders::new()?);
         let ours4 = BTreeSet::new();
         let mut watch =
-            Watch { socket, ports, workers, tables, ours4, kernels, events, orders, _locks: locks };
+            Watch { monitor, ports, workers, tables, ours4, kernels, events, orders, _locks: locks };
         entries.iter().for_each(|(entry, whose)| watch.note(*entry, Some(*whose)));
-        // Asked for once the socket listens, so that no change falls between.
+        // Asked for once the monitor listens, so that no change falls between.
         watch.look_again()?;
         Ok(watch)
     }
@@ -138,25 +126,12 @@ impl Watch {
                 // Whoever asked may have gone.
                 let _ = order.done.send(self.obey(&order.change));
             }
-            let mut fds =
-                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.orders.waker, PollFlags::IN)];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-            let [told, ordered] = fds.map(|fd| !fd.revents().is_empty());
-            if ordered {
-                self.orders.waker.reset();
-            }
-            if !told {
+            if let Some(notice) = self.monitor.next_notice() {
+                self.take(&notice)?;
                 continue;
             }
-            match self.socket.recv_from_full() {
-                Ok((bytes, _)) => self.take(&bytes)?,
-                // What there was to tell did not fit into the socket's buffer.
-                Err(e) if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => self.look_again()?,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+            if self.monitor.wait(&self.orders.waker)? {
+                self.orders.waker.reset();
             }
         }
     }
@@ -185,19 +160,15 @@ impl Watch {
         };
     }
 
-    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match parse(bytes).map(|message| message.payload) {
-            Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link))) => self.link_is(&link),
-            Ok(NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))) => {
-                let gone = self.ports.iter().position(|port| port.is(link.header.index));
+    fn take(&mut self, notice: &Notice) -> io::Result<()> {
+        match notice {
+            Notice::Link(link) => self.link_is(link),
+            Notice::LinkRemoved(index) => {
+                let gone = self.ports.iter().position(|port| port.is(*index));
                 gone.into_iter().for_each(|port| self.is_gone(port));
             }
-            Ok(NetlinkPayload::InnerMessage(
-                RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_),
-            )) => return self.leave_addresses_to_kernel(),
-            Ok(_) => {}
-            // It may be about anybody.
-            Err(_) => return self.look_again(),
+            Notice::Addresses => return self.leave_addresses_to_kernel(),
+            Notice::Lost => return self.look_again(),
         }
         Ok(())
     }
@@ -221,23 +192,15 @@ impl Watch {
     }
 
     /// The kernel has told of a link.
-    fn link_is(&mut self, link: &LinkMessage) {
-        let name = link.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::IfName(name) => Some(&name[..]),
-            _ => None,
-        });
-        if let Some(number) = self.ports.iter().position(|port| port.is(link.header.index)) {
-            if name.is_some_and(|name| name != self.ports[number].name) {
+    fn link_is(&mut self, link: &Link) {
+        if let Some(number) = self.ports.iter().position(|port| port.is(link.index)) {
+            if !link.name.is_empty() && link.name != self.ports[number].name {
                 return; // Renamed: it is the same interface.
             }
-            let address = link.attributes.iter().find_map(|attribute| match attribute {
-                LinkAttribute::Address(address) => Some(Mac(address[..].try_into().ok()?)),
-                _ => None,
-            });
-            address.iter().for_each(|&mac| self.is_at(number, mac));
-            return self.is_up(number, link.header.flags.contains(LinkFlags::Up));
+            link.mac.iter().for_each(|&mac| self.is_at(number, Mac(mac)));
+            return self.is_up(number, link.is_up);
         }
-        let Some(number) = self.ports.iter().position(|port| Some(&port.name[..]) == name) else { return };
+        let Some(number) = self.ports.iter().position(|port| port.name == link.name) else { return };
         // Not from the message: it may be older than what is now.
         if let Ok(interface) = Interface::find(&self.ports[number].name) {
             self.is_there(number, &interface);
@@ -325,7 +288,7 @@ impl Watch {
     /// Leaves what goes to the kernel's own IPv4 addresses to it, though it comes from subscribers.
     fn leave_addresses_to_kernel(&mut self) -> io::Result<()> {
         let is_ours = |addr: &Ipv4Addr| self.ours4.iter().any(|(net, len)| contains(*net, *len, *addr));
-        let now: BTreeSet<Ipv4Addr> = interface::kernel_addresses()?
+        let now: BTreeSet<Ipv4Addr> = query::addresses()?
             .into_iter()
             .filter_map(|addr| match addr {
                 IpAddr::V4(addr) => Some(addr),

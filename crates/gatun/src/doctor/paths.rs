@@ -2,7 +2,7 @@
 
 use super::Finding;
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
-use gatun_io_tun::ask::{Link, Way, links, way_to};
+use gatun_netlink::query::{Link, Way, links, way_to};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,0 +1,306 @@
+//! Link state, addresses and routes of one interface.
+//!
+//! Requests come at start, and when a link comes back. Each waits for its answer, but routes, of which there
+//! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
+
+use crate::client::Client;
+use crate::query::link_of;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+/// An address with a prefix length: an interface's address, or a network where its host bits are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prefix {
+    /// The address.
+    pub addr: IpAddr,
+    /// The prefix length in bits.
+    pub len: u8,
+}
+
+impl std::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.addr, self.len)
+    }
+}
+
+/// What one datagram to the kernel carries, some 15 KB.
+const ROUTES_PER_BATCH: usize = 256;
+
+/// What to do where a route of the same network exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Take its place.
+    Replace,
+    /// Leave it: somebody set it on purpose.
+    Keep,
+}
+
+/// A request about a device that the kernel refused.
+#[derive(Debug)]
+pub struct DeviceError {
+    /// The device.
+    pub device: String,
+    /// The request, as an argument of ip(8).
+    pub action: String,
+    /// The kernel's answer.
+    pub error: io::Error,
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DeviceError { device, action, error } = self;
+        write!(f, "device '{device}': `ip {action}` failed: {error}")?;
+        // Both are `PermissionDenied` to the standard library.
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::PERM) => write!(f, "; it needs CAP_NET_ADMIN"),
+            Some(Errno::ACCESS) => write!(
+                f,
+                "; IPv6 may be switched off: sysctl -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// No `source`: the text has the system's error in it already.
+impl std::error::Error for DeviceError {}
+
+/// One interface, by its name.
+pub struct Device {
+    client: Client,
+    name: String,
+}
+
+impl Device {
+    /// Opens a socket for the device, which need not exist yet.
+    ///
+    /// # Errors
+    /// Where the kernel gives no socket.
+    pub fn open(name: &str) -> io::Result<Device> {
+        Ok(Device { client: Client::open()?, name: name.to_owned() })
+    }
+
+    /// From now on, the device has this name.
+    pub fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+    }
+
+    /// Whether the device exists in this network namespace.
+    pub fn exists(&self) -> bool {
+        self.index().is_ok()
+    }
+
+    /// Its number in this network namespace.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn index(&self) -> io::Result<u32> {
+        Ok(rustix::net::netdevice::name_to_index(&self.client.socket, &self.name)?)
+    }
+
+    /// Sets its MTU.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), DeviceError> {
+        let mut link = link(index);
+        link.attributes.push(LinkAttribute::Mtu(mtu));
+        let action = format!("link set dev {} mtu {mtu}", self.name);
+        self.request(RouteNetlinkMessage::SetLink(link), action)
+    }
+
+    /// Sets its link up.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn set_up(&mut self, index: u32) -> Result<(), DeviceError> {
+        let mut link = link(index);
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+        let action = format!("link set dev {} up", self.name);
+        self.request(RouteNetlinkMessage::SetLink(link), action)
+    }
+
+    /// Gives it addresses; those that it has stay.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one; those before it are set.
+    pub fn add_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
+        for &address in addresses {
+            let action = format!("address replace {address} dev {}", self.name);
+            self.request(RouteNetlinkMessage::NewAddress(address_message(index, address)), action)?;
+        }
+        Ok(())
+    }
+
+    /// Removes addresses from the device; those that it does not have are no error.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one; those before it are gone.
+    pub fn remove_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
+        for &address in addresses {
+            let action = format!("address del {address} dev {}", self.name);
+            let message = RouteNetlinkMessage::DelAddress(address_message(index, address));
+            self.remove(message, action)?;
+        }
+        Ok(())
+    }
+
+    /// Removes routes of the device; those that are gone already are no error.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one; those before it are gone.
+    pub fn remove_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), DeviceError> {
+        for &route in routes {
+            let action = format!("route del {route} dev {}", self.name);
+            self.remove(RouteNetlinkMessage::DelRoute(route_message(index, route)), action)?;
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, message: RouteNetlinkMessage, action: String) -> Result<(), DeviceError> {
+        match self.exchange(message) {
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::SRCH | Errno::ADDRNOTAVAIL)) => Ok(()),
+            other => other.map_err(|e| self.error(action, e)),
+        }
+    }
+
+    /// Adds routes to the device; returns how many existed and were left alone.
+    ///
+    /// # Errors
+    /// Where the kernel refuses one; others may be set.
+    pub fn add_routes(
+        &mut self,
+        index: u32,
+        routes: &[Prefix],
+        existing: Existing,
+    ) -> Result<usize, DeviceError> {
+        let mut existed = 0;
+        for batch in routes.chunks(ROUTES_PER_BATCH) {
+            existed += self.add_batch(index, batch, existing)?;
+        }
+        Ok(existed)
+    }
+
+    fn add_batch(&mut self, index: u32, routes: &[Prefix], existing: Existing) -> Result<usize, DeviceError> {
+        let first = self.client.sequence + 1;
+        let how = match existing {
+            Existing::Replace => NLM_F_REPLACE,
+            Existing::Keep => NLM_F_EXCL,
+        };
+        let mut batch = Vec::new();
+        for (i, &route) in routes.iter().enumerate() {
+            let answer = if i + 1 == routes.len() { NLM_F_ACK } else { 0 };
+            let flags = NLM_F_REQUEST | NLM_F_CREATE | how | answer;
+            self.client.append(&mut batch, RouteNetlinkMessage::NewRoute(route_message(index, route)), flags);
+        }
+        let sent = self.client.socket.send(&batch, 0).map_err(|e| (e, first));
+        let answers = sent.and_then(|_| self.client.answers(first));
+        let done = answers.and_then(|answers| answers.failed.map_or(Ok(answers.existed), Err));
+        done.map_err(|(e, sequence)| {
+            let route = routes.get((sequence - first) as usize).or(routes.last());
+            let route = route.map_or(String::new(), Prefix::to_string);
+            self.error(format!("route replace {route} dev {}", self.name), e)
+        })
+    }
+
+    /// Whether its link is set up.
+    ///
+    /// # Errors
+    /// Where there is no such device any more, or the kernel does not answer.
+    pub fn is_up(&mut self, index: u32) -> io::Result<bool> {
+        let answers = self.client.ask(RouteNetlinkMessage::GetLink(link(index)), 0)?;
+        let link = answers.into_iter().find_map(link_of);
+        link.map(|link| link.is_up).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// Sends one request and waits for the kernel's answer to it.
+    fn request(&mut self, message: RouteNetlinkMessage, action: String) -> Result<(), DeviceError> {
+        self.exchange(message).map_err(|e| self.error(action, e))
+    }
+
+    fn exchange(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
+        let create = match message {
+            RouteNetlinkMessage::SetLink(_)
+            | RouteNetlinkMessage::DelAddress(_)
+            | RouteNetlinkMessage::DelRoute(_) => 0,
+            _ => NLM_F_CREATE | NLM_F_REPLACE,
+        };
+        self.client.request(message, create)
+    }
+
+    /// An error of this device, for a request of one's own.
+    pub fn error(&self, action: String, error: io::Error) -> DeviceError {
+        DeviceError { device: self.name.clone(), action, error }
+    }
+}
+
+fn family(addr: IpAddr) -> AddressFamily {
+    match addr {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+fn link(index: u32) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link
+}
+
+fn address_message(index: u32, address: Prefix) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address.addr);
+    message.header.prefix_len = address.len;
+    message.header.index = index;
+    message.attributes.push(AddressAttribute::Address(address.addr));
+    message.attributes.push(AddressAttribute::Local(address.addr));
+    if address.addr.is_ipv6() {
+        // Nobody else is on a TUN link; without it the address would be tentative for a second.
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    message
+}
+
+fn route_message(index: u32, route: Prefix) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(route.addr);
+    message.header.destination_prefix_length = route.len;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.kind = RouteType::Unicast;
+    message.header.scope = if route.addr.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };
+    if route.len > 0 {
+        let destination = match route.addr {
+            IpAddr::V4(a) => RouteAddress::Inet(a),
+            IpAddr::V6(a) => RouteAddress::Inet6(a),
+        };
+        message.attributes.push(RouteAttribute::Destination(destination));
+    }
+    message.attributes.push(RouteAttribute::Oif(index));
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_and_an_ipv6_switched_off_are_told_apart() {
+        let text = |errno: Errno| {
+            let (device, action) = ("gatun0".to_owned(), "route replace ...".to_owned());
+            DeviceError { device, action, error: errno.into() }.to_string()
+        };
+        assert!(text(Errno::PERM).ends_with("it needs CAP_NET_ADMIN"));
+        assert!(text(Errno::ACCESS).contains("disable_ipv6=0") && !text(Errno::ACCESS).contains("CAP_"));
+    }
+}

@@ -1,0 +1,19 @@
+//! Client of the kernel's links, addresses and routes (rtnetlink(7)).
+//!
+//! ```text
+//!   query     reads: links, addresses, the route to an address
+//!   device    sets the MTU, state, addresses and routes of one interface
+//!   monitor   notices of changes, for a thread that waits for them
+//!   client    the socket below all of them: requests, batches, answers
+//! ```
+#![cfg(target_os = "linux")]
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod device;
+pub mod monitor;
+pub mod query;
+
+pub use device::{Device, DeviceError, Existing, Prefix};
+pub use monitor::{Group, Monitor, Notice};
+pub use query::{Link, Way};

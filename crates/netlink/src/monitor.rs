@@ -1,0 +1,118 @@
+//! Notices of changes of links and addresses.
+
+use crate::client::messages;
+use crate::query::Link;
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+
+/// A group of notices (RTNLGRP_ of `linux/rtnetlink.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Links.
+    Link = 1,
+    /// IPv4 addresses of interfaces.
+    Ipv4Address = 5,
+}
+
+/// A change that the kernel has announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A link is new or has changed.
+    Link(Link),
+    /// The link of this number was removed.
+    LinkRemoved(u32),
+    /// An interface has one address more or fewer.
+    Addresses,
+    /// Notices were lost, or could not be read: anything may have changed.
+    Lost,
+}
+
+/// Subscription to notices.
+pub struct Monitor {
+    socket: Socket,
+    notices: VecDeque<Notice>,
+}
+
+impl Monitor {
+    /// Subscribes to groups.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn open(groups: &[Group]) -> io::Result<Monitor> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        for group in groups {
+            socket.add_membership(*group as u32)?;
+        }
+        Ok(Monitor { socket, notices: VecDeque::new() })
+    }
+
+    /// The next notice that [`wait`](Self::wait) has read.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Blocks until there are notices, or `waker` can be read: returns whether it can.
+    ///
+    /// # Errors
+    /// Where the kernel gives no more notices.
+    pub fn wait(&mut self, waker: impl AsFd) -> io::Result<bool> {
+        let waker = waker.as_fd();
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&waker, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let [announced, woken] = fds.map(|fd| !fd.revents().is_empty());
+        if announced {
+            self.read()?;
+        }
+        Ok(woken)
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        match self.socket.recv_from_full() {
+            Ok((datagram, _)) => self.notices.extend(messages(&datagram).filter_map(notice)),
+            // The socket's buffer was too small for what there was to announce.
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::NOBUFS) => {
+                self.notices.push_back(Notice::Lost);
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+}
+
+fn notice(message: io::Result<NetlinkMessage<RouteNetlinkMessage>>) -> Option<Notice> {
+    match message.map(|message| message.payload) {
+        Ok(NetlinkPayload::InnerMessage(message)) => match message {
+            RouteNetlinkMessage::NewLink(link) => Some(Notice::Link(Link::from(link))),
+            RouteNetlinkMessage::DelLink(link) => Some(Notice::LinkRemoved(link.header.index)),
+            RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
+                Some(Notice::Addresses)
+            }
+            _ => None,
+        },
+        Ok(_) => None,
+        // It may be about any link.
+        Err(_) => Some(Notice::Lost),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreadable_message_says_that_anything_may_have_changed() {
+        let error = io::Error::from(io::ErrorKind::InvalidData);
+        assert_eq!(notice(Err(error)), Some(Notice::Lost));
+    }
+}

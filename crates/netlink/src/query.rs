@@ -1,0 +1,172 @@
+//! Reads of the kernel's links, addresses and routes; nothing is changed.
+
+use crate::client::Client;
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use rustix::io::Errno;
+use std::io;
+use std::net::IpAddr;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Bytes of an IP packet.
+    pub mtu: u32,
+    /// Whether it is set up.
+    pub is_up: bool,
+    /// Whether it is an Ethernet.
+    pub is_ethernet: bool,
+    /// Its Ethernet address; none where it has none of six bytes.
+    pub mac: Option<[u8; 6]>,
+    /// Whether it is no device but software of the kernel: a veth, a bridge, a VLAN.
+    pub is_software: bool,
+}
+
+/// Where the kernel would send a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By the interface of this number.
+    By(u32),
+    /// To a socket of this host: the address is its own.
+    Host,
+    /// Nowhere: no route, or one that refuses.
+    Nowhere,
+}
+
+impl From<LinkMessage> for Link {
+    fn from(message: LinkMessage) -> Link {
+        let mut link = Link {
+            index: message.header.index,
+            name: String::new(),
+            mtu: 0,
+            is_up: message.header.flags.contains(LinkFlags::Up),
+            is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
+            mac: None,
+            is_software: false,
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name = name,
+                LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
+                LinkAttribute::LinkInfo(infos) => {
+                    link.is_software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
+                }
+                _ => {}
+            }
+        }
+        link
+    }
+}
+
+/// The interfaces of this network namespace.
+///
+/// # Errors
+/// Where the kernel does not answer.
+pub fn links() -> io::Result<Vec<Link>> {
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    let answers = Client::open()?.ask(request, NLM_F_DUMP)?;
+    Ok(answers.into_iter().filter_map(link_of).collect())
+}
+
+/// The interface of a name; none where there is none.
+///
+/// # Errors
+/// Where the kernel does not answer.
+pub fn link(name: &str) -> io::Result<Option<Link>> {
+    let mut request = LinkMessage::default();
+    request.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    match Client::open()?.ask(RouteNetlinkMessage::GetLink(request), 0) {
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::NODEV) => Ok(None),
+        answers => Ok(answers?.into_iter().find_map(link_of)),
+    }
+}
+
+pub(crate) fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
+    match answer {
+        RouteNetlinkMessage::NewLink(link) => Some(Link::from(link)),
+        _ => None,
+    }
+}
+
+/// The way that a packet from this host to an address would take, by all of the kernel's rules.
+///
+/// # Errors
+/// Where the kernel does not answer.
+pub fn way_to(address: IpAddr) -> io::Result<Way> {
+    let mut route = RouteMessage::default();
+    let (family, len, destination) = match address {
+        IpAddr::V4(a) => (AddressFamily::Inet, 32, RouteAddress::Inet(a)),
+        IpAddr::V6(a) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(a)),
+    };
+    route.header.address_family = family;
+    route.header.destination_prefix_length = len;
+    route.attributes.push(RouteAttribute::Destination(destination));
+    match Client::open()?.ask(RouteNetlinkMessage::GetRoute(route), 0) {
+        Err(e)
+            if matches!(
+                Errno::from_io_error(&e),
+                Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL)
+            ) =>
+        {
+            Ok(Way::Nowhere)
+        }
+        answers => Ok(answers?.into_iter().find_map(way_of).unwrap_or(Way::Nowhere)),
+    }
+}
+
+fn way_of(answer: RouteNetlinkMessage) -> Option<Way> {
+    let RouteNetlinkMessage::NewRoute(route) = answer else { return None };
+    let by = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(index) => Some(*index),
+        _ => None,
+    });
+    Some(match (route.header.kind, by) {
+        (RouteType::Local | RouteType::Anycast, _) => Way::Host,
+        (RouteType::Unicast, Some(index)) => Way::By(index),
+        _ => Way::Nowhere,
+    })
+}
+
+/// The addresses that the kernel has in this network namespace, on whatever interface.
+///
+/// # Errors
+/// Where the kernel does not answer.
+pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    let mut addresses = Vec::new();
+    for answer in Client::open()?.ask(request, NLM_F_DUMP)? {
+        let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
+        // Of a link with two ends, `Address` is the other one's.
+        let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
+            AddressAttribute::Local(addr) => [Some(*addr), other],
+            AddressAttribute::Address(addr) => [local, Some(*addr)],
+            _ => [local, other],
+        });
+        addresses.extend(found[0].or(found[1]));
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_is_there_and_its_address_is_the_hosts_own() {
+        let links = links().unwrap();
+        let lo = links.iter().find(|link| link.name == "lo").unwrap();
+        assert!(lo.mtu > 0 && lo.index == 1, "{lo:?}");
+        assert_eq!(link("lo").unwrap().as_ref(), Some(lo));
+        assert_eq!(link("no-such-link").unwrap(), None);
+        assert!(addresses().unwrap().contains(&"127.0.0.1".parse().unwrap()));
+        assert_eq!(way_to("127.0.0.1".parse().unwrap()).unwrap(), Way::Host);
+    }
+}

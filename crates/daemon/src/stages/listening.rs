@@ -1,0 +1,34 @@
+//! Second: devices, with no more privileges than they need.
+
+use super::opened::Opened;
+use super::prepared::Prepared;
+use crate::control::Sockets;
+use crate::ports::Ports;
+use crate::privileges;
+use crate::takeover::Estate;
+use anyhow::Context as _;
+
+/// The API's sockets are open, and privileges are those that devices need.
+pub(super) struct Listening {
+    pub(super) prepared: Prepared,
+    pub(super) sockets: Sockets,
+}
+
+impl Listening {
+    /// Opens devices, starts the threads that watch them, and drops all privileges but those of these threads.
+    ///
+    /// # Errors
+    /// Each says what to do about it.
+    pub(super) fn open(self) -> anyhow::Result<Opened> {
+        let Prepared { start, estate, .. } = &self.prepared;
+        let left = estate.as_ref().map(Estate::devices_left);
+        let processors = start.settings.ports.processors(&start.settings.cores)?;
+        if let Some(processors) = &processors {
+            // Before other threads start: these stay where this one does.
+            processors.others.stay().context("the processors of the daemon's other threads")?;
+        }
+        let ports = Ports::open(&start.settings.ports, left, (start.user, &start.sandbox), &start.sender)?;
+        privileges::drop_all(start.user.as_ref())?;
+        Ok(Opened { listening: self, ports, processors })
+    }
+}

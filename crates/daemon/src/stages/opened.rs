@@ -1,0 +1,29 @@
+//! Third: the sandbox.
+
+use super::listening::Listening;
+use super::prepared::Prepared;
+use super::sandboxed::Sandboxed;
+use crate::connector;
+use crate::ports::Ports;
+use gatun_io::Processors;
+
+/// Devices are open, and privileges are dropped.
+pub(super) struct Opened {
+    pub(super) listening: Listening,
+    pub(super) ports: Ports,
+    pub(super) processors: Option<Processors>,
+}
+
+impl Opened {
+    /// Lets Landlock and seccomp hold for this thread, and so for all that start from now on.
+    ///
+    /// # Errors
+    /// Where the thread that connects to collectors, which the sandbox does not let connect, cannot start.
+    pub(super) fn enter_sandbox(mut self) -> anyhow::Result<Sandboxed> {
+        let Prepared { start, .. } = &mut self.listening.prepared;
+        let connect = connector::start(&start.sandbox)?;
+        let in_force = start.sandbox.enter(start.settings.ports.calls());
+        start.notes.push(in_force.to_string());
+        Ok(Sandboxed { opened: self, connect, in_force })
+    }
+}

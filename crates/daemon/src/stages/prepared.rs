@@ -1,0 +1,87 @@
+//! First: memory, engines, and the sessions of the process before.
+
+use super::Start;
+use super::listening::Listening;
+use crate::control::Sockets;
+use crate::reload::Crew;
+use crate::takeover::{self, Estate, Taking};
+use crate::{Setup, memory, privileges, seed};
+use anyhow::Context as _;
+use gatun_nat::workers::Shares;
+use gatun_nat::{Nat, Plan};
+use gatun_worker::exchange::{Exchange, exchange};
+
+/// Engines have their memory and the sessions of the process before.
+pub(super) struct Prepared {
+    pub(super) start: Start,
+    pub(super) built: Built,
+    pub(super) estate: Option<Estate>,
+    pub(super) taking: Option<Taking>,
+}
+
+impl Prepared {
+    /// Takes memory and builds engines, before any device is made: a daemon without room for its tables leaves no trace.
+    ///
+    /// # Errors
+    /// Where there is no memory, or the sessions' directory cannot be had.
+    pub(super) fn new(setup: Setup) -> anyhow::Result<Prepared> {
+        let (mut start, forget) = Start::new(setup);
+        let Start { settings, user, clock, notes, .. } = &mut start;
+        let mut estate = takeover::open(settings, user.as_ref(), (*clock, forget), notes)?;
+        let mut built = build(&settings.plan, settings.ports.workers(), estate.as_mut())?;
+        let taking = estate.as_ref().and_then(|estate| {
+            let steering = built.crew.as_ref().map(|crew| &*crew.steering);
+            estate.take_over(&settings.plan, &mut built.engines, steering, *clock)
+        });
+        Ok(Prepared { start, built, estate, taking })
+    }
+
+    /// Opens the API's sockets, and keeps no privileges but those that devices need.
+    ///
+    /// # Errors
+    /// Where a socket cannot be opened, or privileges cannot be dropped.
+    pub(super) fn listen(self) -> anyhow::Result<Listening> {
+        let Start { settings, user, .. } = &self.start;
+        let sockets = Sockets::open(&settings.control)?;
+        privileges::keep_for_start(user.is_some(), settings.ports.rights())?;
+        Ok(Listening { prepared: self, sockets })
+    }
+}
+
+/// An engine for each worker, and, where several share what has state, how they hand packets over.
+pub(super) struct Built {
+    pub(super) engines: Vec<Nat>,
+    pub(super) exchange: Vec<Exchange>,
+    pub(super) crew: Option<Crew>,
+}
+
+fn build(plan: &Plan, workers: usize, mut estate: Option<&mut Estate>) -> anyhow::Result<Built> {
+    if workers <= 1 || !plan.is_stateful() {
+        let engines = build_engines(&vec![plan; workers], estate)?;
+        return Ok(Built { engines, exchange: Vec::new(), crew: None });
+    }
+    let shares = match estate.as_mut() {
+        Some(estate) => estate.share(plan, workers, seed()?),
+        None => Shares::new(plan, workers, seed()?),
+    };
+    let shares = shares.map_err(|e| anyhow::anyhow!("{}", e.0))?;
+    let engines = build_engines(&shares.plans.iter().collect::<Vec<_>>(), estate)?;
+    let crew = Crew::new(shares);
+    let exchange = exchange(workers, &crew.steering).context("no exchange between workers")?;
+    Ok(Built { engines, exchange, crew: Some(crew) })
+}
+
+/// An engine for each plan, where there is memory for all of them.
+fn build_engines(plans: &[&Plan], mut estate: Option<&mut Estate>) -> anyhow::Result<Vec<Nat>> {
+    memory::check(plans)?;
+    let mut engines: Vec<Nat> = Vec::new();
+    for plan in plans {
+        let keep = estate.as_mut().map(|estate| estate.keep(plan)).transpose()?;
+        let nat = match engines.first() {
+            None => Nat::keeping(plan, seed()?, keep),
+            Some(first) => first.sibling(plan, seed()?, keep),
+        };
+        engines.push(nat.map_err(|e| anyhow::anyhow!("the engine cannot be built: {}", e.0))?);
+    }
+    Ok(engines)
+}

@@ -1,0 +1,119 @@
+//! Last: signals and links, until the end.
+
+use crate::hearers::Hearers;
+use crate::notify::Notifier;
+use crate::outlet::Output;
+use crate::ports::Ports;
+use crate::reload::Request;
+use crate::signals::Signal;
+use crate::{ANSWER_MAX, Event, counters, links};
+use gatun_control::listen::SocketFile;
+use gatun_worker::{Handle, Snapshot};
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Packets are translated.
+pub(super) struct Running {
+    pub(super) workers: Vec<Thread>,
+    pub(super) events: Receiver<Event>,
+    pub(super) reload: Sender<Request>,
+    pub(super) hearers: Hearers,
+    pub(super) output: Output,
+    pub(super) notifier: Notifier,
+    /// The file of the API's socket is removed when the daemon ends.
+    pub(super) _socket: Option<SocketFile>,
+    /// Devices' names stay taken until the last worker has ended.
+    pub(super) _ports: Ports,
+}
+
+impl Running {
+    /// Answers signals until every worker has ended, then writes what is left to write.
+    pub(super) fn supervise(self) -> ExitCode {
+        let Running { workers, events, reload, hearers, output, notifier, _socket, _ports } = self;
+        let exit = supervise(workers, &events, &reload, (&output, &notifier));
+        hearers.finish(&output);
+        exit
+    }
+}
+
+/// A worker's thread.
+pub(super) struct Thread {
+    pub(super) handle: Handle,
+    pub(super) thread: JoinHandle<()>,
+}
+
+/// Answers signals until every worker has ended.
+fn supervise(
+    workers: Vec<Thread>,
+    events: &Receiver<Event>,
+    reload: &Sender<Request>,
+    (output, notifier): (&Output, &Notifier),
+) -> ExitCode {
+    let mut total = Snapshot::default();
+    let mut success = true;
+    let mut ended = 0;
+    let mut told_alive = Instant::now();
+    while ended < workers.len() {
+        let event = match notifier.alive_every() {
+            None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(every) => {
+                events.recv_timeout((told_alive + every).saturating_duration_since(Instant::now()))
+            }
+        };
+        match event {
+            Ok(Event::Signal(Signal::Stop)) => {
+                notifier.stopping();
+                workers.iter().for_each(|w| w.handle.stop());
+            }
+            Ok(Event::Signal(Signal::Report)) => {
+                output.print(&counters::render("counters", &snapshot(&workers, output)));
+            }
+            // The thread lives as long as this.
+            Ok(Event::Signal(Signal::Reload)) => drop(reload.send(Request::Signal)),
+            Ok(Event::Link(event)) => output.log(&links::describe(&event)),
+            #[cfg(any(feature = "xdp", feature = "dpdk"))]
+            Ok(Event::Interface(what)) => output.log(&what),
+            Ok(Event::LinksUnwatched(error)) => output.log(&format!(
+                "links are not watched any more ({error}): after one was down, restart gatun to set its routes"
+            )),
+            Ok(Event::WorkerEnded { worker, last, error }) => {
+                ended += 1;
+                total += &last;
+                if let Some(error) = error {
+                    output.error(&format!("worker {worker}: {error}"));
+                    success = false;
+                    // One device less is not what was configured: stop, and let the operator know.
+                    workers.iter().for_each(|w| w.handle.stop());
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                told_alive = Instant::now();
+                if workers.iter().all(|w| w.handle.settling(ANSWER_MAX).is_some()) {
+                    notifier.alive();
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    for worker in workers {
+        if worker.thread.join().is_err() {
+            output.error("a worker panicked: this is a defect, please report it with the lines above");
+            success = false;
+        }
+    }
+    success &= output.finish(&counters::render("final counters", &total), &counters::short(&total));
+    if success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn snapshot(workers: &[Thread], output: &Output) -> Snapshot {
+    let mut total = Snapshot::default();
+    for worker in workers {
+        match worker.handle.snapshot(ANSWER_MAX) {
+            Some(snapshot) => total += &snapshot,
+            None => output.error("a worker does not answer; its counters are missing below"),
+        }
+    }
+    total
+}

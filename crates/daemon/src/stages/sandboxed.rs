@@ -1,0 +1,137 @@
+//! Fourth: event sinks, workers, the API and reload.
+
+use super::Start;
+use super::listening::Listening;
+use super::opened::Opened;
+use super::prepared::{Built, Prepared};
+use super::running::{Running, Thread};
+use crate::config_file::ConfigFile;
+use crate::hearers::{Hearers, Means};
+use crate::outlet::Output;
+use crate::ports::Ports;
+use crate::reload::{self, Reload, Request};
+use crate::sandbox::InForce;
+use crate::takeover::Taking;
+use crate::{Event, signals, translating};
+use gatun_export::Connect;
+use gatun_io::{Backend, Processors};
+use gatun_nat::Nat;
+use gatun_worker::exchange::Exchange;
+use gatun_worker::{Clock, Handle, Worker};
+use std::sync::mpsc::{Sender, channel};
+
+/// The sandbox is entered; threads that start from now on are in it.
+pub(super) struct Sandboxed {
+    pub(super) opened: Opened,
+    pub(super) connect: Connect,
+    pub(super) in_force: InForce,
+}
+
+impl Sandboxed {
+    /// Opens event sinks, starts workers, and serves the API.
+    ///
+    /// # Errors
+    /// Where a file cannot be opened, or there can be no more threads.
+    pub(super) fn start(self) -> anyhow::Result<Running> {
+        let Sandboxed { opened, connect, in_force } = self;
+        let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
+        let Prepared { start, built, mut estate, taking } = prepared;
+        let Built { mut engines, exchange, crew } = built;
+        let Start { settings, sandbox, clock, notifier, sender, .. } = start;
+        let output = begin_log(&ports, &start.notes, taking.as_ref())?;
+        // Before the first worker runs, so that no signal finds the default handler.
+        signals::watch(sender.clone())?;
+        let goes_on = taking.as_ref().is_some_and(Taking::is_some);
+        let means = Means { connect, sandbox };
+        let hearers = Hearers::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
+        if let Some(estate) = &mut estate {
+            estate.begin(&settings.plan, ports.names.clone(), &mut engines, clock)?;
+        }
+        let backends = std::mem::take(&mut ports.backends);
+        let workers = start_workers(engines, backends, exchange, (clock, processors), &sender)?;
+        let count = workers.len();
+        let handles: Vec<Handle> = workers.iter().map(|worker| worker.handle.clone()).collect();
+        let tls = sockets.tls();
+        let (orders, requests) = channel();
+        if let Some(taking) = taking {
+            let (orders, output) = (orders.clone(), output.clone());
+            taking.watch(handles.clone(), output, move || drop(orders.send(Request::AllAreBack)))?;
+        }
+        let (told, desk) = (in_force.told(), reload::desk(&orders));
+        let (facts, socket) = sockets.serve(&settings, handles.clone(), &hearers, told, desk, &output)?;
+        let ms = start.started.elapsed().as_secs_f64() * 1e3;
+        output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
+        let reload = Reload {
+            settings,
+            crew,
+            read: start.read,
+            file: ConfigFile::new(&start.file),
+            unconfirmed: None,
+            workers: handles,
+            facts,
+            tls,
+            ports: std::mem::take(&mut ports.live),
+            devices: std::mem::take(&mut ports.names),
+            orders: ports.orders.take(),
+            roster: hearers.roster(),
+            estate,
+            notifier: notifier.clone(),
+            output: output.clone(),
+        };
+        reload.start(requests)?;
+        notifier.ready(&translating(count));
+        Ok(Running {
+            workers,
+            events: start.events,
+            reload: orders,
+            hearers,
+            output,
+            notifier,
+            _socket: socket,
+            _ports: ports,
+        })
+    }
+}
+
+/// Opens the log, and writes to it what start-up had to say before.
+fn begin_log(ports: &Ports, notes: &[String], taking: Option<&Taking>) -> anyhow::Result<Output> {
+    let output = Output::new()?;
+    ports.describe(&output);
+    notes.iter().for_each(|line| output.log(line));
+    taking.iter().for_each(|taking| taking.tell(&output));
+    Ok(output)
+}
+
+fn start_workers(
+    engines: Vec<Nat>,
+    backends: Vec<Box<dyn Backend>>,
+    exchange: Vec<Exchange>,
+    (clock, processors): (Clock, Option<Processors>),
+    events: &Sender<Event>,
+) -> anyhow::Result<Vec<Thread>> {
+    let mut built = Vec::new();
+    let workers = engines.len();
+    let mut exchange = exchange.into_iter();
+    for (worker, (mut nat, backend)) in engines.into_iter().zip(backends).enumerate() {
+        nat.set_worker(worker, workers);
+        built.push(match exchange.next() {
+            Some(exchange) => Worker::sharing(nat, backend, clock, exchange),
+            None => Worker::new(nat, backend, clock)?,
+        });
+    }
+    let mut running = Vec::new();
+    for (index, (worker, handle)) in built.into_iter().enumerate() {
+        let events = events.clone();
+        let processor = processors.as_ref().and_then(|processors| processors.workers.get(index)).copied();
+        let body = move || {
+            // The scheduler's choice where it is refused.
+            let _ = processor.map(|processor| processor.stay());
+            let (last, error) = worker.run();
+            // The main thread is gone only where the process ends anyway.
+            let _ = events.send(Event::WorkerEnded { worker: index, last: Box::new(last), error });
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{index}")).spawn(body)?;
+        running.push(Thread { handle, thread });
+    }
+    Ok(running)
+}

@@ -52,10 +52,10 @@ impl Counters {
 
     fn row(&mut self, title: &str, cells: &[&str]) {
         let Some((&name, rest)) = cells.split_first() else { return };
-        let number = |cell: &str| cell.replace(' ', "").parse::<u64>().ok();
+        let number = |cell: &str| cell.replace(',', "").parse::<u64>().ok();
         let first = || rest.first().and_then(|cell| number(cell));
         match title {
-            "why packets were not forwarded" if !name.is_empty() && !name.contains("the last") => {
+            "dropped packets by reason" if !name.is_empty() && !name.contains("the last") => {
                 // Three directions, the last column explains.
                 let sum: u64 = rest.iter().take(3).filter_map(|cell| number(cell)).sum();
                 self.add(name, sum);
@@ -89,17 +89,16 @@ counters, device a0 b0
 ┌───────────────┬───────────┬───────────┐
 │               ┆   packets ┆     bytes │
 ╞═══════════════╪═══════════╪═══════════╡
-│ received      ┆ 4 194 304 ┆ 1 000 000 │
+│ received      ┆ 4,194,304 ┆ 1,000,000 │
 │ dropped       ┆        12 ┆           │
 │ held at this moment ┆   4 ┆           │
 └───────────────┴───────────┴───────────┘
 
-why packets were not forwarded
+dropped packets by reason
 ┌──────────────┬──────┬──────┬──────┬──────────────────┐
-│ reason       ┆ 6to4 ┆ 4to6 ┆ 4to4 ┆ what it means    │
+│ reason       ┆ v6>v4 ┆ v4>v6 ┆ v4>v4 ┆ what it means    │
 ╞══════════════╪══════╪══════╪══════╪══════════════════╡
-│ no_mapping   ┆    3 ┆ 1 00 ┆    0 ┆ Nothing like     │
-│              ┆      ┆      ┆      ┆ 7 sessions.      │
+│ no_mapping   ┆    3 ┆ 100 ┆    0 ┆ Nothing like     │
 │ rx_ring_full ┆    9 ┆      ┆      ┆ The ring was 4.  │
 │ tx_other, the last ┆ 1 ┆   ┆      ┆ A name.          │
 └──────────────┴──────┴──────┴──────┴──────────────────┘
@@ -113,7 +112,7 @@ what the ports counted
 state by instance
 ┌───────────────┬──────────┬───────────────────┐
 │ instance      ┆ sessions ┆ of all there were │
-│ nat64 nat64-1 ┆  131 072 ┆           131 073 │
+│ nat64 nat64-1 ┆  131,072 ┆           131,073 │
 │ nat44 nat44-1 ┆        1 ┆                 1 │
 └───────────────┴──────────┴───────────────────┘
 

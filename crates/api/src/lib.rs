@@ -9,6 +9,7 @@ pub mod hex;
 pub mod openapi;
 pub mod paths;
 pub mod schema;
+pub mod text;
 pub mod types;
 
 /// Where a daemon listens if nothing else is configured.

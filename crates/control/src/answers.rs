@@ -246,9 +246,11 @@ impl Control {
             subscribers,
             received: tell::count(engine.rx),
             forwarded: tell::count(engine.forwarded),
-            answered: tell::count(engine.replied),
+            echo_replies: tell::count(engine.echoes()),
             passed: tell::count(engine.passed),
-            dropped: tell::count(engine.dropped),
+            dropped: tell::count(engine.refused()),
+            rejected: tell::count(engine.rejected()),
+            dropped_silently: tell::count(engine.dropped),
             held: engine.held,
             adds_up: all.iter().flatten().all(Snapshot::conserved),
         }

@@ -2,6 +2,7 @@
 //! in one line for each client. So a client that ends some with each of thousands of requests a second writes one line
 //! a second, and nothing of what was ended is left out. At `debug`, each request has its line.
 
+use gatun_api::text::counted;
 use gatun_api::types::Cleared;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -97,7 +98,8 @@ impl Sum {
 }
 
 fn line(who: &str, what: &str, Cleared { sessions, bindings }: &Cleared) -> String {
-    format!("api: {who} cleared {what}: {sessions} sessions, {bindings} bindings")
+    let (sessions, bindings) = (counted(*sessions, "session"), counted(*bindings, "binding"));
+    format!("api: {who} cleared {what}: {sessions}, {bindings}")
 }
 
 #[cfg(test)]
@@ -114,7 +116,7 @@ mod tests {
         let note = |who: &str, what: &str| log.note(who, what, &one(), false);
         assert_eq!(
             note("uid 0", "a"),
-            Note::LineAndMore("api: uid 0 cleared a: 2 sessions, 1 bindings".into())
+            Note::LineAndMore("api: uid 0 cleared a: 2 sessions, 1 binding".into())
         );
         for what in ["b", "c", "d"] {
             assert_eq!(note("uid 0", what), Note::Summed);
@@ -124,7 +126,7 @@ mod tests {
             log.sums(),
             [
                 "api: uid 0 cleared by 3 requests, b to d: 6 sessions, 3 bindings",
-                "api: uid 7 cleared e: 2 sessions, 1 bindings"
+                "api: uid 7 cleared e: 2 sessions, 1 binding"
             ]
         );
         // What follows those lines is summed up too; after a second without any, there is a line at once.
@@ -144,7 +146,7 @@ mod tests {
         assert_eq!(lines.len(), CLIENTS_MAX + 1);
         assert_eq!(
             lines[CLIENTS_MAX],
-            "api: others cleared by 984 requests, a to a: 1968 sessions, 984 bindings"
+            "api: others cleared by 984 requests, a to a: 1,968 sessions, 984 bindings"
         );
     }
 
@@ -152,7 +154,7 @@ mod tests {
     fn each_request_has_its_line_where_that_is_asked_for() {
         let log = ClearedLog::default();
         for _ in 0..3 {
-            let line = "api: uid 0 cleared a: 2 sessions, 1 bindings".to_owned();
+            let line = "api: uid 0 cleared a: 2 sessions, 1 binding".to_owned();
             assert_eq!(log.note("uid 0", "a", &one(), true), Note::Line(line));
         }
         assert_eq!(log.sums(), [""; 0]);

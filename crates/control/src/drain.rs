@@ -4,6 +4,7 @@ use crate::Control;
 use crate::answers::{Asked, Refusal};
 use crate::configure::Order;
 use crate::filter::{Query, Wrong, network4};
+use gatun_api::text::counted;
 use gatun_api::types as api;
 use gatun_nat::plan::Net4;
 use gatun_nat::{Instant, Nat};
@@ -59,8 +60,9 @@ impl Control {
         if addresses == 0 {
             return Err(Wrong::new("no address of a pool is meant", "gatun show addresses lists them").into());
         }
-        let what = if drained { "drains" } else { "drains no longer" };
-        (self.setup.log)(&format!("api: {} {what} {addresses} addresses: '{}'", asked.who, asked.query));
+        let what = if drained { "drained" } else { "undrained" };
+        let counted = counted(addresses, "address");
+        (self.setup.log)(&format!("api: {} {what} {counted}: '{}'", asked.who, asked.query));
         if self.setup.configure.is_some() {
             self.order(Order::KeepDrained).await?;
         }

@@ -1,7 +1,6 @@
 //! What each instance and each pool has done and has, as tables for people.
 
-use crate::tables::{group, table};
-use comfy_table::Table;
+use crate::tables::{Table, group, table};
 use gatun_nat::report::{InstanceCounters, InstanceKind, InstanceStats, Lived, PoolStats};
 use gatun_wire::DropReason;
 use gatun_worker::Snapshot;
@@ -17,7 +16,7 @@ pub(super) fn render(snapshot: &Snapshot) -> String {
     add("packets by instance", traffic(snapshot));
     add("state by instance", state(snapshot));
     if snapshot.instances.len() > 1 {
-        add("why packets were not forwarded, by instance", drops(snapshot));
+        add("dropped packets by instance and reason", drops(snapshot));
     }
     add("pools", pools(snapshot));
     text
@@ -28,7 +27,7 @@ fn name(stats: &InstanceStats) -> String {
 }
 
 fn traffic(snapshot: &Snapshot) -> Table {
-    let mut table = table(["instance", "outbound", "bytes", "inbound", "bytes", "not forwarded"]);
+    let mut table = table(["instance", "outbound", "bytes", "inbound", "bytes", "dropped"]);
     for stats in &snapshot.instances {
         table.add_row(packets(&name(stats), &stats.counters));
     }
@@ -101,7 +100,7 @@ mod tests {
         home.lives.sessions[1] = Lived { begun: 1_500, ended: 800 };
         let mut snapshot = Snapshot { instances: vec![home], ..Snapshot::default() };
         let text = render(&snapshot);
-        for wanted in ["nat64 home", "12 345", " 700 ", "1 500"] {
+        for wanted in ["nat64 home", "12,345", " 700 ", "1,500"] {
             assert!(text.contains(wanted), "{wanted} in {text}");
         }
         assert!(

@@ -1,8 +1,7 @@
 //! All counters as a table for people: on SIGUSR1, and at the end.
 
 use super::by_instance;
-use crate::tables::{group, table};
-use comfy_table::Table;
+use crate::tables::{Table, group, table};
 use gatun_io::{RxError, TxError};
 use gatun_nat::counters::{Count, Direction};
 use gatun_wire::DropReason;
@@ -12,12 +11,12 @@ use gatun_worker::{Handed, Snapshot};
 pub(super) fn short(snapshot: &Snapshot) -> String {
     let engine = &snapshot.engine;
     format!(
-        "received {}, forwarded {}, answered {}, not for the translator {}, dropped {}, held {}",
+        "received {}, forwarded {}, echo replies {}, not for the translator {}, dropped {}, held {}",
         engine.rx.packets,
         engine.forwarded.packets,
-        engine.replied.packets,
+        engine.echoes().packets,
         engine.passed.packets,
-        engine.dropped.packets,
+        engine.refused().packets,
         engine.held
     )
 }
@@ -27,7 +26,7 @@ pub(super) fn render(title: &str, snapshot: &Snapshot) -> String {
     let mut text = format!("\n{title}, device {}\n{}\n", snapshot.backend_name, packets(snapshot));
     let drops = drops(snapshot);
     if drops.row_count() > 0 {
-        text += &format!("\nwhy packets were not forwarded\n{drops}\n");
+        text += &format!("\ndropped packets by reason\n{drops}\n");
     }
     let more = named(snapshot);
     if more.row_count() > 0 {
@@ -53,9 +52,11 @@ fn packets(snapshot: &Snapshot) -> Table {
     row("forwarded, IPv4 to IPv6", engine.translated[Direction::FourToSix as usize]);
     row("forwarded, IPv4 to IPv4", engine.translated[Direction::FourToFour as usize]);
     row("of these turned round inside", engine.hairpinned);
-    row("answered", engine.replied);
+    row("echo replies", engine.echoes());
     row("not for the translator", engine.passed);
-    row("dropped", engine.dropped);
+    row("dropped", engine.refused());
+    row("of these with an ICMP error", engine.rejected());
+    row("of these silently", engine.dropped);
     let mut plain = |name: &str, n: u64| {
         table.add_row([name.to_owned(), group(n), String::new()]);
     };
@@ -65,7 +66,6 @@ fn packets(snapshot: &Snapshot) -> Table {
     plain("hosts behind such paths forgotten for others", engine.path_mtus_evicted);
     plain("ICMP errors sent", engine.icmp_errors_sent);
     plain("ICMP errors over the rate limit", engine.icmp_errors_limited);
-    plain("echo requests answered", engine.echo_replies);
     plain("super-packets received (TSO, USO)", device.rx_super_packets);
     plain("super-packets sent", device.tx_super_packets);
     let handed = &snapshot.worker.handed;
@@ -77,7 +77,7 @@ fn packets(snapshot: &Snapshot) -> Table {
 }
 
 fn drops(snapshot: &Snapshot) -> Table {
-    let mut table = table(["reason", "6to4", "4to6", "4to4", "what it means"]);
+    let mut table = table(["reason", "v6>v4", "v4>v6", "v4>v4", "what it means"]);
     for &reason in DropReason::ALL {
         let packets = snapshot.engine.drops.each_ref().map(|by_reason| by_reason[reason as usize].packets);
         if packets.iter().any(|n| *n > 0) {

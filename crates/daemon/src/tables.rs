@@ -1,77 +1,205 @@
-//! Tables for people.
+//! Tables for people: aligned on a wide terminal or in a file, one field a line on a narrow terminal.
+//!
+//! A cell is never broken, so that addresses, ports and numbers can be copied and searched. Only the columns of
+//! [`PROSE`] wrap, between words, and only on a terminal.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
+use std::fmt;
 
-/// Columns of the screen where the terminal does not say how many it has.
-const WIDTH: u16 = 110;
+pub use gatun_api::text::{counted, group};
 
-/// Headers of columns whose cells are no numbers.
-const TEXT: &[&str] = &[
-    "",
-    "reason",
-    "what it means",
-    "instance",
-    "pool",
-    "protocol",
-    "inside",
-    "outside",
-    "remote",
-    "state",
-    "name",
-    "backend",
-    "device",
-    "addresses",
-    "subscriber",
-    "public address",
-    "protocols",
-    "counter",
-    "",
-];
+/// Headers of the columns that hold sentences.
+const PROSE: &[&str] = &["what it means", "chosen by", ""];
 
-/// An empty table; numbers stand on the right.
+/// Narrowest column that sentences are wrapped into, in characters.
+const PROSE_MIN: usize = 24;
+
+/// A header and its rows.
+#[derive(Clone, Debug)]
+pub struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// An empty table.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     table_of(&header)
 }
 
-/// The same, however many columns it has.
+/// An empty table of any number of columns.
 pub fn table_of(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(WIDTH);
-    }
-    table.set_header(header.iter().copied());
-    for (index, name) in header.iter().enumerate() {
-        if let Some(column) = table.column_mut(index).filter(|_| !TEXT.contains(name)) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+    Table { header: header.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
 }
 
-/// A number with its thousands set apart.
-pub fn group(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(' ');
-        }
-        out.push(digit);
+impl Table {
+    /// Appends a row. Missing cells are empty.
+    pub fn add_row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
+        row.resize(self.header.len(), String::new());
+        self.rows.push(row);
     }
-    out
+
+    /// Number of rows without the header.
+    pub fn row_count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The table for a terminal of `columns` characters, or unlimited.
+    pub fn render(&self, columns: Option<usize>) -> String {
+        let natural: usize =
+            (0..self.header.len()).map(|column| self.width_of(column) + 3).sum::<usize>() + 1;
+        let Some(columns) = columns.filter(|&columns| columns < natural) else {
+            return self.aligned(None);
+        };
+        let prose = self.header.iter().position(|name| PROSE.contains(&name.as_str()) && name.len() > 1);
+        let left = prose.map(|column| (column, columns.saturating_sub(natural - self.width_of(column))));
+        match left {
+            Some((column, width)) if width >= PROSE_MIN => self.aligned(Some((column, width))),
+            _ => self.records(columns),
+        }
+    }
+
+    fn width_of(&self, column: usize) -> usize {
+        let cells = self.rows.iter().map(|row| row[column].chars().count());
+        cells.chain([self.header[column].chars().count()]).max().unwrap_or_default()
+    }
+
+    /// Rows and columns; the column of sentences, if any, has a width.
+    fn aligned(&self, prose: Option<(usize, usize)>) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(&self.header);
+        for row in &self.rows {
+            table.add_row(row.iter().enumerate().map(|(column, cell)| match prose {
+                Some((wrapped, width)) if wrapped == column => wrap(cell, width).join("\n"),
+                _ => cell.clone(),
+            }));
+        }
+        for column in 0..self.header.len() {
+            let is_number = self.rows.iter().all(|row| is_number(&row[column]));
+            if let Some(column) = table.column_mut(column) {
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(1)));
+                if is_number {
+                    column.set_cell_alignment(CellAlignment::Right);
+                }
+            }
+        }
+        table.to_string()
+    }
+
+    /// One field a line, an empty line between rows.
+    fn records(&self, columns: usize) -> String {
+        let names = (0..self.header.len()).map(|column| self.header[column].chars().count()).max();
+        let names = names.unwrap_or_default();
+        let mut lines = Vec::new();
+        for row in &self.rows {
+            if !lines.is_empty() {
+                lines.push(String::new());
+            }
+            let filled = self.header.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+            for (name, cell) in filled {
+                let mut name = name.as_str();
+                for part in wrap(cell, columns.saturating_sub(names + 2)) {
+                    lines.push(format!("{name:<names$}  {part}"));
+                    name = "";
+                }
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+impl fmt::Display for Table {
+    /// For standard output: as wide as its terminal, unlimited where it is none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(terminal_columns()))
+    }
+}
+
+/// Columns of the terminal that standard output is.
+fn terminal_columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
+}
+
+/// Lines of at most `width` characters, broken between words; a longer word stays whole.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// Whether a cell stands on the right: a number, "5 of 10", "3.1 %", or nothing.
+fn is_number(cell: &str) -> bool {
+    cell.split(' ').all(|word| {
+        let digits = word.trim_end_matches(['%', '+', 's']).replace(',', "");
+        matches!(word, "" | "-" | "of" | "%") || digits.parse::<f64>().is_ok()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const END: &str = "[2001:db8:1234:5678:9abc:def0:1234:5678]:51234";
+
+    fn sessions() -> Table {
+        let mut table = table(["inside", "outside", "packets", "what it means"]);
+        let meaning = "a sentence that is long enough to need more than one line of a narrow terminal";
+        table.add_row([END, "203.0.113.255:65535", "1,234,567", meaning]);
+        table.add_row(["[2001:db8::1]:1", "192.0.2.1:1", "7", "short"]);
+        table
+    }
+
     #[test]
-    fn thousands_are_set_apart() {
-        let cases = [(0, "0"), (999, "999"), (1000, "1 000"), (1234567, "1 234 567")];
-        for (n, expected) in cases {
-            assert_eq!(group(n), expected);
+    fn no_cell_is_broken_at_any_width() {
+        for columns in (1..200).map(Some).chain([None]) {
+            let text = sessions().render(columns);
+            for cell in [END, "203.0.113.255:65535", "1,234,567"] {
+                assert!(text.contains(cell), "{columns:?}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_is_as_wide_as_the_terminal_at_most() {
+        for columns in 70..200 {
+            let text = sessions().render(Some(columns));
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= columns, "{columns}: {widest}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_gets_a_line_for_each_row() {
+        assert_eq!(sessions().render(None).lines().count(), 6);
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_a_line_for_each_field() {
+        let text = sessions().render(Some(80));
+        assert!(text.starts_with(&format!("inside         {END}\n")), "{text}");
+        assert!(text.contains("\n\ninside         [2001:db8::1]:1\n"), "{text}");
+    }
+
+    #[test]
+    fn numbers_are_told_from_words_and_addresses() {
+        for number in ["", "-", "0", "1,234", "5 of 64,512", "3.1 %", "3+"] {
+            assert!(is_number(number), "{number}");
+        }
+        for text in ["192.0.2.1", "192.0.2.1:80", "main", "[::1]:80", "none: drained"] {
+            assert!(!is_number(text), "{text}");
         }
     }
 }

@@ -27,6 +27,14 @@ impl Count {
         Count { packets: 1, bytes: bytes as u64 }
     }
 
+    /// The rest without `other`.
+    pub fn less(self, other: Count) -> Count {
+        Count {
+            packets: self.packets.saturating_sub(other.packets),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
     /// One more packet.
     #[inline]
     pub fn add(&mut self, bytes: usize) {
@@ -134,6 +142,23 @@ impl Counters {
         self.rx += rx;
         self.forwarded = Count::default();
         self.translated.iter().for_each(|&count| self.forwarded += count);
+    }
+
+    /// Packets refused: with an ICMP error or silently, as the reasons in `drops` count them.
+    pub fn refused(&self) -> Count {
+        let mut all = Count::default();
+        self.drops.iter().flatten().for_each(|&count| all += count);
+        all
+    }
+
+    /// Of `replied`: packets refused with an ICMP error.
+    pub fn rejected(&self) -> Count {
+        self.refused().less(self.dropped)
+    }
+
+    /// Of `replied`: echo requests to the translator.
+    pub fn echoes(&self) -> Count {
+        self.replied.less(self.rejected())
     }
 
     /// Whether every received packet has exactly one fate.

@@ -17,6 +17,7 @@ mod forecast;
 mod pools;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use crate::bib::settle::Settling;
 use crate::bib::{Gauges, Tables, holds};

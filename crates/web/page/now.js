@@ -45,7 +45,7 @@ export class Now {
     const arriving = rates.of((s) => s.status.received.packets);
     say("bits-sub", `${quantity(status.forwarded.bytes, "B")} since the start`);
     say("packets-sub", `of ${arriving === null ? "–" : rate(arriving)} received`);
-    const lost = received.packets ? percent(status.answered.packets + status.dropped.packets, received.packets) : "none";
+    const lost = received.packets ? percent(status.dropped.packets, received.packets) : "none";
     say("lost-sub", `${lost} since the start`);
     say("sessions-now", count(status.sessions));
     const begun = last.begun === null ? "–" : rate(last.begun);

@@ -69,12 +69,16 @@ structs! {
         pub received: Count,
         /// Packets translated and sent on.
         pub forwarded: Count,
-        /// Packets answered.
-        pub answered: Count,
+        /// Echo requests to Gatun itself, answered.
+        pub echo_replies: Count,
         /// Packets that are not for the translator.
         pub passed: Count,
-        /// Packets dropped without an answer.
+        /// Packets refused: `rejected` and `dropped_silently` together. `/v1/drops` has their reasons.
         pub dropped: Count,
+        /// Packets refused and answered with an ICMP error.
+        pub rejected: Count,
+        /// Packets refused without an answer.
+        pub dropped_silently: Count,
         /// Packets held at this moment.
         pub held: u64,
         /// Whether every packet received is accounted for.
@@ -119,7 +123,7 @@ structs! {
         pub received: Count,
         /// Packets translated and sent on.
         pub forwarded: Count,
-        /// Packets dropped without an answer.
+        /// Packets refused, with an ICMP error or silently.
         pub dropped: Count,
         /// Bursts received.
         pub bursts: u64,

@@ -55,7 +55,7 @@ structs! {
         pub passed: Count,
         /// Echo requests to the translator itself, answered.
         pub echoes: Count,
-        /// Packets not forwarded, answered with an error or not.
+        /// Packets refused, with an ICMP error or silently.
         pub dropped: Count,
         /// State of TCP.
         pub tcp: Lives,

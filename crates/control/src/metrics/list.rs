@@ -56,14 +56,15 @@ const fn gauge(
     Metric { name, kind: Kind::Gauge, labels, help, read }
 }
 
-fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 5] {
+fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
     let e = &snapshot.engine;
     [
         ("received", e.rx),
         ("forwarded", e.forwarded),
-        ("answered", e.replied),
+        ("echo_replied", e.echoes()),
         ("passed", e.passed),
-        ("dropped", e.dropped),
+        ("rejected", e.rejected()),
+        ("dropped_silently", e.dropped),
     ]
 }
 
@@ -165,7 +166,7 @@ pub(super) const METRICS: &[Metric] = &[
             v.workers()
                 .for_each(|(n, w)| fates(w).iter().for_each(|(fate, c)| s.add(&[&n, fate], c.packets)));
         },
-        "Packets by worker and fate. Received ones are forwarded, answered, passed, dropped or held.",
+        "Packets by worker and fate. A received packet is forwarded, echo_replied, passed, rejected (with an ICMP error), dropped_silently or held.",
     ),
     counter(
         "worker_bytes",
@@ -296,7 +297,7 @@ pub(super) const METRICS: &[Metric] = &[
                 }
             }
         },
-        "Packets not forwarded, answered with an error or not. `gatun show drops` says what the reasons mean.",
+        "Packets dropped: rejected with an ICMP error or dropped silently. `gatun show drops` explains the reasons.",
     ),
     counter(
         "translated_packets",

@@ -25,6 +25,7 @@ use super::notify::Notifier;
 use super::outlet::Output;
 use super::takeover::Estate;
 use super::{Reader, Settings, Source};
+use crate::tables::counted;
 use anyhow::Context as _;
 use gatun_api::types::{self, ConfigProblem};
 use gatun_control::configure::{Desk, Order, Reply};
@@ -236,8 +237,10 @@ impl Reload {
 
     fn log_ended(&self, ended: &Settled) {
         self.output.log(&format!(
-            "reload: done; {} sessions, {} bindings and {} port blocks have ended by it",
-            ended.sessions, ended.bindings, ended.blocks
+            "reload: done; ended: {}, {}, {}",
+            counted(ended.sessions, "session"),
+            counted(ended.bindings, "binding"),
+            counted(ended.blocks, "port block")
         ));
         notes(ended).iter().for_each(|note| self.output.log(&format!("reload: {note}")));
     }

@@ -5,6 +5,7 @@ use gatun_config::{
     Bytes, Config, Located, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
 };
 use gatun_daemon::Heard;
+use gatun_daemon::tables::{counted, group};
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
 use serde_json::json;
@@ -171,29 +172,29 @@ fn summary(config: &Config) -> String {
         let each = "for TCP, UDP and ICMP together";
         let _ = writeln!(
             out,
-            "  pool    {}: {} addresses, {} ports {each}",
+            "  pool    {}: {}, {} {each}",
             pool.name,
-            grouped(addresses),
-            grouped(ports)
+            counted(addresses, "address"),
+            counted(ports, "port")
         );
     }
     for instance in &plan.nat64 {
         let prefixes = list(instance.pool6.iter());
         let pool = plan.pools.get(instance.pool).map_or("", |pool| &pool.name);
-        let statics = counted(instance.static_bindings.len(), "static binding");
+        let statics = counted(instance.static_bindings.len() as u64, "static binding");
         let _ = writeln!(out, "  nat64   {}: {prefixes} to pool {pool}, {statics}", instance.name);
     }
     for instance in &plan.nat44 {
         let inside = list(instance.inside.iter().map(|net| format!("{}/{}", net.addr, net.len)));
         let pool = plan.pools.get(instance.pool).map_or("", |pool| &pool.name);
-        let statics = counted(instance.static_bindings.len(), "static binding");
-        let exempt = counted(instance.exempt.len(), "exemption");
+        let statics = counted(instance.static_bindings.len() as u64, "static binding");
+        let exempt = counted(instance.exempt.len() as u64, "exemption");
         let _ = writeln!(out, "  nat44   {}: {inside} to pool {pool}, {statics}, {exempt}", instance.name);
     }
     for instance in &plan.siit {
         let prefixes =
             if instance.pool6.is_empty() { "no prefix".into() } else { list(instance.pool6.iter()) };
-        let mappings = counted(instance.eamt.len(), "mapping");
+        let mappings = counted(instance.eamt.len() as u64, "mapping");
         let _ = writeln!(out, "  siit    {}: {prefixes}, {mappings}", instance.name);
     }
     let own = |address: Option<String>| address.unwrap_or_else(|| "none".to_owned());
@@ -213,7 +214,7 @@ fn port_summary(config: &Config, port: &Port) -> String {
             (true, false) => "",
         };
         let queues =
-            port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| format!("{n} queues"));
+            port.queues.map_or_else(|| "one queue a processor".to_owned(), |n| counted(n.into(), "queue"));
         let routes = routes(config, &port.routes);
         return format!(
             "  port    {name}: TUN device {device}, MTU {mtu}, {queues}{offload}\n          routes: {routes}\n"
@@ -243,7 +244,7 @@ fn memory(config: &Config) -> String {
     let plan = config.plan_of_worker();
     let (memory, limits) = (Memory::of(&plan), &plan.limits);
     let tables = &memory.tables;
-    let count = |n: u32, what: &str| format!("{} {what}", grouped(n.into()));
+    let count = |n: u32, what: &str| format!("{} {what}", group(n.into()));
     let mut lines = vec![
         (count(limits.sessions_max, "sessions"), tables.sessions),
         (count(limits.subscribers_max, "subscribers"), tables.subscribers),
@@ -277,7 +278,7 @@ fn routes(config: &Config, routes: &Routes) -> String {
     match list.len() {
         0 => "none".to_owned(),
         n if n > ROUTES_SHOWN_MAX => {
-            format!("{kind}{} and {} more", shown.join(", "), grouped((n - ROUTES_SHOWN_MAX) as u64))
+            format!("{kind}{} and {} more", shown.join(", "), group((n - ROUTES_SHOWN_MAX) as u64))
         }
         _ => format!("{kind}{}", shown.join(", ")),
     }
@@ -285,24 +286,6 @@ fn routes(config: &Config, routes: &Routes) -> String {
 
 fn list(items: impl Iterator<Item = impl ToString>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// "1 mapping", "2,000 mappings".
-fn counted(n: usize, one: &str) -> String {
-    format!("{} {one}{}", grouped(n as u64), if n == 1 { "" } else { "s" })
-}
-
-/// 1234567 as 1,234,567.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Option<&Config>) -> String {
@@ -374,13 +357,5 @@ mod tests {
                 "{told}"
             );
         }
-    }
-
-    #[test]
-    fn numbers_are_grouped_by_three() {
-        assert_eq!(
-            [0, 999, 1000, 262_144, 1_000_000].map(grouped),
-            ["0", "999", "1,000", "262,144", "1,000,000"]
-        );
     }
 }

@@ -5,7 +5,7 @@ use super::confirmed;
 use anyhow::bail;
 use gatun_api::paths::with_query;
 use gatun_api::types::Cleared;
-use gatun_daemon::tables::group;
+use gatun_daemon::tables::counted;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -72,7 +72,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         query.push(("all", "true".to_owned()));
     }
     let cleared: Cleared = args.daemon.client()?.ask("DELETE", &with_query(path, &query), &[])?;
-    let (sessions, bindings) = (group(cleared.sessions), group(cleared.bindings));
-    super::print_bytes(format!("ended: {sessions} sessions, {bindings} bindings\n").as_bytes())?;
+    let (sessions, bindings) = (counted(cleared.sessions, "session"), counted(cleared.bindings, "binding"));
+    super::print_bytes(format!("ended: {sessions}, {bindings}\n").as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

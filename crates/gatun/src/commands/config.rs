@@ -1,7 +1,6 @@
 //! `gatun config`: the configuration of a running daemon, shown, compared, changed, and changed back.
 
 use super::ask::Daemon;
-use super::check::grouped;
 use super::confirmed;
 use crate::show::{self, Output};
 use anyhow::{Context as _, bail};
@@ -11,6 +10,7 @@ use gatun_api::types::{
     Config, ConfigApplied, ConfigPast, ConfigPlan, ConfigProblem, ConfigText, Figure, Severity,
 };
 use gatun_config::Bytes;
+use gatun_daemon::tables::{counted, group};
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -285,10 +285,10 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
 /// What has happened.
 pub(crate) fn tell(done: &ConfigApplied, file: &str) -> anyhow::Result<ExitCode> {
     let ended = format!(
-        "{} sessions, {} bindings and {} port blocks have ended by it",
-        grouped(done.sessions),
-        grouped(done.bindings),
-        grouped(done.blocks)
+        "ended: {}, {}, {}",
+        counted(done.sessions, "session"),
+        counted(done.bindings, "binding"),
+        counted(done.blocks, "port block")
     );
     let revision = short(&done.revision);
     let mut text = match done.confirm_within_seconds {
@@ -333,7 +333,7 @@ fn in_words(plan: &ConfigPlan, name: &str) -> String {
             let _ = writeln!(out, "  {line}");
         }
         if lines.len() > LINES_MAX {
-            let _ = writeln!(out, "  ... and {} more", grouped((lines.len() - LINES_MAX) as u64));
+            let _ = writeln!(out, "  ... and {} more", group((lines.len() - LINES_MAX) as u64));
         }
     };
     list("changes:", &plan.changes);
@@ -354,12 +354,12 @@ fn in_words(plan: &ConfigPlan, name: &str) -> String {
         let _ = match (plan.sessions, plan.subscribers) {
             (Some(sessions @ 1..), Some(subscribers)) => writeln!(
                 out,
-                "at this moment these are {} sessions of {} subscribers",
-                grouped(sessions),
-                grouped(subscribers)
+                "this ends {} of {} (as of now)",
+                counted(sessions, "session"),
+                counted(subscribers, "subscriber")
             ),
-            (Some(_), _) => writeln!(out, "no session ends by it"),
-            (None, _) => writeln!(out, "how many sessions end by it could not be counted in time"),
+            (Some(_), _) => writeln!(out, "this ends no session"),
+            (None, _) => writeln!(out, "the number of sessions that end could not be counted in time"),
         };
     }
     out

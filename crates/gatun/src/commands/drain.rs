@@ -4,6 +4,7 @@ use super::ask::Daemon;
 use anyhow::bail;
 use gatun_api::paths::with_query;
 use gatun_api::types::Drained;
+use gatun_daemon::tables::counted;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -38,11 +39,11 @@ pub(crate) fn execute(args: Args, drains: bool) -> anyhow::Result<ExitCode> {
     let query = [("address", args.address), ("pool", args.pool)];
     let query: Vec<_> = query.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     if query.is_empty() {
-        bail!("which addresses? Name some, or --pool NAME");
+        bail!("no address given: name an ADDRESS or network, or --pool NAME");
     }
     let path = if drains { "/v1/addresses/drain" } else { "/v1/addresses/undrain" };
     let Drained { addresses } = args.daemon.client()?.ask("POST", &with_query(path, &query), &[])?;
-    let what = if drains { "drained" } else { "drained no longer" };
-    super::print_bytes(format!("{what}: {addresses} addresses\n").as_bytes())?;
+    let what = if drains { "drained" } else { "no longer drained" };
+    super::print_bytes(format!("{} {what}\n", counted(addresses.into(), "address")).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

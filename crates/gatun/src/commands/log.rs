@@ -123,7 +123,8 @@ fn report(v: &Verification) -> String {
         || "nothing in it".to_owned(),
         |(first, last)| format!("from {} to {}", rfc3339(first), rfc3339(last)),
     );
-    let (records, segments) = (super::check::grouped(v.records), super::check::grouped(v.segments));
+    let (records, segments) =
+        (gatun_daemon::tables::group(v.records), gatun_daemon::tables::group(v.segments));
     let mut out =
         format!("{records} records in {segments} sealed files and the one that is written, {times}\n");
     for note in &v.notes {

@@ -180,19 +180,21 @@ fn config(args: &Args) -> anyhow::Result<ExitCode> {
 fn events(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.follow {
         bail!(
-            "events are told as they happen: say --follow. What there was is in the log that [events] names"
+            "pass --follow: events are shown as they happen. Past events are in the file that [events] names"
         );
     }
     let body = args.daemon.client()?.open("GET", "/v1/events", &[])?;
     for line in BufReader::new(body).lines() {
-        let line = line.context("the daemon's answer broke off")?;
+        let line = line.context("the connection to the daemon broke off")?;
         // An empty line says that nothing has happened for a while.
         if line.is_empty() {
             continue;
         }
         let text = match args.output {
             Output::Table => in_words(&line),
-            Output::Csv => bail!("events differ in what they have: -o ndjson or table"),
+            Output::Csv => {
+                bail!("events have different fields, so CSV cannot hold them: use -o ndjson or -o table")
+            }
             _ => line,
         };
         super::print_bytes(format!("{text}\n").as_bytes())?;
@@ -230,7 +232,7 @@ fn list<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let is_whole = show::list::<T>(lines, args.output, limit)?;
     if !is_whole {
-        eprintln!("gatun: there are more than {limit}: say which (gatun show --help), or --limit 0 for all");
+        eprintln!("gatun: showing {limit} of more: add a filter (gatun show --help), or --limit 0 for all");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use gatun_daemon::state::{self, Directory, Names};
+use gatun_daemon::tables::counted;
 use gatun_daemon::takeover;
 use gatun_nat::kept::{self, Saved};
 use gatun_nat::plan::Transport;
@@ -124,7 +125,7 @@ fn save(at: &Where) -> anyhow::Result<()> {
     let mut file = File::create(&at.file).with_context(cannot)?;
     written(&mut file).with_context(cannot)?;
     file.sync_all().with_context(cannot)?;
-    eprintln!("{} sessions saved", sessions.len());
+    eprintln!("{} saved", counted(sessions.len() as u64, "session"));
     Ok(())
 }
 
@@ -150,7 +151,7 @@ fn load(at: &Where) -> anyhow::Result<()> {
     names.workers = names.workers.max(1);
     directory.set_names(&names)?;
     directory.remove_all_but(&names);
-    eprintln!("{n} sessions wait for the next gatun");
+    eprintln!("{} loaded; the next gatun run restores them", counted(n as u64, "session"));
     Ok(())
 }
 
@@ -166,7 +167,10 @@ fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<
     let head: Head =
         serde_json::from_str(&first?).with_context(|| format!("{name}:1: this is no snapshot"))?;
     if head.gatun_snapshot != FORM {
-        bail!("{name}: its form is number {}, and this version reads number {FORM}", head.gatun_snapshot);
+        bail!(
+            "{name}: unsupported snapshot version {} (this build reads version {FORM})",
+            head.gatun_snapshot
+        );
     }
     let mut sessions = Vec::new();
     for (number, line) in lines {

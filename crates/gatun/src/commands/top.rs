@@ -164,8 +164,8 @@ fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
     for (name, now, before) in [
         ("received", &s.received, &b.received),
         ("forwarded", &s.forwarded, &b.forwarded),
-        ("answered", &s.answered, &b.answered),
         ("dropped", &s.dropped, &b.dropped),
+        ("silently", &s.dropped_silently, &b.dropped_silently),
     ] {
         writeln!(out, "{name:>10}  {}", rate.count(now, before))?;
     }
@@ -177,7 +177,7 @@ fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn workers(rate: &Rate, before: &Sample, now: &Sample) -> comfy_table::Table {
+fn workers(rate: &Rate, before: &Sample, now: &Sample) -> gatun_daemon::tables::Table {
     let mut table =
         table(["worker", "device", "received/s", "forwarded/s", "dropped/s", "handed over/s", "sessions"]);
     for (w, b) in now.workers.iter().zip(&before.workers).take(ROWS_MAX) {
@@ -194,7 +194,7 @@ fn workers(rate: &Rate, before: &Sample, now: &Sample) -> comfy_table::Table {
     table
 }
 
-fn pools(now: &Sample) -> comfy_table::Table {
+fn pools(now: &Sample) -> gatun_daemon::tables::Table {
     let mut table = table(["pool", "TCP ports", "UDP ports", "ICMP ids", "blocks", "subscribers", "refused"]);
     for pool in now.pools.iter().take(ROWS_MAX) {
         table.add_row([
@@ -212,12 +212,12 @@ fn pools(now: &Sample) -> comfy_table::Table {
     table
 }
 
-fn drops(rate: &Rate, before: &Sample, now: &Sample) -> comfy_table::Table {
+fn drops(rate: &Rate, before: &Sample, now: &Sample) -> gatun_daemon::tables::Table {
     let all = |drop: &Drop| drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets;
     let mut rows: Vec<_> = now.drops.iter().zip(&before.drops).filter(|(drop, _)| all(drop) > 0).collect();
     // Those that occur now, then those that have occurred most.
     rows.sort_by_key(|(drop, before)| std::cmp::Reverse((all(drop).saturating_sub(all(before)), all(drop))));
-    let mut table = table(["reason", "not forwarded/s", "in all", "what it means"]);
+    let mut table = table(["reason", "dropped/s", "in all", "what it means"]);
     for (drop, before) in rows.into_iter().take(ROWS_MAX) {
         table.add_row([
             drop.reason.clone(),
@@ -229,7 +229,7 @@ fn drops(rate: &Rate, before: &Sample, now: &Sample) -> comfy_table::Table {
     table
 }
 
-fn subscribers(now: &Sample) -> comfy_table::Table {
+fn subscribers(now: &Sample) -> gatun_daemon::tables::Table {
     let mut table =
         table(["subscriber", "instance", "public address", "sessions", "ports", "blocks", "refused"]);
     for s in &now.top {

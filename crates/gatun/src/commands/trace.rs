@@ -6,6 +6,7 @@ use crate::pcapng::Capture;
 use anyhow::Context as _;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Protocol, TracedPacket};
+use gatun_daemon::tables::counted;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter};
@@ -124,7 +125,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     }
     if let (Some(capture), Some(path)) = (capture, &args.write) {
         capture.finish()?;
-        eprintln!("gatun: {packets} packets are in {}", path.display());
+        eprintln!("gatun: {} written to {}", counted(packets, "packet"), path.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -132,7 +133,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 fn text(packet: &TracedPacket) -> anyhow::Result<String> {
     let mut out = String::new();
     if packet.lost > 0 {
-        writeln!(out, "({} packets are missing here: they were read too slowly)", packet.lost)?;
+        writeln!(out, "({} lost here: the reader is too slow)", counted(packet.lost.into(), "packet"))?;
     }
     let seconds = packet.time_us / 1_000_000;
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);

@@ -1,8 +1,8 @@
 //! `gatun translate`: a capture file through the translator, offline.
 
-use super::check::grouped;
 use crate::offline::{Offline, Outcome};
 use anyhow::Context as _;
+use gatun_daemon::tables::group;
 use gatun_io::pcap::{CommentedWriter, Reader, Writer};
 use gatun_nat::counters::{Count, Direction};
 use gatun_wire::DropReason;
@@ -89,7 +89,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     eprintln!(
         "gatun: warning: {} ends inside a record behind frame {}: its writer was stopped, or the record's length is wrong; what follows that frame is left out",
         args.input.display(),
-        grouped(outcome.frames),
+        group(outcome.frames),
     );
     Ok(ExitCode::from(CUT_OFF))
 }
@@ -145,7 +145,7 @@ fn summary(outcome: &Outcome) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
     let mut line = |name: &str, n: u64, note: &str| {
-        let _ = writeln!(out, "  {name:<12}{:>14}  {note}", grouped(n));
+        let _ = writeln!(out, "  {name:<12}{:>14}  {note}", group(n));
     };
     line("frames", outcome.frames, "in the capture");
     line("not IP", outcome.not_ip, "left out");
@@ -166,7 +166,7 @@ fn summary(outcome: &Outcome) -> String {
             out,
             "  {direction} {:<24}{:>8}  {}",
             reason.name(),
-            grouped(count.packets),
+            group(count.packets),
             reason.help()
         );
     }

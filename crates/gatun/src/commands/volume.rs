@@ -1,7 +1,7 @@
 //! How much is logged in a day, by the limits of a configuration: what an operator has to have room for.
 
-use super::check::grouped;
 use gatun_config::Config;
+use gatun_daemon::tables::group;
 use gatun_nat::plan::Allocation;
 use gatun_nat::{EventKind, EventKinds};
 use std::fmt::Write as _;
@@ -87,11 +87,11 @@ impl Volume {
             line("events ", bytes, "as JSON lines");
         }
         if !out.is_empty() {
-            let subscribers = grouped(config.plan.limits.subscribers_max.into());
+            let subscribers = group(config.plan.limits.subscribers_max.into());
             let _ = writeln!(
                 out,
                 "          if there are {subscribers} subscribers (subscribers_max), each with {} connections (RFC 7422 1)",
-                grouped(CONNECTIONS_A_DAY)
+                group(CONNECTIONS_A_DAY)
             );
             let _ = writeln!(
                 out,
@@ -106,7 +106,7 @@ impl Volume {
 fn gigabytes(bytes: u64) -> String {
     let gb = bytes as f64 / 1e9;
     match gb {
-        gb if gb >= 10.0 => grouped(gb.round() as u64),
+        gb if gb >= 10.0 => group(gb.round() as u64),
         gb => format!("{gb:.2}"),
     }
 }

@@ -8,7 +8,7 @@ pub(crate) use past::who_had;
 use anyhow::Context as _;
 use gatun_api::schema::Fields;
 use gatun_api::types::{Where, Who};
-use gatun_daemon::tables::{group, table, table_of};
+use gatun_daemon::tables::{counted, table, table_of};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -80,7 +80,7 @@ pub(crate) fn all<T: Shown>(items: &[T], output: Output) -> anyhow::Result<Vec<u
     Ok(text)
 }
 
-fn rows<T: Shown>(items: &[T]) -> comfy_table::Table {
+fn rows<T: Shown>(items: &[T]) -> gatun_daemon::tables::Table {
     let mut table = table_of(T::COLUMNS);
     for item in items {
         table.add_row(item.cells());
@@ -269,9 +269,9 @@ pub(crate) fn whereabouts(found: &Where) -> anyhow::Result<String> {
     }
     for subscriber in &found.subscribers {
         let seen = subscriber.address.map_or("no public address yet".to_owned(), |a| format!("seen as {a}"));
-        let sessions = group(subscriber.sessions.into());
+        let sessions = counted(subscriber.sessions.into(), "session");
         text += &format!(
-            "{} is subscriber {}'s ({}), {seen}; {sessions} sessions\n",
+            "{} is subscriber {}'s ({}), {seen}; {sessions}\n",
             found.address, subscriber.subscriber, subscriber.instance
         );
     }

@@ -2,7 +2,7 @@
 
 use super::Shown;
 use gatun_api::types::*;
-use gatun_daemon::tables::group;
+use gatun_daemon::tables::{counted, group};
 use std::net::IpAddr;
 
 /// An address and port as they are written.
@@ -14,7 +14,7 @@ fn end(address: impl Into<IpAddr>, port: u16) -> String {
 }
 
 fn packets(count: &Count) -> String {
-    format!("{} packets, {} bytes", group(count.packets), group(count.bytes))
+    format!("{}, {}", counted(count.packets, "packet"), counted(count.bytes, "byte"))
 }
 
 fn of(usage: &Usage) -> String {
@@ -51,9 +51,11 @@ impl Shown for Status {
         "subscribers",
         "received",
         "forwarded",
-        "answered",
+        "echo replies",
         "not for the translator",
         "dropped",
+        "  with an ICMP error",
+        "  silently",
         "held at this moment",
         "every packet accounted for",
     ];
@@ -81,9 +83,11 @@ impl Shown for Status {
             group(self.subscribers),
             packets(&self.received),
             packets(&self.forwarded),
-            packets(&self.answered),
+            packets(&self.echo_replies),
             packets(&self.passed),
             packets(&self.dropped),
+            packets(&self.rejected),
+            packets(&self.dropped_silently),
             group(self.held),
             adds_up.to_owned(),
         ]
@@ -197,7 +201,7 @@ impl Shown for Instance {
         "packets",
         "outbound",
         "inbound",
-        "not forwarded",
+        "dropped",
         "TCP sessions",
         "UDP sessions",
         "ICMP sessions",
@@ -381,7 +385,7 @@ impl Shown for Counter {
 }
 
 impl Shown for Drop {
-    const COLUMNS: &'static [&'static str] = &["reason", "6to4", "4to6", "4to4", "what it means"];
+    const COLUMNS: &'static [&'static str] = &["reason", "v6>v4", "v4>v6", "v4>v4", "what it means"];
 
     fn cells(&self) -> Vec<String> {
         vec![

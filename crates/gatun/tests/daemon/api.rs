@@ -129,7 +129,7 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         // Ended, and opened again by the next packet.
         assert!(refused("clear sessions").contains("which sessions?"));
         assert!(refused("clear sessions --remote-port 7007").contains("say --yes"));
-        assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 sessions, 1 bindings\n");
+        assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 session, 1 binding\n");
         assert_eq!(said("clear bindings --protocol udp --yes"), "ended: 49 sessions, 49 bindings\n");
         datagrams(&net.client, 7007..7008);
         wait_for_sessions(2);

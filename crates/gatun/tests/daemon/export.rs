@@ -125,7 +125,7 @@ fn collectors_come_change_and_go_while_packets_flow_and_the_others_lose_nothing(
         let (good, text) = said(&["config", "diff", "/run/two.toml"]);
         assert!(good && text.contains("[[export]] siem: tcp:127.0.0.1:7001 is a new collector"), "{text}");
         let (good, text) = said(&["config", "apply", "/run/two.toml", "--yes"]);
-        assert!(good && text.contains("0 sessions, 0 bindings and 0 port blocks have ended"), "{text}");
+        assert!(good && text.contains("ended: 0 sessions, 0 bindings, 0 port blocks"), "{text}");
         wait_until("the new one hears", SOON, || begun(places[0]).len() > 5).unwrap();
         // Elsewhere.
         let _second = listen(&net, 7002, places[1]);

@@ -158,7 +158,7 @@ fn rand() -> u128 {
 pub(crate) fn counter(table: &str, row: &str) -> u64 {
     let line = table.lines().find(|l| l.contains(row)).unwrap_or_else(|| panic!("no row '{row}' in {table}"));
     let cell = line.split(['│', '┆', '|']).map(str::trim).skip_while(|c| !c.contains(row)).nth(1).unwrap();
-    cell.replace(' ', "").parse().unwrap_or_else(|_| panic!("'{cell}' in row '{row}'"))
+    cell.replace(',', "").parse().unwrap_or_else(|_| panic!("'{cell}' in row '{row}'"))
 }
 
 /// The /proc/PID/status line of that name.

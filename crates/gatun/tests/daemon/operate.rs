@@ -334,9 +334,9 @@ fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
         let paired =
             json(&format!("where {CLIENT}"))["subscribers"][0]["address"].as_str().unwrap().to_owned();
         let other = if paired == "192.0.2.0" { "192.0.2.1" } else { "192.0.2.0" };
-        assert_eq!(said(&format!("drain {paired}")).0, "drained: 1 addresses\n");
+        assert_eq!(said(&format!("drain {paired}")).0, "1 address drained\n");
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !daemon.stderr().contains("drains 1 addresses") {
+        while !daemon.stderr().contains("drained 1 address:") {
             assert!(Instant::now() < deadline, "{}", daemon.stderr());
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -347,9 +347,9 @@ fn a_drained_address_gets_no_new_bindings_and_keeps_those_it_has() {
         assert_eq!(json(&format!("show sessions --outside {paired}")).as_array().unwrap().len(), 1);
         assert!(ping(&net.client, 1, SERVER, ""));
         assert_eq!(json(&format!("show sessions --outside {other}")).as_array().unwrap().len(), 1);
-        assert_eq!(said("drain --pool pool1").0, "drained: 1 addresses\n", "the other one alone is new");
+        assert_eq!(said("drain --pool pool1").0, "1 address drained\n", "the other one alone is new");
         assert_eq!(json(&format!("explain {CLIENT} {SERVER4} udp"))["reason"], "addr_ports_empty");
-        assert_eq!(said("undrain --pool pool1").0, "drained no longer: 2 addresses\n");
+        assert_eq!(said("undrain --pool pool1").0, "2 addresses no longer drained\n");
         assert_eq!(json(&format!("explain {CLIENT} {SERVER4} udp"))["fate"], "forwarded");
         let wrong = gatun("drain 203.0.113.9");
         assert!(String::from_utf8(wrong.stderr).unwrap().contains("no address of a pool is meant"));

@@ -37,7 +37,7 @@ fn flows_go_on_while_addresses_and_limits_change_and_those_of_a_removed_address_
         let said = daemon.reload(&two, "reload: done");
         assert!(said.contains("pool \"res\": added 192.0.2.4 (1 address)"), "{said}");
         assert!(said.contains("sessions_per_subscriber: 16384 -> 10"), "{said}");
-        assert!(said.contains("0 sessions, 0 bindings and 0 port blocks have ended"), "{said}");
+        assert!(said.contains("ended: 0 sessions, 0 bindings, 0 port blocks"), "{said}");
         let routed = |address: &str| net.translator.run("ip route show dev nat64").unwrap().contains(address);
         assert!(routed("192.0.2.4") && routed("192.0.2.1"));
         tcp_copy(&net.client, &net.server, "TCP-LISTEN:5001", &format!("TCP:[{SERVER}]:5001"));
@@ -89,10 +89,10 @@ fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
         let six = "[\"192.0.2.1\", \"192.0.2.2\", \"192.0.2.5-192.0.2.8\"]";
         let said = daemon.reload(&shared(six, "[timeouts]\nudp = \"3m\"\n"), "reload: done");
         assert!(said.contains("added 192.0.2.5-192.0.2.8 (4 addresses)"), "{said}");
-        assert!(said.contains("0 sessions, 0 bindings and 0 port blocks have ended"), "{said}");
+        assert!(said.contains("ended: 0 sessions, 0 bindings, 0 port blocks"), "{said}");
         let three = "[\"192.0.2.1\", \"192.0.2.2\", \"192.0.2.5\"]";
         let said = daemon.reload(&shared(three, "[limits]\nsessions_per_subscriber = 100\n"), "reload: done");
-        assert!(said.contains("0 sessions, 0 bindings and 0 port blocks have ended"), "{said}");
+        assert!(said.contains("ended: 0 sessions, 0 bindings, 0 port blocks"), "{said}");
         // All or nothing: the second worker would have no address.
         let said = daemon.reload(&shared("[\"192.0.2.1\", \"192.0.2.5\"]", ""), "nothing has changed");
         assert!(

@@ -115,7 +115,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         let shown = asked(client, "show sessions -o json", &environment).unwrap();
         assert!(shown.contains(CLIENT), "{shown}");
         let ended = asked(client, "clear sessions --all --yes", &environment).unwrap();
-        assert_eq!(ended, "ended: 1 sessions, 1 bindings\n");
+        assert_eq!(ended, "ended: 1 session, 1 binding\n");
         let log = daemon.stderr();
         assert!(log.contains("api: writes at 2001:db8:1::2 cleared sessions"), "{log}");
         assert!(log.contains("api: a wrong token from 2001:db8:1::2"), "{log}");

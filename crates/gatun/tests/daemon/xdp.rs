@@ -324,7 +324,7 @@ fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs()
         // Both go by another configuration.
         let more = QUEUES.replace("\"192.0.2.2\"]", "\"192.0.2.2\", \"192.0.2.3\"]");
         let more = more.replace("[\"198.51.100.64/24\"]", "[\"198.51.100.64/24\", \"198.51.100.70/24\"]");
-        daemon.reload(&more, "have ended by it");
+        daemon.reload(&more, "reload: done; ended: ");
         for _ in 0..8 {
             // The device gives each to a queue of its own choice.
             assert!(ping(&net.server, 1, "198.51.100.70", "") && ping(&net.client, 1, SERVER, ""));

@@ -4,6 +4,7 @@
 //! Each plan is taken apart field by field: one that is added and forgotten here does not compile.
 
 use super::pools::{self, PoolDifference};
+use super::words::{Keys, Words, limit};
 use crate::bib::filters_by_address;
 use crate::event::EventKind;
 use crate::plan::{Eam, EventPlan, IcmpPolicy, Limits, Nat44, Nat64, Plan, Siit, StaticBinding, Timeouts};
@@ -11,7 +12,6 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::Debug;
 
 /// What tells a new plan from an old one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,18 +81,30 @@ impl Difference {
     }
 
     /// A value of its own; says whether it changes.
-    pub(super) fn note<T: PartialEq + Debug>(&mut self, what: &str, old: T, new: T) -> bool {
+    pub(super) fn note<T: Words>(&mut self, what: &str, old: T, new: T) -> bool {
         let differs = old != new;
         if differs {
-            self.change(format!("{what}: {old:?} -> {new:?}"));
+            self.change(format!("{what}: {} -> {}", old.words(), new.words()));
         }
         differs
     }
 
+    /// A value of several keys: notes each that differs; says whether any does.
+    pub(super) fn note_keys<T: Keys>(&mut self, what: &str, old: &T, new: &T) -> bool {
+        for ((key, old), (_, new)) in old.keys().into_iter().zip(new.keys()) {
+            self.note(&format!("{what}{key}"), old, new);
+        }
+        old != new
+    }
+
     /// A value that tables are made for.
-    fn fixed<T: PartialEq + Debug>(&mut self, what: &str, old: T, new: T) {
+    fn fixed<T: Words>(&mut self, what: &str, old: T, new: T) {
         if old != new {
-            self.restart(format!("{what}: {old:?} -> {new:?}: its tables are made at the start"));
+            self.restart(format!(
+                "{what}: {} -> {}: its tables are made at the start",
+                old.words(),
+                new.words()
+            ));
         }
     }
 
@@ -191,7 +203,7 @@ impl Difference {
         self.subscriber(&at, old.subscriber_len, *subscriber_len);
         self.statics(&at, &old.static_bindings, static_bindings);
         self.timeouts(&at, &old.timeouts, timeouts);
-        self.note(&format!("{at}: header translation"), old.settings, *settings);
+        self.note_keys(&format!("{at}: "), &old.settings, settings);
     }
 
     fn nat44(&mut self, old: &Nat44, new: &Nat44, pools: (Option<String>, Option<String>)) {
@@ -267,7 +279,7 @@ impl Difference {
     }
 
     fn timeouts(&mut self, at: &str, old: &Timeouts, new: &Timeouts) {
-        if self.note(&format!("{at}: timeouts"), old, new) {
+        if self.note_keys(&format!("{at}: timeouts."), old, new) {
             self.change(format!("{at}: sessions that run get the new timeouts with their next packet"));
         }
     }
@@ -313,7 +325,7 @@ impl Difference {
         self.list(&format!("{at}: icmp_pool4"), &old.icmp_pool4, icmp_pool4);
         self.note(&format!("{at}: icmp_pool4_mode"), old.icmp_pool4_mode, *icmp_pool4_mode);
         self.list(&format!("{at}: icmp_pool6"), &old.icmp_pool6, icmp_pool6);
-        self.note(&format!("{at}: header translation"), old.settings, *settings);
+        self.note_keys(&format!("{at}: "), &old.settings, settings);
     }
 
     fn limits(&mut self, old: &Limits, new: &Limits) {
@@ -336,10 +348,11 @@ impl Difference {
         self.note("subscribers_max", old.subscribers_max, *subscribers_max);
         self.note("sessions_per_subscriber", old.sessions_per_subscriber, *sessions_per_subscriber);
         self.note("ports_per_subscriber", old.ports_per_subscriber, *ports_per_subscriber);
+        let by_protocol = |limits: [u32; 3]| limits.map(limit);
         self.note(
             "ports per subscriber, of TCP, UDP, ICMP",
-            old.ports_per_subscriber_by,
-            *ports_per_subscriber_by,
+            by_protocol(old.ports_per_subscriber_by),
+            by_protocol(*ports_per_subscriber_by),
         );
         self.note(
             "session_rate_per_subscriber",

@@ -70,10 +70,10 @@ impl<'p> PoolDifference<'p> {
         }
         match (&self.old.allocation, allocation) {
             (Allocation::Random(a), Allocation::Random(b)) => {
-                d.note(&format!("{at}: hold-down"), a, b);
+                d.note_keys(&format!("{at}: "), a, b);
             }
             (Allocation::Blocks(a), Allocation::Blocks(b)) => {
-                d.note(&format!("{at}: blocks"), a, b);
+                d.note_keys(&format!("{at}: "), a, b);
             }
             (Allocation::Deterministic(a), Allocation::Deterministic(b)) => self.formula(d, &at, a, b),
             _ => {}
@@ -83,7 +83,7 @@ impl<'p> PoolDifference<'p> {
     /// Who has another block by the formula.
     fn formula(&self, d: &mut Difference, at: &str, old: &Deterministic, new: &Deterministic) {
         d.note(&format!("{at}: inside networks"), &old.inside, &new.inside);
-        d.note(&format!("{at}: blocks"), old.blocks, new.blocks);
+        d.note_keys(&format!("{at}: "), &old.blocks, &new.blocks);
         d.note(&format!("{at}: overflow blocks"), old.overflow_per_address, new.overflow_per_address);
         if old.subscriber_len != new.subscriber_len {
             d.restart(format!("{at}: who counts as a subscriber"));

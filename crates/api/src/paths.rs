@@ -308,7 +308,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/instances", What::Instances, Described::of::<Vec<Instance>>(), "The instances: packets, state, drops."),
     get("/v1/pools", What::Pools, Described::of::<Vec<Pool>>(), "The pools: how full they are, and what they have done."),
     get("/v1/addresses", What::Addresses, Described::of::<Page<Address>>(), "Public addresses and how full each is.")
-        .with(&[POOL_ONLY, PAGE]),
+        .with(&[POOL_OR_NETWORK, PAGE]),
     get("/v1/blocks", What::Blocks, Described::of::<Page<Block>>(), "Port blocks that subscribers have.")
         .with(&[FILTER, PAGE]),
     get("/v1/subscribers", What::Subscribers, Described::of::<Page<Subscriber>>(), "Subscribers with state. Of a filter, instance, pool and inside address count.")
@@ -383,8 +383,10 @@ pub const ENDPOINTS: &[Endpoint] = &[
     get("/openapi.json", What::OpenApi, Described::of::<String>(), "This document.").of_text(),
 ];
 
-const POOL_ONLY: &[Parameter] =
-    &[optional("pool", String::reference, "Name of the pool; all where nothing is said.")];
+const POOL_OR_NETWORK: &[Parameter] = &[
+    optional("pool", String::reference, "Name of the pool; default: all pools."),
+    optional("outside", String::reference, "Public address, or a prefix that it lies in; default: all."),
+];
 
 /// Why there is nothing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

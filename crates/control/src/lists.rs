@@ -149,7 +149,13 @@ impl List for Addresses {
 
     fn job(&self, [pool, next, ..]: Place, room: usize) -> ReadAddresses {
         let pool = self.0.which.pool.unwrap_or(narrow(pool, usize::MAX));
-        ReadAddresses { pool, next: narrow(next, u32::MAX), done: false, found: Vec::with_capacity(room) }
+        ReadAddresses {
+            pool,
+            net: self.0.which.outside,
+            next: narrow(next, u32::MAX),
+            done: false,
+            found: Vec::with_capacity(room),
+        }
     }
 
     fn told(&self, job: ReadAddresses) -> (Vec<api::Address>, Option<Place>) {

@@ -55,7 +55,9 @@ impl Table {
         let prose = self.header.iter().position(|name| PROSE.contains(&name.as_str()) && name.len() > 1);
         let left = prose.map(|column| (column, columns.saturating_sub(natural - self.width_of(column))));
         match left {
-            Some((column, width)) if width >= PROSE_MIN => self.aligned(Some((column, width))),
+            Some((column, width)) if width >= PROSE_MIN.max(self.longest_word(column)) => {
+                self.aligned(Some((column, width)))
+            }
             _ => self.records(columns),
         }
     }
@@ -63,6 +65,11 @@ impl Table {
     fn width_of(&self, column: usize) -> usize {
         let cells = self.rows.iter().map(|row| row[column].chars().count());
         cells.chain([self.header[column].chars().count()]).max().unwrap_or_default()
+    }
+
+    fn longest_word(&self, column: usize) -> usize {
+        let words = self.rows.iter().flat_map(|row| row[column].split(' '));
+        words.map(|word| word.chars().count()).max().unwrap_or_default()
     }
 
     /// Rows and columns; the column of sentences, if any, has a width.

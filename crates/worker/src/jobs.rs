@@ -9,6 +9,7 @@
 
 use gatun_io::BURST_MAX;
 use gatun_nat::inspect::{BindingInfo, BlockInfo, PortCursor, Selection, SessionCursor, SessionInfo};
+use gatun_nat::plan::Net4;
 use gatun_nat::report::{AddressStats, SubscriberStats};
 use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
 use std::collections::VecDeque;
@@ -219,6 +220,8 @@ impl Job for ReadSubscribers {
 pub struct ReadAddresses {
     /// Number of the pool.
     pub pool: usize,
+    /// Network of the addresses; `None` is every one.
+    pub net: Option<Net4>,
     /// Which address is next, counted from 0.
     pub next: u32,
     /// Whether there are no more.
@@ -234,9 +237,10 @@ impl Job for ReadAddresses {
     fn step(&mut self, nat: &mut Nat, _: Instant, budget: usize) -> bool {
         let room = self.found.capacity() - self.found.len();
         let some = u32::try_from(room.min(budget.div_ceil(ADDRESS))).unwrap_or(u32::MAX);
-        let before = self.found.len();
-        self.found.extend(nat.address_stats(self.pool, self.next..self.next.saturating_add(some)));
-        let read = self.found.len() - before;
+        let mut read = 0;
+        let all =
+            nat.address_stats(self.pool, self.next..self.next.saturating_add(some)).inspect(|_| read += 1);
+        self.found.extend(all.filter(|stats| self.net.is_none_or(|net| net.contains(stats.address))));
         self.next = self.next.saturating_add(u32::try_from(read).unwrap_or(u32::MAX));
         self.done = read < some as usize;
         self.done || self.found.len() == self.found.capacity()

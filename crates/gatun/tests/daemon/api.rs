@@ -13,7 +13,7 @@ const SOCKET: &str = "/run/gatun/api.sock";
 const BIN: &str = env!("CARGO_BIN_EXE_gatun");
 
 fn gatun(args: &str) -> Output {
-    Command::new(BIN).args(args.split_whitespace()).output().unwrap()
+    crate::harness::gatun(args.split_whitespace())
 }
 
 /// What it prints, where it succeeds.
@@ -330,5 +330,42 @@ fn the_socket_is_there_for_a_daemon_that_becomes_another_user() {
             assert!(succeeds(Command::new(BIN).args(["clear", "sessions", "--all", "--yes"])));
             daemon.stop(Signal::TERM);
         }
+    });
+}
+
+/// The screen of a terminal that has 80 columns.
+fn on_a_terminal(args: &str) -> String {
+    let line = format!("stty cols 80; {BIN} {args}");
+    let output = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap().replace('\r', "");
+    assert!(output.status.success(), "gatun {args}: {text}");
+    text
+}
+
+#[test]
+fn lists_fit_a_terminal_of_80_columns_and_a_file_has_a_line_for_each_row() {
+    in_lab("api::lists_fit_a_terminal_of_80_columns_and_a_file_has_a_line_for_each_row", || {
+        let net = network();
+        let daemon = started(&net, "");
+        datagrams(&net.client, 7000..7003);
+        for what in
+            ["status", "instances", "pools", "addresses --outside 192.0.2.1", "sessions", "drops --zeros"]
+        {
+            let screen = on_a_terminal(&format!("show {what}"));
+            for line in screen.lines() {
+                assert!(line.chars().count() <= 80, "show {what}: {line}");
+            }
+            assert!(!screen.trim().is_empty(), "show {what}");
+        }
+        // Each end stands whole on its line, for whoever copies it or searches for it.
+        for text in [on_a_terminal("show sessions"), said("show sessions")] {
+            for port in 7000..7003 {
+                let end = format!("198.51.100.2:{port}");
+                assert!(text.lines().any(|line| line.contains(&end)), "{end} in {text}");
+            }
+        }
+        let rows = said("show sessions").lines().filter(|line| line.contains("198.51.100.2:70")).count();
+        assert_eq!(rows, 3);
+        daemon.stop(Signal::TERM);
     });
 }

@@ -27,7 +27,7 @@ fn client() -> Client {
 }
 
 fn gatun(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gatun")).args(args).stdin(Stdio::null()).output().unwrap()
+    crate::harness::gatun(args.iter().copied())
 }
 
 /// What it prints, on either stream, and whether it succeeds.

@@ -51,7 +51,7 @@ fn a_collector_that_comes_later_gets_what_was_spooled_and_metrics_tell_of_it() {
 }
 
 fn said(args: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_gatun")).args(args).output().unwrap();
+    let output = crate::harness::gatun(args.iter().copied());
     let text = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap()).concat();
     (output.status.success(), text)
 }

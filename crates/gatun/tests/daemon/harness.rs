@@ -4,7 +4,7 @@ use gatun_lab::{Process, Topology, topology};
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Runs `body` in a sandbox of its own. `test` is the test's full name.
@@ -126,11 +126,11 @@ impl Daemon {
     }
 
     pub(crate) fn stdout(&self) -> String {
-        fs::read_to_string(self.dir.join("out")).unwrap()
+        for_people(fs::read_to_string(self.dir.join("out")).unwrap())
     }
 
     pub(crate) fn stderr(&self) -> String {
-        fs::read_to_string(self.dir.join("err")).unwrap()
+        for_people(fs::read_to_string(self.dir.join("err")).unwrap())
     }
 
     /// Waits for the end that is near by itself.
@@ -147,6 +147,33 @@ impl Daemon {
         assert!(ended.stdout.contains("every packet received is accounted for"), "{}", ended.stdout);
         ended
     }
+}
+
+/// Runs a command of `gatun`, its arguments given, and checks that both outputs are written for people.
+pub(crate) fn gatun<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
+    let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
+    for stream in [&output.stdout, &output.stderr] {
+        for_people(String::from_utf8_lossy(stream).into_owned());
+    }
+    output
+}
+
+/// The text, unless it shows a value as Rust's `Debug` does.
+fn for_people(text: String) -> String {
+    const DEBUG: [&str; 7] = ["Some(", "None)", "Ok(", "Err(", "Ipv4Addr", "Ipv6Addr", "\\u{"];
+    let is_type = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().any(|c| c.is_ascii_lowercase())
+    };
+    for line in text.lines() {
+        let of_a_struct = line.match_indices(" { ").any(|(at, _)| {
+            let word = line[..at].rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+            is_type(word)
+        });
+        let debug = DEBUG.iter().any(|debug| line.contains(debug));
+        assert!(!of_a_struct && !debug, "written for a programmer: {line}");
+    }
+    text
 }
 
 fn rand() -> u128 {

@@ -20,7 +20,7 @@ fn config(store: &str, subscriber: &str) -> String {
 }
 
 fn gatun(arguments: &[&str]) -> (bool, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_gatun")).args(arguments).output().unwrap();
+    let output = crate::harness::gatun(arguments.iter().copied());
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.success(), text(output.stdout), text(output.stderr))
 }

@@ -8,13 +8,11 @@ use gatun_lab::wait_until;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What it prints, on either stream, and whether it succeeds.
 fn said(args: &str) -> (bool, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun"));
-    let output = command.args(args.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+    let output = crate::harness::gatun(args.split_whitespace());
     let text = [output.stderr, output.stdout].map(|text| String::from_utf8(text).unwrap()).concat();
     (output.status.success(), text)
 }

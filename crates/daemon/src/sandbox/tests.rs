@@ -130,7 +130,7 @@ fn an_attempt() {
 
 fn try_in_child(name: &str, directory: &Path, port: &str) -> (String, Fate) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "daemon::sandbox::tests::an_attempt", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "sandbox::tests::an_attempt", "--nocapture", "--test-threads=1"]);
     let output = command.envs([(ATTEMPT, name), (PORT, port)]).env(DIRECTORY, directory).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let entered = text.lines().find_map(|line| line.split_once("sandbox: ")).map_or("", |(_, rest)| rest);

@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo test book bench instructions fuzz model isp rfc
+.PHONY: help setup demo check test deny book bench instructions fuzz model isp rfc
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -16,8 +16,14 @@ demo: ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga an
 	$(CARGO) build --release --package gatun --package gatun-bench
 	target/release/gatun-bench demo
 
+check: ## Format, lints and unit tests: after each change
+	@scripts/check
+
 test: setup ## Everything that has to hold: format, lints, documents, tests, requirements, oracles
 	@scripts/test
+
+deny: ## Licences, duplicates, sources and advisories of dependencies, by cargo-deny
+	@scripts/deny
 
 book: ## The documents as a book, by mdBook: target/book/docs/index.html
 	@scripts/book

@@ -68,9 +68,9 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         UnsupportedProtocol | AuthenticationHeader => unreachable4(2),
         NoBib => unreachable4(3),
         NoEam => unreachable4(1),
-        Denylist | AddressDependentFilter | AddressPortDependentFilter | ExternalSynPolicy => {
-            unreachable4(13)
-        }
+        // Not ExternalSynPolicy: no SYN is answered before six seconds (RFC 5382 REQ-4), and RFC 6146 3.5.2.2 wants
+        // those discarded silently that policy forbids.
+        Denylist | AddressDependentFilter | AddressPortDependentFilter => unreachable4(13),
         // RFC 6888 REQ-11: whatever cannot be mapped.
         SubscriberSessionQuota
         | SubscriberPortQuota

@@ -655,12 +655,8 @@ pub struct IcmpPolicy {
 impl Default for IcmpPolicy {
     fn default() -> Self {
         // What scanners from outside would have sent back, and what tells them which ports are bound.
-        let suppressed = [
-            DropReason::NoBib,
-            DropReason::AddressDependentFilter,
-            DropReason::AddressPortDependentFilter,
-            DropReason::ExternalSynPolicy,
-        ];
+        let suppressed =
+            [DropReason::NoBib, DropReason::AddressDependentFilter, DropReason::AddressPortDependentFilter];
         IcmpPolicy {
             rate: 1_000,
             burst: 200,

@@ -10,6 +10,7 @@ use crate::shared::Shared;
 use crate::stateful::fragments::settle_ended;
 use crate::stateful::{Instance, Instances};
 use crate::time::Instant;
+use core::net::Ipv6Addr;
 use gatun_wire::icmp_error::{self, Message};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 
@@ -142,15 +143,17 @@ fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
             return;
         }
         let Some(syn) = sh.syns.pop_expired(now) else { return };
-        let (bytes, outside) = (syn.original_len, syn.outside.0);
+        let (bytes, outside, realm) = (syn.original_len, syn.outside.0, syn.realm);
         let mut buf = [0u8; HEADROOM + QUOTE_MAX];
         let quoted = syn.bytes.get(..QUOTE_MAX).unwrap_or(syn.bytes);
         let len = quoted.len();
         if let Some(room) = buf.get_mut(HEADROOM..HEADROOM + len) {
             room.copy_from_slice(quoted);
         }
-        let answered = Packet::new(&mut buf, HEADROOM, len)
-            .is_some_and(|mut packet| answer_syn(sh, now, &mut packet, outside));
+        let answered = Packet::new(&mut buf, HEADROOM, len).is_some_and(|mut packet| {
+            packet.realm = realm;
+            answer_syn(sh, now, &mut packet, outside)
+        });
         let row = sh.whose_at(outside);
         if answered {
             sh.counters.held -= 1;
@@ -166,9 +169,11 @@ fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
 /// The most of a held SYN that is kept and quoted, bytes.
 const QUOTE_MAX: usize = 256;
 
-/// Sends ICMPv4 Port Unreachable about a held SYN, from the address that it was sent to.
+/// Sends Port Unreachable about a held SYN, from the address that it was sent to. The sender is inside where it is
+/// IPv6, or of a realm.
 fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core::net::Ipv4Addr) -> bool {
-    const PORT_UNREACHABLE: Message = Message { kind: 3, code: 3, word: 0 };
+    const PORT_UNREACHABLE4: Message = Message { kind: 3, code: 3, word: 0 };
+    const PORT_UNREACHABLE6: Message = Message { kind: 1, code: 4, word: 0 };
     // One that left its pool meanwhile is nothing to speak for.
     if sh.is_suppressed(DropReason::SynExpired) || sh.tables.locate(from).is_none() {
         sh.counters.icmp_errors_suppressed += 1;
@@ -178,7 +183,17 @@ fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core
         sh.counters.icmp_errors_limited += 1;
         return false;
     }
-    let id = sh.idents.next(u64::from(u32::from(from)) << 32);
-    icmp_error::error4(packet, from, PORT_UNREACHABLE, id, 576).is_ok()
-        && sh.emit.push(packet.realm, packet.bytes(), &[]).is_ok()
+    // Its end may be missing: it does not parse.
+    let destination6 = match packet.bytes().first().map(|b| b >> 4) {
+        Some(6) => packet.bytes().get(24..).and_then(|b| b.first_chunk::<16>()).map(|b| Ipv6Addr::from(*b)),
+        _ => None,
+    };
+    let made = match destination6 {
+        Some(destination) => icmp_error::error6(packet, destination, PORT_UNREACHABLE6),
+        None => {
+            let id = sh.idents.next(u64::from(u32::from(from)) << 32);
+            icmp_error::error4(packet, from, PORT_UNREACHABLE4, id, 576)
+        }
+    };
+    made.is_ok() && sh.emit.push(packet.realm, packet.bytes(), &[]).is_ok()
 }

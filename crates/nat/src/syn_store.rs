@@ -1,4 +1,4 @@
-//! Unsolicited SYNs from IPv4, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+//! Unsolicited SYNs from outside, or of an inside host behind a hairpin, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 //!
 //! Answering at once would reset a simultaneous open whose other SYN is still on its way. If the inside host
 //! opens to the same remote in time, the held SYN is dropped silently and its outside address is used
@@ -14,7 +14,7 @@ use gatun_mem::hash::Hasher64;
 use gatun_mem::{HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
-/// Bytes kept of a SYN: two headers with all their options are 120.
+/// Bytes kept of a SYN: two headers with all their options are 120, of IPv6 without extensions 100.
 const KEPT_BYTES: usize = 192;
 
 /// Number of no entry; entries are numbered from 1.
@@ -30,7 +30,9 @@ pub struct StoredSyn<'a> {
     pub outside: Endpoint,
     /// Who sent it.
     pub remote: Endpoint,
-    /// Its first bytes, from the IPv4 header on, as received.
+    /// The realm that its sender is in.
+    pub realm: u8,
+    /// Its first bytes, from the IP header on, as received.
     pub bytes: &'a [u8],
     /// Its length as received, in bytes.
     pub original_len: usize,
@@ -46,6 +48,7 @@ struct Entry {
     outside_port: u16,
     remote_port: u16,
     kept: u16,
+    realm: u8,
     /// In order of arrival; of a free entry, `newer` is the next free one.
     older: u32,
     newer: u32,
@@ -138,6 +141,7 @@ impl SynStore {
         packet: &[u8],
         outside: Endpoint,
         remote: Endpoint,
+        realm: u8,
     ) -> Result<bool, DropReason> {
         let mut from_source = 0;
         for number in self.chain(remote.0) {
@@ -151,7 +155,10 @@ impl SynStore {
             return Err(DropReason::SynStoreFull);
         }
         let deadline = self.clock.at(now).plus_ms(until.since_ms(now));
-        self.append(deadline, packet, outside, remote);
+        let number = self.append(deadline, packet, outside, remote);
+        if let Some(entry) = self.entry_mut(number) {
+            entry.realm = realm;
+        }
         Ok(true)
     }
 
@@ -195,6 +202,7 @@ impl SynStore {
         Some(StoredSyn {
             outside: e.outside(),
             remote: e.remote(),
+            realm: e.realm,
             bytes: e.bytes.get(..usize::from(e.kept))?,
             original_len: e.original_len as usize,
         })
@@ -223,11 +231,11 @@ impl SynStore {
         })
     }
 
-    /// Fills the first free entry; there is one.
-    fn append(&mut self, deadline: Instant, packet: &[u8], outside: Endpoint, remote: Endpoint) {
+    /// Fills the first free entry; there is one. Returns its number.
+    fn append(&mut self, deadline: Instant, packet: &[u8], outside: Endpoint, remote: Endpoint) -> u32 {
         let (number, bucket, newest) = (self.free, self.bucket(remote.0), self.newest);
         let chain = self.heads.get(bucket).copied().unwrap_or(NONE);
-        let Some(e) = self.entry_mut(number) else { return };
+        let Some(e) = self.entry_mut(number) else { return NONE };
         let next_free = e.newer;
         e.deadline_ms = deadline.0;
         e.original_len = packet.len() as u64;
@@ -247,6 +255,7 @@ impl SynStore {
             *head = number;
         }
         self.len += 1;
+        number
     }
 
     /// Frees an entry that is in use.
@@ -298,7 +307,7 @@ mod tests {
     }
 
     fn hold(s: &mut SynStore, at: u64, to: Endpoint, from: Endpoint) -> Result<bool, DropReason> {
-        s.store(Instant(at), Instant(at).plus_ms(SIX_SECONDS), &[0x45; 60], to, from)
+        s.store(Instant(at), Instant(at).plus_ms(SIX_SECONDS), &[0x45; 60], to, from, 0)
     }
 
     // proves: A61-40, R53-4
@@ -306,11 +315,12 @@ mod tests {
     fn a_held_syn_comes_out_after_six_seconds_and_not_before() {
         let mut s = store_of(10);
         let packet: Vec<u8> = (0..=255).collect();
-        assert_eq!(s.store(Instant(1000), Instant(7000), &packet, outside(80), remote(1, 5)), Ok(true));
+        assert_eq!(s.store(Instant(1000), Instant(7000), &packet, outside(80), remote(1, 5), 3), Ok(true));
         assert_eq!(s.pop_expired(Instant(6999)), None);
         let expected = StoredSyn {
             outside: outside(80),
             remote: remote(1, 5),
+            realm: 3,
             bytes: &packet[..KEPT_BYTES],
             original_len: 256,
         };
@@ -323,7 +333,7 @@ mod tests {
     fn bytes_of_a_longer_packet_do_not_show_behind_a_shorter_one() {
         let mut s = store_of(1);
         for packet in [vec![0xa5; 100], vec![0x5a; 40], vec![]] {
-            s.store(Instant(0), Instant(0), &packet, outside(80), remote(1, 5)).unwrap();
+            s.store(Instant(0), Instant(0), &packet, outside(80), remote(1, 5), 0).unwrap();
             assert_eq!(s.pop_expired(Instant(0)).unwrap().bytes, packet);
         }
     }

@@ -170,24 +170,38 @@ pub const fn step(
         (V4FinRcv, V6, Fin) => (V4FinV6FinRcv, Lifetime::Closing),
         // Deviates where asked to (A61-42): RFC 6146 gives a session that was reset here TCP_EST.
         (V4FinRcv | V6FinRcv, V4 | V6, Rst) if rst_during_fin => (Trans, Lifetime::Transitory),
+        // Deviates (decision 0034): RFC 6146 gives it TCP_EST; by RFC 7857 7.1 a reset extends no life.
+        (V4FinRcv | V6FinRcv, V4 | V6, Rst) => (state, Lifetime::Keep),
+        // Deviates (decision 0034): RFC 6146 leaves the state as it is. The endpoints open the connection
+        // again, and the FIN seen is not one of the new connection.
+        (V4FinRcv | V6FinRcv, V4 | V6, Syn) => (Established, Lifetime::Established),
         // "If any packet other than the V6 FIN is received ... at least TCP_EST. ... unchanged."
-        (V4FinRcv, V6, Syn | Rst | Other) => (V4FinRcv, Lifetime::Established),
-        (V4FinRcv, V4, Syn | Fin | Rst | Other) => (V4FinRcv, Lifetime::Established),
+        (V4FinRcv, V6, Other) => (V4FinRcv, Lifetime::Established),
+        (V4FinRcv, V4, Fin | Other) => (V4FinRcv, Lifetime::Established),
 
         // V6 FIN RCV: "If a V4 FIN packet is received ... TCP_TRANS ... moved to V4 FIN + V6 FIN RCV."
         (V6FinRcv, V4, Fin) => (V4FinV6FinRcv, Lifetime::Closing),
         // "If any packet other than the V4 FIN is received ... at least TCP_EST. ... unchanged."
-        (V6FinRcv, V4, Syn | Rst | Other) => (V6FinRcv, Lifetime::Established),
-        (V6FinRcv, V6, Syn | Fin | Rst | Other) => (V6FinRcv, Lifetime::Established),
+        (V6FinRcv, V4, Other) => (V6FinRcv, Lifetime::Established),
+        (V6FinRcv, V6, Fin | Other) => (V6FinRcv, Lifetime::Established),
 
+        // Deviates (decision 0034): RFC 6146 leaves state and lifetime as they are, and would cut the connection
+        // that is opened again (RFC 9293 3.10.7.4, TIME-WAIT; RFC 5382 REQ-2).
+        (V4FinV6FinRcv, V4 | V6, Syn) => open(side),
         // V4 FIN + V6 FIN RCV: "All packets are translated and forwarded", nothing else.
-        (V4FinV6FinRcv, V4 | V6, Syn | Fin | Rst | Other) => (V4FinV6FinRcv, Lifetime::Keep),
+        (V4FinV6FinRcv, V4 | V6, Fin | Rst | Other) => (V4FinV6FinRcv, Lifetime::Keep),
 
         // TRANS: "If a packet other than a RST packet is received ... TCP_EST ... moved to ESTABLISHED."
         (Trans, V4 | V6, Syn | Fin | Other) => (Established, Lifetime::Established),
         // A reset changes nothing, so a forged one costs nothing while data flows.
         (Trans, V4 | V6, Rst) => (Trans, Lifetime::Keep),
     }
+}
+
+/// Whether a segment opens a connection again that one side or both have closed (decision 0034).
+pub const fn reopens(state: TcpState, segment: Segment) -> bool {
+    use TcpState::{V4FinRcv, V4FinV6FinRcv, V6FinRcv};
+    matches!(state, V4FinRcv | V6FinRcv | V4FinV6FinRcv) && matches!(segment, Segment::Syn)
 }
 
 /// RFC 6146 3.5.2.2: what to do when a session's time is up.
@@ -381,25 +395,27 @@ mod tests {
     // proves: T61-V4_FIN_RCV
     #[test]
     fn v4_fin_rcv_waits_for_the_v6_fin() {
-        let renew = (S::V4FinRcv, L::Established);
-        let both = (S::V4FinV6FinRcv, L::Closing);
-        assert_eq!(row(S::V4FinRcv), [renew, both, renew, renew, renew, renew, renew, renew]);
+        let (renew, stay) = ((S::V4FinRcv, L::Established), (S::V4FinRcv, L::Keep));
+        let (both, again) = ((S::V4FinV6FinRcv, L::Closing), (S::Established, L::Established));
+        assert_eq!(row(S::V4FinRcv), [again, both, stay, renew, again, renew, stay, renew]);
         assert_eq!(on_timeout(S::V4FinRcv), OnTimeout::Delete);
     }
 
     // proves: T61-V6_FIN_RCV
     #[test]
     fn v6_fin_rcv_waits_for_the_v4_fin() {
-        let renew = (S::V6FinRcv, L::Established);
-        let both = (S::V4FinV6FinRcv, L::Closing);
-        assert_eq!(row(S::V6FinRcv), [renew, renew, renew, renew, renew, both, renew, renew]);
+        let (renew, stay) = ((S::V6FinRcv, L::Established), (S::V6FinRcv, L::Keep));
+        let (both, again) = ((S::V4FinV6FinRcv, L::Closing), (S::Established, L::Established));
+        assert_eq!(row(S::V6FinRcv), [again, renew, stay, renew, again, both, stay, renew]);
         assert_eq!(on_timeout(S::V6FinRcv), OnTimeout::Delete);
     }
 
     // proves: T61-V4_FIN_V6_FIN_RCV
     #[test]
-    fn after_both_fins_nothing_changes_any_more() {
-        assert_eq!(row(S::V4FinV6FinRcv), [(S::V4FinV6FinRcv, L::Keep); 8]);
+    fn after_both_fins_a_syn_alone_changes_something() {
+        let stay = (S::V4FinV6FinRcv, L::Keep);
+        let (again6, again4) = (open(Side::V6), open(Side::V4));
+        assert_eq!(row(S::V4FinV6FinRcv), [again6, stay, stay, stay, again4, stay, stay, stay]);
         assert_eq!(on_timeout(S::V4FinV6FinRcv), OnTimeout::Delete);
     }
 
@@ -419,11 +435,22 @@ mod tests {
             for (side, segment) in SIDES.iter().flat_map(|&side| SEGMENTS.map(|s| (side, s))) {
                 let (plain, asked) = (step(state, side, segment, false), step(state, side, segment, true));
                 if matches!(state, S::V4FinRcv | S::V6FinRcv) && segment == Seg::Rst {
-                    assert_eq!(plain, (state, L::Established));
+                    assert_eq!(plain, (state, L::Keep));
                     assert_eq!(asked, (S::Trans, L::Transitory));
                 } else {
                     assert_eq!(plain, asked, "{state:?} {side:?} {segment:?}");
                 }
+            }
+        }
+    }
+
+    // proves: R78-8
+    #[test]
+    fn a_reset_extends_no_life_in_any_state() {
+        for state in S::ALL {
+            for (side, during_fin) in SIDES.iter().flat_map(|&side| [(side, false), (side, true)]) {
+                let lifetime = step(state, side, Seg::Rst, during_fin).1;
+                assert!(matches!(lifetime, L::Keep | L::Transitory), "{state:?} {side:?} {lifetime:?}");
             }
         }
     }

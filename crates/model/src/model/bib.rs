@@ -201,8 +201,14 @@ impl Model {
                 s.state = Some(next);
                 match timer {
                     Timer::Keep => return,
-                    // What changes the state of a connection is no refresh.
+                    // What changes the state of a connection is no refresh, unless it opens it again.
                     _ if next == state && !refreshes => return,
+                    _ if segment == tcp::Segment::Syn
+                        && matches!(state, State::V4Fin | State::V6Fin | State::BothFin)
+                        && !refreshes =>
+                    {
+                        return;
+                    }
                     Timer::Established => t.tcp_established_ms,
                     Timer::Opening => t.tcp_partial_open_ms,
                     Timer::Closing => t.tcp_closing_ms,

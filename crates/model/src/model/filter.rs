@@ -23,17 +23,14 @@ impl Model {
         q: Query,
         remote: End4,
         (opens, filtered): (bool, Option<DropReason>),
-        hairpin: bool,
         seen: &Seen,
     ) -> Result<Passage> {
         let rules = &self.rules[self.bindings[b].instance];
         if q.transport == TCP && opens && !rules.external_tcp {
             return Err(DropReason::ExternalSynPolicy);
         }
-        if q.transport == TCP && opens && filtered.is_some() && !hairpin && self.bindings[b].shared.is_none()
-        {
-            // RFC 6146 3.5.2.2, CLOSED: the SYN is held, as the inside host may be about to open. That of a
-            // hairpin is not: its sender is inside and will send it again. Nor is one to a port that many share.
+        if q.transport == TCP && opens && filtered.is_some() {
+            // RFC 6146 3.5.2.2, CLOSED: the SYN is held, as the inside host may be about to open.
             return Ok(Passage::Hold);
         }
         if q.transport == ICMP && opens && !rules.icmp_queries {

@@ -72,12 +72,16 @@ impl Model {
         if !matches!(s.l4, L4::Tcp { .. } | L4::Udp { .. } | L4::Echo { .. }) {
             self.check_source(s)?;
         }
-        let (outside, turned) = self.decide_out(s, seen)?;
+        let (outside, turned) = match self.decide_out(s, seen)? {
+            (outside, Some(Passage::Hold)) => return self.hold_turned(s, outside),
+            (outside, Some(Passage::Pass(arrival))) => (outside, Some(arrival)),
+            (outside, None) => (outside, None),
+        };
         self.send_out(s, outside, turned, ident_of(&seen.bytes).unwrap_or(0))
     }
 
     /// The outside end that a query leaves from, and where it is turned round, who gets it.
-    pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<(End4, Option<Arrival>)> {
+    pub(super) fn decide_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<(End4, Option<Passage>)> {
         let (query, inside, remote) = query_out(s)?;
         if s.h.ttl <= 1 {
             return Err(DropReason::TtlExceeded); // and no state
@@ -204,7 +208,7 @@ impl Model {
         outside: End4,
         remote: End4,
         seen: &Seen,
-    ) -> Result<Arrival> {
+    ) -> Result<Passage> {
         let (there, back) = match q.transport {
             // The one identifier is the sender's outside one.
             ICMP => ((s.remote, outside.1), (outside.0, 0)),
@@ -213,8 +217,8 @@ impl Model {
         if s.h.ttl <= 2 {
             return Err(DropReason::TtlExceeded); // the second translation's hop
         }
-        let Passage::Pass(arrival) = self.filter_back(pool, q, there, back, true, seen)? else {
-            return Err(DropReason::NoBib);
+        let Passage::Pass(arrival) = self.filter_back(pool, q, there, back, seen)? else {
+            return Ok(Passage::Hold);
         };
         let mtu = match self.kind(arrival.instance) {
             Kind::Six => self.plan.nat64[arrival.instance].settings.mtu6 as usize,
@@ -224,7 +228,14 @@ impl Model {
             self.turned_mtu = Some(fits as u32);
             return Err(reason);
         }
-        Ok(arrival)
+        Ok(Passage::Pass(arrival))
+    }
+
+    /// RFC 5382 REQ-4, REQ-8: an inside host's SYN to another's public address waits as one from outside.
+    pub(super) fn hold_turned(&mut self, s: &Sent<'_>, outside: End4) -> Result<Fate> {
+        let there = query_out(s)?.2;
+        let pool = self.pool_of(s.remote).ok_or(DropReason::NoBib)?;
+        self.hold_syn(s.packet, pool, (there, outside), self.realm_of(s.instance))
     }
 
     /// A packet that leaves from an outside end, or goes on to the inside host that it is turned round to.

@@ -42,7 +42,7 @@ impl Model {
         }
         let remote = query_back(h, l4)?.2;
         match self.decide_in(h, l4, pool, seen)? {
-            (Passage::Hold, outside) => self.hold_syn(packet, pool, outside, remote),
+            (Passage::Hold, outside) => self.hold_syn(packet, pool, (outside, remote), 0),
             (Passage::Pass(arrival), _) => {
                 let packets = self.write_back(packet, arrival, false)?;
                 let realm = self.realm_of(arrival.instance);
@@ -67,7 +67,7 @@ impl Model {
                 || self.binding_outside(q.transport, outside).is_some();
             return Err(if ours { DropReason::TtlExceeded } else { DropReason::NotInPool });
         }
-        Ok((self.filter_back(pool, q, outside, remote, false, seen)?, outside))
+        Ok((self.filter_back(pool, q, outside, remote, seen)?, outside))
     }
 
     /// RFC 6146 3.5: which packets a binding lets in.
@@ -77,13 +77,17 @@ impl Model {
         q: Query,
         outside: End4,
         remote: End4,
-        hairpin: bool,
         seen: &Seen,
     ) -> Result<Passage> {
         let found = self.binding_outside(q.transport, outside).and_then(|b| self.session_with(b, remote));
         if let Some((b, at)) = found
             && self.lives_on((b, at))
         {
+            let closed = self.bindings[b].sessions[at].state == Some(State::BothFin);
+            let may_open = self.rules[self.bindings[b].instance].external_tcp;
+            if closed && !may_open && super::tcp::segment(q.flags) == super::tcp::Segment::Syn {
+                return Err(DropReason::ExternalSynPolicy);
+            }
             self.update(b, at, &q, false);
             let prefix = self.prefix_of(b, at, 8, seen);
             return Ok(self.arrival(b, self.bindings[b].sessions[at].inside, prefix));
@@ -100,7 +104,7 @@ impl Model {
         let Some(b) = self.binding_outside(q.transport, outside) else {
             return self.nobody_there(pool, q, outside);
         };
-        self.stranger(b, q, remote, (opens, filtered), hairpin, seen)
+        self.stranger(b, q, remote, (opens, filtered), seen)
     }
 
     /// To a port without binding.
@@ -183,7 +187,7 @@ impl Model {
 }
 
 /// What the tables are asked for: transport, outside end, remote end.
-fn query_back(h: &Header<'_>, l4: L4) -> Result<(Query, End4, End4)> {
+pub(super) fn query_back(h: &Header<'_>, l4: L4) -> Result<(Query, End4, End4)> {
     let (src, dst) = (v4(h.src), v4(h.dst));
     let mut q = Query { transport: TCP, flags: 0, is_reply: false };
     match l4 {

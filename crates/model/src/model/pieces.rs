@@ -2,16 +2,15 @@
 //! others follow it, and those that come before it wait.
 
 use super::addresses::{extract, v4, v6};
-use super::bib::{End4, TCP};
+use super::bib::End4;
 use super::datagrams::{Key, Memo, Piece, State, Table};
 use super::from_inside::{Sent, ident_of};
-use super::from_outside::{Arrival, Passage};
+use super::from_outside::{Arrival, Passage, query_back};
 use super::rules::Kind;
 use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};
 use crate::wire::{Header, L4, parse, proto, put16};
 use gatun_nat::Verdict;
-use gatun_nat::plan::Filtering;
 use gatun_wire::DropReason;
 use gatun_wire::rfc7915::ZeroChecksum;
 use std::net::IpAddr;
@@ -62,9 +61,16 @@ impl Model {
             return self.first(p, Ok(Memo::Pass), seen);
         }
         let instance = s.instance;
-        let decided = self.decide_out(s, seen);
-        let memo = |(outside, turned)| Memo::Out { instance, outside, turned, ident: None };
-        self.first(p, decided.map(memo), seen)
+        let (outside, turned) = match self.decide_out(s, seen) {
+            Ok((outside, Some(Passage::Hold))) => {
+                self.refuse(p);
+                return self.hold_turned(s, outside);
+            }
+            Ok((outside, Some(Passage::Pass(arrival)))) => (outside, Some(arrival)),
+            Ok((outside, None)) => (outside, None),
+            Err(reason) => return self.first(p, Err(reason), seen),
+        };
+        self.first(p, Ok(Memo::Out { instance, outside, turned, ident: None }), seen)
     }
 
     /// To a pool.
@@ -95,10 +101,11 @@ impl Model {
         }
         let arrival = match self.decide_in(h, l4, pool, seen) {
             Ok((Passage::Pass(arrival), _)) => arrival,
-            // Choice: a SYN in pieces is not held.
+            // Choice: of a SYN in pieces the first one is held.
             Ok((Passage::Hold, outside)) => {
-                let reason = self.why_held(outside);
-                return self.first(p, Err(reason), seen);
+                let remote = query_back(h, l4)?.2;
+                self.refuse(p);
+                return self.hold_syn(packet, pool, (outside, remote), 0);
             }
             Err(reason) => return self.first(p, Err(reason), seen),
         };
@@ -114,14 +121,6 @@ impl Model {
             self.release(at, seen)?;
         }
         Ok(Fate::Held)
-    }
-
-    fn why_held(&self, outside: End4) -> DropReason {
-        match self.binding_outside(TCP, outside).map(|b| self.rules[self.bindings[b].instance].filtering) {
-            Some(Filtering::AddressDependent) => DropReason::AddressDependentFilter,
-            Some(Filtering::AddressAndPortDependent) => DropReason::AddressPortDependentFilter,
-            _ => DropReason::NoBib,
-        }
     }
 
     /// The first piece, and what was decided on it.

@@ -16,6 +16,8 @@ const SHARE_MIN: usize = 4;
 pub(super) struct HeldSyn {
     pub(super) outside: End4,
     pub(super) remote: End4,
+    /// Of the sender.
+    realm: u8,
     bytes: Vec<u8>,
     /// Of the packet as it came.
     len: usize,
@@ -27,8 +29,8 @@ impl Model {
         &mut self,
         packet: &[u8],
         pool: usize,
-        outside: End4,
-        remote: End4,
+        (outside, remote): (End4, End4),
+        realm: u8,
     ) -> Result<Fate> {
         let allows = self.users_of(pool).find(|&i| self.rules[i].external_tcp);
         let instance = allows.ok_or(DropReason::ExternalSynPolicy)?;
@@ -44,6 +46,7 @@ impl Model {
         self.syns.push(HeldSyn {
             outside,
             remote,
+            realm,
             bytes: packet[..packet.len().min(KEPT_MAX)].to_vec(),
             len: packet.len(),
             ends: self.now + u64::from(ms),
@@ -98,9 +101,15 @@ impl Model {
                 self.counters.icmp_errors_sent += 1;
                 self.counters.drops[Way::FourToSix as usize][DropReason::SynExpired as usize].add(syn.len);
                 let told = seen.next().filter(|e| e.bytes.len() >= 6);
-                let ident = told.map_or(0, |e| crate::wire::get16(&e.bytes, 4));
-                let bytes = errors::error4(&syn.bytes, syn.outside.0, (3, 3, 0), ident, 576);
-                self.emitted.push(Parcel { realm: 0, bytes });
+                let bytes = if syn.bytes[0] >> 4 == 6 {
+                    // An inside host's, turned round: the peer's public address as it has it answers.
+                    let to: [u8; 16] = syn.bytes[24..40].try_into().unwrap_or_default();
+                    errors::error6(&syn.bytes, to.into(), (1, 4, 0))
+                } else {
+                    let ident = told.map_or(0, |e| crate::wire::get16(&e.bytes, 4));
+                    errors::error4(&syn.bytes, syn.outside.0, (3, 3, 0), ident, 576)
+                };
+                self.emitted.push(Parcel { realm: syn.realm, bytes });
             } else {
                 self.count_dropped(Way::FourToSix, DropReason::SynExpired, syn.len);
             }

@@ -118,12 +118,21 @@ pub fn step(state: State, from_inside: bool, segment: Segment, rst_during_fin: b
             if segment == Segment::Rst && rst_during_fin {
                 return (State::Trans, Timer::Transitory);
             }
+            // Choice (decision 0034): a reset extends nothing, and a SYN opens anew what one side had closed.
+            match segment {
+                Segment::Rst => return (state, Timer::Keep),
+                Segment::Syn => return (State::Established, Timer::Established),
+                Segment::Fin | Segment::Other => {}
+            }
             let awaited_from_inside = state == State::V4Fin;
             if segment == Segment::Fin && from_inside == awaited_from_inside {
                 return (State::BothFin, Timer::Closing);
             }
             (state, Timer::Established)
         }
+        // Choice (decision 0034): a SYN opens the connection anew, as it would without a session.
+        State::BothFin if segment == Segment::Syn && from_inside => (State::V6Init, Timer::Opening),
+        State::BothFin if segment == Segment::Syn => (State::V4Init, Timer::Opening),
         State::BothFin => (state, Timer::Keep),
         State::Trans => {
             if segment == Segment::Rst {

@@ -44,7 +44,7 @@ pub fn for_ipv4(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         SourceRoute => (3, 5, 0),
         UnsupportedProtocol | AuthenticationHeader => (3, 2, 0),
         NoBib => (3, 3, 0),
-        AddressDependentFilter | AddressPortDependentFilter | ExternalSynPolicy => (3, 13, 0),
+        AddressDependentFilter | AddressPortDependentFilter => (3, 13, 0),
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SubscriberTableFull => {
             (3, 1, 0)
         }

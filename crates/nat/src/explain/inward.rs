@@ -39,12 +39,12 @@ pub(super) fn query<'n>(
     }
     admit(core, place, query, remote, e).map_err(|refused| match refused {
         Refused::Drop(reason) => End::Drop(reason),
-        Refused::Hold(_) => would_hold(core, (outside, query.dst_port), place, remote),
+        Refused::Hold => would_hold(core, (outside, query.dst_port), place, remote),
     })
 }
 
 /// What becomes of an unsolicited SYN (RFC 6146 3.5.2.2).
-fn would_hold(core: &Core, outside: Endpoint4, place: Place, remote: Endpoint4) -> End {
+pub(super) fn would_hold(core: &Core, outside: Endpoint4, place: Place, remote: Endpoint4) -> End {
     let sh = &core.shared;
     if !core.instances().of_pool(&sh.tables, place.pool).any(|p| p.external_tcp) {
         return End::Drop(DropReason::ExternalSynPolicy);
@@ -77,6 +77,9 @@ pub(super) fn admit<'n>(
     if let Some(id) = session.filter(|&id| instance.policy().would_live(tables, id)) {
         let session = tables.get(id);
         e.session = Some(tables.session_info(session));
+        if instance.policy().forbids_reopening(session, query) {
+            return Err(DropReason::ExternalSynPolicy.into());
+        }
         if session.outside_port != query.dst_port || session.address_ix != place.address_ix {
             return Ok((instance, instance.inward_by_binding(record, session.pool6, remote)));
         }
@@ -106,11 +109,10 @@ fn without_session<'n>(
         return Err(DropReason::SourceMartian.into());
     }
     let opens = policy::may_open(query)?;
-    let overloaded = record.is_overloaded();
     let filtered = filtered(core, policy, primary, remote);
     match (query.transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
-        (Transport::Tcp, Some(reason)) if opens && !overloaded => Err(Refused::Hold(reason)),
+        (Transport::Tcp, Some(_)) if opens => Err(Refused::Hold),
         (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
         (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
         (_, Some(reason)) => Err(reason.into()),

@@ -368,10 +368,14 @@ impl Core {
             return Err(DropReason::TtlExceeded.into());
         }
         let mut receiver = *e;
-        // Nobody waits for a SYN that was turned round. Whose it is and what it opens is told of the sender.
+        // Whose it is and what it opens is told of the sender.
         let (instance, back) = match inward::admit(self, place, query, remote, &mut receiver) {
             Ok(admitted) => admitted,
-            Err(Refused::Drop(reason) | Refused::Hold(reason)) => return Err(reason.into()),
+            Err(Refused::Drop(reason)) => return Err(reason.into()),
+            Err(Refused::Hold) => {
+                let outside = (out.1.addresses().1, query.dst_port);
+                return Err(inward::would_hold(self, outside, place, remote));
+            }
         };
         if let Some((reason, _)) = hairpin::too_big(packet, instance) {
             return Err(reason.into());

@@ -22,9 +22,8 @@ pub(crate) struct Knock {
 pub(crate) enum Refused {
     /// It is dropped.
     Drop(DropReason),
-    /// It is a SYN that the inside may yet answer: it is to be held for six seconds. Where it can't be
-    /// held, the reason to drop it (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
-    Hold(DropReason),
+    /// It is an unsolicited SYN, which is to be held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
+    Hold,
 }
 
 impl From<DropReason> for Refused {
@@ -47,6 +46,9 @@ pub(crate) fn admit<'n>(
         return without_session(nats, sh, now, knock);
     };
     let session = sh.tables.get_mut(id);
+    if instance.policy().forbids_reopening(session, &knock.query) {
+        return Err(DropReason::ExternalSynPolicy.into());
+    }
     instance.policy().update(session, Side::V4, &knock.query, now);
     if session.outside_port != knock.query.dst_port || session.address_ix != knock.place.address_ix {
         let pool6 = session.pool6;
@@ -98,7 +100,7 @@ impl Knock {
             return Refused::Drop(DropReason::NotInPool);
         }
         if self.query.transport == Transport::Tcp && classify(self.query.flags) == Ok(Segment::Syn) {
-            return Refused::Hold(DropReason::NoBib);
+            return Refused::Hold;
         }
         Refused::Drop(DropReason::NoBib)
     }
@@ -131,14 +133,12 @@ fn without_session<'n>(
         return Err(DropReason::SourceMartian.into());
     }
     let opens = policy::may_open(query)?;
-    let overloaded = sh.tables.get(primary).is_overloaded();
     let filtered = policy.filtered(sh, now, primary, *remote);
     // So may one that the filter has found dead.
     let Some(primary) = knock.primary(sh) else { return Err(knock.unbound(sh)) };
     match (query.transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
-        // No inside host can be about to open this connection from a port that many share.
-        (Transport::Tcp, Some(reason)) if opens && !overloaded => Err(Refused::Hold(reason)),
+        (Transport::Tcp, Some(_)) if opens => Err(Refused::Hold),
         (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
         (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
         (_, Some(reason)) => Err(reason.into()),

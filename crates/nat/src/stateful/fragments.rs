@@ -3,6 +3,7 @@
 
 use super::filter::Refused;
 use super::inbound::{self, FromOutside};
+use super::unsolicited::{self, Unsolicited};
 use super::{Instance, Instances, Inward, Outward, Query, hairpin};
 use crate::counters::{Count, Counters, Direction};
 use crate::emit::Emit;
@@ -80,8 +81,7 @@ pub(crate) fn from_inside6(
     let result = match Query::of(from.l4, true) {
         Some(query) => {
             let to = nat64::six_to_four::decide_fragment(nat, desk.sh, now, from, &query);
-            let memo = to.and_then(|to| desk.outbound(packet, &query, from.instance, Outward::From6(to)));
-            desk.first(packet, memo)
+            desk.first_outbound(packet, &query, from.instance, to.map(Outward::From6))
         }
         None => desk.later(packet),
     };
@@ -111,8 +111,7 @@ pub(crate) fn from_inside4(
         }
         (_, Some(query)) => {
             let to = nat44::outbound::decide(desk.sh, now, from, &query);
-            let memo = to.and_then(|to| desk.outbound(packet, &query, instance, Outward::From4(to)));
-            desk.first(packet, memo)
+            desk.first_outbound(packet, &query, instance, to.map(Outward::From4))
         }
         (L4::LaterFragment, None) => desk.later(packet),
         // An ICMP error in pieces, or a message that is none of ours.
@@ -150,19 +149,34 @@ pub(crate) fn from_outside(
 }
 
 impl Desk<'_> {
-    /// What becomes of a first fragment that leaves as `to`, or is turned round.
-    fn outbound(
+    /// A first fragment that leaves as `to`, or is turned round.
+    fn first_outbound(
         &mut self,
-        packet: &Packet<'_>,
+        packet: &mut Packet<'_>,
         query: &Query,
         instance: u8,
-        to: Outward,
-    ) -> Result<Memo, DropReason> {
-        let Some(place) = self.sh.tables.locate(to.addresses().1) else {
-            return Ok(Memo::Out { instance, to });
+        to: Result<Outward, DropReason>,
+    ) -> Result<Step, DropReason> {
+        let to = match to {
+            Ok(to) => to,
+            Err(reason) => return self.first(packet, Err(reason)),
         };
-        let back = hairpin::decide(self.nats, self.sh, self.now, packet, query, &to, place)?;
-        Ok(Memo::Turned { out: (instance, to), back })
+        let Some(place) = self.sh.tables.locate(to.addresses().1) else {
+            return self.first(packet, Ok(Memo::Out { instance, to }));
+        };
+        match hairpin::decide(self.nats, self.sh, self.now, packet, query, &to, place) {
+            Ok(back) => self.first(packet, Ok(Memo::Turned { out: (instance, to), back })),
+            Err(Refused::Drop(reason)) => self.first(packet, Err(reason)),
+            Err(Refused::Hold) => {
+                self.hold_syn(packet, &Unsolicited::hairpinned(self.nats, (instance, &to), place))
+            }
+        }
+    }
+
+    /// An unsolicited SYN in pieces: the first one waits as a whole one would, the others are dropped.
+    fn hold_syn(&mut self, packet: &Packet<'_>, syn: &Unsolicited) -> Result<Step, DropReason> {
+        self.refuse();
+        unsolicited::hold(self.nats, self.sh, self.now, packet, syn)
     }
 
     fn first_inbound(
@@ -173,7 +187,8 @@ impl Desk<'_> {
     ) -> Result<Step, DropReason> {
         let (instance, to) = match inbound::decide(self.nats, self.sh, self.now, from, query) {
             Ok(decided) => decided,
-            Err(Refused::Drop(reason) | Refused::Hold(reason)) => return self.first(packet, Err(reason)),
+            Err(Refused::Drop(reason)) => return self.first(packet, Err(reason)),
+            Err(Refused::Hold) => return self.hold_syn(packet, &from.unsolicited(query)),
         };
         let memo = Memo::In { instance: instance.policy().instance, to };
         // RFC 6146 3.4: a datagram without UDP checksum is collected, because the checksum needs all of it.

@@ -4,6 +4,7 @@
 //! of either kind.
 
 use super::filter::{self, Knock, Refused};
+use super::unsolicited::{self, Unsolicited};
 use super::{Instance, Instances, Inward, Outward, Query};
 use crate::bib::Place;
 use crate::plan::Transport;
@@ -27,8 +28,14 @@ pub(crate) fn query(
     out: (u8, &Outward),
     place: Place,
 ) -> Result<Step, DropReason> {
-    let back = decide(nats, sh, now, packet, query, out.1, place)?;
-    turn(nats, packet, out, (back.0, &back.1))
+    match decide(nats, sh, now, packet, query, out.1, place) {
+        Ok((receiver, back)) => turn(nats, packet, out, (receiver, &back)),
+        Err(Refused::Drop(reason)) => Err(reason),
+        Err(Refused::Hold) => {
+            let syn = Unsolicited::hairpinned(nats, out, place);
+            unsolicited::hold(nats, sh, now, packet, &syn)
+        }
+    }
 }
 
 /// The form of the packet at its receiver, and the receiver's instance.
@@ -40,9 +47,9 @@ pub(crate) fn decide(
     query: &Query,
     out: &Outward,
     place: Place,
-) -> Result<(u8, Inward), DropReason> {
+) -> Result<(u8, Inward), Refused> {
     if hops(packet.bytes()) <= 2 {
-        return Err(DropReason::TtlExceeded);
+        return Err(DropReason::TtlExceeded.into());
     }
     let (src_port, dst_port) = match out.ports() {
         Ports::Set { src, dst } => (src, dst),
@@ -51,16 +58,12 @@ pub(crate) fn decide(
     };
     let inward = Query { src_port, dst_port, ..*query };
     let remote = (out.addresses().0, if query.transport == Transport::Icmp { 0 } else { src_port });
-    match filter::admit(nats, sh, now, &Knock { place, query: inward, remote }) {
-        Ok((instance, back)) => match too_big(packet, instance) {
-            Some((reason, mtu)) => {
-                sh.turned_mtu = mtu;
-                Err(reason)
-            }
-            None => Ok((instance.policy().instance, back)),
-        },
-        Err(Refused::Drop(reason) | Refused::Hold(reason)) => Err(reason),
+    let (instance, back) = filter::admit(nats, sh, now, &Knock { place, query: inward, remote })?;
+    if let Some((reason, mtu)) = too_big(packet, instance) {
+        sh.turned_mtu = mtu;
+        return Err(reason.into());
     }
+    Ok((instance.policy().instance, back))
 }
 
 /// Why a packet that nobody may cut does not fit its receiver's link, and the largest that its sender may send.

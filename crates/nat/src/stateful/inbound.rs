@@ -2,6 +2,7 @@
 //! (RFC 6146 3.5, 3.6.2, 3.7).
 
 use super::filter::{self, Admitted, Knock, Refused};
+use super::unsolicited::{self, Unsolicited};
 use super::{Instances, Query};
 use crate::bib::Place;
 use crate::shared::Shared;
@@ -22,6 +23,12 @@ impl FromOutside {
     fn knock(&self, query: &Query) -> Knock {
         Knock { place: self.place, query: *query, remote: (self.view.src, query.src_port) }
     }
+
+    /// The SYN that it is, of no realm.
+    pub(crate) fn unsolicited(&self, query: &Query) -> Unsolicited {
+        let (outside, remote) = ((self.view.dst, query.dst_port), (self.view.src, query.src_port));
+        Unsolicited { place: self.place, outside, remote, realm: 0 }
+    }
 }
 
 /// Translates a query from outside: a whole packet.
@@ -36,7 +43,7 @@ pub(crate) fn query(
     match decide(nats, sh, now, from, query) {
         Ok((instance, to)) => instance.write_inward(packet, &from.view, from.l4, &to).map(Step::forward),
         Err(Refused::Drop(reason)) => Err(reason),
-        Err(Refused::Hold(_)) => hold_syn(nats, sh, now, packet, from, query),
+        Err(Refused::Hold) => unsolicited::hold(nats, sh, now, packet, &from.unsolicited(query)),
     }
 }
 
@@ -57,32 +64,4 @@ pub(crate) fn decide<'n>(
         return Err(knock.expired(sh).into());
     }
     filter::admit(nats, sh, now, &knock)
-}
-
-/// RFC 6146 3.5.2.2, RFC 5382 REQ-4: an unsolicited SYN waits six seconds for the inside to open the
-/// connection itself; only then it is answered.
-#[cold]
-fn hold_syn(
-    nats: Instances<'_>,
-    sh: &mut Shared,
-    now: Instant,
-    packet: &Packet<'_>,
-    from: &FromOutside,
-    query: &Query,
-) -> Result<Step, DropReason> {
-    let remote = (from.view.src, query.src_port);
-    let mut of_pool = nats.of_pool(&sh.tables, from.place.pool);
-    let Some(policy) = of_pool.find(|p| p.external_tcp) else { return Err(DropReason::ExternalSynPolicy) };
-    let until = now.plus_ms(u64::from(policy.timeouts.tcp_incoming_syn_ms));
-    drop(of_pool);
-    let outside = (from.view.dst, query.dst_port);
-    match sh.syns.store(now, until, packet.bytes(), outside, remote) {
-        Ok(true) => {
-            sh.counters.held += 1;
-            Ok(Step::Held)
-        }
-        // One of this connection is held already; an answer now would break RFC 5382 REQ-4.
-        Ok(false) => Err(DropReason::SynHeldAlready),
-        Err(_) => Err(DropReason::SynStoreFull),
-    }
 }

@@ -6,6 +6,7 @@
 //! - [`outbound`]: queries from inside without a session.
 //! - [`filter`], [`inbound`]: queries from outside, which find their instance by the binding.
 //! - [`hairpin`]: from inside to inside, of one kind or both.
+//! - [`unsolicited`]: SYNs that wait for their receiver to open the connection itself.
 //! - [`fragments`]: datagrams in pieces.
 //! - [`icmp`]: the second half of errors that turn out to be about an inside host's packet.
 //!
@@ -20,6 +21,7 @@ pub(crate) mod inbound;
 pub(crate) mod outbound;
 pub(crate) mod policy;
 pub(crate) mod query;
+pub(crate) mod unsolicited;
 
 pub(crate) use policy::Policy;
 pub(crate) use query::Query;

@@ -5,7 +5,7 @@ use crate::plan::{Filtering, Timeouts, Transport};
 use crate::session::{RecordId, Session, Tick};
 use crate::stateful::Query;
 use crate::subscriber::SubscriberKey;
-use crate::tcp_fsm::{self, Lifetime, Segment, Side};
+use crate::tcp_fsm::{self, Lifetime, Segment, Side, TcpState};
 use crate::time::Instant;
 use core::net::Ipv6Addr;
 use gatun_wire::DropReason;
@@ -83,15 +83,25 @@ impl Policy {
     }
 
     fn update_tcp(&self, session: &mut Session, side: Side, flags: u8) -> Lifetime {
-        let state = session.tcp_state();
-        let (next, lifetime) =
-            tcp_fsm::step(state, side, tcp_fsm::classify_existing(flags), self.rst_during_fin);
+        let (state, segment) = (session.tcp_state(), tcp_fsm::classify_existing(flags));
+        let (next, lifetime) = tcp_fsm::step(state, side, segment, self.rst_during_fin);
         if next != state {
             session.state = next as u8;
-        } else if !self.refreshes(side) {
+        }
+        // A remote host that closes and opens again and again must not keep a session alive by that, either.
+        if (next == state || tcp_fsm::reopens(state, segment)) && !self.refreshes(side) {
             return Lifetime::Keep;
         }
         lifetime
+    }
+
+    /// Whether this is a SYN from outside that opens a closed connection again where connections may not be opened
+    /// from outside.
+    pub(crate) fn forbids_reopening(&self, session: &Session, query: &Query) -> bool {
+        query.transport == Transport::Tcp
+            && !self.external_tcp
+            && session.tcp_state() == TcpState::V4FinV6FinRcv
+            && tcp_fsm::classify_existing(query.flags) == Segment::Syn
     }
 
     /// The first state of a session that a packet from `side` opened.

@@ -1,7 +1,7 @@
 //! Filtering: RFC 4787 5, RFC 5382 REQ-3 and REQ-4, RFC 7857 6.
 
 use crate::common::*;
-use crate::{A, OTHER, SERVER, T, both_kinds, filtered, plan44};
+use crate::{A, B, OTHER, SERVER, T, both_kinds, filtered, plan44};
 use gatun_nat::plan::Filtering::{AddressAndPortDependent, AddressDependent, EndpointIndependent};
 use gatun_nat::plan::{StaticBinding, Transport};
 use gatun_nat::{Reply, Verdict};
@@ -84,12 +84,20 @@ fn an_outbound_syn_drops_the_held_one_silently_and_gets_its_port() {
 fn a_policy_without_connections_from_outside_is_silent() {
     let mut plan = plan44();
     plan.nat44[0].external_tcp = false;
+    plan.icmp.suppressed.clear(); // as a configuration file without `suppress` has it
     let mut bed = Bed::new(&plan);
     let port = bed.through(&tcp4(A, 5000, SERVER, 80, "S", b"")).sport;
-    for port in [port, port ^ 1] {
-        let out = bed.send(&tcp4(OTHER, 4000, T, port, "S", b""));
+    for syn in [
+        tcp4(OTHER, 4000, T, port, "S", b""),
+        tcp4(OTHER, 4000, T, port ^ 1, "S", b""),
+        // In pieces, and of an inside host.
+        with_flags4(tcp4(OTHER, 4000, T, port, "S", b"data"), 0x2000),
+        tcp4(B, 4000, T, port, "S", b""),
+    ] {
+        let out = bed.send(&syn);
         assert_eq!(out.verdict, Verdict::Drop(DropReason::ExternalSynPolicy));
     }
+    assert_eq!(bed.pass_ms(10_000), Vec::<Vec<u8>>::new());
     bed.through(&tcp4(SERVER, 80, T, port, "SA", b""));
 }
 

@@ -47,6 +47,26 @@ fn send_all(bed: &mut Bed, pieces: &[Vec<u8>], order: &[usize]) -> Vec<Vec<u8>> 
     out
 }
 
+// proves: R53-4
+#[test]
+fn a_syn_in_pieces_is_answered_after_six_seconds_and_not_before() {
+    for from_inside in [false, true] {
+        let mut plan = plan44();
+        plan.nat44[0].filtering = gatun_nat::plan::Filtering::AddressDependent;
+        plan.icmp.suppressed.clear();
+        let mut bed = Bed::new(&plan);
+        let port = bed.through(&tcp4(A, 5000, SERVER, 80, "S", b"")).sport;
+        let from = if from_inside { B } else { "203.0.113.9" };
+        let syn = pieces(&tcp4(from, 4000, T, port, "S", &[9; 150]), 77);
+        assert_eq!(bed.send(&syn[0]).verdict, Verdict::Held);
+        assert_eq!(bed.send(&syn[1]).verdict, Verdict::Drop(DropReason::FragmentOrphan));
+        assert_eq!(bed.pass_ms(5_999), Vec::<Vec<u8>>::new());
+        let sent = bed.pass_ms(1);
+        assert_eq!(sent.len(), 1);
+        assert_eq!((icmp_type(&sent[0]), quote(&sent[0])), ((3, 3), &syn[0][..]));
+    }
+}
+
 // proves: R47-14, R78-11
 #[test]
 fn datagrams_in_pieces_go_both_ways_in_any_order_with_one_new_identification() {

@@ -109,6 +109,73 @@ fn hosts_of_both_kinds_share_addresses_and_meet_there() {
     }
 }
 
+/// A TCP segment of an inside host to a public port, in the host's family.
+fn syn_to(host: &str, port: u16, to4: &str, to_port: u16, flags: &str) -> Vec<u8> {
+    match host.contains(':') {
+        true => tcp6(host, port, &behind(POOL6, to4), to_port, flags, b""),
+        false => tcp4(host, port, to4, to_port, flags, b""),
+    }
+}
+
+// proves: R53-2, R53-4, R53-8
+#[test]
+fn hosts_of_one_kind_or_both_punch_holes_through_strict_filters() {
+    for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
+        for (first, second) in [(A, B), (A, CLIENT), (CLIENT, A), (CLIENT, "2001:db8:1::3")] {
+            for mut plan in plans() {
+                plan.nat44[0].filtering = filtering;
+                plan.nat64[0].filtering = filtering;
+                plan.icmp.suppressed.clear();
+                let mut bed = Bed::new(&plan);
+                // Each learns its public address from a server, and they tell each other.
+                let one = bed.through(&syn_to(first, 1111, SERVER, 9, "S"));
+                let two = bed.through(&syn_to(second, 2222, SERVER, 9, "S"));
+                let (t1, t2) = (one.src.to_string(), two.src.to_string());
+                let name = format!("{filtering:?}: {first} and {second}");
+                let out = bed.send(&syn_to(first, 1111, &t2, two.sport, "S"));
+                assert_eq!(out.verdict, Verdict::Held, "{name}");
+                bed.pass_ms(3_000);
+                let met = bed.through(&syn_to(second, 2222, &t1, one.sport, "S"));
+                assert_eq!((met.dst, met.dport), (first.parse().unwrap(), 1111), "{name}");
+                assert_eq!(bed.nat.occupancy().held_syns, 0, "{name}");
+                let met = bed.through(&syn_to(first, 1111, &t2, two.sport, "SA"));
+                assert_eq!((met.dst, met.dport), (second.parse().unwrap(), 2222), "{name}");
+                bed.through(&syn_to(second, 2222, &t1, one.sport, "SA"));
+                bed.pass_ms(7_000_000);
+                assert_eq!(bed.nat.counters().icmp_errors_sent, 0, "{name}");
+                bed.through(&syn_to(first, 1111, &t2, two.sport, "A"));
+                bed.through(&syn_to(second, 2222, &t1, one.sport, "A"));
+            }
+        }
+    }
+}
+
+// proves: R53-4, R53-8
+#[test]
+fn a_hairpins_syn_that_nobody_answers_is_answered_in_its_senders_family_after_six_seconds() {
+    for (host, peer) in [(A, B), (A, CLIENT), (CLIENT, A)] {
+        for mut plan in plans() {
+            plan.nat44[0].filtering = Filtering::AddressAndPortDependent;
+            plan.nat64[0].filtering = Filtering::AddressAndPortDependent;
+            plan.icmp.suppressed.clear();
+            let mut bed = Bed::new(&plan);
+            let there = bed.through(&syn_to(peer, 2222, SERVER, 9, "S"));
+            let syn = syn_to(host, 1111, &there.src.to_string(), there.sport, "S");
+            assert_eq!(bed.send(&syn).verdict, Verdict::Held);
+            assert_eq!(bed.pass_ms(5_999), Vec::<Vec<u8>>::new());
+            let sent = bed.pass_ms(1);
+            let [error] = &sent[..] else { panic!("{sent:02x?}") };
+            let (kind, source) = match host.contains(':') {
+                true => ((1, 4), behind(POOL6, &there.src.to_string())),
+                false => ((3, 3), there.src.to_string()),
+            };
+            assert_eq!((icmp_type(error), quote(error)), (kind, &syn[..]));
+            let e = ends(error);
+            assert_eq!((e.src, e.dst), (source.parse().unwrap(), host.parse().unwrap()));
+        }
+    }
+}
+
 // proves: R78-13, R55-7
 #[test]
 fn errors_between_kinds_reach_the_sender_in_its_own_family() {

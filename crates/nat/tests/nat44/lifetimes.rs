@@ -97,6 +97,30 @@ fn connections_live_as_long_as_their_state_says() {
     lives(&plan, "iS oSA iA oR", 50, 0);
 }
 
+// proves: R53-2, R53-5
+#[test]
+fn a_connection_that_is_opened_again_while_its_session_closes_lives_as_a_new_one() {
+    let plan = plan44();
+    for fins in ["iFA oFA iA", "oFA iFA oA"] {
+        for syns in ["iS oSA iA", "oS iSA oA", "iS oS iSA oSA"] {
+            lives(&plan, &format!("iS oSA iA {fins} {syns}"), 7_440 + 240, 1);
+        }
+        let (mut bed, port) = play(&plan, &format!("iS oSA iA {fins}"));
+        bed.pass_ms(61_000);
+        bed.through(&tcp4(A, 5000, SERVER, 80, "S", b""));
+        bed.through(&tcp4(SERVER, 80, T, port, "SA", b""));
+        for _ in 0..20 {
+            bed.pass_ms(200_000);
+            bed.through(&tcp4(A, 5000, SERVER, 80, "A", b""));
+            assert_eq!(bed.through(&tcp4(SERVER, 80, T, port, "PA", b"x")).dport, 5000);
+        }
+    }
+    for end in ["oR", "iR", "iFA oR", "iFA", "oFA"] {
+        lives(&plan, &format!("iS oSA iA {end} iS oSA iA"), 7_440 + 240, 1);
+        lives(&plan, &format!("iS oSA iA {end} oS iSA oA"), 7_440 + 240, 1);
+    }
+}
+
 // proves: R78-8, R47-6
 #[test]
 fn resets_from_inside_extend_no_life() {

@@ -78,15 +78,17 @@ fn tcp_opens_simultaneously_through_a_hairpin() {
         let t6 = behind(POOL6, T);
         let a = bed.through(&tcp6(A, 1111, &behind(POOL6, STUN), 9, "S", b"")).sport;
         let b = bed.through(&tcp6(B, 2222, &behind(POOL6, STUN), 9, "S", b"")).sport;
-        // Under address-dependent filtering the first one is not let in, silently, and opens the way.
+        // Under address-dependent filtering the first one is not let in, waits, and opens the way.
         let first = bed.send(&tcp6(A, 1111, &t6, b, "S", b""));
-        let expected = match filtering {
-            EndpointIndependent => Verdict::Forward,
-            AddressDependent => Verdict::Drop(DropReason::AddressDependentFilter),
-            AddressAndPortDependent => Verdict::Drop(DropReason::AddressPortDependentFilter),
-        };
-        assert_eq!(first.verdict, expected);
+        let strict = filtering != EndpointIndependent;
+        assert_eq!(first.verdict, if strict { Verdict::Held } else { Verdict::Forward });
+        bed.pass_ms(5_000);
+        if strict {
+            let again = bed.send(&tcp6(A, 1111, &t6, b, "S", b""));
+            assert_eq!(again.verdict, Verdict::Drop(DropReason::SynHeldAlready));
+        }
         bed.through(&tcp6(B, 2222, &t6, a, "S", b""));
+        assert_eq!(bed.nat.occupancy().held_syns, 0);
         bed.through(&tcp6(A, 1111, &t6, b, "SA", b""));
         bed.through(&tcp6(B, 2222, &t6, a, "SA", b""));
         bed.pass_ms(7_000_000);
@@ -165,18 +167,70 @@ fn own_packets_that_come_back_go_nowhere() {
 #[test]
 fn a_hairpin_to_no_binding_is_dropped() {
     let mut bed = Bed::nat64(POOL6);
-    for packet in [
-        udp6(A, 1111, &behind(POOL6, T), 9, b"x"),
-        tcp6(A, 1111, &behind(POOL6, T), 9, "S", b""),
-        echo6(B, &behind(POOL6, T2), true, 9, b"x"),
-    ] {
+    for packet in [udp6(A, 1111, &behind(POOL6, T), 9, b"x"), echo6(B, &behind(POOL6, T2), true, 9, b"x")] {
         let out = bed.send(&packet);
         // 192.0.2.2 is no pool address: that echo just goes out.
         let expected = if out.verdict == Verdict::Forward { continue } else { DropReason::NoBib };
         assert_eq!(out.verdict, Verdict::Drop(expected));
     }
     assert_eq!(bed.nat.counters().hairpinned.packets, 0);
-    assert!(bed.pass_ms(10_000).is_empty(), "no SYN of a hairpin is held");
+    assert!(bed.pass_ms(10_000).is_empty());
+}
+
+// proves: R53-4, R53-8, A61-64
+#[test]
+fn the_syn_of_a_hairpin_is_answered_after_six_seconds_and_not_before() {
+    use Filtering::*;
+    for (pool6, filtering) in PREFIXES.iter().zip([EndpointIndependent, AddressDependent].iter().cycle()) {
+        let mut plan = plan_with(pool6);
+        plan.nat64[0].filtering = *filtering;
+        plan.icmp.suppressed.clear();
+        let mut bed = Bed::new(&plan);
+        let t6 = behind(pool6, T);
+        // To a binding whose filter does not let it in, and to no binding.
+        let bound = bed.through(&tcp6(B, 2222, &behind(pool6, STUN), 9, "S", b"")).sport;
+        let to = if *filtering == EndpointIndependent { bound ^ 1 } else { bound };
+        let syn = tcp6(A, 1111, &t6, to, "S", b"");
+        assert_eq!(bed.send(&syn).verdict, Verdict::Held, "{pool6}");
+        assert!(bed.pass_ms(5_999).is_empty());
+        let sent = bed.pass_ms(1);
+        assert_eq!(sent, [error6(&t6, A, (1, 4, 0), &syn)], "{pool6}");
+        assert_eq!(bed.drops(DropReason::SynExpired), 1);
+        let counters = bed.nat.counters();
+        assert_eq!((counters.held, counters.replied.packets, counters.icmp_errors_sent), (0, 1, 1));
+        assert!(bed.pass_ms(20_000).is_empty());
+    }
+}
+
+// proves: R53-4, R53-8, A61-40
+#[test]
+fn a_host_without_a_binding_that_answers_the_syn_of_a_hairpin_gets_the_port_it_was_sent_to() {
+    let mut bed = Bed::nat64(POOL6);
+    let t6 = behind(POOL6, T);
+    assert_eq!(bed.send(&tcp6(A, 1111, &t6, 7000, "S", b"")).verdict, Verdict::Held);
+    let a = bed.through(&tcp6(A, 1111, &behind(POOL6, STUN), 9, "S", b"")).sport;
+    let out = bed.through(&tcp6(B, 2222, &t6, a, "S", b""));
+    assert_eq!((out.sport, out.dst, out.dport), (7000, v6(A).into(), 1111));
+    bed.through(&tcp6(A, 1111, &t6, 7000, "SA", b""));
+    assert_eq!(bed.drops(DropReason::SynWasAnswered), 1);
+    assert!(bed.pass_ms(7_000).is_empty());
+    bed.pass_ms(7_000_000);
+    bed.through(&tcp6(B, 2222, &t6, a, "PA", b"data"));
+}
+
+// proves: R53-4
+#[test]
+fn without_external_tcp_the_syn_of_a_hairpin_is_dropped_silently() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].external_tcp = false;
+    plan.icmp.suppressed.clear();
+    let mut bed = Bed::new(&plan);
+    let bound = bed.through(&tcp6(B, 2222, &behind(POOL6, STUN), 9, "S", b"")).sport;
+    for port in [bound, bound ^ 1] {
+        let out = bed.send(&tcp6(A, 1111, &behind(POOL6, T), port, "S", b""));
+        assert_eq!(out.verdict, Verdict::Drop(DropReason::ExternalSynPolicy));
+    }
+    assert!(bed.pass_ms(10_000).is_empty());
 }
 
 #[test]

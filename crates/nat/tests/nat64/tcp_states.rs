@@ -154,6 +154,7 @@ fn senseless_flags_never_make_state() {
 fn without_external_tcp_a_syn_from_outside_is_dropped_silently() {
     let mut plan = plan_with(POOL6);
     plan.nat64[0].external_tcp = false;
+    plan.icmp.suppressed.clear(); // as a configuration file without `suppress` has it
     let mut line = Line::play(&plan, "x");
     for port in [line.port, line.port ^ 1] {
         let out = line.bed.send(&tcp4(SERVER, 80, T, port, "S", b""));
@@ -209,8 +210,8 @@ fn a_reset_leaves_an_established_connection_four_minutes() {
 
 // proves: T61-V4_FIN_RCV
 #[test]
-fn after_a_fin_from_outside_all_but_the_other_fin_start_the_established_time() {
-    for other in ["6A", "6PA", "6R", "6S", "4A", "4FA", "4R", "4S"] {
+fn after_a_fin_from_outside_data_starts_the_established_time() {
+    for other in ["6A", "6PA", "4A", "4FA"] {
         established(&format!("4FA +1000 {other}"), EST_S, 0);
     }
     established("4FA +1000 6FA", TRANS_S, 0);
@@ -218,8 +219,8 @@ fn after_a_fin_from_outside_all_but_the_other_fin_start_the_established_time() {
 
 // proves: T61-V6_FIN_RCV
 #[test]
-fn after_a_fin_from_inside_all_but_the_other_fin_start_the_established_time() {
-    for other in ["4A", "4PA", "4R", "4S", "6A", "6FA", "6R", "6S"] {
+fn after_a_fin_from_inside_data_starts_the_established_time() {
+    for other in ["4A", "4PA", "6A", "6FA"] {
         established(&format!("6FA +1000 {other}"), EST_S, 0);
     }
     established("6FA +1000 4FA", TRANS_S, 0);
@@ -227,10 +228,78 @@ fn after_a_fin_from_inside_all_but_the_other_fin_start_the_established_time() {
 
 // proves: T61-V4_FIN_V6_FIN_RCV
 #[test]
-fn after_both_fins_everything_passes_and_extends_nothing() {
-    let all = "6A 4A 6PA 4PA 6FA 4FA 6R 4R 6S 4S";
+fn after_both_fins_everything_passes_and_nothing_but_a_syn_extends_anything() {
+    let all = "6A 4A 6PA 4PA 6FA 4FA 6R 4R";
     established(&format!("4FA 6FA +100 {all}"), TRANS_S - 100, 0);
     established(&format!("6FA 4FA +100 {all}"), TRANS_S - 100, 0);
+}
+
+// proves: R78-8, T61-V4_FIN_RCV, T61-V6_FIN_RCV
+#[test]
+fn a_reset_extends_the_life_of_no_session_that_one_side_has_closed() {
+    for fin in ["4FA", "6FA"] {
+        for rst in ["4R", "4RA", "6R", "6RA"] {
+            established(&format!("{fin} +1000 {rst}"), EST_S - 1000, 0);
+        }
+    }
+}
+
+// proves: R53-2, R53-5
+#[test]
+fn a_connection_that_is_opened_again_while_its_session_closes_lives_as_a_new_one() {
+    // By either side, whichever FIN came first; a late segment of the old connection disturbs nothing.
+    for fins in ["6FA 4FA 6A", "4FA 6FA 4A"] {
+        for (syn, answer) in [("6S", "4SA 6A"), ("4S", "6SA 4A"), ("6S 4S", "6SA 4SA")] {
+            established(&format!("{fins} +61 {syn} {answer} 6PA 4PA"), EST_S + TRANS_S, 1);
+            established(&format!("{fins} +61 {syn} 6FA 4FA {answer} 4PA"), EST_S + TRANS_S, 1);
+            // It closes as any does.
+            established(&format!("{fins} +61 {syn} {answer} +300 6FA +300 4FA"), TRANS_S, 0);
+        }
+        // Data keeps it alive for long.
+        let data = "+3000 6PA 4A ".repeat(5);
+        Line::play(&plan_with(POOL6), &format!("{ESTABLISHED} {fins} +61 6S 4SA 6A {data}"));
+        // A SYN that nobody answers gets the time of a connection that opens, once.
+        established(&format!("{fins} +61 6S"), TRANS_S, 0);
+        established(&format!("{fins} +61 4S +100 4S"), TRANS_S - 100, 0);
+    }
+}
+
+// proves: R53-2
+#[test]
+fn a_connection_that_is_opened_again_after_a_reset_or_one_fin_lives_as_a_new_one() {
+    for end in ["4R", "6R", "6FA", "4FA", "6FA 4R", "4FA 6R"] {
+        for (syn, answer) in [("6S", "4SA 6A"), ("4S", "6SA 4A")] {
+            established(&format!("{end} +61 {syn} {answer}"), EST_S + TRANS_S, 1);
+            // The FIN of the old connection does not count for the new one: one side's FIN is not both.
+            established(&format!("{end} +61 {syn} {answer} 4FA +1000 6PA"), EST_S, 0);
+            established(&format!("{end} +61 {syn} {answer} 6FA +1000 4PA"), EST_S, 0);
+        }
+    }
+}
+
+// proves: R78-7
+#[test]
+fn a_remote_host_that_opens_again_and_again_keeps_no_session_alive() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].inbound_refresh = false;
+    ends_after_with(&plan, &format!("{ESTABLISHED} 6FA 4FA +61 4S +61 4S"), TRANS_S - 122, 0);
+    ends_after_with(&plan, &format!("{ESTABLISHED} 4FA +1000 4S 4FA +1000 4S 4FA"), EST_S - 2000, 0);
+    // The inside host's answer does.
+    ends_after_with(&plan, &format!("{ESTABLISHED} 6FA 4FA +61 4S 6SA"), EST_S + TRANS_S, 1);
+}
+
+// proves: T61-CLOSED, R53-4
+#[test]
+fn without_external_tcp_a_closed_connection_is_opened_again_from_inside_alone() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].external_tcp = false;
+    let closed = format!("{ESTABLISHED} 6FA 4FA 6A +61");
+    let mut line = Line::play(&plan, &closed);
+    let out = line.bed.send(&tcp4(SERVER, 80, T, line.port, "S", b""));
+    assert_eq!(out.verdict, Verdict::Drop(DropReason::ExternalSynPolicy));
+    line.send_outside("FA");
+    ends_after_with(&plan, &format!("{closed} 6S 4SA 6A"), EST_S + TRANS_S, 1);
+    ends_after_with(&plan, &format!("{closed} 6S 4S 6SA"), EST_S + TRANS_S, 1);
 }
 
 // proves: T61-TRANS, R78-2, R53-10

@@ -1,6 +1,7 @@
 //! The matrix: every requirement with the tests that prove it, or the reason why none does.
 
 use crate::citations;
+use crate::ran::{Outcome, Ran};
 use crate::requirements::{self, List, REASONS, Requirement, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -57,6 +58,28 @@ impl Matrix {
         faults
     }
 
+    /// Forgets each cited test that has not passed. Returns the faults, and the ids that are left without a test although
+    /// nothing failed, because tests were skipped.
+    pub(crate) fn keep_passed(&mut self, root: &Path, ran: &Ran) -> (Vec<String>, Vec<String>) {
+        let mut faults = BTreeSet::new();
+        for test in self.tests.values().flatten() {
+            let how = match ran.outcome(root, test) {
+                Some(Outcome::Passed | Outcome::Skipped) => continue,
+                Some(Outcome::Failed) => "failed",
+                Some(Outcome::Ignored) => "was ignored",
+                None => "did not run",
+            };
+            faults.insert(format!("{test} is cited as a proof, yet it {how}"));
+        }
+        for tests in self.tests.values_mut() {
+            tests.retain(|test| ran.outcome(root, test) == Some(Outcome::Passed));
+        }
+        let unproved =
+            self.tests.iter().filter(|(_, tests)| tests.is_empty()).map(|(id, _)| id.clone()).collect();
+        self.tests.retain(|_, tests| !tests.is_empty());
+        (faults.into_iter().collect(), unproved)
+    }
+
     /// A row's own fault: nothing proves it and nothing says why, or its state says otherwise.
     fn fault_of(&self, r: &Requirement) -> Option<String> {
         let (tested, reasoned) = (self.tests.contains_key(&r.id), self.reasons.contains_key(&r.id));
@@ -101,7 +124,7 @@ impl Matrix {
         let mut out = String::from(
             "# Requirements and their tests\n\n\
              Made by `cargo xtask rfc --write` from `requirements.toml`, `reasons.toml` and the comments\n\
-             above the tests; `make test` fails where it is out of date or has a hole.\n\n",
+             above the tests; `make test` fails where it is out of date, has a hole, or cites a test that has not passed.\n\n",
         );
         let _ = writeln!(out, "{}.", self.summary());
         for group in &self.list.groups {
@@ -218,6 +241,32 @@ mod tests {
         let list = r#"{ id = "A1-1", section = "s", text = "One.", state = "later" }"#;
         let tree = Tree::new("later", list, "[[reason]]\nids = [\"A1-1\"]\nreason = \"r\"", TESTED);
         assert_eq!(tree.faults(), ["A1-1 is marked as later, yet a test proves it: One."]);
+    }
+
+    #[test]
+    fn a_test_that_did_not_run_or_pass_proves_nothing() {
+        let tree = Tree::new("ran", ROW_1, NO_REASONS, TESTED);
+        fs::write(tree.0.join("crates/a/Cargo.toml"), "").unwrap();
+        let list = tree.0.join("ran");
+        let test = "crates/a/src/lib.rs::it_holds is cited as a proof, yet it";
+        for (line, faults, unproved) in [
+            ("ok\tcrates/a\ta\tit_holds\t", vec![], vec![]),
+            ("skipped\tcrates/a\ta\tit_holds\tno root", vec![], vec!["A1-1"]),
+            ("failed\tcrates/a\ta\tit_holds\t", vec![format!("{test} failed")], vec!["A1-1"]),
+            ("ignored\tcrates/a\ta\tit_holds\t", vec![format!("{test} was ignored")], vec!["A1-1"]),
+            ("ok\tcrates/a\ta\tother\t", vec![format!("{test} did not run")], vec!["A1-1"]),
+        ] {
+            fs::write(&list, format!("{line}\n")).unwrap();
+            let mut matrix = Matrix::read(&tree.0).unwrap();
+            let (found, without) = matrix.keep_passed(&tree.0, &Ran::read(&list).unwrap());
+            assert_eq!(
+                (found, without),
+                (faults, unproved.iter().map(|&id| id.to_owned()).collect()),
+                "{line}"
+            );
+            let proved = if unproved.is_empty() { 1 } else { 0 };
+            assert!(matrix.summary().starts_with(&format!("1 requirements: {proved} proved")), "{line}");
+        }
     }
 
     #[test]

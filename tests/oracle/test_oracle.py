@@ -4,6 +4,7 @@ import unittest
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
 import cases
+import record
 from rfc7915 import embed, extract, four_to_six, kind_4to6, ones_sum, six_to_four
 from scapy.all import IP, IPv6
 
@@ -43,4 +44,4 @@ class OracleItself(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    record.main()

@@ -9,7 +9,12 @@ use std::time::{Duration, Instant};
 
 /// Runs `body` in a sandbox of its own. `test` is the test's full name.
 pub(crate) fn in_lab(test: &str, body: fn()) {
-    gatun_lab::run_test(test, gatun_lab::refusal, body);
+    in_lab_with(test, || None, body);
+}
+
+/// The same, where `missing` says why it cannot be.
+pub(crate) fn in_lab_with(test: &str, missing: fn() -> Option<String>, body: fn()) {
+    gatun_lab::run_test(test, || gatun_lab::refusal().or_else(missing), body);
 }
 
 pub(crate) const SIIT: &str = r#"

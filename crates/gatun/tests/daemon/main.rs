@@ -1,7 +1,6 @@
 //! `gatun run` between network namespaces, with the kernel's own stacks at both ends.
 //!
-//! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none (no /dev/net/tun, a
-//! container without rights) it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+//! Each test runs itself again inside a sandbox of `gatun_lab`.
 
 mod api;
 mod browser;
@@ -25,6 +24,7 @@ mod restart;
 mod sandbox;
 mod service;
 mod start;
+mod tayga;
 mod tls;
 mod traffic;
 mod udp_gro;

@@ -1,7 +1,6 @@
 //! Each scenario in a brief form, as a user runs it. No time is judged.
 //!
-//! Where there can be no lab, or nobody has built `gatun` (a run of the whole workspace's tests does), a test says so,
-//! loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+//! They need `gatun` beside them, which a run of the whole workspace's tests builds.
 
 use gatun_lab::{processes_about, wait_until};
 use serde_json::Value;
@@ -56,7 +55,7 @@ fn lab(output: &Output, words: &str) -> Command {
 /// Runs a scenario and returns its report, which has to be good.
 fn report(name: &str, words: &str) -> Option<Value> {
     if let Some(why) = refusal() {
-        gatun_lab::skip(name, &why);
+        gatun_lab::skip(&why);
         return None;
     }
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,23 +108,23 @@ fn a_small_carrier_accounts_for_every_packet() {
     assert!(report["samples"].as_array().unwrap().len() > 1);
 }
 
+/// As `report`, of a scenario that runs testpmd.
 #[cfg(feature = "dpdk")]
-fn has_testpmd(test: &str) -> bool {
-    let has = gatun_lab::has_program(gatun_lab::testpmd::PROGRAM);
-    if !has {
-        gatun_lab::skip(test, "there is no dpdk-testpmd (Debian: dpdk-dev)");
+fn report_with_testpmd(name: &str, words: &str) -> Option<Value> {
+    match gatun_lab::missing(&[(gatun_lab::testpmd::PROGRAM, "dpdk-dev")]) {
+        Some(why) => {
+            gatun_lab::skip(&why);
+            None
+        }
+        None => report(name, words),
     }
-    has
 }
 
 #[cfg(feature = "dpdk")]
 #[test]
 fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_are_not_ours() {
-    if !has_testpmd("a_small_carrier_over_memif") {
-        return;
-    }
     let words = "carrier --brief --over memif --reflector testpmd --seconds 0.6";
-    let Some(report) = report("memif", words) else { return };
+    let Some(report) = report_with_testpmd("memif", words) else { return };
     is_a_carrier_over_memif(&report);
     assert!(is_noted(&report, "The reflector is testpmd"), "{report}");
 }
@@ -133,11 +132,8 @@ fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_ar
 #[cfg(feature = "dpdk")]
 #[test]
 fn a_small_carrier_over_memif_needs_no_program_to_send_packets_back() {
-    if !has_testpmd("a_small_carrier_over_memif_needs_no_program") {
-        return;
-    }
     let words = "carrier --brief --over memif --reflector own --nat44 --frame imix --seconds 0.6";
-    let Some(report) = report("own", words) else { return };
+    let Some(report) = report_with_testpmd("own", words) else { return };
     is_a_carrier_over_memif(&report);
     assert!(is_noted(&report, "The reflector is the generator's own thread"), "{report}");
 }
@@ -164,11 +160,8 @@ fn is_noted(report: &Value, what: &str) -> bool {
 #[cfg(feature = "dpdk")]
 #[test]
 fn every_step_of_the_ladder_over_memif_carries_packets() {
-    if !has_testpmd("every_step_of_the_ladder_over_memif") {
-        return;
-    }
     let words = "ladder --brief --over memif --reflector own --seconds 0.2";
-    let Some(report) = report("rungs", words) else { return };
+    let Some(report) = report_with_testpmd("rungs", words) else { return };
     is_accounted_for(&report);
     has_figures(&report);
     has_rungs(&report, 4);
@@ -177,10 +170,9 @@ fn every_step_of_the_ladder_over_memif_carries_packets() {
 #[cfg(feature = "dpdk")]
 #[test]
 fn a_rate_without_loss_is_searched_for_over_memif_through_one_and_through_two() {
-    if !has_testpmd("a_rate_without_loss_over_memif") {
+    let Some(report) = report_with_testpmd("rates", "rfc8219 --brief --over memif --reflector own") else {
         return;
-    }
-    let Some(report) = report("rates", "rfc8219 --brief --over memif --reflector own") else { return };
+    };
     is_accounted_for(&report);
     assert_eq!(report["tables"].as_array().unwrap().len(), 3);
     // CLAT and PLAT carried what opened the connections, at least.
@@ -223,8 +215,8 @@ fn a_rate_without_loss_is_searched_for() {
 
 #[test]
 fn a_desk_gets_something_through_every_way() {
-    if !gatun_lab::has_program("iperf3") {
-        return gatun_lab::skip("a_desk_gets_something_through_every_way", "there is no iperf3");
+    if let Some(why) = gatun_lab::missing(&[("iperf3", "iperf3")]) {
+        return gatun_lab::skip(&why);
     }
     let Some(report) = report("desk", "desk --brief") else { return };
     let results = report["throughput"].as_array().unwrap();
@@ -238,7 +230,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[test]
 fn a_lab_that_is_killed_leaves_nothing_running() {
     if let Some(why) = refusal() {
-        return gatun_lab::skip("a_lab_that_is_killed_leaves_nothing_running", &why);
+        return gatun_lab::skip(&why);
     }
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let output = Output::new("killed");

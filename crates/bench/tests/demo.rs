@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[test]
 fn even_when_it_is_killed_nothing_of_it_is_left() {
     if let Some(why) = gatun_lab::refusal() {
-        return gatun_lab::skip("even_when_it_is_killed_nothing_of_it_is_left", &why);
+        return gatun_lab::skip(&why);
     }
     let gatun = Path::new(env!("CARGO_BIN_EXE_gatun-bench")).with_file_name("gatun");
     if !gatun.is_file() {

@@ -185,15 +185,15 @@ mod tests {
         assert_eq!(published, reference(), "GATUN_BLESS=1 writes it anew");
     }
 
-    /// Runs promtool, where there is one.
+    /// Runs promtool, which has to find no fault.
     fn promtool(args: &[&str], input: &str) {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
-        let run = Command::new("promtool").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let Ok(mut run) = run else {
-            eprintln!("\n!!! SKIPPED, NOTHING PROVED: promtool is missing (Debian: prometheus)\n");
-            return;
+        let Some(promtool) = gatun_lab::find_program("promtool") else {
+            return gatun_lab::skip("the program `promtool` is missing (Debian: prometheus)");
         };
+        let run = Command::new(promtool).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut run = run.unwrap();
         run.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = run.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

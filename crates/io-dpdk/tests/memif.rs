@@ -1,7 +1,6 @@
 //! Devices of DPDK without a translator, against Debian's `dpdk-testpmd`; without huge pages.
 //!
-//! Each test runs itself again inside a sandbox of `gatun_lab`, as DPDK can be started once in a process. Where there can
-//! be none, or no testpmd, it says so, loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+//! Each test runs itself again inside a sandbox of `gatun_lab`, as DPDK can be started once in a process.
 
 use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
@@ -21,11 +20,8 @@ fn in_lab(test: &str, body: fn()) {
     // Workers of DPDK leave no processor to anybody.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let refusal = || {
-        let missing = || "the program `dpdk-testpmd` is missing (Debian: dpdk-dev)".to_owned();
-        let testpmd = (!gatun_lab::has_program("dpdk-testpmd")).then(missing);
-        gatun_lab::refusal_but_to_root("DPDK").or(testpmd)
-    };
+    let testpmd = || gatun_lab::missing(&[("dpdk-testpmd", "dpdk-dev")]);
+    let refusal = || gatun_lab::refusal_but_to_root("DPDK").or_else(testpmd);
     gatun_lab::run_test(test, refusal, body);
 }
 

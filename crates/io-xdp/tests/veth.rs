@@ -3,8 +3,7 @@
 //! ```text
 //!   far0 ------ near0 [ the backend, in this process ] near1 ------ far1      all in one sandbox
 //! ```
-//! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none, or no AF_XDP, it says so,
-//! loudly, and proves nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+//! Each test runs itself again inside a sandbox of `gatun_lab`.
 
 use gatun_io::{RxError, Stats, TxError, Waker};
 use gatun_io_ether::{Frames as _, Outbox as _};

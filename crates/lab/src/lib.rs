@@ -18,6 +18,7 @@
 
 mod namespace;
 mod process;
+mod requirement;
 mod sandbox;
 pub mod tayga;
 pub mod testpmd;
@@ -25,7 +26,8 @@ pub mod topology;
 
 pub use namespace::Namespace;
 pub use process::{Process, processes_about, run, run_for, wait_until};
-pub use sandbox::{enter, refusal, refusal_but_to_root, run_test, skip};
+pub use requirement::{find_program, missing, skip};
+pub use sandbox::{enter, refusal, refusal_but_to_root, run_test};
 pub use topology::Topology;
 
 /// What went wrong, in a sentence.

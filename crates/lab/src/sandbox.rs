@@ -1,11 +1,12 @@
 //! The sandbox that everything happens in.
 
+use crate::requirement::{current_test, skip};
 use crate::{Error, process};
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus, Stdio};
 
 /// Set inside, to the name that [`enter`] was given.
-const INSIDE: &str = "GATUN_LAB";
+pub(crate) const INSIDE: &str = "GATUN_LAB";
 
 /// Runs this same program with `args` in a sandbox and waits for its end; `None` where the process already
 /// is inside. Programs that are missing, or a kernel that lets nobody in, are an error.
@@ -28,30 +29,24 @@ pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error>
 }
 
 /// Runs the body of a test in a sandbox: the test, whose full name is `test`, runs itself again inside. Where
-/// `refusal` says why that cannot be, nothing is run: see [`skip`].
+/// `refusal` says why that cannot be, the test lacks something: see [`skip`].
 ///
 /// # Panics
-/// Where the test fails inside, or the sandbox cannot be furnished.
+/// Where the test has another name, fails inside, or lacks something; where the sandbox cannot be furnished.
 pub fn run_test(test: &str, refusal: impl FnOnce() -> Option<String>, body: fn()) {
-    if std::env::var_os(INSIDE).is_none()
-        && let Some(why) = refusal()
-    {
-        return skip(test, &why);
+    if std::env::var_os(INSIDE).is_none() {
+        let called = current_test();
+        // By another name nothing would run inside, and pass. libtest's own thread, where it has only one, has no test's name.
+        assert!(called == test || called == "main", "{called} runs itself as {test}");
+        if let Some(why) = refusal() {
+            return skip(&why);
+        }
     }
     let args = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into);
     match enter(test, &args).expect("a sandbox") {
         Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
         None => body(),
     }
-}
-
-/// Says loudly that a test proves nothing on this machine, and why.
-///
-/// # Panics
-/// With `GATUN_REQUIRE_LAB` in the environment.
-pub fn skip(test: &str, why: &str) {
-    assert!(std::env::var_os("GATUN_REQUIRE_LAB").is_none(), "no lab: {why}");
-    eprintln!("\n!!! SKIPPED, NOTHING PROVED: {test}: {why}\n");
 }
 
 /// As [`refusal`], of a test that needs the rights of root outside any user namespace for `what`.
@@ -100,4 +95,15 @@ fn furnish() -> Result<(), Error> {
     process::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
     process::run(Command::new("ip").args(["link", "set", "lo", "up"]))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "runs itself as")]
+    fn a_test_that_names_another_one_fails() {
+        run_test("sandbox::tests::no_such_test", || None, || {});
+    }
 }

@@ -25,9 +25,10 @@ pub fn cycles() -> Option<u64> {
 mod tests {
     use super::*;
 
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     #[test]
     fn the_clock_goes_on() {
-        let Some(before) = cycles() else { return };
+        let before = cycles().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));
         let passed = cycles().unwrap().wrapping_sub(before);
         // Five milliseconds at 10 MHz to 100 GHz.

@@ -1,8 +1,7 @@
 //! The kernel's own stack as the neighbour: a cable of veth, its other end a packet socket with an `Ether` and a
 //! host that gives back every UDP datagram.
 //!
-//! Each test runs itself again inside a sandbox of `gatun_lab`. Where there can be none it says so, loudly, and proves
-//! nothing; `GATUN_REQUIRE_LAB=1` makes that a failure.
+//! Each test runs itself again inside a sandbox of `gatun_lab`.
 
 use crate::cable::{self, Cable, in_lab};
 use crate::common::*;

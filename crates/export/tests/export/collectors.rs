@@ -1,7 +1,8 @@
 //! IPFIX as tshark, nfdump and pmacct read it: programs that others wrote.
 
-use crate::support::{IPFIX, Place, batch, events, is_there, settings, start, wait};
+use crate::support::{IPFIX, Place, batch, events, settings, start, wait};
 use gatun_export::{Settings, Target};
+use gatun_lab::{find_program, missing, skip};
 use serde_json::Value;
 use std::fs;
 use std::io::Read as _;
@@ -75,8 +76,8 @@ fn tshark(path: &Path, arguments: &[&str]) -> String {
 // proves: LOG-1, LOG-2, LOG-3
 #[test]
 fn tshark_reads_every_event_by_the_templates_and_destinations_only_where_they_are_told() {
-    if !is_there("tshark", "tshark") {
-        return;
+    if let Some(why) = missing(&[("tshark", "tshark")]) {
+        return skip(&why);
     }
     let place = Place::new("tshark");
     let path = place.0.join("ipfix.pcap");
@@ -117,12 +118,12 @@ fn nfdump_records(directory: &Path) -> Vec<Value> {
 // proves: LOG-1
 #[test]
 fn nfdump_collects_sessions_and_blocks() {
-    if !is_there("nfcapd", "nfdump") {
-        return;
+    if let Some(why) = missing(&[("nfcapd", "nfdump")]) {
+        return skip(&why);
     }
     let (place, address) = (Place::new("nfdump"), free_port());
     let port = address.port().to_string();
-    let mut command = Command::new("nfcapd");
+    let mut command = Command::new(find_program("nfcapd").unwrap());
     command.env("TZ", "UTC");
     command.args(["-b", "127.0.0.1", "-p", &port, "-t", "2", "-w"]).arg(&place.0);
     let nfcapd = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
@@ -155,8 +156,8 @@ fn nfdump_collects_sessions_and_blocks() {
 // proves: LOG-1
 #[test]
 fn pmacct_collects_what_it_is_told_to_by_the_elements_names() {
-    if !is_there("nfacctd", "pmacct") {
-        return;
+    if let Some(why) = missing(&[("nfacctd", "pmacct")]) {
+        return skip(&why);
     }
     let (place, address) = (Place::new("pmacct"), free_port());
     let (config, out) = (place.0.join("nfacctd.conf"), place.0.join("out"));
@@ -169,7 +170,7 @@ fn pmacct_collects_what_it_is_told_to_by_the_elements_names() {
         out.display()
     );
     fs::write(&config, text).unwrap();
-    let mut command = Command::new("nfacctd");
+    let mut command = Command::new(find_program("nfacctd").unwrap());
     command.arg("-f").arg(&config).stdout(Stdio::null()).stderr(Stdio::null());
     let _nfacctd = Running(command.spawn().unwrap());
     wait("nfacctd listens", || is_bound(address));
@@ -212,14 +213,15 @@ fn over_tcp_each_connection_begins_with_templates_and_a_sequence_of_its_own() {
         assert_eq!((set, sequence), (2, 0));
         let (set, sequence, data) = message();
         assert!(set >= 256 && sequence == 0);
-        if is_there("tshark", "tshark") {
-            let place = Place::new("tcp");
-            let path = place.0.join("tcp.pcap");
-            capture(&path, &[templates, data]);
-            let text = tshark(&path, &["-V", "-O", "cflow"]);
-            assert!(!text.contains("Malformed") && text.contains("FlowSet Id: (Data)"), "{text}");
-            assert_eq!(text.matches("Nat Event: ").count(), events().len(), "{text}");
+        if let Some(why) = missing(&[("tshark", "tshark")]) {
+            return skip(&why);
         }
+        let place = Place::new("tcp");
+        let path = place.0.join("tcp.pcap");
+        capture(&path, &[templates, data]);
+        let text = tshark(&path, &["-V", "-O", "cflow"]);
+        assert!(!text.contains("Malformed") && text.contains("FlowSet Id: (Data)"), "{text}");
+        assert_eq!(text.matches("Nat Event: ").count(), events().len(), "{text}");
         // The collector goes away, and the sink notices by itself.
         drop(stream);
     }

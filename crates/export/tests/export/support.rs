@@ -126,16 +126,3 @@ impl Drop for Place {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
-
-/// Whether a program is there; says so loudly where it is not.
-pub(crate) fn is_there(program: &str, package: &str) -> bool {
-    let found = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path)
-            .chain(["/usr/sbin".into()])
-            .any(|directory| directory.join(program).exists())
-    });
-    if !found {
-        eprintln!("\n!!! SKIPPED, NOTHING PROVED: {program} is missing (Debian: {package})\n");
-    }
-    found
-}

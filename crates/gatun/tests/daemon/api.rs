@@ -296,17 +296,14 @@ fn prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp() {
         assert!(on_tcp("/metrics").contains("gatun_build_info{version="));
         // The rest is not for everybody.
         assert!(on_tcp("/v1/sessions").contains("metrics are at /metrics"));
-        if gatun_lab::has_program("promtool") {
-            std::fs::write("/run/metrics", &at_socket).unwrap();
-            let mut check = Command::new("sh");
-            check.args(["-c", "promtool check metrics < /run/metrics"]);
-            gatun_lab::run(&mut check).unwrap();
-        } else {
-            eprintln!(
-                "\n!!! SKIPPED: promtool is missing (Debian: prometheus): the metrics' form is not checked\n"
-            );
-        }
         daemon.stop(Signal::TERM);
+        let Some(promtool) = gatun_lab::find_program("promtool") else {
+            return gatun_lab::skip("the program `promtool` is missing (Debian: prometheus)");
+        };
+        std::fs::write("/run/metrics", &at_socket).unwrap();
+        let mut check = Command::new("sh");
+        check.args(["-c", "exec \"$0\" check metrics < /run/metrics"]).arg(promtool);
+        gatun_lab::run(&mut check).unwrap();
     });
 }
 
@@ -315,8 +312,7 @@ fn the_socket_is_there_for_a_daemon_that_becomes_another_user() {
     in_lab("api::the_socket_is_there_for_a_daemon_that_becomes_another_user", || {
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
         if map.split_whitespace().nth(2) == Some("1") {
-            eprintln!("!!! SKIPPED, NOTHING PROVED: a user namespace with one user cannot switch");
-            return;
+            return gatun_lab::skip("a user namespace with one user cannot switch: run it as root");
         }
         let net = network();
         for _ in 0..2 {

@@ -15,8 +15,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Why there is none, where there is none.
 pub(crate) fn missing() -> Option<String> {
-    let is_missing = ["chromium", DRIVER].iter().any(|program| !gatun_lab::has_program(program));
-    is_missing.then(|| "there is no Chromium (Debian: chromium, chromium-driver)".to_owned())
+    gatun_lab::missing(&[("chromium", "chromium"), (DRIVER, "chromium-driver")])
 }
 
 /// A running one, with one tab.

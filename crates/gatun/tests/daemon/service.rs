@@ -67,9 +67,8 @@ fn systemd_is_told_of_start_reload_and_end_and_that_all_is_well_while_workers_an
 
 #[test]
 fn the_units_are_right_and_leave_little_open() {
-    if !gatun_lab::has_program("systemd-analyze") {
-        gatun_lab::skip("the_units_are_right_and_leave_little_open", "there is no systemd-analyze here");
-        return;
+    if let Some(why) = gatun_lab::missing(&[("systemd-analyze", "systemd")]) {
+        return gatun_lab::skip(&why);
     }
     let analyze = |args: &[&str]| {
         let output = Command::new("systemd-analyze").args(args).current_dir(UNITS).output().unwrap();

@@ -88,24 +88,21 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
             client.command("curl").args(["--silent", "--globoff", "http://[2001:db8:1::1]:8443/"]).output();
         assert!(!plain.unwrap().status.success(), "nothing is said without TLS");
         // What openssl says.
-        if gatun_lab::has_program("openssl") {
-            let seen = |flags: &str| {
-                let ask = format!(
-                    "openssl s_client -connect [2001:db8:1::1]:8443 {flags} < /dev/null 2>&1 | tee /run/seen; openssl x509 -noout -fingerprint -sha256 < /run/seen"
-                );
-                let output = client.command("sh").args(["-c", &ask]).output().unwrap();
-                String::from_utf8(output.stdout).unwrap()
-            };
-            let text = seen("-CAfile /run/api.crt -verify_ip 2001:db8:1::1");
-            assert!(text.contains("Verify return code: 0 (ok)") && text.contains("TLSv1.3"), "{text}");
-            assert!(text.to_lowercase().replace(':', "").contains(&fingerprint), "{text}");
-            let older = seen("-tls1_2");
-            assert!(older.contains("protocol version"), "{older}");
-        } else {
-            eprintln!(
-                "\n!!! SKIPPED: openssl is missing (Debian: openssl): nobody else looks at the certificate\n"
-            );
+        if let Some(why) = gatun_lab::missing(&[("openssl", "openssl")]) {
+            return gatun_lab::skip(&why);
         }
+        let seen = |flags: &str| {
+            let ask = format!(
+                "openssl s_client -connect [2001:db8:1::1]:8443 {flags} < /dev/null 2>&1 | tee /run/seen; openssl x509 -noout -fingerprint -sha256 < /run/seen"
+            );
+            let output = client.command("sh").args(["-c", &ask]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let text = seen("-CAfile /run/api.crt -verify_ip 2001:db8:1::1");
+        assert!(text.contains("Verify return code: 0 (ok)") && text.contains("TLSv1.3"), "{text}");
+        assert!(text.to_lowercase().replace(':', "").contains(&fingerprint), "{text}");
+        let older = seen("-tls1_2");
+        assert!(older.contains("protocol version"), "{older}");
         // What gatun says.
         let by_hash = format!("--server {URL} --token-file /run/reads --fingerprint {fingerprint}");
         let status = asked(client, &format!("show status -o json {by_hash}"), &[]).unwrap();

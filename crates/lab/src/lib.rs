@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod iperf;
 mod namespace;
 mod process;
 mod requirement;
@@ -24,6 +25,7 @@ pub mod tayga;
 pub mod testpmd;
 pub mod topology;
 
+pub use iperf::Iperf;
 pub use namespace::Namespace;
 pub use process::{Process, processes_about, run, run_for, wait_until};
 pub use requirement::{find_program, missing, skip};

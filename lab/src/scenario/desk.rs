@@ -120,21 +120,6 @@ fn network() -> Result<Topology, Error> {
     Ok(net)
 }
 
-fn start_server(net: &Topology) -> Result<Process, Error> {
-    let mut command = net.server.command("iperf3");
-    // For one run: a server that has seen a test fail may not serve the next one.
-    command.args(["-s", "-1"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Process::start(&mut command)?;
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !net.server.run("ss -Hltn")?.contains(":5201 ") {
-        if Instant::now() > deadline {
-            return Err(Error("iperf3 -s does not listen".into()));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(server)
-}
-
 /// Each number of streams, each way.
 fn combinations(streams: &[u32]) -> Vec<(&'static str, u32, &'static str)> {
     let ways = ["TCP", "UDP"].into_iter().flat_map(|protocol| streams.iter().map(move |n| (protocol, *n)));
@@ -216,14 +201,13 @@ impl Desk {
     fn measure(&mut self, path: &'static str, target: &str) -> Result<(), Error> {
         for (protocol, streams, direction) in self.combinations.clone() {
             self.bar.set_message(format!("{path}, {protocol}, {streams}, {direction}"));
-            let run = || self.iperf(target, protocol, streams, direction);
-            match run().or_else(|_| run()) {
+            match self.iperf(target, protocol, streams, direction) {
                 Ok((gbit_s, lost_percent)) => {
                     let result = Throughput { path, protocol, streams, direction, gbit_s, lost_percent };
                     self.results.push(result);
                 }
                 Err(why) => {
-                    self.failures.push(format!("{path}, {streams} streams, {direction}: {why}, twice"));
+                    self.failures.push(format!("{path}, {streams} streams, {direction}: {why}"));
                 }
             }
             self.bar.inc(1);
@@ -238,17 +222,19 @@ impl Desk {
         streams: u32,
         direction: &str,
     ) -> Result<(f64, Option<f64>), Error> {
-        let _server = start_server(&self.net)?;
-        let mut command = self.net.client.command("iperf3");
-        let line = format!("-c {target} -t {} -P {streams} -J --connect-timeout 3000", self.seconds);
-        command.args(line.split_whitespace());
-        if protocol == "UDP" {
-            command.args(["-u", "-b", "0", "-l", "1400"]);
+        let datagrams = if protocol == "UDP" { "-u -b 0 -l 1400" } else { "" };
+        let reverse = if direction == "download" { "-R" } else { "" };
+        let text = Iperf {
+            program: "iperf3",
+            server: &self.net.server,
+            client: &self.net.client,
+            arguments: &format!(
+                "-c {target} -t {} -P {streams} --connect-timeout 3000 {datagrams} {reverse}",
+                self.seconds
+            ),
+            max: Duration::from_secs(u64::from(self.seconds) + 20),
         }
-        if direction == "download" {
-            command.arg("-R");
-        }
-        let (_, text) = run_for(&mut command, Duration::from_secs(u64::from(self.seconds) + 20))?;
+        .measure()?;
         let failed = |why: &dyn std::fmt::Display| Error(format!("iperf3, {protocol}, to {target}: {why}"));
         let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| failed(&e))?;
         let end = &json["end"];

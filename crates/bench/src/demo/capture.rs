@@ -14,34 +14,50 @@ const FAULTS: &str = "(_ws.malformed || _ws.expert.severity >= 8388608 || ip.che
     || tcp.checksum.status == 0 || udp.checksum.status == 0 || icmp.checksum.status == 0 \
     || icmpv6.checksum.status == 0) && !tcp.checksum.ffff";
 
-/// Running captures; none where tcpdump is missing.
+const SIDES: [&str; 2] = ["client", "server"];
+
+/// Running captures; none where tcpdump is missing, or does not start.
 pub(super) struct Captures {
-    running: Vec<(&'static str, PathBuf, Process)>,
+    running: Result<Vec<(PathBuf, Process)>, Check>,
+}
+
+fn name_of(side: &str) -> String {
+    format!("tshark: no fault in {side}.pcap")
 }
 
 impl Captures {
-    pub(super) fn start(lab: &Lab, output: &Path) -> Result<Self, Error> {
-        let mut running = Vec::new();
-        if gatun_lab::has_program("tcpdump") {
-            for (side, host) in [("client", &lab.net.client), ("server", &lab.net.server)] {
-                let file = output.join(format!("{side}.pcap"));
-                running.push((side, file.clone(), start(host, &file)?));
-            }
+    pub(super) fn start(lab: &Lab, output: &Path) -> Self {
+        if !gatun_lab::has_program("tcpdump") {
+            return Captures { running: Err(Check::not_made("captures", "tcpdump is missing")) };
         }
-        Ok(Captures { running })
+        let hosts = SIDES.into_iter().zip([&lab.net.client, &lab.net.server]);
+        let started = hosts.map(|(side, host)| {
+            let file = output.join(format!("{side}.pcap"));
+            Ok((file.clone(), start(host, &file)?))
+        });
+        let running = started.collect::<Result<_, Error>>();
+        Captures { running: running.map_err(|e| Check::from_result("captures", Err(e))) }
     }
 
     /// Ends them and lets tshark look for faults.
     pub(super) fn finish(self) -> Vec<Check> {
         // What was sent last is still on its way to the file.
         std::thread::sleep(Duration::from_millis(300));
-        self.running
-            .into_iter()
-            .map(|(side, file, process)| {
-                let name = format!("tshark: no fault in {side}.pcap");
-                Check::from_result(&name, process.stop().and_then(|_| examine(&file)))
-            })
-            .collect()
+        let running = match self.running {
+            Ok(running) => running,
+            Err(check) => return vec![check],
+        };
+        let examined = SIDES.into_iter().zip(running).flat_map(|(side, (file, process))| {
+            let name = name_of(side);
+            match process.stop() {
+                Err(e) => vec![Check::from_result(&name, Err(e))],
+                Ok(_) if !gatun_lab::has_program("tshark") => {
+                    vec![Check::not_made(&name, "tshark is missing")]
+                }
+                Ok(_) => examine(&name, &file),
+            }
+        });
+        examined.collect()
     }
 }
 
@@ -60,21 +76,27 @@ fn start(host: &Namespace, file: &Path) -> Result<Process, Error> {
     Ok(process)
 }
 
-fn examine(file: &Path) -> Result<String, Error> {
-    if !gatun_lab::has_program("tshark") {
-        return Ok("not examined: tshark is missing".into());
+fn examine(name: &str, file: &Path) -> Vec<Check> {
+    // Without ethtool, hosts leave the sums to devices that there are not.
+    let has_sums = gatun_lab::has_program("ethtool");
+    let mut checks = vec![Check::from_result(name, faults(file, has_sums))];
+    if !has_sums {
+        checks.push(Check::not_made(&format!("{name}: transport checksums"), "ethtool is missing"));
     }
-    let checked = gatun_lab::has_program("ethtool");
+    checks
+}
+
+fn faults(file: &Path, has_sums: bool) -> Result<String, Error> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-o", "ip.check_checksum:TRUE"]);
-    if checked {
+    if has_sums {
         command.args(["-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
     }
     command.args(["-Y", FAULTS]);
     let (status, text) = run_for(&mut command, Duration::from_secs(60))?;
     match (status.success(), text.lines().next()) {
-        (true, None) if checked => Ok("headers and every checksum".into()),
-        (true, None) => Ok("headers; transport checksums not without ethtool".into()),
+        (true, None) if has_sums => Ok("headers and every checksum".into()),
+        (true, None) => Ok("headers".into()),
         (true, Some(first)) => Err(Error(format!("{} packets, the first: {first}", text.lines().count()))),
         (false, _) => Err(Error(format!("tshark failed ({status})"))),
     }

@@ -63,8 +63,7 @@ fn run(checks: &[ToCheck], lab: &Lab, screen: &Screen, report: &mut Report) {
     for (name, check) in checks {
         screen.passing(name);
         let check = Check::from_result(name, check(lab));
-        screen.check(&check);
-        report.checks.push(check);
+        report.add(check, screen);
     }
 }
 

@@ -13,9 +13,9 @@ mod screen;
 mod throughput;
 
 use anyhow::Context as _;
-use report::Report;
+use report::{Check, Outcome, Report};
 use screen::Screen;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What the demo is to do.
 pub(crate) struct Demo {
@@ -27,38 +27,43 @@ pub(crate) struct Demo {
     pub(crate) seconds: u32,
 }
 
-/// Runs inside the sandbox. Says whether every check passed.
+impl Demo {
+    fn file(&self) -> PathBuf {
+        self.output.join("report.json")
+    }
+}
+
+/// Runs inside the sandbox. Returns whether no check failed.
 ///
 /// # Errors
-/// What kept it from running; a check that fails is no error.
+/// Where the report cannot be written. A part that fails is a check that failed: what the others found is kept.
 pub(crate) fn run(demo: &Demo) -> anyhow::Result<bool> {
     let screen = Screen::new();
     std::fs::create_dir_all(&demo.output).with_context(|| demo.output.display().to_string())?;
     let mut report = Report::default();
     screen.title("An IPv6-only client, Gatun, and an IPv4-only server");
-    let lab = network::Lab::new(&demo.gatun, &demo.output)?;
-    let captures = capture::Captures::start(&lab, &demo.output)?;
-    checks::run_all(&lab, &screen, &mut report);
-    for check in captures.finish() {
-        screen.check(&check);
-        report.checks.push(check);
+    match network::Lab::new(&demo.gatun, &demo.output) {
+        Ok(lab) => parts(demo, &lab, &screen, &mut report)?,
+        Err(e) => report.add(Check::from_result("network and programs", Err(e)), &screen),
     }
-    checks::run_with_offloads(&lab, &screen, &mut report);
-    if demo.seconds > 0 {
-        throughput::measure(&lab, &screen, demo.seconds, &mut report)?;
-        screen.table(&throughput::table(&report, screen.colours));
-    }
-    report.write(&demo.output.join("report.json"))?;
-    finish(&screen, &report, &demo.output);
-    Ok(report.all_ok())
+    report.write(&demo.file())?;
+    screen.title(&report.verdict());
+    screen.line(&format!("report, captures and configuration: {}", demo.output.display()));
+    Ok(report.count(Outcome::Failed) == 0)
 }
 
-fn finish(screen: &Screen, report: &Report, output: &Path) {
-    let failed = report.checks.iter().filter(|c| !c.ok).count();
-    let verdict = match failed {
-        0 => format!("all {} checks passed", report.checks.len()),
-        n => format!("{n} of {} checks FAILED", report.checks.len()),
-    };
-    screen.title(&verdict);
-    screen.line(&format!("report, captures and configuration: {}", output.display()));
+fn parts(demo: &Demo, lab: &network::Lab, screen: &Screen, report: &mut Report) -> anyhow::Result<()> {
+    let captures = capture::Captures::start(lab, &demo.output);
+    checks::run_all(lab, screen, report);
+    for check in captures.finish() {
+        report.add(check, screen);
+    }
+    checks::run_with_offloads(lab, screen, report);
+    // What was found so far is there, whatever becomes of the longest part.
+    report.write(&demo.file())?;
+    if demo.seconds > 0 {
+        throughput::measure(lab, screen, demo.seconds, report);
+        screen.table(&throughput::table(report, screen.colours));
+    }
+    Ok(())
 }

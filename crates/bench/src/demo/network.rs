@@ -106,11 +106,6 @@ fn start_peers(net: &Topology) -> Result<Vec<Process>, Error> {
     ] {
         programs.push(host.start(&format!("python3 /run/peers.py {line}"))?);
     }
-    if gatun_lab::has_program("iperf3") {
-        let mut command = net.server.command("iperf3");
-        command.arg("-s").stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        programs.push(Process::start(&mut command)?);
-    }
     for (host, port) in [(&net.server, 8080), (&net.server, 5000), (&net.client, 8081)] {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !host.run("ss -Hltn")?.contains(&format!(":{port} ")) {

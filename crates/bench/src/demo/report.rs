@@ -1,5 +1,6 @@
 //! What the demo found, for programs: `report.json`.
 
+use super::screen::Screen;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::path::Path;
@@ -11,11 +12,21 @@ pub(super) struct Report {
     pub(super) iperf: Vec<Throughput>,
 }
 
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    Ok,
+    Failed,
+    /// A program that it needs is missing.
+    NotMade,
+}
+
 /// Something that has to work.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Check {
     pub(super) name: String,
-    pub(super) ok: bool,
+    pub(super) outcome: Outcome,
     pub(super) detail: String,
 }
 
@@ -32,17 +43,39 @@ pub(super) struct Throughput {
 
 impl Check {
     pub(super) fn from_result(name: &str, result: Result<String, gatun_lab::Error>) -> Self {
-        let (ok, detail) = match result {
-            Ok(detail) => (true, detail),
-            Err(e) => (false, e.0),
+        let (outcome, detail) = match result {
+            Ok(detail) => (Outcome::Ok, detail),
+            Err(e) => (Outcome::Failed, e.0),
         };
-        Check { name: name.to_owned(), ok, detail }
+        Check { name: name.to_owned(), outcome, detail }
+    }
+
+    /// A check that was not made, and why.
+    pub(super) fn not_made(name: &str, why: &str) -> Self {
+        Check { name: name.to_owned(), outcome: Outcome::NotMade, detail: why.to_owned() }
     }
 }
 
 impl Report {
-    pub(super) fn all_ok(&self) -> bool {
-        self.checks.iter().all(|c| c.ok)
+    /// Shows a check and keeps it.
+    pub(super) fn add(&mut self, check: Check, screen: &Screen) {
+        screen.check(&check);
+        self.checks.push(check);
+    }
+
+    pub(super) fn count(&self, outcome: Outcome) -> usize {
+        self.checks.iter().filter(|check| check.outcome == outcome).count()
+    }
+
+    /// One line for people.
+    pub(super) fn verdict(&self) -> String {
+        let [passed, failed, not_made] =
+            [Outcome::Ok, Outcome::Failed, Outcome::NotMade].map(|outcome| self.count(outcome));
+        let rest = if not_made > 0 { format!(", {not_made} not made") } else { String::new() };
+        match failed {
+            0 => format!("{passed} of {} checks passed{rest}", self.checks.len()),
+            failed => format!("{failed} of {} checks FAILED{rest}", self.checks.len()),
+        }
     }
 
     pub(super) fn write(&self, file: &Path) -> anyhow::Result<()> {

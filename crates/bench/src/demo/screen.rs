@@ -1,6 +1,6 @@
 //! What people see. Colours and passing lines only on a terminal.
 
-use super::report::Check;
+use super::report::{Check, Outcome};
 use std::io::{IsTerminal as _, Write as _, stdout};
 
 pub(super) struct Screen {
@@ -9,6 +9,7 @@ pub(super) struct Screen {
 
 const GREEN: &str = "32";
 const RED: &str = "1;31";
+const YELLOW: &str = "33";
 const BOLD: &str = "1";
 
 impl Screen {
@@ -31,7 +32,11 @@ impl Screen {
     }
 
     pub(super) fn check(&self, check: &Check) {
-        let mark = if check.ok { self.paint(GREEN, "ok  ") } else { self.paint(RED, "FAIL") };
+        let mark = match check.outcome {
+            Outcome::Ok => self.paint(GREEN, "ok    "),
+            Outcome::Failed => self.paint(RED, "FAILED"),
+            Outcome::NotMade => self.paint(YELLOW, "not made"),
+        };
         self.clear();
         self.line(&format!("  {mark}  {:<46} {}", check.name, check.detail));
     }

@@ -2,57 +2,83 @@
 //! machine does hits all three alike.
 
 use super::network::Lab;
-use super::report::{Report, Throughput};
+use super::report::{Check, Report, Throughput};
 use super::screen::Screen;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, Table};
 use gatun_lab::topology::{SERVER, SERVER4};
-use gatun_lab::{Error, run_for, tayga};
+use gatun_lab::{Error, Iperf, tayga};
 use std::time::Duration;
 
 const COMBINATIONS: [(u32, &str); 4] = [(1, "upload"), (1, "download"), (10, "upload"), (10, "download")];
 
-pub(super) fn measure(lab: &Lab, screen: &Screen, seconds: u32, report: &mut Report) -> Result<(), Error> {
-    if !gatun_lab::has_program("iperf3") {
-        screen.line("  no throughput: iperf3 is missing");
-        return Ok(());
-    }
+/// Paths that may be missing: only tayga's.
+const PATHS: [&str; 3] = ["gatun", "tayga", "kernel"];
+
+/// Failures in a row after which the rest is given up: a program that hangs takes its time.
+const FAILURES_MAX: u32 = 3;
+
+pub(super) fn measure(lab: &Lab, screen: &Screen, seconds: u32, report: &mut Report) {
     screen.title("Throughput by iperf3, all ends on this machine's processors");
-    // For the kernel's own forwarding, which translates nothing, the client gets IPv4 for now.
-    lab.net.client.address("eth0", "10.99.0.2/24")?;
-    lab.net.translator.address("inside", "10.99.0.1/24")?;
-    lab.net.client.ip("route add 198.51.100.0/24 via 10.99.0.1")?;
-    let mut paths = vec![("gatun", SERVER), ("kernel", SERVER4)];
-    if lab.has_tayga {
-        paths.insert(1, ("tayga", tayga::SERVER));
+    if !gatun_lab::has_program("iperf3") {
+        return report.add(Check::not_made("throughput", "iperf3 is missing"), screen);
     }
+    if let Err(e) = give_ipv4_to_client(lab) {
+        return report.add(Check::from_result("throughput", Err(e)), screen);
+    }
+    let mut failures = 0;
     for (streams, direction) in COMBINATIONS {
-        for (path, target) in &paths {
-            screen.passing(&format!(
-                "{path}, {streams} stream{}, {direction}",
-                if streams == 1 { "" } else { "s" }
-            ));
-            let gbit_s = iperf(lab, target, streams, direction, seconds)?;
-            report.iperf.push(Throughput { path, streams, direction, gbit_s });
+        for path in PATHS {
+            let s = if streams == 1 { "" } else { "s" };
+            let name = format!("iperf3: {path}, {streams} stream{s}, {direction}");
+            screen.passing(&name);
+            let check = match path {
+                "tayga" if !lab.has_tayga => Check::not_made(&name, "tayga is missing"),
+                _ if failures >= FAILURES_MAX => {
+                    Check::from_result(&name, Err(Error(format!("given up: {failures} failed in a row"))))
+                }
+                _ => {
+                    let measured = iperf(lab, path, streams, direction, seconds);
+                    failures = if measured.is_ok() { 0 } else { failures + 1 };
+                    if let Ok(gbit_s) = measured {
+                        report.iperf.push(Throughput { path, streams, direction, gbit_s });
+                    }
+                    Check::from_result(&name, measured.map(|gbit_s| format!("{gbit_s:.2} Gbit/s")))
+                }
+            };
+            report.add(check, screen);
         }
     }
-    Ok(())
 }
 
-fn iperf(lab: &Lab, target: &str, streams: u32, direction: &str, seconds: u32) -> Result<f64, Error> {
-    let mut command = lab.net.client.command("iperf3");
-    let line = format!("-c {target} -t {seconds} -O 1 -P {streams} -J --connect-timeout 3000");
-    command.args(line.split_whitespace());
-    if direction == "download" {
-        command.arg("-R");
+/// For the kernel's own forwarding, which translates nothing.
+fn give_ipv4_to_client(lab: &Lab) -> Result<(), Error> {
+    lab.net.client.address("eth0", "10.99.0.2/24")?;
+    lab.net.translator.address("inside", "10.99.0.1/24")?;
+    lab.net.client.ip("route add 198.51.100.0/24 via 10.99.0.1")
+}
+
+fn iperf(lab: &Lab, path: &str, streams: u32, direction: &str, seconds: u32) -> Result<f64, Error> {
+    let target = match path {
+        "gatun" => SERVER,
+        "tayga" => tayga::SERVER,
+        _ => SERVER4,
+    };
+    let reverse = if direction == "download" { "-R" } else { "" };
+    let text = Iperf {
+        program: "iperf3",
+        server: &lab.net.server,
+        client: &lab.net.client,
+        arguments: &format!("-c {target} -t {seconds} -O 1 -P {streams} --connect-timeout 3000 {reverse}"),
+        max: Duration::from_secs(u64::from(seconds) + 15),
     }
-    let (_, text) = run_for(&mut command, Duration::from_secs(u64::from(seconds) + 15))?;
+    .measure()?;
     let json: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| Error(format!("iperf3 to {target}: {e}")))?;
-    json["end"]["sum_received"]["bits_per_second"]
-        .as_f64()
-        .map(|bits| bits / 1e9)
-        .ok_or_else(|| Error(format!("iperf3 to {target}: {}", json["error"])))
+    match json["end"]["sum_received"]["bits_per_second"].as_f64() {
+        Some(bits) if bits > 0.0 => Ok(bits / 1e9),
+        _ => Err(Error(format!("iperf3 to {target} carried nothing"))),
+    }
 }
 
 /// Gbit/s beside each other, and how Gatun compares.
@@ -75,7 +101,7 @@ pub(super) fn table(report: &Report, colours: bool) -> Table {
         all.find(|t| (t.path, t.streams, t.direction) == (path, streams, direction)).map(|t| t.gbit_s)
     };
     for (streams, direction) in COMBINATIONS {
-        let [gatun, tayga, kernel] = ["gatun", "tayga", "kernel"].map(|path| find(path, streams, direction));
+        let [gatun, tayga, kernel] = PATHS.map(|path| find(path, streams, direction));
         let number = |n: Option<f64>| Cell::new(n.map_or("-".into(), |n| format!("{n:.2}")));
         let ratio = |other: Option<f64>, good: f64, digits: usize| {
             let Some((a, b)) = gatun.zip(other) else { return Cell::new("-") };

@@ -1,0 +1,66 @@
+//! `scripts/record-tests` counts no test as passed that lacked something or did not end.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What is recorded of a program in a test program's place, and whether the recorder ended well.
+fn recorded(name: &str, script: &str) -> (String, bool) {
+    let folder = Folder(std::env::temp_dir().join(format!("gatun-record-{name}-{}", std::process::id())));
+    fs::create_dir_all(&folder.0).unwrap();
+    let (program, ran) = (folder.0.join("daemon-0123456789abcdef"), folder.0.join("ran"));
+    // The last argument is the log's name, as `--logfile` says.
+    fs::write(&program, format!("#!/bin/bash\nlog=${{@: -1}}\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&ran, "").unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut recorder = Command::new(root.join("scripts/record-tests"));
+    recorder.arg(&program).env("GATUN_RAN", &ran).env("CARGO_MANIFEST_DIR", root.join("crates/gatun"));
+    let status = recorder.status().unwrap();
+    (fs::read_to_string(ran).unwrap(), status.success())
+}
+
+#[test]
+fn a_test_that_passed_is_recorded_with_its_package_and_program() {
+    let (lines, good) = recorded("passed", "printf 'ok a::b\\nignored c\\n' >\"$log\"");
+    assert!(good);
+    assert_eq!(lines, "ok\tcrates/gatun\tdaemon\ta::b\t\nignored\tcrates/gatun\tdaemon\tc\t\n");
+}
+
+#[test]
+fn one_that_lacked_something_is_skipped_or_failed_but_never_passed() {
+    let lacking = "printf 'a\\tno root\\nb\\tno root\\n' >>\"$GATUN_LACKING\"";
+    let (lines, good) =
+        recorded("lacking", &format!("{lacking}; printf 'ok a\\nfailed b\\n' >\"$log\"; exit 101"));
+    assert!(!good);
+    assert_eq!(
+        lines,
+        "skipped\tcrates/gatun\tdaemon\ta\tno root\nfailed\tcrates/gatun\tdaemon\tb\tno root\n"
+    );
+}
+
+#[test]
+fn one_that_lacked_something_under_no_tests_name_has_failed() {
+    let (lines, _) =
+        recorded("unnamed", "printf 'main\\tno root\\n' >>\"$GATUN_LACKING\"; echo 'ok a' >\"$log\"");
+    assert!(lines.contains("failed\tcrates/gatun\tdaemon\tmain\t"), "{lines}");
+}
+
+#[test]
+fn a_program_that_dies_has_failed() {
+    let (lines, good) = recorded("died", "echo 'ok a' >\"$log\"; kill -SEGV $$");
+    assert!(!good);
+    assert!(
+        lines.contains("failed\tcrates/gatun\tdaemon\t(the whole program)\tended with status 139"),
+        "{lines}"
+    );
+}

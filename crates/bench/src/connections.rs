@@ -8,7 +8,7 @@
 use super::driver::{Kind, Prepared, Setup};
 use super::measure::{StartingLine, available_bytes, cpu_model, median, progress, resident_bytes, round};
 use super::packets::Flows;
-use super::plans::Ports;
+use super::plans::{Logged, Ports};
 use super::plot::{Axis, Chart, Panel, Series, count};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
@@ -80,7 +80,7 @@ impl Args {
             ports: Ports::default(),
             frame: self.frame as usize,
             buffers: BUFFERS,
-            events: self.events,
+            events: if self.events { Logged::All } else { Logged::None },
             seed: 1,
         }
     }
@@ -313,7 +313,7 @@ mod tests {
             ports: Ports::default(),
             frame: 128,
             buffers: 1_024,
-            events: true,
+            events: Logged::All,
             seed: 1,
         }
     }

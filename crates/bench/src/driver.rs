@@ -5,7 +5,7 @@
 
 use super::measure::StartingLine;
 use super::packets::{self, Flow44, Flows, Ring};
-use super::plans::{self, Ports};
+use super::plans::{self, Logged, Ports};
 use cpu_time::ThreadTime;
 use gatun_nat::engine::BURST;
 use gatun_nat::kept::{Keep, Kept, Legacy, Mine, NotRestored, Numbers};
@@ -48,8 +48,8 @@ pub(super) struct Setup {
     pub(super) frame: usize,
     /// Packets of a round.
     pub(super) buffers: u64,
-    /// Whether the engine tells of each session, binding and block.
-    pub(super) events: bool,
+    /// What the engine logs.
+    pub(super) events: Logged,
     /// Of the hashes and of all random choices.
     pub(super) seed: u64,
 }
@@ -65,8 +65,8 @@ impl Setup {
             Kind::Nat44 => plans::nat44(self.flows, self.ports)?,
             Kind::Siit => plans::siit(self.flows.subscribers)?,
         };
-        if self.events {
-            plans::tell_all(&mut plan, self.buffers)?;
+        if self.events != Logged::None {
+            plans::log(&mut plan, self.events, self.ports, self.buffers)?;
         }
         Ok(plan)
     }
@@ -96,7 +96,7 @@ impl Prepared {
         let plan = setup.plan()?;
         let seed = std::array::from_fn(|i| packets::mix(setup.seed * 4 + i as u64));
         let mut nat = Nat::new(&plan, seed).map_err(|error| anyhow::anyhow!("{}", error.0))?;
-        let events = nat.take_events().filter(|_| setup.events);
+        let events = nat.take_events().filter(|_| setup.events != Logged::None);
         let (now, random) = (Instant(1_000), setup.seed << 40);
         Ok(Driver { setup, ring, outside, nat, events, line, now, random, tally: Tally::default() })
     }
@@ -286,7 +286,7 @@ impl Driver {
         self.random += 4;
         let keeping = Nat::keeping(&plan, seed, Some(keep));
         self.nat = keeping.map_err(|error| anyhow::anyhow!("{}", error.0))?;
-        self.events = self.nat.take_events().filter(|_| self.setup.events);
+        self.events = self.nat.take_events().filter(|_| self.setup.events != Logged::None);
         let start = ThreadTime::now();
         let mut found = Duration::ZERO;
         if let Some(file) = file {

@@ -7,7 +7,7 @@ use super::churn;
 use super::driver::{Driver, Kind, Prepared, Setup, Tally};
 use super::measure::{StartingLine, cpu_model, each, median, resident_bytes, round};
 use super::packets::Flows;
-use super::plans::Ports;
+use super::plans::{Logged, Ports};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,9 +66,9 @@ pub(super) struct Args {
     /// the blocks are)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
     pool_fill: u64,
-    /// Tell of every session, binding and block on the ring of events, and read it (between the rounds)
-    #[arg(long)]
-    events: bool,
+    /// Events that the engine logs to a ring, which is read between the rounds; `log` is what production does
+    #[arg(long, value_enum, default_value = "log")]
+    events: Logged,
     /// Packets from outside answer those that have just gone out, all of a round in their order; else they are of
     /// sessions chosen anew, whose memory no packet has touched for long
     #[arg(long)]
@@ -118,7 +118,9 @@ struct Report {
     /// Whether packets from outside answered those that had just gone out.
     replies: bool,
     pool_fill_percent: u64,
-    /// Events read; none where they are not asked for.
+    /// What was logged.
+    logged: Logged,
+    /// Events read.
     events: u64,
     /// 6to4 (of NAT44, from inside), the median round.
     ns_outbound: f64,
@@ -161,6 +163,12 @@ fn print_table(r: &Report) {
         r.kind, r.sessions, r.subscribers, r.workers
     );
     println!("frames of {} bytes on {}, {} packets verified", r.frame_bytes, r.cpu, r.verified_packets);
+    let logged = match r.logged {
+        Logged::None => "no events",
+        Logged::Log => "events as a configuration with [log] has them",
+        Logged::All => "events of every kind",
+    };
+    println!("{logged}: {} read", r.events);
     println!("  6to4                   {:>10.1} ns/packet", r.ns_outbound);
     println!("  4to6                   {:>10.1} ns/packet", r.ns_inbound);
     println!("  new session            {:>10} ns", optional(r.ns_new_session));
@@ -213,6 +221,7 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
         frame_bytes: args.frame,
         replies: args.replies,
         pool_fill_percent: args.pool_fill,
+        logged: args.events,
         events: total(|t| t.events),
         ns_outbound: all(|m| &m.outbound_ns),
         ns_inbound: all(|m| &m.inbound_ns),

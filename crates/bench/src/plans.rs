@@ -6,6 +6,7 @@ use gatun_nat::plan::{
 };
 use gatun_nat::{EventKind, EventKinds, Plan};
 use gatun_wire::Prefix64;
+use serde::Serialize;
 use std::net::Ipv4Addr;
 
 /// First address of the pool: 198.18.0.0/16.
@@ -86,9 +87,36 @@ pub(super) fn nat44(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
     Ok(Plan { nat64: Vec::new(), nat44: vec![instance], ..plan })
 }
 
-/// Lets the engine tell of every kind of event, on a ring that holds those of `packets` packets.
-pub(super) fn tell_all(plan: &mut Plan, packets: u64) -> anyhow::Result<()> {
-    let kinds = EventKind::ALL.iter().fold(EventKinds::NONE, |kinds, &kind| kinds.with(kind));
+/// Events that the engine puts on its ring, and the bench reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Logged {
+    /// None
+    None,
+    /// What a configuration with `[log]` has logged: blocks, and bindings where ports are given out one by one
+    Log,
+    /// Every kind, sessions included
+    All,
+}
+
+impl Logged {
+    fn kinds(self, ports: Ports) -> EventKinds {
+        use EventKind::*;
+        let with = |kinds: &[EventKind]| kinds.iter().fold(EventKinds::NONE, |all, &kind| all.with(kind));
+        match self {
+            Logged::None => EventKinds::NONE,
+            Logged::Log if ports.block_size.is_some() => with(&[BlockAssigned, BlockReleased, BlockKept]),
+            Logged::Log => {
+                with(&[BlockAssigned, BlockReleased, BlockKept, BindingCreated, BindingDeleted, BindingKept])
+            }
+            Logged::All => with(&EventKind::ALL),
+        }
+    }
+}
+
+/// Lets the engine log, on a ring that holds the events of `packets` packets.
+pub(super) fn log(plan: &mut Plan, logged: Logged, ports: Ports, packets: u64) -> anyhow::Result<()> {
+    let kinds = logged.kinds(ports);
     // A session, a binding and a block for each, and room to spare.
     let ring_len = u32::try_from(packets * 4 + 65_536)?;
     plan.events = EventPlan { kinds, ring_len, ..EventPlan::default() };

@@ -3,7 +3,7 @@
 use super::driver::{Kind, Prepared, Setup};
 use super::measure::{StartingLine, cpu_model, median, progress, round};
 use super::packets::Flows;
-use super::plans::Ports;
+use super::plans::{Logged, Ports};
 use anyhow::ensure;
 use serde::Serialize;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(super) fn execute(args: &Args) -> anyhow::Result<()> {
         ports: Ports { block_size: args.blocks.then_some(256), ..Ports::default() },
         frame: 128,
         buffers: 16_384,
-        events: false,
+        events: Logged::None,
         seed: 1,
     };
     let mut driver = Prepared::new(setup)?.start(Arc::new(StartingLine::new(1)))?;

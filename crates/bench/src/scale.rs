@@ -9,7 +9,7 @@ use super::measure::{
     StartingLine, available_bytes, cpu_model, each, median, progress, resident_bytes, round,
 };
 use super::packets::Flows;
-use super::plans::{PORTS_PER_ADDRESS, Ports};
+use super::plans::{Logged, PORTS_PER_ADDRESS, Ports};
 use super::plot::count;
 use anyhow::Context as _;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -79,7 +79,7 @@ impl Args {
             ports,
             frame: 128,
             buffers: BUFFERS,
-            events: false,
+            events: Logged::None,
             seed,
         }
     }

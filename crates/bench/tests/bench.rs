@@ -37,10 +37,15 @@ fn the_engine_is_measured_for_every_kind_with_the_same_fields() {
 #[test]
 fn workers_blocks_a_full_pool_and_events_are_measured_too() {
     let report =
-        json(&[&SMALL[..], &["--workers", "2", "--events", "--pool-fill", "100", "--json"]].concat());
+        json(&[&SMALL[..], &["--workers", "2", "--events", "all", "--pool-fill", "100", "--json"]].concat());
     assert!(report["allocations_per_packet"].is_null());
     // Sessions and bindings that began and ended, at least.
     assert!(report["events"].as_u64().unwrap() >= 4 * 20_000, "{report}");
+    let log = json(&[&SMALL[..], &["--json"]].concat());
+    // By default what a log has: bindings that began, ended, and began again.
+    assert_eq!((log["logged"].as_str(), log["events"].as_u64()), (Some("log"), Some(60_000)), "{log}");
+    let none = json(&[&SMALL[..], &["--events", "none", "--json"]].concat());
+    assert_eq!(none["events"], 0, "{none}");
     let blocks = ["--allocation", "blocks", "--block-size", "32", "--json"];
     assert!(positive(&json(&[&SMALL[..], &blocks].concat())["bytes_per_session"]));
 }

@@ -26,6 +26,7 @@ pub(crate) enum Reg {
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(crate) enum Width {
+    Eight = 0x18,
     Four = 0x00,
     Two = 0x08,
     One = 0x10,
@@ -45,9 +46,10 @@ pub(crate) enum Helper {
 
 const LDX: u8 = 0x61;
 const STX: u8 = 0x63;
-const ST: u8 = 0x62;
 const LOAD_64: u8 = 0x18;
 const ADD_64_IMM: u8 = 0x07;
+const OR_64_REG: u8 = 0x4f;
+const SHIFT_LEFT_64_IMM: u8 = 0x67;
 const MOV_64_IMM: u8 = 0xb7;
 const MOV_64_REG: u8 = 0xbf;
 const JUMP: u8 = 0x05;
@@ -114,6 +116,16 @@ impl Assembler {
         self.put(ADD_64_IMM, dst, 0, 0, imm);
     }
 
+    /// `dst |= src`
+    pub(crate) fn or(&mut self, dst: Reg, src: Reg) {
+        self.put(OR_64_REG, dst, src as u8, 0, 0);
+    }
+
+    /// `dst <<= bits`
+    pub(crate) fn shift_left(&mut self, dst: Reg, bits: i32) {
+        self.put(SHIFT_LEFT_64_IMM, dst, 0, 0, bits);
+    }
+
     /// `dst = *(src + offset)`, zero-extended.
     pub(crate) fn load(&mut self, width: Width, dst: Reg, src: Reg, offset: i16) {
         self.put(LDX | width as u8, dst, src as u8, offset, 0);
@@ -122,11 +134,6 @@ impl Assembler {
     /// `*(dst + offset) = src`
     pub(crate) fn store(&mut self, width: Width, dst: Reg, offset: i16, src: Reg) {
         self.put(STX | width as u8, dst, src as u8, offset, 0);
-    }
-
-    /// `*(dst + offset) = imm`
-    pub(crate) fn store_imm(&mut self, width: Width, dst: Reg, offset: i16, imm: i32) {
-        self.put(ST | width as u8, dst, 0, offset, imm);
     }
 
     /// `dst = the map`
@@ -196,7 +203,9 @@ mod tests {
         asm.load(Width::Two, Reg::R3, Reg::R7, 12);
         asm.jump_eq(Reg::R3, 0x0608, end);
         asm.load_map(Reg::R1, 7);
-        asm.store_imm(Width::Four, Reg::R10, -8, 32);
+        asm.shift_left(Reg::R2, 32);
+        asm.or(Reg::R2, Reg::R3);
+        asm.store(Width::Eight, Reg::R10, -8, Reg::R2);
         asm.set(end);
         asm.mov(Reg::R0, 2);
         asm.exit();
@@ -205,10 +214,12 @@ mod tests {
             bytes,
             [
                 [0x69, 0x73, 12, 0, 0, 0, 0, 0],
-                [0x15, 0x03, 3, 0, 0x08, 0x06, 0, 0],
+                [0x15, 0x03, 5, 0, 0x08, 0x06, 0, 0],
                 [0x18, 0x11, 0, 0, 7, 0, 0, 0],
                 [0; 8],
-                [0x62, 0x0a, 0xf8, 0xff, 32, 0, 0, 0],
+                [0x67, 0x02, 0, 0, 32, 0, 0, 0],
+                [0x4f, 0x32, 0, 0, 0, 0, 0, 0],
+                [0x7b, 0x2a, 0xf8, 0xff, 0, 0, 0, 0],
                 [0xb7, 0x00, 0, 0, 2, 0, 0, 0],
                 [0x95, 0, 0, 0, 0, 0, 0, 0],
             ]

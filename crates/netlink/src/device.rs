@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
 /// An address with a prefix length: an interface's address, or a network where its host bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,9 +67,18 @@ impl fmt::Display for DeviceError {
                 f,
                 "; IPv6 may be switched off: sysctl -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0"
             ),
+            Some(Errno::OPNOTSUPP | Errno::AFNOSUPPORT) if !has_ipv6() => write!(
+                f,
+                "; IPv6 is off in this kernel: remove ipv6.disable=1 from its command line (/proc/cmdline) and restart the host"
+            ),
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the kernel has IPv6, even one that no interface uses.
+pub fn has_ipv6() -> bool {
+    Path::new("/proc/sys/net/ipv6").exists()
 }
 
 /// No `source`: the text has the system's error in it already.

@@ -14,6 +14,6 @@ pub mod device;
 pub mod monitor;
 pub mod query;
 
-pub use device::{Device, DeviceError, Existing, Prefix};
+pub use device::{Device, DeviceError, Existing, Prefix, has_ipv6};
 pub use monitor::{Group, Monitor, Notice};
 pub use query::{Link, Way};

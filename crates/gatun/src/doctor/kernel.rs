@@ -20,14 +20,36 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
+/// An IPv6 that is switched off, for all of the kernel or for the device alone, takes no route to it.
+fn ipv6_is_off(device: &str) -> Option<Finding> {
+    const CHECK: &str = "ipv6";
+    if !gatun_netlink::has_ipv6() {
+        return Some(Finding::wrong(
+            CHECK,
+            format!("IPv6 is off in this kernel: {device} can have no IPv6 address and no IPv6 route"),
+            "remove ipv6.disable=1 from the kernel's command line (/proc/cmdline) and restart the host",
+        ));
+    }
+    // A device that is not there yet takes the default.
+    let of = [device, "default"].into_iter().find(|of| setting("ipv6", of, "disable_ipv6").is_some())?;
+    (setting("ipv6", of, "disable_ipv6") == Some(1)).then(|| {
+        Finding::wrong(
+            CHECK,
+            format!("IPv6 is off on {device}: it can have no IPv6 address and no IPv6 route"),
+            format!("sysctl -w net.ipv6.conf.{of}.disable_ipv6=0"),
+        )
+    })
+}
+
 fn forwarding(config: &Config, port: &Port) -> Vec<Finding> {
     const CHECK: &str = "forwarding";
     let has_six = !(config.plan.nat64.is_empty() && config.plan.siit.is_empty());
     let mut families = vec![("IPv4", "ipv4", "net.ipv4.ip_forward")];
-    if has_six {
+    let no_ipv6 = if has_six { ipv6_is_off(&port.device) } else { None };
+    if has_six && no_ipv6.is_none() {
         families.push(("IPv6", "ipv6", "net.ipv6.conf.all.forwarding"));
     }
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = no_ipv6.into_iter().collect();
     for (name, family, key) in families {
         let path = format!("/proc/sys/{}", key.replace('.', "/"));
         let all = fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
@@ -49,7 +71,7 @@ fn forwarding(config: &Config, port: &Port) -> Vec<Finding> {
             None => Finding::note(
                 CHECK,
                 format!("whether {name} is forwarded cannot be read"),
-                "is there an IPv6 in this kernel?",
+                "is /proc mounted?",
             ),
         });
     }

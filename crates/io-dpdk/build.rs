@@ -1,4 +1,4 @@
-//! Compiles the shim and links libdpdk, where the feature `libdpdk` asks for it.
+//! Compiles the shim into a shared object, which becomes part of the program and is loaded when a port wants it (`src/sys.rs`).
 
 fn main() {
     println!("cargo::rerun-if-changed=shim/shim.c");
@@ -9,13 +9,13 @@ fn main() {
 
 #[cfg(feature = "libdpdk")]
 fn build() {
-    // The shared libraries: drivers are loaded when the environment starts, from where those were installed.
-    let found = pkg_config::Config::new().atleast_version("22.11").probe("libdpdk");
+    // The program itself is not linked with libdpdk: its libraries run code of theirs as soon as they are loaded.
+    let found = pkg_config::Config::new().atleast_version("22.11").cargo_metadata(false).probe("libdpdk");
     let library = found.unwrap_or_else(|e| {
         panic!("libdpdk 22.11 or later is wanted (Debian: apt install libdpdk-dev pkg-config): {e}")
     });
     let mut shim = cc::Build::new();
-    shim.file("shim/shim.c").includes(&library.include_paths).opt_level(3);
+    shim.includes(&library.include_paths).opt_level(3).pic(true).cargo_metadata(false);
     // pkg-config's flags of these two kinds do not come through: what every file of DPDK begins with, and the
     // processor that its inline functions are for.
     shim.flag("-include").flag("rte_config.h");
@@ -23,5 +23,15 @@ fn build() {
         shim.flag("-march=corei7");
     }
     shim.flag("-Wno-deprecated-declarations").define("ALLOW_EXPERIMENTAL_API", None);
-    shim.compile("gatun_dpdk_shim");
+    let out = std::path::PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR"));
+    let mut command = shim.get_compiler().to_command();
+    command.args(["-shared", "-Wl,-z,defs,-z,now", "-o"]).arg(out.join("shim.so")).arg("shim/shim.c");
+    // Those of its libraries that the shim uses; drivers are loaded when the environment starts, from where those were
+    // installed.
+    command
+        .arg("-Wl,--as-needed")
+        .args(library.link_paths.iter().map(|path| format!("-L{}", path.display())));
+    command.args(library.libs.iter().map(|name| format!("-l{name}")));
+    let status = command.status().expect("the C compiler runs");
+    assert!(status.success(), "the shim does not compile: {command:?}");
 }

@@ -32,7 +32,8 @@ static struct turns {
 	uint64_t count; /* odd: in a driver */
 	int taken;
 } __rte_cache_aligned workers[RTE_MAX_LCORE];
-static __thread struct turns *own;
+/* Read twice a burst: where a thread's own variables lie is known once the shim is loaded. */
+static __thread struct turns *own __attribute__((tls_model("initial-exec")));
 
 static void count_turns(void)
 {
@@ -64,7 +65,7 @@ static void wait_for_workers(void)
 	}
 }
 
-/* In place of the environment's, for the drivers: the program's own symbols come first. */
+/* In place of the environment's, for the drivers: the shim is loaded before its libraries, and its symbols come first. */
 int rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_callback_fn callback, void *argument)
 {
 	static int (*unregister)(const struct rte_intr_handle *, rte_intr_callback_fn, void *);
@@ -75,7 +76,7 @@ int rte_intr_callback_unregister(const struct rte_intr_handle *handle, rte_intr_
 	return unregister(handle, callback, argument);
 }
 
-int gatun_eal_init(int argc, char **argv)
+static int gatun_eal_init(int argc, char **argv)
 {
 	(void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	return rte_eal_init(argc, argv) < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
@@ -90,7 +91,7 @@ static void settle(void *unused)
 }
 
 /* An alarm is the interrupt thread's as well: once it has gone off, that thread has ended what it was at. */
-void gatun_interrupts_settle(unsigned int max_ms)
+static void gatun_interrupts_settle(unsigned int max_ms)
 {
 	__atomic_store_n(&settled, 0, __ATOMIC_RELAXED);
 	if (rte_eal_alarm_set(1, settle, NULL) != 0)
@@ -137,18 +138,18 @@ static int keep_file(const struct rte_memseg_list *list, const struct rte_memseg
 	return 0;
 }
 
-void gatun_memory_files(void)
+static void gatun_memory_files(void)
 {
 	rte_memseg_walk(keep_file, NULL);
 }
 
-int gatun_thread_register(void)
+static int gatun_thread_register(void)
 {
 	count_turns();
 	return rte_thread_register() < 0 ? (rte_errno ? rte_errno : EINVAL) : 0;
 }
 
-void gatun_thread_unregister(void)
+static void gatun_thread_unregister(void)
 {
 	rte_thread_unregister();
 	if (own != NULL)
@@ -156,17 +157,17 @@ void gatun_thread_unregister(void)
 	own = NULL;
 }
 
-const char *gatun_strerror(int error)
+static const char *gatun_strerror(int error)
 {
 	return rte_strerror(error);
 }
 
-int gatun_device_add(const char *name, const char *arguments)
+static int gatun_device_add(const char *name, const char *arguments)
 {
 	return -rte_eal_hotplug_add("vdev", name, arguments);
 }
 
-int gatun_device_find(const char *name, uint16_t *port)
+static int gatun_device_find(const char *name, uint16_t *port)
 {
 	return -rte_eth_dev_get_port_by_name(name, port);
 }
@@ -182,7 +183,7 @@ static uint16_t mtu_max(const struct rte_eth_dev_info *info)
 	return RTE_MIN(info->max_rx_pktlen - layer_2, (uint32_t)UINT16_MAX);
 }
 
-int gatun_device_info(uint16_t port, struct gatun_device *device)
+static int gatun_device_info(uint16_t port, struct gatun_device *device)
 {
 	struct rte_eth_dev_info info;
 	struct rte_ether_addr mac;
@@ -245,12 +246,12 @@ static int setup_queues(uint16_t port, const struct gatun_setup *setup, struct g
 	return error;
 }
 
-int gatun_device_setup(uint16_t port, const struct gatun_setup *setup, struct gatun_done *done)
+static int gatun_device_setup(uint16_t port, const struct gatun_setup *setup, struct gatun_done *done)
 {
 	return -setup_queues(port, setup, done);
 }
 
-int gatun_device_start(uint16_t port)
+static int gatun_device_start(uint16_t port)
 {
 	int error = rte_eth_dev_start(port);
 
@@ -260,19 +261,19 @@ int gatun_device_start(uint16_t port)
 	return -error;
 }
 
-void gatun_device_stop(uint16_t port)
+static void gatun_device_stop(uint16_t port)
 {
 	/* What it may say, nothing can be done about. */
 	(void)rte_eth_dev_stop(port);
 }
 
-void gatun_device_close(uint16_t port)
+static void gatun_device_close(uint16_t port)
 {
 	gatun_device_stop(port);
 	(void)rte_eth_dev_close(port);
 }
 
-int gatun_device_link(uint16_t port)
+static int gatun_device_link(uint16_t port)
 {
 	struct rte_eth_link link;
 
@@ -280,7 +281,7 @@ int gatun_device_link(uint16_t port)
 	return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-void gatun_device_missed(uint16_t port, struct gatun_missed *missed)
+static void gatun_device_missed(uint16_t port, struct gatun_missed *missed)
 {
 	struct rte_eth_stats stats;
 
@@ -293,13 +294,13 @@ void gatun_device_missed(uint16_t port, struct gatun_missed *missed)
 	missed->tx_errors = stats.oerrors;
 }
 
-struct rte_mempool *gatun_pool_new(const char *name, unsigned buffers, uint16_t room, int socket)
+static struct rte_mempool *gatun_pool_new(const char *name, unsigned buffers, uint16_t room, int socket)
 {
 	return rte_pktmbuf_pool_create(name, buffers, RTE_MIN(256u, buffers / 2), 0, room + RTE_PKTMBUF_HEADROOM,
 				       socket);
 }
 
-unsigned gatun_pool_free(struct rte_mempool *pool)
+static unsigned gatun_pool_free(struct rte_mempool *pool)
 {
 	return rte_mempool_avail_count(pool);
 }
@@ -332,7 +333,7 @@ static void find_lost(struct rte_mempool *pool, void *opaque, void *object, unsi
 /* Gives a pool back the buffers that a device has forgotten with its peer: those that were to be sent by it, and, where the
  * pool is its own, those that it was to receive into. Nobody else may use the pool or the device meanwhile, and the
  * pool's device has to take its buffers by rte_pktmbuf_alloc, or its like. Returns how many there were. */
-unsigned gatun_pool_recover(struct rte_mempool *pool, uint16_t port, int received)
+static unsigned gatun_pool_recover(struct rte_mempool *pool, uint16_t port, int received)
 {
 	struct rte_mbuf **all = calloc(2 * (size_t)pool->size, sizeof(*all));
 	struct recovery recovery = { .lost = all + pool->size, .port = port, .received = received };
@@ -366,7 +367,7 @@ static inline void describe(struct rte_mbuf *mbuf, struct gatun_frame *frame)
 	frame->len = mbuf->nb_segs == 1 ? mbuf->data_len : 0;
 }
 
-uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames, uint16_t max)
+static uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames, uint16_t max)
 {
 	struct rte_mbuf *mbufs[BURST_MAX];
 	uint16_t i, count;
@@ -379,7 +380,7 @@ uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames
 	return count;
 }
 
-uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *frames, uint16_t count)
+static uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *frames, uint16_t count)
 {
 	struct rte_mbuf *mbufs[BURST_MAX];
 	uint16_t i, sent, n = RTE_MIN(count, BURST_MAX);
@@ -400,7 +401,7 @@ uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *fra
 	return sent;
 }
 
-int gatun_frame_new(struct rte_mempool *pool, struct gatun_frame *frame)
+static int gatun_frame_new(struct rte_mempool *pool, struct gatun_frame *frame)
 {
 	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
 
@@ -410,8 +411,33 @@ int gatun_frame_new(struct rte_mempool *pool, struct gatun_frame *frame)
 	return 0;
 }
 
-void gatun_frames_free(const struct gatun_frame *frames, unsigned count)
+static void gatun_frames_free(const struct gatun_frame *frames, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
 		rte_pktmbuf_free(frames[i].mbuf);
 }
+
+const struct gatun_shim gatun_shim = {
+	.eal_init = gatun_eal_init,
+	.interrupts_settle = gatun_interrupts_settle,
+	.memory_files = gatun_memory_files,
+	.thread_register = gatun_thread_register,
+	.thread_unregister = gatun_thread_unregister,
+	.strerror = gatun_strerror,
+	.device_add = gatun_device_add,
+	.device_find = gatun_device_find,
+	.device_info = gatun_device_info,
+	.device_setup = gatun_device_setup,
+	.device_start = gatun_device_start,
+	.device_stop = gatun_device_stop,
+	.device_close = gatun_device_close,
+	.device_link = gatun_device_link,
+	.device_missed = gatun_device_missed,
+	.pool_new = gatun_pool_new,
+	.pool_free = gatun_pool_free,
+	.pool_recover = gatun_pool_recover,
+	.receive = gatun_receive,
+	.send = gatun_send,
+	.frame_new = gatun_frame_new,
+	.frames_free = gatun_frames_free,
+};

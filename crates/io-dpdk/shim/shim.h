@@ -51,32 +51,33 @@ struct gatun_missed {
 	uint64_t tx_errors;
 };
 
-/* All of these return 0, or an error number. */
-int gatun_eal_init(int argc, char **argv);
-/* Waits until the interrupt thread has ended what it is at; for one thread at a time. */
-void gatun_interrupts_settle(unsigned int max_ms);
-void gatun_memory_files(void);
-int gatun_thread_register(void);
-void gatun_thread_unregister(void);
-const char *gatun_strerror(int error);
+/* What the shim gives: the only symbol that is looked for. Those that return an int give 0, or an error number. */
+struct gatun_shim {
+	int (*eal_init)(int argc, char **argv);
+	/* Waits until the interrupt thread has ended what it is at; for one thread at a time. */
+	void (*interrupts_settle)(unsigned int max_ms);
+	void (*memory_files)(void);
+	int (*thread_register)(void);
+	void (*thread_unregister)(void);
+	const char *(*strerror)(int error);
+	int (*device_add)(const char *name, const char *arguments);
+	int (*device_find)(const char *name, uint16_t *port);
+	int (*device_info)(uint16_t port, struct gatun_device *device);
+	int (*device_setup)(uint16_t port, const struct gatun_setup *setup, struct gatun_done *done);
+	int (*device_start)(uint16_t port);
+	void (*device_stop)(uint16_t port);
+	void (*device_close)(uint16_t port);
+	int (*device_link)(uint16_t port);
+	void (*device_missed)(uint16_t port, struct gatun_missed *missed);
+	struct rte_mempool *(*pool_new)(const char *name, unsigned buffers, uint16_t room, int socket);
+	unsigned (*pool_free)(struct rte_mempool *pool);
+	unsigned (*pool_recover)(struct rte_mempool *pool, uint16_t port, int received);
+	uint16_t (*receive)(uint16_t port, uint16_t queue, struct gatun_frame *frames, uint16_t max);
+	uint16_t (*send)(uint16_t port, uint16_t queue, const struct gatun_frame *frames, uint16_t count);
+	int (*frame_new)(struct rte_mempool *pool, struct gatun_frame *frame);
+	void (*frames_free)(const struct gatun_frame *frames, unsigned count);
+};
 
-int gatun_device_add(const char *name, const char *arguments);
-int gatun_device_find(const char *name, uint16_t *port);
-int gatun_device_info(uint16_t port, struct gatun_device *device);
-int gatun_device_setup(uint16_t port, const struct gatun_setup *setup, struct gatun_done *done);
-int gatun_device_start(uint16_t port);
-void gatun_device_stop(uint16_t port);
-void gatun_device_close(uint16_t port);
-int gatun_device_link(uint16_t port);
-void gatun_device_missed(uint16_t port, struct gatun_missed *missed);
-
-struct rte_mempool *gatun_pool_new(const char *name, unsigned buffers, uint16_t room, int socket);
-unsigned gatun_pool_free(struct rte_mempool *pool);
-unsigned gatun_pool_recover(struct rte_mempool *pool, uint16_t port, int received);
-
-uint16_t gatun_receive(uint16_t port, uint16_t queue, struct gatun_frame *frames, uint16_t max);
-uint16_t gatun_send(uint16_t port, uint16_t queue, const struct gatun_frame *frames, uint16_t count);
-int gatun_frame_new(struct rte_mempool *pool, struct gatun_frame *frame);
-void gatun_frames_free(const struct gatun_frame *frames, unsigned count);
+extern const struct gatun_shim gatun_shim;
 
 #endif

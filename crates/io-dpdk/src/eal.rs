@@ -56,6 +56,7 @@ pub(crate) fn start(
     pci: &[&str],
 ) -> Result<bool, DpdkError> {
     static STARTED: AtomicBool = AtomicBool::new(false);
+    sys::load()?;
     let needed_mb = buffers_mb + OVERHEAD_MB;
     let free_mb = free_huge_mb();
     let huge = match config.huge_pages {

@@ -6,6 +6,10 @@ use std::fmt;
 /// What keeps devices of DPDK from being used.
 #[derive(Debug)]
 pub enum DpdkError {
+    /// The processor lacks instructions that DPDK's libraries use.
+    Instructions(&'static str),
+    /// DPDK's libraries cannot be loaded.
+    Libraries(String),
     /// DPDK's environment was started in this process before.
     SecondStart,
     /// DPDK's environment did not start; what it said is on the standard error.
@@ -62,6 +66,14 @@ pub enum DpdkError {
 impl fmt::Display for DpdkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            DpdkError::Instructions(missing) => write!(
+                f,
+                "this processor lacks {missing}, which DPDK's libraries use: write backend = \"xdp\" or \"tun\", or take a newer processor (for a virtual machine, a newer CPU model)"
+            ),
+            DpdkError::Libraries(error) => write!(
+                f,
+                "DPDK's libraries cannot be loaded ({error}): install them (Debian: libdpdk-dev brings those that this build wants), or write backend = \"xdp\" or \"tun\""
+            ),
             DpdkError::SecondStart => f.write_str("DPDK can be started once in a process"),
             DpdkError::Environment(error) => write!(
                 f,

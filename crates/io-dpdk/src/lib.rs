@@ -7,7 +7,7 @@
 //! The crate is empty without its feature `libdpdk`, which needs Debian's libdpdk-dev, or another libdpdk 22.11 or later.
 //!
 //! Unsafe code: the shim's functions (`sys.rs`, `shim/`) are called in `eal.rs`, `device.rs` and `frame.rs`; the last
-//! is the one that makes a slice of a packet buffer.
+//! is the one that makes a slice of a packet buffer. `sys.rs` loads the shim, and DPDK's libraries with it.
 #![cfg(all(target_os = "linux", feature = "libdpdk"))]
 
 mod device;
@@ -23,6 +23,7 @@ pub use eal::{EalConfig, HugePages};
 pub use error::DpdkError;
 pub use open::{DeviceConfig, Dpdk, DpdkConfig, Guard, Opened};
 pub use ports::{Outbox, Ports};
+pub use sys::supported;
 pub use watch::Event;
 
 /// Descriptors of each ring, where the device has so many.

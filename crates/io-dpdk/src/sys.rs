@@ -1,6 +1,12 @@
-//! The shim's functions, as `shim/shim.h` declares them.
+//! The shim's functions, as `shim/shim.h` declares them, and how the shim comes into the process.
 
-use std::ffi::{c_char, c_int, c_uint};
+use crate::error::DpdkError;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::sync::OnceLock;
 
 /// A packet buffer of DPDK; what is in it, the shim alone knows.
 #[repr(C)]
@@ -63,32 +69,137 @@ pub(crate) struct Missed {
     pub(crate) tx_errors: u64,
 }
 
-unsafe extern "C" {
-    pub(crate) fn gatun_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
-    pub(crate) fn gatun_interrupts_settle(max_ms: c_uint);
-    pub(crate) fn gatun_memory_files();
-    pub(crate) fn gatun_thread_register() -> c_int;
-    pub(crate) fn gatun_thread_unregister();
-    pub(crate) fn gatun_strerror(error: c_int) -> *const c_char;
-    pub(crate) fn gatun_device_add(name: *const c_char, arguments: *const c_char) -> c_int;
-    pub(crate) fn gatun_device_find(name: *const c_char, port: *mut u16) -> c_int;
-    pub(crate) fn gatun_device_info(port: u16, device: *mut Device) -> c_int;
-    pub(crate) fn gatun_device_setup(port: u16, setup: *const Setup, done: *mut Done) -> c_int;
-    pub(crate) fn gatun_device_start(port: u16) -> c_int;
-    pub(crate) fn gatun_device_stop(port: u16);
-    pub(crate) fn gatun_device_close(port: u16);
-    pub(crate) fn gatun_device_link(port: u16) -> c_int;
-    pub(crate) fn gatun_device_missed(port: u16, missed: *mut Missed);
-    pub(crate) fn gatun_pool_new(
-        name: *const c_char,
-        buffers: c_uint,
-        room: u16,
-        socket: c_int,
-    ) -> *mut Mempool;
-    pub(crate) fn gatun_pool_free(pool: *mut Mempool) -> c_uint;
-    pub(crate) fn gatun_pool_recover(pool: *mut Mempool, port: u16, received: c_int) -> c_uint;
-    pub(crate) fn gatun_receive(port: u16, queue: u16, frames: *mut RawFrame, max: u16) -> u16;
-    pub(crate) fn gatun_send(port: u16, queue: u16, frames: *const RawFrame, count: u16) -> u16;
-    pub(crate) fn gatun_frame_new(pool: *mut Mempool, frame: *mut RawFrame) -> c_int;
-    pub(crate) fn gatun_frames_free(frames: *const RawFrame, count: c_uint);
+/// Makes of each function of the shim a pointer in [`Functions`], in the order of `struct gatun_shim`, and a function that calls it.
+macro_rules! functions {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        /// `struct gatun_shim`.
+        #[repr(C)]
+        struct Functions {
+            $($name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+        }
+
+        $(
+            /// # Safety
+            /// As shim.c says of it; [`load`] has succeeded.
+            #[inline]
+            pub(crate) unsafe fn $name($($argument: $type),*) $(-> $result)? {
+                // SAFETY: the caller's promise.
+                unsafe { (loaded().$name)($($argument),*) }
+            }
+        )*
+    };
+}
+
+functions! {
+    gatun_eal_init(argc: c_int, argv: *mut *mut c_char) -> c_int;
+    gatun_interrupts_settle(max_ms: c_uint);
+    gatun_memory_files();
+    gatun_thread_register() -> c_int;
+    gatun_thread_unregister();
+    gatun_strerror(error: c_int) -> *const c_char;
+    gatun_device_add(name: *const c_char, arguments: *const c_char) -> c_int;
+    gatun_device_find(name: *const c_char, port: *mut u16) -> c_int;
+    gatun_device_info(port: u16, device: *mut Device) -> c_int;
+    gatun_device_setup(port: u16, setup: *const Setup, done: *mut Done) -> c_int;
+    gatun_device_start(port: u16) -> c_int;
+    gatun_device_stop(port: u16);
+    gatun_device_close(port: u16);
+    gatun_device_link(port: u16) -> c_int;
+    gatun_device_missed(port: u16, missed: *mut Missed);
+    gatun_pool_new(name: *const c_char, buffers: c_uint, room: u16, socket: c_int) -> *mut Mempool;
+    gatun_pool_free(pool: *mut Mempool) -> c_uint;
+    gatun_pool_recover(pool: *mut Mempool, port: u16, received: c_int) -> c_uint;
+    gatun_receive(port: u16, queue: u16, frames: *mut RawFrame, max: u16) -> u16;
+    gatun_send(port: u16, queue: u16, frames: *const RawFrame, count: u16) -> u16;
+    gatun_frame_new(pool: *mut Mempool, frame: *mut RawFrame) -> c_int;
+    gatun_frames_free(frames: *const RawFrame, count: c_uint);
+}
+
+/// The shim as a shared object, which needs DPDK's libraries. It lies in the program and not beside it, so that they are always
+/// of one version.
+static SHIM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
+
+static LOADED: OnceLock<&'static Functions> = OnceLock::new();
+
+fn loaded() -> &'static Functions {
+    LOADED.get().expect("the environment is started before anything of it is used")
+}
+
+/// Loads DPDK's libraries, where that was not done before. They execute code of theirs at once, which older processors do not
+/// know: nothing of them is loaded there, or where no port wants them.
+pub(crate) fn load() -> Result<(), DpdkError> {
+    if LOADED.get().is_some() {
+        return Ok(());
+    }
+    supported()?;
+    let functions = open_shim().map_err(DpdkError::Libraries)?;
+    let _ = LOADED.set(functions);
+    Ok(())
+}
+
+/// Whether the processor knows the instructions that DPDK's libraries use.
+///
+/// # Errors
+/// Says which it does not know.
+pub fn supported() -> Result<(), DpdkError> {
+    #[cfg(target_arch = "x86_64")]
+    if !(is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("popcnt")) {
+        return Err(DpdkError::Instructions("SSE4.2 and POPCNT"));
+    }
+    Ok(())
+}
+
+fn open_shim() -> Result<&'static Functions, String> {
+    let file = shim_file().map_err(|e| format!("a file in memory: {e}"))?;
+    let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+    // SAFETY: the path ends with a zero. What is loaded is the shim, whose libraries are trusted as the linker's are. The drivers,
+    // which come later, find its symbols before the environment's: hence RTLD_GLOBAL.
+    let shim = unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    if shim.is_null() {
+        return Err(dl_error());
+    }
+    // SAFETY: an open object, and a name that ends with a zero.
+    let functions = unsafe { libc::dlsym(shim, c"gatun_shim".as_ptr()) };
+    // SAFETY: the shim was compiled with this crate, and `Functions` has the layout of its table. It is never closed.
+    unsafe { functions.cast::<Functions>().as_ref() }.ok_or_else(dl_error)
+}
+
+/// A file without a name, with the shim in it.
+fn shim_file() -> std::io::Result<File> {
+    let create = |flags| memfd_create(c"gatun-dpdk-shim", MemfdFlags::CLOEXEC | flags);
+    // Nobody executes it as a program, and where vm.memfd_noexec is 2 the kernel wants that said; before Linux 6.3 it cannot be.
+    let file = create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?;
+    let mut file = File::from(file);
+    file.write_all(SHIM)?;
+    Ok(file)
+}
+
+/// Why the last call failed.
+fn dl_error() -> String {
+    // SAFETY: the text stays until the thread's next call of this kind.
+    let text = unsafe { libc::dlerror().as_ref() };
+    // SAFETY: as above; it ends with a zero.
+    text.map_or_else(String::new, |text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else a memif takes memory away while a worker reads it.
+    #[test]
+    fn drivers_find_the_shims_function_before_the_environments() {
+        load().unwrap();
+        let name = c"rte_intr_callback_unregister";
+        // SAFETY: names that end with a zero.
+        let (first, ours) = unsafe {
+            let shim = libc::dlsym(libc::RTLD_DEFAULT, c"gatun_shim".as_ptr());
+            let mut info: libc::Dl_info = std::mem::zeroed();
+            assert_ne!(libc::dladdr(shim, &mut info), 0);
+            let base = info.dli_fbase;
+            assert_ne!(libc::dladdr(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()), &mut info), 0);
+            (info.dli_fbase, base)
+        };
+        assert_eq!(first, ours);
+    }
 }

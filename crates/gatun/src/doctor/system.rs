@@ -32,6 +32,15 @@ pub(super) fn examine(config: Option<&Config>, pid: Option<u32>) -> Vec<Finding>
     if has(|driver| matches!(driver, Driver::Xdp(_))) {
         findings.extend(locked_memory(pid));
     }
+    #[cfg(feature = "dpdk")]
+    if has(|driver| *driver == Driver::Dpdk) {
+        findings.push(match gatun_io_dpdk::supported() {
+            Ok(()) => Finding::ok("processor", "it has the instructions that DPDK uses"),
+            Err(error) => {
+                Finding::wrong("processor", error.to_string(), "another backend, or another processor")
+            }
+        });
+    }
     findings.extend(huge_pages(config, has(|driver| *driver == Driver::Dpdk)));
     findings
 }

@@ -69,6 +69,33 @@ fn copy(from: &Namespace, to: &Namespace, port: u16, server: &str) {
     tcp_copy(from, to, &format!("TCP4-LISTEN:{port},reuseaddr"), &format!("{server}:{port}"));
 }
 
+/// A processor without SSE4, as a virtual machine may have it (qemu's default model, for one).
+#[test]
+fn an_old_processor_runs_every_command_and_a_port_of_dpdk_says_what_it_lacks() {
+    in_dpdk_lab("dpdk::an_old_processor_runs_every_command_and_a_port_of_dpdk_says_what_it_lacks", || {
+        const LACKS: &str = "this processor lacks SSE4.2 and POPCNT";
+        let net = network();
+        let on_old = |words: &[&str]| {
+            let mut command = net.translator.command("qemu-x86_64");
+            command.args(["-cpu", "Conroe", env!("CARGO_BIN_EXE_gatun")]).args(words);
+            let output = command.output().expect("qemu-x86_64 (scripts/setup)");
+            let text =
+                [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            // None: ended by a signal.
+            (output.status.code().unwrap_or_else(|| panic!("{words:?}: {text:?}")), text.concat())
+        };
+        let file = "/run/old.toml";
+        std::fs::write(file, PACKET_SOCKETS).unwrap();
+        assert_eq!(on_old(&["check", file]).0, 0);
+        let (_, without) = on_old(&["doctor"]);
+        assert!(without.contains("no configuration") && !without.contains(LACKS), "{without}");
+        let (code, with) = on_old(&["doctor", file]);
+        assert!(code == 1 && with.contains(LACKS), "{code}: {with}");
+        let (code, refused) = on_old(&["run", file]);
+        assert!(code == 1 && refused.contains(LACKS), "{code}: {refused}");
+    });
+}
+
 #[test]
 fn both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets() {
     in_dpdk_lab("dpdk::both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets", || {

@@ -2,8 +2,9 @@
 
 use super::Allowed;
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
-    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
+    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
+    Scope,
 };
 use std::path::Path;
 
@@ -13,9 +14,39 @@ const FORM: ABI = ABI::V6;
 /// What every daemon reads: how much memory there is (`daemon/memory.rs`), and how many processors.
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
-/// Restricts the calling thread, which may connect to whom it likes where `connects`, else to nobody. Gives how much of that is in
-/// force.
-pub(super) fn restrict(allowed: &Allowed, connects: bool) -> Result<RulesetStatus, RulesetError> {
+/// What older kernels leave unrestricted: the form of rules that has it, the first kernel with it, and its name.
+const PARTS: [(ABI, &str, &str); 4] = [
+    (ABI::V3, "6.2", "truncating files"),
+    (ABI::V4, "6.7", "TCP ports"),
+    (ABI::V5, "6.10", "ioctl on device files"),
+    (ABI::V6, "6.12", "abstract Unix sockets"),
+];
+
+/// How much of the rules is in force: says what is not, or nothing where all is.
+fn missing(status: LandlockStatus) -> Result<(), String> {
+    let form = match status {
+        LandlockStatus::NotImplemented => {
+            return Err("no landlock (this kernel has none; Linux 5.13 has)".into());
+        }
+        LandlockStatus::NotEnabled => {
+            return Err("no landlock (name it in lsm= on the kernel's command line)".into());
+        }
+        LandlockStatus::Available { effective_abi, .. } => effective_abi,
+    };
+    let parts = PARTS.iter().filter(|(since, ..)| form < *since);
+    let parts: Vec<String> =
+        parts.map(|(_, kernel, what)| format!("{what} (needs Linux {kernel})")).collect();
+    if parts.is_empty() { Ok(()) } else { Err(format!("landlock without {}", parts.join(", "))) }
+}
+
+/// Restricts the calling thread, which may connect to whom it likes where `connects`, else to nobody. The error says
+/// which part is not in force.
+pub(super) fn restrict(allowed: &Allowed, connects: bool) -> Result<(), String> {
+    let status = enforce(allowed, connects).map_err(|why| format!("no landlock ({why})"))?;
+    missing(status)
+}
+
+fn enforce(allowed: &Allowed, connects: bool) -> Result<LandlockStatus, RulesetError> {
     let ports = if connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(FORM) };
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -43,7 +74,7 @@ pub(super) fn restrict(allowed: &Allowed, connects: bool) -> Result<RulesetStatu
     for path in allowed.write.iter().chain(&allowed.usual) {
         rules = beneath(rules, path, write)?;
     }
-    Ok(rules.restrict_self()?.ruleset)
+    Ok(rules.restrict_self()?.landlock)
 }
 
 /// Allows something with the files of a directory, where there is one.
@@ -55,5 +86,23 @@ fn beneath(
     match PathFd::new(path) {
         Ok(fd) => rules.add_rule(PathBeneath::new(fd, access)),
         Err(_) => Ok(rules),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_that_a_kernel_lacks_is_named_with_the_kernel_that_has_it() {
+        let of = |form: ABI| missing(form.into());
+        assert_eq!(of(FORM), Ok(()));
+        assert_eq!(
+            of(ABI::V2).unwrap_err(),
+            "landlock without truncating files (needs Linux 6.2), TCP ports (needs Linux 6.7), \
+             ioctl on device files (needs Linux 6.10), abstract Unix sockets (needs Linux 6.12)"
+        );
+        assert_eq!(of(ABI::V5).unwrap_err(), "landlock without abstract Unix sockets (needs Linux 6.12)");
+        assert!(of(ABI::Unsupported).unwrap_err().starts_with("no landlock ("));
     }
 }

@@ -36,8 +36,8 @@ fn sandbox(sandbox: &Sandbox) -> Finding {
         Bound::Whole => Finding::ok(CHECK, "it is bound by a sandbox".to_owned()),
         Bound::Partly => Finding::note(
             CHECK,
-            format!("it is bound by a sandbox, in part: {missing}"),
-            "a newer kernel has all of it; Landlock may have to be named in lsm= of the kernel's command line",
+            format!("it is bound by a sandbox, of which this kernel lacks a part: {missing}"),
+            "Linux 6.12 has all of it; docs/kernels.md says what each kernel lacks",
         ),
         Bound::Not => Finding::note(
             CHECK,

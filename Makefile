@@ -3,10 +3,10 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo check test deny book bench instructions fuzz model isp rfc
+.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model isp rfc
 
 help: ## This list
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install what demo and test need from Debian's packages, where it is missing
 	@scripts/setup
@@ -24,6 +24,9 @@ test: setup ## Everything that has to hold: format, lints, documents, tests, req
 
 deny: ## Licences, duplicates, sources and advisories of dependencies, by cargo-deny
 	@scripts/deny
+
+test-kernels: setup ## The release binary on Debian 12's kernels, 6.1 and 6.12, in virtual machines
+	@scripts/test-kernels
 
 book: ## The documents as a book, by mdBook: target/book/docs/index.html
 	@scripts/book

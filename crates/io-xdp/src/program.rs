@@ -398,7 +398,11 @@ mod tests {
             let (op, dst, offset) = (insn & 0xff, insn >> 8 & 0xf, (insn >> 16) as i16);
             if STORES.contains(&(op & 7)) {
                 assert_eq!(dst, FRAME, "{insn:#x} writes elsewhere than to the stack");
-                assert_eq!((op & 0x18, offset % SLOT), (Width::Eight as u64, 0), "{insn:#x} writes half a slot");
+                assert_eq!(
+                    (op & 0x18, offset % SLOT),
+                    (Width::Eight as u64, 0),
+                    "{insn:#x} writes half a slot"
+                );
                 assert!(!written.contains(&offset), "{insn:#x} writes a slot again");
                 written.push(offset);
             }

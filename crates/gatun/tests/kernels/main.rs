@@ -1,0 +1,261 @@
+//! The daemon on the kernels that users have: Debian 12's own and its newer one boot in a virtual machine (qemu, without KVM),
+//! where `guest.sh` is the first process and takes the daemon through steps.
+//!
+//! ```text
+//!   target/kernels/SERIES/{vmlinuz,modules/}   by scripts/setup, out of Debian's packages
+//!   archive.rs    the guest's files: guest.sh, gatun, busybox, iproute2, their libraries, the kernel's modules
+//!   guest.sh      `ok STEP` or `FAILED STEP reason` on the second serial port
+//! ```
+//! Each step that is expected here has to be reported exactly once, as ok, and no other. `make test-kernels` runs all groups with
+//! the release binary: `GATUN_KERNELS=full`, and the binary's name in `GATUN_KERNELS_PROGRAM`.
+
+mod archive;
+
+use archive::Archive;
+use gatun_lab::Process;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A group of steps: `steps_NAME` in guest.sh.
+struct Group {
+    name: &'static str,
+    steps: &'static [&'static str],
+}
+
+const TUN: Group = Group {
+    name: "tun",
+    steps: &[
+        "starts",
+        "steers",
+        "nat64",
+        "siit",
+        "nat44",
+        "sandbox",
+        "reload",
+        "kill -9",
+        "starts again",
+        "goes on with its sessions",
+        "nat64 again",
+        "accounts",
+    ],
+};
+const TUN_QUEUES: Group = Group {
+    name: "tun_queues",
+    steps: &["starts", "has two workers", "steers", "nat64", "nat44", "accounts"],
+};
+const NATIVE: Group = Group {
+    name: "native",
+    steps: &[
+        "starts",
+        "runs in its mode",
+        "nat64",
+        "siit",
+        "nat44",
+        "rights",
+        "reload",
+        "kill -9",
+        "leaves no program",
+        "starts again",
+        "nat64 again",
+        "accounts",
+    ],
+};
+const SKB: Group = Group {
+    name: "skb",
+    steps: &["starts", "runs in its mode", "nat64", "siit", "nat44", "rights", "accounts"],
+};
+const QUEUES: Group = Group {
+    name: "queues",
+    steps: &["starts", "runs in its mode", "nat64", "siit", "nat44", "rights", "has two workers", "accounts"],
+};
+const VIRTIO: Group = Group {
+    name: "virtio",
+    steps: &["network", "starts", "runs in its mode", "nat64", "siit", "nat44", "rights", "accounts"],
+};
+const AMBIENT: Group = Group { name: "ambient", steps: SKB.steps };
+const IPV6_OFF: Group = Group {
+    name: "ipv6_off",
+    steps: &["run", "doctor", "nat44 starts", "nat44 steers", "nat44 carries", "nat44 accounts"],
+};
+
+/// A virtual machine.
+struct Machine {
+    /// `target/kernels/SERIES`.
+    series: &'static str,
+    /// A model of processor that qemu knows.
+    processor: &'static str,
+    /// Further words of the kernel's command line.
+    words: &'static str,
+    groups: &'static [Group],
+    /// With the long form alone.
+    further: &'static [Group],
+}
+
+/// Any processor that qemu can be.
+const NEWEST: &str = "max";
+/// Without SSE4 and all that came later.
+const OLD: &str = "Conroe";
+
+#[test]
+fn linux_6_1_carries_traffic_through_tun_and_af_xdp_under_the_rights_that_the_daemon_keeps() {
+    Machine {
+        series: "6.1",
+        processor: NEWEST,
+        words: "",
+        groups: &[TUN, NATIVE],
+        further: &[TUN_QUEUES, SKB, QUEUES, AMBIENT, VIRTIO],
+    }
+    .check();
+}
+
+#[test]
+fn linux_6_12_does_so_on_an_old_processor() {
+    Machine {
+        series: "6.12",
+        processor: OLD,
+        words: "",
+        groups: &[TUN, QUEUES],
+        further: &[TUN_QUEUES, NATIVE, SKB, AMBIENT, VIRTIO],
+    }
+    .check();
+}
+
+#[test]
+fn without_ipv6_the_daemon_and_doctor_say_that_it_is_off_and_nat44_works() {
+    let words = "ipv6.disable=1";
+    Machine { series: "6.1", processor: NEWEST, words, groups: &[IPV6_OFF], further: &[] }.check();
+}
+
+fn is_full() -> bool {
+    std::env::var_os("GATUN_KERNELS").is_some_and(|value| value == "full")
+}
+
+/// The binary that is examined.
+fn program() -> PathBuf {
+    std::env::var_os("GATUN_KERNELS_PROGRAM")
+        .map_or_else(|| env!("CARGO_BIN_EXE_gatun").into(), PathBuf::from)
+}
+
+/// Where a command is, the directories of the system's own included.
+fn find(command: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).map(|directory| directory.join(command)).find(|p| p.exists())
+}
+
+const QEMU: &str = "qemu-system-x86_64";
+
+impl Machine {
+    /// What is missing here.
+    fn refusal(&self) -> Option<String> {
+        if cfg!(not(target_arch = "x86_64")) {
+            return Some("the guest is an x86-64".to_owned());
+        }
+        let commands = [QEMU, "busybox", "ip", "setpriv", "objcopy", "ldd"];
+        if let Some(missing) = commands.into_iter().find(|command| find(command).is_none()) {
+            return Some(format!("there is no {missing} (scripts/setup)"));
+        }
+        let kernel = self.kernel().join("vmlinuz");
+        (!kernel.exists()).then(|| format!("there is no {} (scripts/setup)", kernel.display()))
+    }
+
+    fn kernel(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kernels").join(self.series)
+    }
+
+    /// Boots it, and compares what it reports with what is expected.
+    fn check(&self) {
+        if let Some(why) = self.refusal() {
+            let allowed = std::env::var_os("GATUN_ALLOW_SKIP").is_some_and(|value| value == "1");
+            assert!(allowed, "Linux {} cannot be tested: {why}", self.series);
+            eprintln!("\n!!! NOT TESTED: Linux {}: {why}\n", self.series);
+            return;
+        }
+        let further = if is_full() { self.further } else { &[] };
+        let groups: Vec<&Group> = self.groups.iter().chain(further).collect();
+        let mut expected: Vec<String> = vec!["ok kernel modules".to_owned(), "ok kernel hosts".to_owned()];
+        expected.extend(
+            groups
+                .iter()
+                .flat_map(|group| group.steps.iter().map(|step| format!("ok {} {step}", group.name))),
+        );
+        expected.push("end".to_owned());
+        let names: Vec<&str> = groups.iter().map(|group| group.name).collect();
+        let (reported, console) = self.boot(&names.join(","));
+        println!("Linux {}: {} steps\n{reported}", self.series, expected.len());
+        let lines: Vec<&str> = reported.lines().collect();
+        let failed: Vec<&&str> =
+            lines.iter().filter(|line| !line.starts_with("ok ") && **line != "end").collect();
+        assert!(failed.is_empty(), "Linux {}: {failed:#?}\n{console}", self.series);
+        let wanted: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
+        let missing: Vec<&&str> = wanted.iter().filter(|step| !lines.contains(step)).collect();
+        assert!(missing.is_empty(), "Linux {}: not reported: {missing:#?}\n{console}", self.series);
+        assert_eq!(lines, expected, "Linux {}: reported twice, or not expected", self.series);
+    }
+
+    /// What it reports, and the end of what the kernel says.
+    fn boot(&self, groups: &str) -> (String, String) {
+        // In memory, where there is room: the guest's files are read once.
+        let directory = std::env::temp_dir().join(format!("gatun-kernels-{}-{groups}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let [files, console, report] = ["initramfs", "console", "report"].map(|name| directory.join(name));
+        fs::write(&files, self.files(&directory)).unwrap();
+        let mut qemu = Command::new(QEMU);
+        qemu.args("-accel tcg -m 512 -smp 2 -display none -no-reboot -nodefaults".split(' '));
+        qemu.args(["-cpu", self.processor, "-serial"]).arg(format!("file:{}", console.display()));
+        qemu.arg("-serial").arg(format!("file:{}", report.display()));
+        // Two cards with a cable between them. What the program reads has no unfinished checksums (docs/xdp.md).
+        for card in 0..2 {
+            let off =
+                "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";
+            qemu.arg("-netdev").arg(format!("hubport,id=port{card},hubid=0"));
+            qemu.arg("-device")
+                .arg(format!("virtio-net-pci,netdev=port{card},mac=02:00:00:00:00:0{card},{off}"));
+        }
+        qemu.arg("-kernel").arg(self.kernel().join("vmlinuz")).arg("-initrd").arg(&files);
+        let words = format!("console=ttyS0 quiet panic=-1 {} gatun.steps={groups}", self.words);
+        qemu.args(["-append", &words]).stdin(Stdio::null());
+        let mut process = Process::start(&mut qemu).unwrap();
+        let ended = process.wait(Duration::from_secs(if is_full() { 900 } else { 300 }));
+        let text =
+            |file: &Path| String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).replace('\r', "");
+        let (report, console) = (text(&report), text(&console));
+        fs::remove_dir_all(&directory).unwrap();
+        let console = format!(
+            "qemu: {ended:?}; its console:\n{}",
+            console.lines().rev().take(30).collect::<Vec<_>>().join("\n")
+        );
+        (report, console)
+    }
+
+    /// The guest's files.
+    fn files(&self, directory: &Path) -> Vec<u8> {
+        let mut archive = Archive::default();
+        archive.add("init", include_bytes!("guest.sh"));
+        // Symbols for debuggers are two thirds of it.
+        let gatun = directory.join("gatun");
+        gatun_lab::run(Command::new("objcopy").arg("--strip-debug").arg(program()).arg(&gatun)).unwrap();
+        archive.add("bin/gatun", &fs::read(gatun).unwrap());
+        let programs = ["busybox", "ip", "setpriv"].map(|command| (command, find(command).unwrap()));
+        for (name, file) in &programs {
+            let place = if *name == "busybox" { "bin" } else { "sbin" };
+            archive.add(&format!("{place}/{name}"), &fs::read(file).unwrap());
+        }
+        let mut libraries = BTreeSet::new();
+        for file in programs.iter().map(|(_, file)| file).chain([&program()]) {
+            libraries.extend(archive::libraries(file));
+        }
+        for library in libraries {
+            archive.add(library.trim_start_matches('/'), &fs::read(&library).unwrap());
+        }
+        let modules = fs::read_dir(self.kernel().join("modules")).unwrap();
+        for module in modules.map(Result::unwrap) {
+            let name = module.file_name().into_string().unwrap();
+            archive.add(&format!("modules/{name}"), &fs::read(module.path()).unwrap());
+        }
+        archive.finish()
+    }
+}

@@ -55,6 +55,13 @@ pub enum XdpError {
         /// Bytes of the UMEM.
         bytes: usize,
     },
+    /// The kernel's verifier lets nobody without CAP_PERFMON read packets.
+    Verifier {
+        /// The interface.
+        interface: String,
+        /// The kernel's answer, and the verifier's.
+        error: io::Error,
+    },
     /// The kernel has no AF_XDP.
     Kernel(&'static str),
     /// A step failed otherwise.
@@ -120,7 +127,11 @@ impl fmt::Display for XdpError {
                 "interface '{interface}': {} KB of packet buffers may not be locked: give the process CAP_IPC_LOCK, or a higher limit (LimitMEMLOCK=infinity in a systemd unit, ulimit -l unlimited)",
                 bytes >> 10
             ),
-            XdpError::Kernel(what) => write!(f, "this kernel has no {what}; Linux 5.10 or later has it"),
+            XdpError::Verifier { interface, error } => write!(
+                f,
+                "interface '{interface}': this kernel refuses the XDP program ({error}): take Linux 6.6 or later, or 6.1 of Debian 12 (docs/kernels.md), or write backend = \"tun\""
+            ),
+            XdpError::Kernel(what) => write!(f, "this kernel has no {what}; Linux 6.1 or later has it"),
             XdpError::Step { interface, step, error } => {
                 write!(f, "interface '{interface}': {step} failed: {error}")
             }

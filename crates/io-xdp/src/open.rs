@@ -208,7 +208,7 @@ impl Attached {
         queues: u32,
     ) -> Result<Attached, XdpError> {
         let name = &interface.name;
-        let program = Program::load(tables, queues).map_err(|e| step(name, "loading the XDP program", e))?;
+        let program = Program::load(tables, queues).map_err(|e| load_error(name, e))?;
         let tries: &[bool] = match mode {
             Mode::Auto => &[true, false],
             Mode::Native => &[true],
@@ -243,11 +243,33 @@ impl Attached {
     }
 }
 
+/// Linux before 6.6, where the mend was not taken over, compares no addresses of a packet without CAP_PERFMON.
+fn load_error(name: &str, error: io::Error) -> XdpError {
+    match error.to_string().contains("pointer comparison prohibited") {
+        true => XdpError::Verifier { interface: name.to_owned(), error },
+        false => step(name, "loading the XDP program", error),
+    }
+}
+
 fn attach_error(name: &str, mode: Mode, error: io::Error) -> XdpError {
     match error.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => XdpError::Busy(name.to_owned()),
         Some(libc::EPERM | libc::EACCES) => step(name, "attaching the XDP program", error),
         _ if mode == Mode::Native => XdpError::NoNative(name.to_owned(), error),
         _ => step(name, "attaching the XDP program", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_whose_verifier_wants_more_rights_is_told_from_a_missing_right() {
+        let said = "Permission denied (os error 13); the verifier says: R8 pointer comparison prohibited";
+        let text = load_error("eth0", io::Error::new(io::ErrorKind::PermissionDenied, said)).to_string();
+        assert!(text.contains("Linux 6.6 or later") && !text.contains("CAP_NET_ADMIN"), "{text}");
+        let text = load_error("eth0", io::Error::from_raw_os_error(libc::EPERM)).to_string();
+        assert!(text.contains("CAP_BPF") && !text.contains("Linux 6.6"), "{text}");
     }
 }

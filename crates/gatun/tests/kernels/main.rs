@@ -129,6 +129,15 @@ fn without_ipv6_the_daemon_and_doctor_say_that_it_is_off_and_nat44_works() {
     Machine { series: "6.1", processor: NEWEST, words, groups: &[IPV6_OFF], further: &[] }.check();
 }
 
+/// Two cards with a cable between them. What the program reads has no unfinished checksums (docs/xdp.md).
+fn cards() -> impl Iterator<Item = String> {
+    const OFF: &str = "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";
+    (0..2).flat_map(|card| {
+        let device = format!("virtio-net-pci,netdev=port{card},mac=02:00:00:00:00:0{card},{OFF}");
+        ["-netdev".to_owned(), format!("hubport,id=port{card},hubid=0"), "-device".to_owned(), device]
+    })
+}
+
 fn is_full() -> bool {
     std::env::var_os("GATUN_KERNELS").is_some_and(|value| value == "full")
 }
@@ -207,13 +216,8 @@ impl Machine {
         qemu.args("-accel tcg -m 512 -smp 2 -display none -no-reboot -nodefaults".split(' '));
         qemu.args(["-cpu", self.processor, "-serial"]).arg(format!("file:{}", console.display()));
         qemu.arg("-serial").arg(format!("file:{}", report.display()));
-        // Two cards with a cable between them. What the program reads has no unfinished checksums (docs/xdp.md).
-        for card in 0..2 {
-            let off =
-                "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";
-            qemu.arg("-netdev").arg(format!("hubport,id=port{card},hubid=0"));
-            qemu.arg("-device")
-                .arg(format!("virtio-net-pci,netdev=port{card},mac=02:00:00:00:00:0{card},{off}"));
+        if groups.contains(VIRTIO.name) {
+            qemu.args(cards());
         }
         qemu.arg("-kernel").arg(self.kernel().join("vmlinuz")).arg("-initrd").arg(&files);
         let words = format!("console=ttyS0 quiet panic=-1 {} gatun.steps={groups}", self.words);

@@ -109,7 +109,7 @@ impl Logged {
             Logged::Log => {
                 with(&[BlockAssigned, BlockReleased, BlockKept, BindingCreated, BindingDeleted, BindingKept])
             }
-            Logged::All => with(&EventKind::ALL),
+            Logged::All => with(EventKind::ALL),
         }
     }
 }

@@ -5,11 +5,10 @@ use super::Wishes;
 use crate::middle::{Gatun, Place};
 use crate::report::{Report, Table};
 use gatun_lab::topology::{SERVER, SERVER4};
-use gatun_lab::{Error, Process, Topology, has_program, run_for, tayga};
+use gatun_lab::{Error, Iperf, Topology, has_program, tayga};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const ABOUT: &str = "iperf3 from a client to a server, each a network namespace with the kernel's own stack, through what \
 stands between them; everything shares the processors of this machine. Upload is from the client, which is inside. UDP \

@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_part_that_a_kernel_lacks_is_named_with_the_kernel_that_has_it() {
-        let of = |form: ABI| missing(form.into());
+        let of = |effective_abi| missing(LandlockStatus::Available { effective_abi, kernel_abi: None });
         assert_eq!(of(FORM), Ok(()));
         assert_eq!(
             of(ABI::V2).unwrap_err(),
@@ -103,6 +103,8 @@ mod tests {
              ioctl on device files (needs Linux 6.10), abstract Unix sockets (needs Linux 6.12)"
         );
         assert_eq!(of(ABI::V5).unwrap_err(), "landlock without abstract Unix sockets (needs Linux 6.12)");
-        assert!(of(ABI::Unsupported).unwrap_err().starts_with("no landlock ("));
+        for status in [LandlockStatus::NotImplemented, LandlockStatus::NotEnabled] {
+            assert!(missing(status).unwrap_err().starts_with("no landlock ("));
+        }
     }
 }

@@ -44,6 +44,6 @@ pub(crate) fn execute(args: Args, drains: bool) -> anyhow::Result<ExitCode> {
     let path = if drains { "/v1/addresses/drain" } else { "/v1/addresses/undrain" };
     let Drained { addresses } = args.daemon.client()?.ask("POST", &with_query(path, &query), &[])?;
     let what = if drains { "drained" } else { "no longer drained" };
-    super::print_bytes(format!("{} {what}\n", counted(addresses.into(), "address")).as_bytes())?;
+    super::print_bytes(format!("{} {what}\n", counted(addresses, "address")).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -133,7 +133,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 fn text(packet: &TracedPacket) -> anyhow::Result<String> {
     let mut out = String::new();
     if packet.lost > 0 {
-        writeln!(out, "({} lost here: the reader is too slow)", counted(packet.lost.into(), "packet"))?;
+        writeln!(out, "({} lost here: the reader is too slow)", counted(packet.lost, "packet"))?;
     }
     let seconds = packet.time_us / 1_000_000;
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);

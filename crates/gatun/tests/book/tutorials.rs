@@ -10,7 +10,6 @@ use crate::markdown::{self, Block};
 use crate::shell::Shell;
 use crate::{read, root, screen};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long the screen may take to show what is told: what was started a moment ago may not be up yet.

@@ -131,7 +131,8 @@ fn without_ipv6_the_daemon_and_doctor_say_that_it_is_off_and_nat44_works() {
 
 /// Two cards with a cable between them. What the program reads has no unfinished checksums (docs/xdp.md).
 fn cards() -> impl Iterator<Item = String> {
-    const OFF: &str = "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";
+    const OFF: &str =
+        "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";
     (0..2).flat_map(|card| {
         let device = format!("virtio-net-pci,netdev=port{card},mac=02:00:00:00:00:0{card},{OFF}");
         ["-netdev".to_owned(), format!("hubport,id=port{card},hubid=0"), "-device".to_owned(), device]

@@ -9,8 +9,7 @@ use std::net::Ipv4Addr;
 /// A mapping, with its share of the trees that find it on both sides.
 const EAM_BYTES: u64 = 96;
 
-/// What the tables of one worker take when they are full, in bytes. Pages that were never touched cost
-/// nothing: a translator at rest takes little of it.
+/// Bytes of the tables of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Tables with state.

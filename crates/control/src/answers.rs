@@ -239,6 +239,7 @@ impl Control {
             workers: u32::try_from(all.len()).unwrap_or(u32::MAX),
             workers_silent: u32::try_from(silent).unwrap_or(u32::MAX),
             sandbox: self.setup.sandbox.clone(),
+            pages: facts.pages.clone(),
             sessions,
             sessions_waiting: total.inherited.left,
             sessions_max: facts.sessions_max,

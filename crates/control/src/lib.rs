@@ -67,6 +67,8 @@ pub struct Facts {
     pub ports: Vec<types::Port>,
     /// What of a packet chooses each instance, which is known by its kind and name.
     pub choices: Vec<(types::Kind, String, types::Choice)>,
+    /// Pages that the daemon's memory lies on.
+    pub pages: types::TablePages,
     /// Sessions there may be.
     pub sessions_max: u64,
     /// Subscribers there may be.

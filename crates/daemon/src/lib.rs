@@ -52,6 +52,7 @@ pub use control::ControlSettings;
 #[cfg(feature = "dpdk")]
 pub use dpdk::DpdkPorts;
 pub use hearers::difference::{Changes, Heard};
+pub use memory::{LARGE, Needs};
 pub use outlet::print_bytes;
 pub use ports::PortSettings;
 pub use privileges::User;
@@ -89,12 +90,14 @@ pub struct Settings {
     pub beside: Vec<PathBuf>,
     /// What it takes.
     pub costs: Costs,
+    /// Its memory, by table.
+    pub needs: Needs,
 }
 
 /// What a configuration takes when all is full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
-    /// Of all tables of all workers.
+    /// All memory.
     pub memory_bytes: u64,
     /// 0 without a log.
     pub log_bytes_a_day: u64,

@@ -1,29 +1,143 @@
-//! Whether there is memory for the tables, before anything is set up.
+//! Memory of a daemon: what it needs, whether that can be had, and what pages it got.
 //!
-//! Tables are mapped at start and touched as they fill: the kernel would give them all the same, and end the process
-//! on the busiest day.
+//! All of it is taken before the first packet: memory that is only promised is refused on the busiest day, and ends the
+//! process.
 
+use super::PortSettings;
+use gatun_api::types::TablePages;
 use gatun_config::{Bytes, Memory};
 use gatun_nat::Plan;
-use std::fs;
+use gatun_nat::kept::RECORDS_AT;
+use gatun_nat::memory::TableBytes;
+use gatun_worker::exchange;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 
-/// # Errors
-/// Where all tables full need more than the machine, or the control group, has to give.
-pub(super) fn check(plans: &[&Plan]) -> anyhow::Result<()> {
-    let workers = plans.len();
-    let shared = workers > 1 && plans.iter().any(|plan| plan.is_stateful());
-    let exchange = if shared { gatun_worker::exchange::memory_bytes(workers) } else { 0 };
-    let needed = Memory::of_workers(plans).saturating_add(exchange as u64);
-    match available() {
-        Some(available) if needed > available => anyhow::bail!(
-            "the tables of {workers} worker{} need {} when they are full, and {} can be had: lower the \
-             [limits], above all sessions_max, or the pools' sizes; `gatun check` shows what each table needs",
-            if workers == 1 { "" } else { "s" },
-            Bytes(needed),
-            Bytes(available),
-        ),
-        _ => Ok(()),
+/// Program, heap and stacks of a daemon beside what is counted, as measured of small configurations.
+const PROGRAM: u64 = 2 << 20;
+/// Tables above this gain much from huge pages, bytes.
+pub const LARGE: u64 = 64 << 20;
+const HUGE_PAGE: u64 = 2 << 20;
+/// Steps between no session and `sessions_max`, for the figure that would fit.
+const STEPS: u64 = 1000;
+
+/// Memory that a daemon takes.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// Of each worker.
+    pub tables: Vec<TableBytes>,
+    /// Explicit address mappings, which all workers share.
+    pub mappings: u64,
+    /// Packets on their way between workers, and those that ports are read into.
+    pub packets: u64,
+    /// Heads of the files that sessions are kept in, and the rest.
+    pub program: u64,
+    /// Whether sessions are kept in files.
+    keeps: bool,
+}
+
+impl Needs {
+    /// Of a daemon whose workers have these plans, and keep sessions in files or not.
+    pub fn of(plans: &[&Plan], ports: &PortSettings, keeps: bool) -> Needs {
+        let each: Vec<Memory> = plans.iter().copied().map(Memory::of).collect();
+        let shared = plans.len() > 1 && plans.iter().any(|plan| plan.is_stateful());
+        let keeps = keeps && plans.iter().any(|plan| plan.is_stateful());
+        let heads = if keeps { plans.len() as u64 * RECORDS_AT } else { 0 };
+        let exchange = if shared { exchange::memory_bytes(plans.len()) as u64 } else { 0 };
+        Needs {
+            mappings: each.first().map_or(0, |memory| memory.mappings),
+            tables: each.into_iter().map(|memory| memory.tables).collect(),
+            packets: exchange + ports.memory_bytes(),
+            program: PROGRAM + heads,
+            keeps,
+        }
     }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        let tables: u64 = self.tables.iter().map(TableBytes::total).sum();
+        tables + self.mappings + self.packets + self.program
+    }
+
+    /// Bytes of the tables.
+    pub fn of_tables(&self) -> u64 {
+        self.tables.iter().map(TableBytes::total).sum()
+    }
+
+    /// Huge pages to set aside for the tables; sessions that are kept in a file lie on other ones.
+    pub fn huge_pages(&self) -> u64 {
+        let of = |t: &TableBytes| t.huge_pages + if self.keeps { 0 } else { t.record_huge_pages };
+        self.tables.iter().map(of).sum()
+    }
+}
+
+/// Where there is memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fits {
+    /// Beside the sessions of the process before.
+    Beside,
+    /// Only where these are given up.
+    Instead,
+}
+
+/// Whether workers of these plans have memory, where the process before has `left` bytes in files; `None`:
+/// sessions are not kept.
+///
+/// # Errors
+/// Where the machine, the control group or a limit of the process has less than they need.
+pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<Fits> {
+    let (keeps, left) = (left.is_some(), left.unwrap_or(0));
+    let needed = Needs::of(plans, ports, keeps).total();
+    let Some((available, whose)) = available() else { return Ok(Fits::Beside) };
+    if needed <= available {
+        return Ok(Fits::Beside);
+    }
+    if needed <= available.saturating_add(left) {
+        return Ok(Fits::Instead);
+    }
+    let instead = match sessions_that_fit(plans, (ports, keeps), available.saturating_add(left)) {
+        Some(n) => format!("`sessions_max = {n}` in [limits] would fit"),
+        None => {
+            "lower subscribers_max in [limits] or the size of the pools as well as sessions_max".to_owned()
+        }
+    };
+    anyhow::bail!(
+        "{} worker{} need {} of memory, and {whose} has {} left: {instead}; `gatun check` shows what each table needs",
+        plans.len(),
+        if plans.len() == 1 { "" } else { "s" },
+        Bytes(needed),
+        Bytes(available.saturating_add(left)),
+    )
+}
+
+/// The most sessions, of all workers together, for which `available` bytes are enough.
+fn sessions_that_fit(plans: &[&Plan], (ports, keeps): (&PortSettings, bool), available: u64) -> Option<u64> {
+    let with = |step: u64| -> (Vec<Plan>, u64) {
+        let mut fewer: Vec<Plan> = plans.iter().map(|plan| (*plan).clone()).collect();
+        let mut all = 0;
+        for plan in &mut fewer {
+            let sessions = u64::from(plan.limits.sessions_max) * step / STEPS;
+            plan.limits.sessions_max = u32::try_from(sessions).unwrap_or(u32::MAX);
+            all += sessions;
+        }
+        (fewer, all)
+    };
+    let fits = |step: u64| {
+        let (fewer, all) = with(step);
+        let needed = Needs::of(&fewer.iter().collect::<Vec<_>>(), ports, keeps).total();
+        (needed <= available && all > 0).then_some(all)
+    };
+    let (mut low, mut high) = (0, STEPS);
+    while low + 1 < high {
+        let middle = low.midpoint(high);
+        match fits(middle) {
+            Some(_) => low = middle,
+            // Too few sessions are no answer either: more are looked at then.
+            None if with(middle).1 == 0 => low = middle,
+            None => high = middle,
+        }
+    }
+    fits(low)
 }
 
 /// As [`check`], of what other tables need more than those that there are, all workers together.
@@ -33,35 +147,123 @@ pub(super) fn check(plans: &[&Plan]) -> anyhow::Result<()> {
 pub(super) fn check_more(old: &[&Plan], new: &[&Plan]) -> Result<(), String> {
     let more = Memory::of_workers(new).saturating_sub(Memory::of_workers(old));
     match available() {
-        Some(available) if more > available => Err(format!(
-            "the tables need {} more when they are full, and {} can be had",
-            Bytes(more),
-            Bytes(available)
-        )),
+        Some((available, whose)) if more > available => {
+            Err(format!("the tables need {} more, and {whose} has {} left", Bytes(more), Bytes(available)))
+        }
         _ => Ok(()),
     }
 }
 
-/// Bytes that this process can get; `None` where the system does not say.
-fn available() -> Option<u64> {
+/// Bytes that this process can get, and who sets that bound; `None` where the system does not say.
+fn available() -> Option<(u64, &'static str)> {
     let of_machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| mem_available(&text));
-    let of_group = group_limit();
-    of_machine.into_iter().chain(of_group).min()
+    let of_machine = of_machine.map(|bytes| (bytes, "the machine"));
+    let of_group = group_limit().map(|bytes| (bytes, "the control group (memory.max)"));
+    let of_process = process_limits().map(|bytes| (bytes, "the process (RLIMIT_AS, RLIMIT_DATA)"));
+    of_machine.into_iter().chain(of_group).chain(of_process).min_by_key(|(bytes, _)| *bytes)
 }
 
+/// The machine's, with the huge pages that were set aside and are free: tables lie on those first.
 fn mem_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+    let value = |name: &str| -> Option<u64> {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    let set_aside = value("HugePages_Free:").unwrap_or(0).saturating_mul(HUGE_PAGE);
+    Some((value("MemAvailable:")? * 1024).saturating_add(set_aside))
 }
 
-/// What is left of the control group's limit (version 2), if it has one.
+/// Bytes left of the limits of the control group (version 2) and those that it is in, if any has one.
 fn group_limit() -> Option<u64> {
-    let path = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = path.lines().find_map(|line| line.strip_prefix("0::"))?.trim_end();
-    let read = |file: &str| fs::read_to_string(format!("/sys/fs/cgroup{group}/{file}")).ok();
-    let max: u64 = read("memory.max")?.trim().parse().ok()?;
-    let used: u64 = read("memory.current")?.trim().parse().ok()?;
-    Some(max.saturating_sub(used))
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mut group = text.lines().find_map(|line| line.strip_prefix("0::"))?.trim_end().trim_end_matches('/');
+    let mut least: Option<u64> = None;
+    loop {
+        let read = |file: &str| -> Option<u64> {
+            fs::read_to_string(format!("/sys/fs/cgroup{group}/{file}")).ok()?.trim().parse().ok()
+        };
+        if let (Some(max), Some(used)) = (read("memory.max"), read("memory.current")) {
+            // Pages of files go when memory is asked for.
+            let left = max.saturating_sub(used.saturating_sub(file_pages(group)));
+            least = Some(least.map_or(left, |least| least.min(left)));
+        }
+        let Some((parent, _)) = group.rsplit_once('/') else { return least };
+        group = parent;
+    }
+}
+
+/// Bytes of a control group that the kernel takes back when it needs them.
+fn file_pages(group: &str) -> u64 {
+    let text = fs::read_to_string(format!("/sys/fs/cgroup{group}/memory.stat")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("inactive_file "));
+    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Bytes left of the limits on this process's memory, if it has any.
+fn process_limits() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let left = |limit: &str, used: &str| -> Option<u64> {
+        let max = limits.lines().find_map(|line| line.strip_prefix(limit))?;
+        let max: u64 = max.split_whitespace().next()?.parse().ok()?;
+        let used = status.lines().find_map(|line| line.strip_prefix(used))?;
+        let used: u64 = used.split_whitespace().next()?.parse().ok()?;
+        Some(max.saturating_sub(used * 1024))
+    };
+    let all = [left("Max address space", "VmSize:"), left("Max data size", "VmData:")];
+    all.into_iter().flatten().min()
+}
+
+/// Pages that the tables of this process lie on, and `files`, which have sessions.
+pub(super) fn pages(files: &[File]) -> Option<TablePages> {
+    let text = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let mut pages = of_rollup(&text);
+    for file in files.iter().filter_map(|file| file.metadata().ok()) {
+        let bytes = file.blocks() * 512;
+        // On tmpfs the block size is that of the pages.
+        match file.blksize() >= HUGE_PAGE {
+            true => pages.transparent_bytes += bytes,
+            false => pages.small_bytes += bytes,
+        }
+    }
+    Some(pages)
+}
+
+fn of_rollup(text: &str) -> TablePages {
+    let value = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    };
+    let transparent_bytes = value("AnonHugePages:");
+    TablePages {
+        set_aside_bytes: value("Private_Hugetlb:") + value("Shared_Hugetlb:"),
+        transparent_bytes,
+        small_bytes: value("Anonymous:").saturating_sub(transparent_bytes),
+    }
+}
+
+/// Says what pages the tables got, and how to get better ones where that matters.
+pub(super) fn describe(pages: &TablePages, needs: &Needs) -> Vec<String> {
+    let mut lines = vec![format!(
+        "memory: {} on huge pages set aside, {} on transparent huge pages, {} on small pages",
+        Bytes(pages.set_aside_bytes),
+        Bytes(pages.transparent_bytes),
+        Bytes(pages.small_bytes)
+    )];
+    let wanted = needs.huge_pages();
+    let missing = wanted.saturating_sub(pages.set_aside_bytes / HUGE_PAGE);
+    let tables = needs.of_tables();
+    if pages.set_aside_bytes > 0 && missing > 0 {
+        lines.push(format!(
+            "{missing} huge pages too few are set aside for all tables: sysctl -w vm.nr_hugepages={wanted}"
+        ));
+    } else if tables > LARGE && pages.small_bytes > tables / 2 {
+        lines.push(format!(
+            "large tables are on small pages, which makes them several times slower: sysctl -w \
+             vm.nr_hugepages={wanted}, or echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
+        ));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -72,7 +274,42 @@ mod tests {
     fn what_is_available_is_read_and_compared() {
         let text = "MemTotal:       24000000 kB\nMemFree: 1 kB\nMemAvailable:    2048 kB\n";
         assert_eq!(mem_available(text), Some(2 << 20));
+        assert_eq!(mem_available(&format!("{text}HugePages_Free:  3\n")), Some(8 << 20));
         assert_eq!(mem_available("MemFree: 1 kB\n"), None);
-        assert!(available().is_some_and(|bytes| bytes > 1 << 20));
+        assert!(available().is_some_and(|(bytes, _)| bytes > 1 << 20));
+    }
+
+    #[test]
+    fn sessions_are_named_that_would_fit() {
+        let text = "[[port]]\ndevice = \"x\"\n[[pool]]\nprefixes = \"192.0.2.1\"\n[[nat64]]\n\
+                    pool6 = \"64:ff9b::/96\"\n[limits]\nsessions_max = 1000000\n";
+        let (config, _) = gatun_config::load_str(text, "t.toml").unwrap();
+        let ports = PortSettings::Tun(Vec::new());
+        let plans = [&config.plan];
+        let whole = Needs::of(&plans, &ports, true).total();
+        assert_eq!(sessions_that_fit(&plans, (&ports, true), 1 << 20), None);
+        let half = sessions_that_fit(&plans, (&ports, true), whole / 2).unwrap();
+        assert!((300_000..500_000).contains(&half), "{half}");
+        let mut fewer = config.plan.clone();
+        fewer.limits.sessions_max = half as u32;
+        assert!(Needs::of(&[&fewer], &ports, true).total() <= whole / 2);
+    }
+
+    #[test]
+    fn pages_are_told_by_kind_and_what_is_missing_with_its_remedy() {
+        let pages = of_rollup(
+            "Rss: 9 kB\nAnonymous:  6144 kB\nAnonHugePages:  4096 kB\nShared_Hugetlb: 0 kB\nPrivate_Hugetlb: 2048 kB\n",
+        );
+        let figures = (pages.set_aside_bytes, pages.transparent_bytes, pages.small_bytes);
+        assert_eq!(figures, (2 << 20, 4 << 20, 2 << 20));
+        let table =
+            TableBytes { indexes: 1 << 30, huge_pages: 512, record_huge_pages: 100, ..TableBytes::default() };
+        let needs = |keeps| Needs { tables: vec![table.clone()], keeps, ..Needs::default() };
+        let said = |pages: &TablePages, keeps| describe(pages, &needs(keeps))[1..].join("\n");
+        assert!(said(&pages, true).starts_with("511 huge pages too few"), "{}", said(&pages, true));
+        assert!(said(&pages, false).ends_with("vm.nr_hugepages=612"), "{}", said(&pages, false));
+        let small = TablePages { small_bytes: 1 << 30, ..TablePages::default() };
+        assert!(said(&small, true).contains("vm.nr_hugepages=512,"), "{}", said(&small, true));
+        assert_eq!(said(&TablePages { transparent_bytes: 1 << 30, ..TablePages::default() }, true), "");
     }
 }

@@ -46,13 +46,24 @@ pub(super) enum Rights {
 
 impl PortSettings {
     /// Queues, each of which gets a worker.
-    pub(super) fn workers(&self) -> usize {
+    pub fn workers(&self) -> usize {
         match self {
             PortSettings::Tun(devices) => devices.iter().map(|device| device.queues).sum(),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => ports.config.queues as usize,
             #[cfg(feature = "dpdk")]
             PortSettings::Dpdk(ports) => ports.config.queues.into(),
+        }
+    }
+
+    /// Memory of the packets that they are read into, bytes. DPDK has its own.
+    pub fn memory_bytes(&self) -> u64 {
+        match self {
+            PortSettings::Tun(_) => self.workers() as u64 * gatun_io_tun::QUEUE_BYTES,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(ports) => self.workers() as u64 * gatun_io_xdp::queue_bytes(&ports.config),
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(_) => 0,
         }
     }
 

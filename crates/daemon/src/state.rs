@@ -9,7 +9,8 @@
 //! starts has lost nothing. It names the old ones too until all of their sessions are in the new.
 
 use crate::User;
-use gatun_config::StateDir;
+use gatun_config::{Bytes, StateDir};
+use gatun_mem::bytes_written;
 use gatun_nat::workers::Dealt;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, ftruncate};
 use rustix::io::Errno;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,6 +30,8 @@ pub const USUAL: &str = "/run/gatun/state";
 const LET_GO_MAX: Duration = Duration::from_millis(1_000);
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
+/// The unit of `st_blocks`, whatever the file system's own is (stat(2)).
+const BLOCK: u64 = 512;
 /// Room in the file system beside the records.
 const ROOM_BESIDE: u64 = 16 << 20;
 /// Processes that may have been killed one after the other before all sessions of the one before were in their own files,
@@ -79,8 +83,8 @@ pub struct InstanceNames {
 /// The directory, held.
 pub struct Directory {
     path: PathBuf,
-    /// Whether memory is reserved at once, as the file system is not ours and may be full later.
-    reserves: bool,
+    /// Whether the file system is ours, with room for the records of several processes at a time.
+    is_own: bool,
     _lock: File,
 }
 
@@ -157,7 +161,7 @@ impl Directory {
             // Whoever it becomes has to write there, where the configuration changes.
             chown(path, Some(user.uid()), Some(user.gid())).map_err(|e| format!("{shown}: {e}"))?;
         }
-        Ok(Directory { path: path.to_owned(), reserves: !mounted, _lock: lock })
+        Ok(Directory { path: path.to_owned(), is_own: mounted, _lock: lock })
     }
 
     /// What the process before has left here, if any has.
@@ -176,9 +180,23 @@ impl Directory {
         fs::rename(new, self.path.join("names.json"))
     }
 
-    /// Whether memory of records is taken as they are written, not before.
-    pub fn is_sparse(&self) -> bool {
-        !self.reserves
+    /// Whether there is room for the records of several processes at a time.
+    pub fn has_room_for_several(&self) -> bool {
+        self.is_own
+    }
+
+    /// Gives memory back that other processes have reserved for their records and never used. Returns the bytes that
+    /// their files still have.
+    pub fn trim(&self, names: &Names) -> u64 {
+        let mut left = 0;
+        for of in names.sources() {
+            for worker in 0..of.workers {
+                let Ok(file) = self.records(of.generation, worker) else { continue };
+                give_back_unwritten(&file);
+                left += file.metadata().map_or(0, |m| m.blocks() * BLOCK);
+            }
+        }
+        left
     }
 
     /// Removes all records but those of the processes that `names` tells of.
@@ -200,21 +218,53 @@ impl Directory {
         open_records(&file(&self.path, generation, worker))
     }
 
-    /// Makes a file of `bytes` zeroes for a worker's records.
+    /// Makes a file of `bytes` zeroes for a worker's records, all of which have memory: a page that cannot be had later
+    /// would end the process.
     ///
     /// # Errors
-    /// Where the file system has no room.
-    pub fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> io::Result<File> {
+    /// Where the file system has no room: then no file is left.
+    pub fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> Result<File, NoRoom> {
+        let path = file(&self.path, generation, worker);
+        let made = Self::allocated(&path, bytes);
+        made.map_err(|error| {
+            let _ = fs::remove_file(&path);
+            let free = fstatvfs_free(&self.path);
+            NoRoom { directory: self.path.clone(), needed: bytes, free, error }
+        })
+    }
+
+    fn allocated(path: &Path, bytes: u64) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = rustix::fs::open(file(&self.path, generation, worker), flags, mode)?;
+        let file = rustix::fs::open(path, flags, mode)?;
         ftruncate(&file, bytes)?;
-        if self.reserves {
-            // A page that cannot be had later would end the process.
-            fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
-        }
+        fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
         Ok(File::from(file))
     }
+}
+
+/// A file system that has no memory for records.
+#[derive(Debug)]
+pub struct NoRoom {
+    directory: PathBuf,
+    needed: u64,
+    /// What the file system has left.
+    pub free: u64,
+    error: io::Error,
+}
+
+impl std::fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let NoRoom { directory, needed, free, error } = self;
+        let (needed, free) = (Bytes(*needed), Bytes(*free));
+        write!(f, "{}: no room for {needed} of sessions, {free} are free ({error})", directory.display())
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
+fn fstatvfs_free(path: &Path) -> u64 {
+    rustix::fs::statvfs(path).map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
 }
 
 /// Mounts memory at `path`, with room for the records of all processes that may have some at a time, or gives the one that
@@ -234,6 +284,17 @@ fn mount_memory(path: &Path, bytes: u64) -> bool {
         // A kernel without huge pages does not know the word.
         Err(Errno::INVAL) => with("").is_ok(),
         other => other.is_ok(),
+    }
+}
+
+/// Gives the memory back that was reserved for records and never used; the file is as long as before. For nobody's
+/// records: whoever writes there later may find no memory.
+pub fn give_back_unwritten(file: &File) {
+    let (Ok(used), Ok(metadata)) = (bytes_written(file.as_fd()), file.metadata()) else { return };
+    let unwritten = metadata.len().saturating_sub(used);
+    if unwritten > 0 {
+        // What cannot be given back stays reserved.
+        let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, used, unwritten);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A process goes on with the sessions of the one before: of one that was stopped, replaced, or killed.
 
 use super::outlet::Output;
-use super::state::{self, Directory, InstanceNames, Names};
+use super::state::{self, Directory, InstanceNames, Names, NoRoom};
 use super::{ANSWER_MAX, Settings, User};
 use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numbers, Progress};
 use gatun_nat::workers::{Shares, Steering};
@@ -35,6 +35,8 @@ pub(super) struct Estate {
     before: Option<Names>,
     /// TUN devices that the process before has made.
     devices_left: Vec<String>,
+    /// Bytes of memory that the files of processes before have.
+    left_bytes: u64,
     /// The clock that goes on from process to process, at this one's time zero, ms.
     zero_ms: u64,
 }
@@ -90,7 +92,28 @@ impl Estate {
         let generation = before.as_ref().map_or(0, |before| before.generation + 1);
         let names = Names { generation, ..Names::default() };
         let devices_left = before.as_ref().map(|before| before.devices.clone()).unwrap_or_default();
-        Estate { directory, names, before: before.filter(|_| !forget), devices_left, zero_ms }
+        let before = before.filter(|_| !forget);
+        // Of processes killed while they started: their memory is needed now.
+        directory.remove_all_but(before.as_ref().unwrap_or(&Names::default()));
+        let left_bytes = before.as_ref().map_or(0, |before| directory.trim(before));
+        Estate { directory, names, before, devices_left, left_bytes, zero_ms }
+    }
+
+    /// This process's records.
+    pub(super) fn files(&self) -> Vec<File> {
+        let all = 0..self.names.workers;
+        all.filter_map(|worker| self.directory.records(self.names.generation, worker).ok()).collect()
+    }
+
+    /// Bytes of memory that go back where the sessions of processes before are given up.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.left_bytes
+    }
+
+    /// Gives up the sessions of processes before, and their memory.
+    pub(super) fn give_up(&mut self) {
+        (self.before, self.left_bytes) = (None, 0);
+        self.directory.remove_all_but(&Names::default());
     }
 
     /// Shares a plan among workers as before, so that each finds its sessions; if there are as many as before.
@@ -116,17 +139,20 @@ impl Estate {
     /// # Errors
     /// Where there is no room.
     pub(super) fn keep(&mut self, plan: &Plan) -> anyhow::Result<Keep> {
-        let no_room = |e: &dyn std::fmt::Display| {
+        let no_room = |e: NoRoom| {
+            let fit = match Keep::sessions_in(plan, e.free) {
+                0 => String::new(),
+                n => format!("write sessions_max in [limits] so that each worker has no more than {n}, "),
+            };
             anyhow::anyhow!(
-                "no room in memory to keep the sessions for the next process ({e}): lower sessions_max in \
-                 [limits], or write directory = \"off\" in [state]"
+                "{e}: {fit}give the file system more room, or write directory = \"off\" in [state]"
             )
         };
         let bytes = Keep::bytes(plan);
         let file = self.directory.new_records(self.names.generation, self.names.workers, bytes);
-        let file = file.map_err(|e| no_room(&e))?;
+        let file = file.map_err(no_room)?;
         self.names.workers += 1;
-        Keep::new(file.as_fd(), plan, self.zero_ms).map_err(|e| no_room(&e))
+        Ok(Keep::new(file.as_fd(), plan, self.zero_ms)?)
     }
 
     /// TUN devices that the process before has made.
@@ -194,7 +220,7 @@ impl Estate {
     /// may be no more of it than for two processes', nor where several processes were killed while they did so.
     fn is_gradual(&self) -> bool {
         let earlier = self.before.as_ref().map_or(0, |before| before.earlier.len());
-        self.directory.is_sparse() && earlier < state::EARLIER_MAX
+        self.directory.has_room_for_several() && earlier < state::EARLIER_MAX
     }
 
     /// From now on the sessions of this process are those that the next one takes over; and those of processes before,

@@ -19,5 +19,5 @@ pub mod watch;
 pub use error::TunError;
 pub use gatun_netlink::Prefix;
 pub use open::{Guard, Killed, Mode, Offloads, Tun, TunConfig};
-pub use queue::TunQueue;
+pub use queue::{QUEUE_BYTES, TunQueue};
 pub use watch::{LinkEvent, LinkWatch, Orders, Rerouted, Restored};

@@ -19,7 +19,7 @@ const _: () = assert!(HEADROOM >= vnet::LEN + 48);
 /// One queue of a TUN device.
 pub struct TunQueue {
     name: String,
-    /// [`BURST_MAX`] buffers of [`STRIDE`] bytes. Pages never used are never backed by memory.
+    /// [`BURST_MAX`] buffers of [`STRIDE`] bytes.
     buffers: Box<[u8]>,
     tx: TunTx,
 }
@@ -30,6 +30,11 @@ pub(crate) struct TunTx {
     /// What of the burst at hand waits to be written; `None` where each packet is written at once.
     together: Option<Together>,
 }
+
+/// Memory of a queue, bytes.
+pub const QUEUE_BYTES: u64 = (BURST_MAX * STRIDE) as u64;
+/// Bytes that no packet was in.
+const UNUSED: u8 = 0xa5;
 
 /// A received packet's place in its buffer.
 #[derive(Clone, Copy, Default)]
@@ -42,7 +47,8 @@ struct Received {
 impl TunQueue {
     /// `udp_gro`: whether UDP datagrams of one flow are written together.
     pub(crate) fn new(name: String, fd: OwnedFd, udp_gro: bool) -> Self {
-        let buffers = vec![0u8; BURST_MAX * STRIDE].into_boxed_slice();
+        // Written to, so that they have their memory before the first packet.
+        let buffers = vec![UNUSED; BURST_MAX * STRIDE].into_boxed_slice();
         TunQueue { name, buffers, tx: TunTx::new(fd, udp_gro) }
     }
 

@@ -24,7 +24,7 @@ pub mod watch;
 
 pub use error::XdpError;
 pub use interface::Interface;
-pub use open::{Mode, Opened, PortConfig, Xdp, XdpConfig};
+pub use open::{Mode, Opened, PortConfig, Xdp, XdpConfig, queue_bytes};
 pub use orders::{Change, Orders};
 pub use ports::{Outbox, Ports};
 pub use program::{Entry, Whose};

@@ -139,6 +139,11 @@ impl Xdp {
     }
 }
 
+/// Memory for packets of one queue of every interface, bytes, where their MTU is that of Ethernet.
+pub fn queue_bytes(config: &XdpConfig) -> u64 {
+    u64::from(Ports::frames(config.ports.len())) * FRAME_LEN_SMALL as u64
+}
+
 /// One queue of every interface, and the memory for it.
 fn open_queue(
     queue: u32,

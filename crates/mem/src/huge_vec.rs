@@ -1,8 +1,12 @@
 //! A fixed-length array straight from the kernel.
 
+mod at_once;
+mod footprint;
 mod in_file;
 
-pub use in_file::{Written, bytes_with_memory};
+pub use at_once::{is_taken_at_once, take_at_once};
+pub use footprint::Footprint;
+pub use in_file::{Written, bytes_written};
 
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -33,7 +37,7 @@ impl core::error::Error for OutOfMemory {}
 
 /// A fixed number of `T`, all bytes zero at first, in private anonymous memory of its own.
 ///
-/// Pages are taken when they are first touched: a table may be larger than what is ever used of it.
+/// Pages are taken when they are first touched, or all at once where the process asked for that by [`take_at_once`].
 /// From 2 MB on it lies on huge pages, which halve the cost of a random access to a large table: on those
 /// that the operator has set aside (`vm.nr_hugepages`), if there are enough, else on transparent ones, as far
 /// as the kernel has any. Pages set aside do not count as resident memory; `HugetlbPages` of
@@ -64,15 +68,25 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         if bytes > HUGE_PAGE - PAGE
             && let Some(start) = map_from_pool(whole)
         {
-            return Ok(HugeVec {
-                start: start.cast(),
-                len,
-                mapped: whole,
-                set_aside: true,
-                owns: PhantomData,
-            });
+            let v = HugeVec { start: start.cast(), len, mapped: whole, set_aside: true, owns: PhantomData };
+            return v.taken(whole);
         }
-        Self::sparse(len)
+        let v = Self::sparse(len)?;
+        let mapped = v.mapped;
+        v.taken(mapped)
+    }
+
+    /// Takes the memory of the first `bytes` where the process takes it at once.
+    fn taken(self, bytes: usize) -> Result<Self, OutOfMemory> {
+        if bytes > 0 && is_taken_at_once() {
+            at_once::populate(self.start.cast(), bytes.min(self.mapped))?;
+        }
+        Ok(self)
+    }
+
+    /// Memory that a table of `len` takes.
+    pub fn footprint(len: usize) -> Footprint {
+        Footprint::of_table(len.saturating_mul(size_of::<T>()))
     }
 
     /// `room` zeroes, of which only the first `used` are meant to be used soon: never on pages that were set
@@ -82,12 +96,13 @@ impl<T: Copy + FromZeros> HugeVec<T> {
     /// As [`HugeVec::new`].
     pub fn with_room(used: usize, room: usize) -> Result<Self, OutOfMemory> {
         let v = Self::sparse(room.max(used))?;
-        if Self::bytes_of(used)? < HUGE_PAGE && v.mapped >= HUGE_PAGE {
+        let used = Self::bytes_of(used)?;
+        if used < HUGE_PAGE && v.mapped >= HUGE_PAGE {
             // SAFETY: `sparse` has mapped just that. The advice changes no content; where it is refused, pages
             // are larger than they need be.
             let _ = unsafe { madvise(v.start.as_ptr().cast(), v.mapped, Advice::LinuxNoHugepage) };
         }
-        Ok(v)
+        v.taken(used.next_multiple_of(PAGE))
     }
 
     fn sparse(len: usize) -> Result<Self, OutOfMemory> {

@@ -29,6 +29,8 @@ mod prefetch;
 pub use counting::{Counting, count_allocations};
 pub use cycles::cycles;
 pub use find16::find16;
-pub use huge_vec::{HugeVec, OutOfMemory, Written, bytes_with_memory, pages_set_aside};
+pub use huge_vec::{
+    Footprint, HugeVec, OutOfMemory, Written, bytes_written, is_taken_at_once, pages_set_aside, take_at_once,
+};
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use rustix::fd::BorrowedFd;

@@ -45,8 +45,8 @@ use core::net::Ipv4Addr;
 use draws::Draws;
 pub(crate) use foresee::Foreseen;
 use free::FreeRecords;
-use gatun_mem::HugeVec;
 use gatun_mem::hash::Hasher64;
+use gatun_mem::{Footprint, HugeVec};
 use gatun_wire::DropReason;
 use overload::Overload;
 use settle::Settling;
@@ -198,15 +198,19 @@ impl Tables {
         })
     }
 
-    /// Bytes of the records and their indexes that [`Tables::new`] takes.
-    pub(crate) fn record_bytes(plan: &Plan) -> u64 {
+    /// Memory of the records that [`Tables::new`] takes, where they are in no file.
+    pub(crate) fn record_footprint(plan: &Plan) -> Footprint {
+        HugeVec::<Session>::footprint(record_room(plan))
+    }
+
+    /// Memory of the records' indexes that [`Tables::new`] takes.
+    pub(crate) fn index_footprint(plan: &Plan) -> Footprint {
         let records_max = records_max(plan);
         let bindings_max = (record_room(plan) - 1) as u32;
         let indexes = if filters_by_address(plan) { 2 } else { 1 };
-        (u64::from(bindings_max) + 1) * size_of::<Session>() as u64
-            + Index::bytes(bindings_max)
-            + indexes * Index::bytes(records_max)
-            + Overload::bytes(plan, records_max)
+        Index::footprint(bindings_max)
+            + Index::footprint(records_max) * indexes
+            + Overload::footprint(plan, records_max)
     }
 
     /// How many sessions, subscribers and static bindings the tables have room for.

@@ -247,10 +247,12 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Allocates the ring, also where no kind is wanted yet: somebody may want to hear later, and what is not written to
-    /// takes no memory.
+    /// Allocates the ring, also where no kind is wanted yet: somebody may want to hear later.
     pub(crate) fn new(plan: &EventPlan) -> Self {
-        let (ring, consumer) = RingBuffer::new((plan.ring_len as usize).max(2));
+        let (mut ring, consumer) = RingBuffer::new((plan.ring_len as usize).max(2));
+        if gatun_mem::is_taken_at_once() {
+            take_memory(&mut ring);
+        }
         let (kinds, destinations, reader) = (plan.kinds, plan.destinations, Some(EventReader(consumer)));
         Events { kinds, destinations, ring, reader, unreported: 0, lost: 0 }
     }
@@ -333,6 +335,17 @@ impl Events {
             self.unreported = 0;
         }
     }
+}
+
+/// Writes to each place of an empty ring, and leaves it empty.
+fn take_memory(ring: &mut Producer<Event>) {
+    let nothing = Event::new(EventKind::EventsLost, Instant(0));
+    let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) else { return };
+    let (first, second) = places.as_mut_slices();
+    for place in first.iter_mut().chain(second) {
+        place.write(nothing);
+    }
+    // Dropped without a commit, it has put nothing into the ring.
 }
 
 /// The bit of one transport.

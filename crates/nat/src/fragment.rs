@@ -34,8 +34,8 @@ use crate::counters::{Count, Direction};
 use crate::index::Index;
 use crate::plan::Limits;
 use alloc::vec::Vec;
-use gatun_mem::OutOfMemory;
 use gatun_mem::hash::Hasher64;
+use gatun_mem::{Footprint, OutOfMemory};
 use gatun_wire::{DropReason, FragmentInfo, Ipv4View, Ipv6View, Packet, checksum};
 use pieces::{Fit, Pieces};
 use slots::Slots;
@@ -239,6 +239,11 @@ impl<M: Copy> Fragments<M> {
             sum: 0,
             source: 0,
         };
+        let (direction, reason, count) = (key.direction, DropReason::BadLength, Count::default());
+        let nothing = Ended { direction, instance: 0, reason, count };
+        // Written to, so that it has its memory: what is only reserved may not be there when it is needed.
+        let mut ended = alloc::vec![nothing; n as usize];
+        ended.clear();
         Ok(Fragments {
             index: Index::with_capacity(n)?,
             entries: alloc::vec![empty; n as usize],
@@ -250,18 +255,19 @@ impl<M: Copy> Fragments<M> {
             unaccepted: 0,
             unaccepted_max: n - n / 4,
             held: 0,
-            ended: Vec::with_capacity(n as usize),
+            ended,
             cursor: 0,
         })
     }
 
-    /// Bytes that [`Fragments::new`] takes.
-    pub fn bytes(limits: &Limits) -> u64 {
-        let n = u64::from(limits.fragment_entries_max);
-        Index::bytes(limits.fragment_entries_max)
-            + n * (size_of::<Entry<M>>() + size_of::<u32>() + size_of::<Ended>()) as u64
-            + Slots::bytes(limits.fragment_bytes_max as usize)
-            + Sources::bytes(limits.fragment_entries_max)
+    /// Memory that [`Fragments::new`] takes.
+    pub fn footprint(limits: &Limits) -> Footprint {
+        let n = limits.fragment_entries_max;
+        let each = size_of::<Entry<M>>() + size_of::<u32>() + size_of::<Ended>();
+        Index::footprint(n)
+            + Footprint::of_bytes(u64::from(n) * each as u64)
+            + Slots::footprint(limits.fragment_bytes_max as usize)
+            + Sources::footprint(n)
     }
 
     /// Another share for each source, from now on; who has more keeps it.

@@ -16,7 +16,7 @@
 //! What an entry stands for is in its record: the caller compares. Hashes must be keyed, or a client could
 //! fill a bucket and its neighbours; the bound on the way from home then fails the insertion, nothing else.
 
-use gatun_mem::{HugeVec, OutOfMemory, find16, prefetch_read};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory, find16, prefetch_read};
 
 const SLOTS: usize = 10;
 /// Slots used of a bucket, on average, when the table is as full as it was made for.
@@ -103,9 +103,9 @@ impl Index {
         Ok(Index { buckets: HugeVec::new(Self::buckets(n))?, len: 0 })
     }
 
-    /// Bytes that [`Index::with_capacity`] takes.
-    pub fn bytes(n: u32) -> u64 {
-        (Self::buckets(n) * size_of::<Bucket>()) as u64
+    /// Memory that [`Index::with_capacity`] takes.
+    pub fn footprint(n: u32) -> Footprint {
+        HugeVec::<Bucket>::footprint(Self::buckets(n))
     }
 
     fn buckets(n: u32) -> usize {

@@ -26,7 +26,7 @@ use crate::time::Instant;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written, bytes_with_memory};
+use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written, bytes_written};
 use gatun_wire::Prefix64;
 use gatun_wire::checksum::Delta;
 
@@ -40,8 +40,8 @@ pub const LAYOUT: u32 = 1;
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
 /// Whatever a page is, it is a multiple of as many.
 const RECORDS_A_PAGE: usize = 4096 / size_of::<Session>();
-/// Where records begin: at a huge page.
-const RECORDS_AT: u64 = 2 << 20;
+/// Where records begin in a file, bytes: at a huge page.
+pub const RECORDS_AT: u64 = 2 << 20;
 
 #[derive(Clone, Copy, zerocopy::FromBytes)]
 #[repr(C)]
@@ -63,6 +63,14 @@ impl Keep {
     /// How long the file has to be for this plan's engine, bytes.
     pub fn bytes(plan: &Plan) -> u64 {
         RECORDS_AT + record_room(plan) as u64 * size_of::<Session>() as u64
+    }
+
+    /// Sessions of such an engine that a file of so many bytes has room for.
+    pub fn sessions_in(plan: &Plan, bytes: u64) -> u32 {
+        let records = bytes.saturating_sub(RECORDS_AT) / size_of::<Session>() as u64;
+        let beside = (record_room(plan) as u64).saturating_sub(plan.limits.sessions_max.into());
+        // A quarter of the sessions is kept for static bindings at most (`record_room`), which `beside` is no less than.
+        u32::try_from(records.saturating_sub(beside)).unwrap_or(u32::MAX)
     }
 
     /// Makes `file`, which is [`Keep::bytes`] long, all zeroes, and this process's alone, the place of an engine's
@@ -139,7 +147,7 @@ impl fmt::Display for Unreadable {
 /// What another process left.
 pub struct Kept {
     records: HugeVec<Session>,
-    /// How many of them were ever written: records are used from the first on, and memory comes with the first use.
+    /// How many of them were ever written: records are used from the first on.
     used: usize,
     /// The clock's reading now, as the other engine would have had it.
     now: Instant,
@@ -207,7 +215,8 @@ impl Kept {
         let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
         let records = HugeVec::in_file(file, RECORDS_AT, len, Written::Nowhere);
         let records = records.map_err(|_| Unreadable::Short)?;
-        let used = bytes_with_memory(file).map_or(u64::MAX, |bytes| bytes / size_of::<Session>() as u64);
+        let written = bytes_written(file).map_or(u64::MAX, |bytes| bytes.saturating_sub(RECORDS_AT));
+        let used = written.div_ceil(size_of::<Session>() as u64);
         let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
         Ok(Kept { records, used, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
     }

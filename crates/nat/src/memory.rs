@@ -1,7 +1,6 @@
-//! How much memory an engine's tables take when they are full.
+//! Memory of an engine's tables.
 //!
-//! Tables are mapped when the engine is built, and their pages taken when they are first touched. What is
-//! said here is all of it: what a machine has to have.
+//! The sum is known before an engine is built, so that nothing is set up where it cannot be had.
 
 use crate::Plan;
 use crate::bib::{Tables, holds};
@@ -13,12 +12,15 @@ use crate::stateful::fragments::Memo;
 use crate::subscriber::Subscribers;
 use crate::syn_store::SynStore;
 use alloc::vec::Vec;
+use gatun_mem::Footprint;
 
-/// Bytes by table.
+/// Bytes by table, in whole pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableBytes {
-    /// Sessions and bindings, with the indexes that find them.
-    pub sessions: u64,
+    /// Records of sessions and bindings, which may lie in a file.
+    pub records: u64,
+    /// The indexes that find them.
+    pub indexes: u64,
     /// Subscribers.
     pub subscribers: u64,
     /// Each pool's outside table and ports.
@@ -31,6 +33,10 @@ pub struct TableBytes {
     pub fragments: u64,
     /// Events that wait to be read.
     pub events: u64,
+    /// Huge pages for all tables but the records.
+    pub huge_pages: u64,
+    /// Huge pages for the records, where these are in no file.
+    pub record_huge_pages: u64,
 }
 
 impl TableBytes {
@@ -39,27 +45,48 @@ impl TableBytes {
     /// # Errors
     /// Where a pool contradicts itself.
     pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
-        // Where nobody wants any, no page of the ring is ever touched.
-        let events = if plan.events.kinds.is_empty() { 0 } else { u64::from(plan.events.ring_len) };
-        let mut bytes = TableBytes { events: events * size_of::<Event>() as u64, ..TableBytes::default() };
-        bytes.paths = Paths::bytes(plan.limits.path_mtus_max);
-        if !plan.is_stateful() {
-            return Ok(bytes);
-        }
         let limits = &plan.limits;
-        bytes.sessions = Tables::record_bytes(plan);
-        bytes.subscribers = Subscribers::bytes(limits.subscribers_max);
-        bytes.syns = SynStore::bytes(limits.syn_store_max);
-        bytes.fragments = Fragments::<Memo>::bytes(limits);
-        for (at, pool) in plan.pools.iter().enumerate() {
-            bytes.pools.push(Pool4State::bytes(pool, holds(plan, at))?);
+        let mut all = TableBytes::default();
+        let mut count = |footprint: Footprint| {
+            all.huge_pages += footprint.huge_pages;
+            footprint.bytes
+        };
+        let events = Footprint::of_bytes(u64::from(plan.events.ring_len) * size_of::<Event>() as u64);
+        let (events, paths) = (count(events), count(Paths::footprint(limits.path_mtus_max)));
+        if !plan.is_stateful() {
+            return Ok(TableBytes { events, paths, ..all });
         }
-        Ok(bytes)
+        let indexes = count(Tables::index_footprint(plan));
+        let subscribers = count(Subscribers::footprint(limits.subscribers_max));
+        let syns = count(SynStore::footprint(limits.syn_store_max));
+        let fragments = count(Fragments::<Memo>::footprint(limits));
+        let mut pools = Vec::new();
+        for (at, pool) in plan.pools.iter().enumerate() {
+            pools.push(count(Pool4State::footprint(pool, holds(plan, at))?));
+        }
+        let Footprint { bytes: records, huge_pages: record_huge_pages } = Tables::record_footprint(plan);
+        Ok(TableBytes {
+            records,
+            indexes,
+            subscribers,
+            pools,
+            syns,
+            paths,
+            fragments,
+            events,
+            record_huge_pages,
+            ..all
+        })
+    }
+
+    /// Sessions and bindings, with the indexes that find them.
+    pub fn sessions(&self) -> u64 {
+        self.records + self.indexes
     }
 
     /// All together.
     pub fn total(&self) -> u64 {
         let pools: u64 = self.pools.iter().sum();
-        self.sessions + self.subscribers + pools + self.syns + self.paths + self.fragments + self.events
+        self.sessions() + self.subscribers + pools + self.syns + self.paths + self.fragments + self.events
     }
 }

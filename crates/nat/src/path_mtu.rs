@@ -19,7 +19,7 @@ use crate::step::Step;
 use crate::time::Instant;
 use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
-use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::hdr::tcp;
 use gatun_wire::rfc7915::mtu;
 use gatun_wire::{Ipv4View, L4, Packet, Whole, mss, proto};
@@ -65,9 +65,9 @@ impl Paths {
         Ok(Paths { places, hasher, smallest: u32::MAX, until: Instant(0) })
     }
 
-    /// Bytes that [`Paths::new`] takes.
-    pub(crate) fn bytes(max: u32) -> u64 {
-        (Self::places(max) * size_of::<Path>()) as u64
+    /// Memory that [`Paths::new`] takes.
+    pub(crate) fn footprint(max: u32) -> Footprint {
+        HugeVec::<Path>::footprint(Self::places(max))
     }
 
     fn places(max: u32) -> usize {
@@ -285,6 +285,6 @@ mod tests {
         let mut paths = paths(0);
         assert!(!paths.learn(Instant(0), host(1), 1000));
         assert_eq!(paths.of(Instant(0), host(1)), None);
-        assert_eq!(Paths::bytes(0), 0);
+        assert_eq!(Paths::footprint(0), Footprint::default());
     }
 }

@@ -31,7 +31,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 use core::ops::AddAssign;
-use gatun_mem::{HugeVec, OutOfMemory, pages_set_aside, prefetch_read};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory, pages_set_aside, prefetch_read};
 use gatun_wire::DropReason;
 use map::AddressMap;
 
@@ -253,23 +253,27 @@ impl Pool4State {
         })
     }
 
-    /// Bytes of the tables of a pool, all of them touched.
+    /// Memory of a pool's tables. Room for further addresses is taken when these come.
     ///
     /// # Errors
     /// As [`Pool4State::new`].
-    pub fn bytes(plan: &Pool4, hold: bool) -> Result<u64, PoolError> {
+    pub fn footprint(plan: &Pool4, hold: bool) -> Result<Footprint, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
-        let slots = slots(map.addresses()).ok_or(OutOfMemory { bytes: usize::MAX })?;
-        let bindings = 3 * (slots * size_of::<u32>()) as u64;
-        Ok(bindings
-            + match &plan.allocation {
-                Allocation::Random(_) => SinglePorts::bytes(map.addresses(), hold_down(plan, hold)),
-                Allocation::Blocks(terms) => BlockPorts::bytes(map.addresses(), terms)?,
-                Allocation::Deterministic(d) => {
-                    let terms = Blocks { protocols: BlockProtocols::Shared, ..d.blocks };
-                    BlockPorts::bytes(map.addresses(), &terms)?
-                }
-            })
+        let n = map.addresses();
+        let slots = slots(n).ok_or(OutOfMemory { bytes: usize::MAX })?;
+        let bindings = match room(n, plan)? > n {
+            true => Footprint::of_bytes((slots * size_of::<u32>()) as u64),
+            false => HugeVec::<u32>::footprint(slots),
+        };
+        let ports = match &plan.allocation {
+            Allocation::Random(_) => SinglePorts::footprint(n, hold_down(plan, hold)),
+            Allocation::Blocks(terms) => BlockPorts::footprint(n, terms)?,
+            Allocation::Deterministic(d) => {
+                let terms = Blocks { protocols: BlockProtocols::Shared, ..d.blocks };
+                BlockPorts::footprint(n, &terms)?
+            }
+        };
+        Ok(bindings * 3 + ports)
     }
 
     /// The ports of a pool that its allocation can give out, of all transports: with blocks, only whole ones count.

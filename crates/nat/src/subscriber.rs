@@ -7,7 +7,7 @@ use crate::time::Instant;
 use alloc::boxed::Box;
 use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;
-use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory, prefetch_read};
 use gatun_wire::DropReason;
 
 /// No record.
@@ -176,10 +176,10 @@ impl Subscribers {
         })
     }
 
-    /// Bytes that [`Subscribers::new`] takes.
-    pub fn bytes(max: u32) -> u64 {
-        let each = size_of::<Subscriber>() + size_of::<Refusals>();
-        u64::from(max.min(NONE - 1)) * each as u64 + Index::bytes(max)
+    /// Memory that [`Subscribers::new`] takes.
+    pub fn footprint(max: u32) -> Footprint {
+        let n = max.min(NONE - 1) as usize;
+        HugeVec::<Subscriber>::footprint(n) + HugeVec::<Refusals>::footprint(n) + Index::footprint(max)
     }
 
     /// How many the table was made for.

@@ -11,7 +11,7 @@ use crate::Instant;
 use crate::time::Steady;
 use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
-use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
 /// Bytes kept of a SYN: two headers with all their options are 120, of IPv6 without extensions 100.
@@ -106,10 +106,10 @@ impl SynStore {
         })
     }
 
-    /// Bytes that [`SynStore::new`] takes.
-    pub fn bytes(max: u32) -> u64 {
+    /// Memory that [`SynStore::new`] takes.
+    pub fn footprint(max: u32) -> Footprint {
         let max = max.min(u32::MAX / 2) as usize;
-        ((max + 1) * size_of::<Entry>() + (max * 2).next_power_of_two() * size_of::<u32>()) as u64
+        HugeVec::<Entry>::footprint(max + 1) + HugeVec::<u32>::footprint((max * 2).next_power_of_two())
     }
 
     /// SYNs held at this moment.

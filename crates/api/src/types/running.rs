@@ -39,6 +39,17 @@ structs! {
         pub missing: Vec<String>,
     }
 
+    /// Pages that the memory of the daemon lies on.
+    #[derive(Default)]
+    pub struct TablePages {
+        /// Bytes on huge pages that were set aside (`vm.nr_hugepages`).
+        pub set_aside_bytes: u64,
+        /// Bytes on transparent huge pages.
+        pub transparent_bytes: u64,
+        /// Bytes on small pages: looking something up in large tables takes several times as long there.
+        pub small_bytes: u64,
+    }
+
     /// The daemon at a glance.
     pub struct Status {
         /// Version of the daemon.
@@ -55,6 +66,8 @@ structs! {
         pub workers_silent: u32,
         /// What keeps it from what it does not need.
         pub sandbox: Sandbox,
+        /// Pages that its memory lay on when it began.
+        pub pages: TablePages,
         /// Sessions there are.
         pub sessions: u64,
         /// Sessions of the process before that wait for their first packet, or their turn.

@@ -69,7 +69,7 @@ impl Table for Own {
     }
 
     fn bytes(n: u32) -> u64 {
-        Index::bytes(n) + u64::from(n) * size_of::<Session>() as u64
+        Index::footprint(n).bytes + u64::from(n) * size_of::<Session>() as u64
     }
 
     fn create(&mut self, key: Key, to: Outside, now: u32) -> Result<bool, Full> {

@@ -344,6 +344,17 @@ pub(super) const METRICS: &[Metric] = &[
         "Hosts behind such paths that were forgotten for others.",
     ),
     gauge(
+        "memory_bytes",
+        &["pages"],
+        |v, s| {
+            let pages = &v.scrape.facts.pages;
+            s.add(&["set_aside"], pages.set_aside_bytes);
+            s.add(&["transparent"], pages.transparent_bytes);
+            s.add(&["small"], pages.small_bytes);
+        },
+        "Memory taken at the start, by the pages it lies on: huge pages set aside, transparent huge pages, small pages.",
+    ),
+    gauge(
         "sessions_max",
         &[],
         |v, s| s.add(&[], v.scrape.facts.sessions_max),

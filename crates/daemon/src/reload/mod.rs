@@ -27,7 +27,7 @@ use super::takeover::Estate;
 use super::{Reader, Settings, Source};
 use crate::tables::counted;
 use anyhow::Context as _;
-use gatun_api::types::{self, ConfigProblem};
+use gatun_api::types::{self, ConfigProblem, TablePages};
 use gatun_control::configure::{Desk, Order, Reply};
 use gatun_control::{Facts, SharedFacts};
 use gatun_io_tun::Orders;
@@ -70,6 +70,8 @@ pub(super) struct Reload {
     /// What goes back by itself.
     pub(super) unconfirmed: Option<Unconfirmed>,
     pub(super) workers: Vec<Handle>,
+    /// Pages that its tables lie on.
+    pub(super) pages: TablePages,
     /// What the API tells of the configuration.
     pub(super) facts: SharedFacts,
     /// Certificate, key and tokens of the API on TCP, where it is.
@@ -232,7 +234,8 @@ impl Reload {
     /// Lets the API tell of what runs.
     fn tell(&self) {
         let unconfirmed = self.unconfirmed.as_ref().map(|waits| (waits.until, waits.before_revision()));
-        self.facts.set(Facts { unconfirmed, ..self.settings.control.facts.clone() });
+        let pages = self.pages.clone();
+        self.facts.set(Facts { unconfirmed, pages, ..self.settings.control.facts.clone() });
     }
 
     fn log_ended(&self, ended: &Settled) {

@@ -117,6 +117,7 @@ mod tests {
             control,
             state,
             costs: Default::default(),
+            needs: Default::default(),
             beside: Vec::new(),
         }
     }

@@ -5,11 +5,13 @@ use super::listening::Listening;
 use crate::control::Sockets;
 use crate::reload::Crew;
 use crate::takeover::{self, Estate, Taking};
-use crate::{Setup, memory, privileges, seed};
+use crate::{PortSettings, Settings, Setup, memory, privileges, seed};
 use anyhow::Context as _;
+use gatun_api::types::TablePages;
 use gatun_nat::workers::Shares;
 use gatun_nat::{Nat, Plan};
 use gatun_worker::exchange::{Exchange, exchange};
+use std::fs::File;
 
 /// Engines have their memory and the sessions of the process before.
 pub(super) struct Prepared {
@@ -17,6 +19,9 @@ pub(super) struct Prepared {
     pub(super) built: Built,
     pub(super) estate: Option<Estate>,
     pub(super) taking: Option<Taking>,
+    /// Files of the sessions' records.
+    pub(super) records: Vec<File>,
+    pub(super) pages: TablePages,
 }
 
 impl Prepared {
@@ -27,13 +32,19 @@ impl Prepared {
     pub(super) fn new(setup: Setup) -> anyhow::Result<Prepared> {
         let (mut start, forget) = Start::new(setup);
         let Start { settings, user, clock, notes, .. } = &mut start;
+        // No touch of a table can fail, or take its time, once packets come.
+        gatun_mem::take_at_once();
         let mut estate = takeover::open(settings, user.as_ref(), (*clock, forget), notes)?;
-        let mut built = build(&settings.plan, settings.ports.workers(), estate.as_mut())?;
+        let mut built = build(settings, estate.as_mut(), notes)?;
+        let records = estate.as_ref().map(Estate::files).unwrap_or_default();
+        let pages = memory::pages(&records).unwrap_or_default();
+        settings.control.facts.pages = pages.clone();
+        notes.extend(memory::describe(&pages, &settings.needs));
         let taking = estate.as_ref().and_then(|estate| {
             let steering = built.crew.as_ref().map(|crew| &*crew.steering);
             estate.take_over(&settings.plan, &mut built.engines, steering, *clock)
         });
-        Ok(Prepared { start, built, estate, taking })
+        Ok(Prepared { start, built, estate, taking, records, pages })
     }
 
     /// Opens the API's sockets, and keeps no privileges but those that devices need.
@@ -55,9 +66,16 @@ pub(super) struct Built {
     pub(super) crew: Option<Crew>,
 }
 
-fn build(plan: &Plan, workers: usize, mut estate: Option<&mut Estate>) -> anyhow::Result<Built> {
+fn build(
+    settings: &Settings,
+    mut estate: Option<&mut Estate>,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Built> {
+    let (plan, ports, workers) = (&settings.plan, &settings.ports, settings.ports.workers());
     if workers <= 1 || !plan.is_stateful() {
-        let engines = build_engines(&vec![plan; workers], estate)?;
+        let plans = vec![plan; workers];
+        find_memory(&plans, ports, estate.as_deref_mut(), notes)?;
+        let engines = build_engines(&plans, estate)?;
         return Ok(Built { engines, exchange: Vec::new(), crew: None });
     }
     let shares = match estate.as_mut() {
@@ -65,15 +83,37 @@ fn build(plan: &Plan, workers: usize, mut estate: Option<&mut Estate>) -> anyhow
         None => Shares::new(plan, workers, seed()?),
     };
     let shares = shares.map_err(|e| anyhow::anyhow!("{}", e.0))?;
-    let engines = build_engines(&shares.plans.iter().collect::<Vec<_>>(), estate)?;
+    let plans: Vec<&Plan> = shares.plans.iter().collect();
+    find_memory(&plans, ports, estate.as_deref_mut(), notes)?;
+    let engines = build_engines(&plans, estate)?;
     let crew = Crew::new(shares);
     let exchange = exchange(workers, &crew.steering).context("no exchange between workers")?;
     Ok(Built { engines, exchange, crew: Some(crew) })
 }
 
-/// An engine for each plan, where there is memory for all of them.
+/// Makes sure that there is memory for the engines of these plans; gives up the sessions of the process before where there
+/// is none for both.
+fn find_memory(
+    plans: &[&Plan],
+    ports: &PortSettings,
+    estate: Option<&mut Estate>,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let left = estate.as_ref().map(|estate| estate.left_bytes());
+    if memory::check(plans, ports, left)? == memory::Fits::Instead
+        && let Some(estate) = estate
+    {
+        estate.give_up();
+        notes.push(
+            "the sessions of the process before have ended: there is no memory for these and new ones at a time"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// An engine for each plan.
 fn build_engines(plans: &[&Plan], mut estate: Option<&mut Estate>) -> anyhow::Result<Vec<Nat>> {
-    memory::check(plans)?;
     let mut engines: Vec<Nat> = Vec::new();
     for plan in plans {
         let keep = estate.as_mut().map(|estate| estate.keep(plan)).transpose()?;

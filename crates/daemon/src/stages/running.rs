@@ -6,9 +6,10 @@ use crate::outlet::Output;
 use crate::ports::Ports;
 use crate::reload::Request;
 use crate::signals::Signal;
-use crate::{ANSWER_MAX, Event, counters, links};
+use crate::{ANSWER_MAX, Event, counters, links, state};
 use gatun_control::listen::SocketFile;
 use gatun_worker::{Handle, Snapshot};
+use std::fs::File;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -20,6 +21,8 @@ pub(super) struct Running {
     pub(super) events: Receiver<Event>,
     pub(super) reload: Sender<Request>,
     pub(super) hearers: Hearers,
+    /// Files of the sessions' records.
+    pub(super) records: Vec<File>,
     pub(super) output: Output,
     pub(super) notifier: Notifier,
     /// The file of the API's socket is removed when the daemon ends.
@@ -31,9 +34,10 @@ pub(super) struct Running {
 impl Running {
     /// Answers signals until every worker has ended, then writes what is left to write.
     pub(super) fn supervise(self) -> ExitCode {
-        let Running { workers, events, reload, hearers, output, notifier, _socket, _ports } = self;
+        let Running { workers, events, reload, hearers, records, output, notifier, _socket, _ports } = self;
         let exit = supervise(workers, &events, &reload, (&output, &notifier));
         hearers.finish(&output);
+        records.iter().for_each(state::give_back_unwritten);
         exit
     }
 }

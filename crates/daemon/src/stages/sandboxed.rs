@@ -35,7 +35,7 @@ impl Sandboxed {
     pub(super) fn start(self) -> anyhow::Result<Running> {
         let Sandboxed { opened, connect, in_force } = self;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
-        let Prepared { start, built, mut estate, taking } = prepared;
+        let Prepared { start, built, mut estate, taking, records, pages } = prepared;
         let Built { mut engines, exchange, crew } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
         let output = begin_log(&ports, &start.notes, taking.as_ref())?;
@@ -68,6 +68,7 @@ impl Sandboxed {
             file: ConfigFile::new(&start.file),
             unconfirmed: None,
             workers: handles,
+            pages,
             facts,
             tls,
             ports: std::mem::take(&mut ports.live),
@@ -85,6 +86,7 @@ impl Sandboxed {
             events: start.events,
             reload: orders,
             hearers,
+            records,
             output,
             notifier,
             _socket: socket,

@@ -1,11 +1,10 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
 use super::volume::Volume;
-use gatun_config::{
-    Bytes, Config, Located, Memory, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
-};
-use gatun_daemon::Heard;
+use gatun_config::{Bytes, Config, Located, Network, PoolSize, Port, Report, Routes, Severity, Warnings};
 use gatun_daemon::tables::{counted, group};
+use gatun_daemon::{Heard, LARGE, Needs, PortSettings};
+use gatun_nat::memory::TableBytes;
 use gatun_nat::reconfigure::{Difference, Refused};
 use gatun_nat::workers::Shares;
 use serde_json::json;
@@ -200,7 +199,7 @@ fn summary(config: &Config) -> String {
     let own = |address: Option<String>| address.unwrap_or_else(|| "none".to_owned());
     let (own4, own6) = (own(plan.own4.map(|a| a.to_string())), own(plan.own6.map(|a| a.to_string())));
     let _ = writeln!(out, "  own     {own4}, {own6}");
-    let _ = write!(out, "{}{}", memory(config), Volume::of(config).summary(config));
+    let _ = write!(out, "{}{}", memory(config, &needs(config)), Volume::of(config).summary(config));
     out
 }
 
@@ -239,14 +238,14 @@ fn port_summary(config: &Config, port: &Port) -> String {
     )
 }
 
-/// What a worker's tables need when they are full, by table.
-fn memory(config: &Config) -> String {
+/// The daemon's memory, by table of a worker.
+fn memory(config: &Config, needs: &Needs) -> String {
     let plan = config.plan_of_worker();
-    let (memory, limits) = (Memory::of(&plan), &plan.limits);
-    let tables = &memory.tables;
+    let (none, limits) = (TableBytes::default(), &plan.limits);
+    let tables = needs.tables.first().unwrap_or(&none);
     let count = |n: u32, what: &str| format!("{} {what}", group(n.into()));
     let mut lines = vec![
-        (count(limits.sessions_max, "sessions"), tables.sessions),
+        (count(limits.sessions_max, "sessions"), tables.sessions()),
         (count(limits.subscribers_max, "subscribers"), tables.subscribers),
     ];
     let pools = plan.pools.iter().zip(&tables.pools);
@@ -255,16 +254,24 @@ fn memory(config: &Config) -> String {
     lines.push((count(limits.path_mtus_max, "hosts behind narrow paths"), tables.paths));
     lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
     lines.push((count(config.plan.events.ring_len, "events"), tables.events));
-    lines.push(("mappings, of all workers together".to_owned(), memory.mappings));
-    let workers = if config.plan.is_stateful() { config.workers() } else { 1 };
-    let all = Bytes(memory.tables.total().saturating_mul(workers as u64).saturating_add(memory.mappings));
-    let mut out = match workers {
-        1 => format!("  memory  {all} a worker when all is full\n"),
-        n => format!("  memory  {all} when all is full, for {n} workers that have each\n"),
+    if needs.tables.len() > 1 {
+        lines.push(("all tables of a worker".to_owned(), tables.total()));
+    }
+    lines.push(("mappings, of all workers together".to_owned(), needs.mappings));
+    lines.push(("packets at hand, of all workers together".to_owned(), needs.packets));
+    lines.push(("program".to_owned(), needs.program));
+    let all = Bytes(needs.total());
+    let mut out = match needs.tables.len() {
+        0 | 1 => format!("  memory  {all}, taken at the start\n"),
+        n => format!("  memory  {all}, taken at the start, for {n} workers that have each\n"),
     };
     for (what, bytes) in lines.into_iter().filter(|(_, bytes)| *bytes > 0) {
         // Writing to a String does not fail.
         let _ = writeln!(out, "          {what}: {}", Bytes(bytes));
+    }
+    let huge_pages = needs.huge_pages();
+    if needs.of_tables() > LARGE && huge_pages > 0 {
+        let _ = writeln!(out, "          huge pages to set aside: sysctl -w vm.nr_hugepages={huge_pages}");
     }
     out
 }
@@ -306,15 +313,16 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
             let size = PoolSize::of(p);
             json!({ "name": p.name, "addresses": size.addresses, "ports": size.ports })
         });
-        let (memory, volume) = (config.memory(), Volume::of(config));
+        let (needs, volume) = (needs(config), Volume::of(config));
         json!({
             "nat64": config.plan.nat64.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "nat44": config.plan.nat44.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "siit": config.plan.siit.iter().map(|i| &i.name).collect::<Vec<_>>(),
             "mappings": config.plan.siit.iter().map(|i| i.eamt.len()).sum::<usize>(),
             "pools": pools.collect::<Vec<_>>(),
-            "memory_bytes": memory.total(),
-            "memory_by_table": json_of_memory(&memory),
+            "memory_bytes": needs.total(),
+            "memory_by_table": json_of_memory(&needs),
+            "huge_pages": needs.huge_pages(),
             "log_bytes_a_day": volume.log,
             "events_bytes_a_day": volume.json,
         })
@@ -322,13 +330,22 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
     format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))
 }
 
-fn json_of_memory(memory: &Memory) -> serde_json::Value {
-    let t = &memory.tables;
+/// By table of a worker; mappings, packets and program of all together.
+fn json_of_memory(needs: &Needs) -> serde_json::Value {
+    let none = TableBytes::default();
+    let t = needs.tables.first().unwrap_or(&none);
     json!({
-        "sessions": t.sessions, "subscribers": t.subscribers, "pools": t.pools,
+        "workers": needs.tables.len(),
+        "sessions": t.sessions(), "subscribers": t.subscribers, "pools": t.pools,
         "held_connection_attempts": t.syns, "paths": t.paths, "fragments": t.fragments, "events": t.events,
-        "mappings": memory.mappings,
+        "mappings": needs.mappings, "packets": needs.packets, "program": needs.program,
     })
+}
+
+/// A daemon's memory; without that of its ports where this program has not their backend.
+fn needs(config: &Config) -> Needs {
+    let ports = super::run::ports(config).unwrap_or(PortSettings::Tun(Vec::new()));
+    super::run::needs(config, &ports)
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@ use super::choices;
 use super::volume::Volume;
 use anyhow::anyhow;
 use gatun_api::types::{self, ConfigProblem};
-use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity};
+use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity, StateDir};
 use gatun_control::Facts;
-use gatun_daemon::{ControlSettings, Costs, PortSettings, Read, Settings, Setup, Source, User};
+use gatun_daemon::{ControlSettings, Costs, Needs, PortSettings, Read, Settings, Setup, Source, User};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
+use gatun_nat::workers::Shares;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -131,7 +132,8 @@ fn outside(name: &str, error: &anyhow::Error) -> ConfigProblem {
 fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
-    let costs = costs(&config);
+    let needs = needs(&config, &ports);
+    let costs = costs(&config, &needs);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
     let Config { plan, cores, events, json_kinds, json_destinations, exports, log, state, beside, .. } =
         config;
@@ -147,16 +149,30 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         control,
         state,
         costs,
+        needs,
         beside,
     })
 }
 
+/// Memory of a daemon with this configuration.
+pub(super) fn needs(config: &Config, ports: &PortSettings) -> Needs {
+    let (plan, workers) = (&config.plan, ports.workers());
+    let keeps = config.state != StateDir::Off;
+    let shares = match plan.is_stateful() && workers > 1 {
+        true => Shares::new(plan, workers, [0; 4]).ok(),
+        false => None,
+    };
+    match &shares {
+        Some(shares) => Needs::of(&shares.plans.iter().collect::<Vec<_>>(), ports, keeps),
+        None => Needs::of(&vec![plan; workers], ports, keeps),
+    }
+}
+
 /// What it takes when all is full.
-fn costs(config: &Config) -> Costs {
-    let workers = if config.plan.is_stateful() { config.workers() } else { 1 };
-    let (memory, volume) = (config.memory(), Volume::of(config));
+fn costs(config: &Config, needs: &Needs) -> Costs {
+    let volume = Volume::of(config);
     Costs {
-        memory_bytes: memory.tables.total().saturating_mul(workers as u64).saturating_add(memory.mappings),
+        memory_bytes: needs.total(),
         log_bytes_a_day: volume.log.unwrap_or(0),
         events_bytes_a_day: volume.json.unwrap_or(0),
     }
@@ -197,12 +213,13 @@ fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
         unconfirmed: None,
         ports: config.ports.iter().enumerate().map(port).collect(),
         choices: choices::of(config),
+        pages: types::TablePages::default(),
         sessions_max: max(config.plan.limits.sessions_max),
         subscribers_max: max(config.plan.limits.subscribers_max),
     }
 }
 
-fn ports(config: &Config) -> anyhow::Result<PortSettings> {
+pub(super) fn ports(config: &Config) -> anyhow::Result<PortSettings> {
     let driver = config.ports.iter().find_map(|port| port.ethernet.as_ref()).map(|ethernet| ethernet.driver);
     match driver {
         None => Ok(PortSettings::Tun(devices(config))),

@@ -12,6 +12,7 @@ use gatun_daemon::takeover;
 use gatun_nat::kept::{self, Saved};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
+use gatun_nat::workers::WORKERS_MAX;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::File;
@@ -138,25 +139,30 @@ fn load(at: &Where) -> anyhow::Result<()> {
         }
     };
     let n = sessions.len();
-    let directory = hold(&at.state, n)?;
-    names.generation = directory.names().map_or(0, |there| there.generation + 1);
+    names.workers = names.workers.max(1);
+    // The next daemon deals the sessions out by itself: the first worker has them all.
+    let bytes = kept::bytes_of(n) + (names.workers as u64 - 1) * kept::bytes_of(0);
+    let directory = hold(&at.state, bytes)?;
+    let there = directory.names();
+    names.generation = there.as_ref().map_or(0, |there| there.generation + 1);
     names.devices = Vec::new();
     let now_ms = takeover::clock_ms();
-    for worker in 0..names.workers.max(1) {
-        // The next daemon deals them out by itself.
+    let written = (0..names.workers).try_for_each(|worker| {
         let some = if worker == 0 { &sessions[..] } else { &[] };
         let file = directory.new_records(names.generation, worker, kept::bytes_of(some.len()))?;
-        kept::write(file.as_fd(), some, now_ms).map_err(|e| anyhow!("{e}"))?;
+        anyhow::Ok(kept::write(file.as_fd(), some, now_ms)?)
+    });
+    if let Err(error) = written.and_then(|()| Ok(directory.set_names(&names)?)) {
+        directory.remove_all_but(&there.unwrap_or_default());
+        return Err(error.context("the snapshot was not loaded; what was there before is as it was"));
     }
-    names.workers = names.workers.max(1);
-    directory.set_names(&names)?;
     directory.remove_all_but(&names);
     eprintln!("{} loaded; the next gatun run restores them", counted(n as u64, "session"));
     Ok(())
 }
 
-fn hold(path: &Path, sessions: usize) -> anyhow::Result<Directory> {
-    let opened = Directory::open(path, kept::bytes_of(sessions), None);
+fn hold(path: &Path, bytes: u64) -> anyhow::Result<Directory> {
+    let opened = Directory::open(path, bytes, None);
     opened.map_err(|why| anyhow!("{why}; only a daemon that does not run yet begins with other sessions"))
 }
 
@@ -172,6 +178,11 @@ fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<
             head.gatun_snapshot
         );
     }
+    let workers = head.names.workers;
+    ensure!(
+        workers <= WORKERS_MAX,
+        "{name}:1: it is of {workers} workers, and a daemon has {WORKERS_MAX} at most: this is no snapshot of gatun's"
+    );
     let mut sessions = Vec::new();
     for (number, line) in lines {
         let at = || format!("{name}:{}: this is no session", number + 1);

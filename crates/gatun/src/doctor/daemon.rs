@@ -25,6 +25,7 @@ pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
         findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
     }
     findings.push(sandbox(&status.sandbox));
+    findings.push(super::system::pages(&status.pages));
     findings.extend(losses(client));
     (findings, Some(status.pid))
 }

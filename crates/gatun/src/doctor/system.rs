@@ -1,7 +1,9 @@
 //! Devices, memory and limits that the daemon needs.
 
 use super::Finding;
-use gatun_config::{Config, Driver, Memory};
+use gatun_api::types::TablePages;
+use gatun_config::{Bytes, Config, Driver, Memory};
+use gatun_daemon::LARGE;
 use std::fs;
 use std::path::Path;
 
@@ -9,8 +11,6 @@ use std::path::Path;
 const FILES: u64 = 256;
 /// For each queue of a port.
 const FILES_OF_QUEUE: u64 = 4;
-/// Tables above this gain from huge pages, bytes.
-const LARGE: u64 = 64 << 20;
 
 pub(super) fn examine(config: Option<&Config>, pid: Option<u32>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -87,6 +87,26 @@ fn locked_memory(pid: Option<u32>) -> Option<Finding> {
         ),
         _ => Finding::ok(CHECK, "packet memory may be locked"),
     })
+}
+
+/// Pages that a running daemon's tables got: small ones make large tables slow.
+pub(super) fn pages(pages: &TablePages) -> Finding {
+    const CHECK: &str = "pages";
+    let huge = pages.set_aside_bytes + pages.transparent_bytes;
+    let told = format!(
+        "the daemon has {} on huge pages set aside, {} on transparent huge pages, {} on small pages",
+        Bytes(pages.set_aside_bytes),
+        Bytes(pages.transparent_bytes),
+        Bytes(pages.small_bytes)
+    );
+    match pages.small_bytes > LARGE && pages.small_bytes > huge {
+        true => Finding::note(
+            CHECK,
+            format!("{told}: looking something up takes several times as long there"),
+            "sysctl -w vm.nr_hugepages=N before a restart, with N from gatun check",
+        ),
+        false => Finding::ok(CHECK, told),
+    }
 }
 
 fn huge_pages(config: Option<&Config>, is_dpdk: bool) -> Vec<Finding> {

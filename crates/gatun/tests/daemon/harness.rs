@@ -87,14 +87,31 @@ impl Daemon {
         (out, err): (Option<Stdio>, Option<Stdio>),
         environment: &[(&str, &str)],
     ) -> Daemon {
+        let mut command = network.translator.command(env!("CARGO_BIN_EXE_gatun"));
+        command.envs(environment.iter().copied());
+        Daemon::spawn_by(command, config, flags, (out, err))
+    }
+
+    /// As [`Daemon::spawn`], by a program that runs what follows its own arguments.
+    pub(crate) fn spawn_under(network: &Topology, wrapper: &[&str], config: &str) -> Daemon {
+        let mut command = network.translator.command(wrapper[0]);
+        command.args(&wrapper[1..]).arg(env!("CARGO_BIN_EXE_gatun"));
+        Daemon::spawn_by(command, config, &[], (None, None))
+    }
+
+    fn spawn_by(
+        mut command: Command,
+        config: &str,
+        flags: &[&str],
+        (out, err): (Option<Stdio>, Option<Stdio>),
+    ) -> Daemon {
         // /run is the sandbox's own.
         let dir = PathBuf::from(format!("/run/gatun-{:x}", Instant::now().elapsed().as_nanos() ^ rand()));
         fs::create_dir_all(&dir).unwrap();
         let file = dir.join("gatun.toml");
         fs::write(&file, config).unwrap();
         let [out_file, err_file] = ["out", "err"].map(|name| fs::File::create(dir.join(name)).unwrap());
-        let mut command = network.translator.command(env!("CARGO_BIN_EXE_gatun"));
-        command.arg("run").arg(&file).args(flags).envs(environment.iter().copied());
+        command.arg("run").arg(&file).args(flags);
         command.stdout(out.unwrap_or(out_file.into())).stderr(err.unwrap_or(err_file.into()));
         Daemon { process: Process::start(&mut command).unwrap(), dir }
     }

@@ -16,6 +16,7 @@ mod live_ports;
 mod log;
 mod long;
 mod map;
+mod memory;
 mod nat44;
 mod operate;
 mod processors;

@@ -4,7 +4,8 @@ use super::{HugeVec, OutOfMemory, PAGE};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use rustix::fd::BorrowedFd;
-use rustix::fs::fstat;
+use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use zerocopy::FromBytes;
 
@@ -52,20 +53,28 @@ impl<T: Copy + FromBytes> HugeVec<T> {
     }
 }
 
-/// How many bytes of a file have memory; where it was written from its beginning on, nothing stands behind them.
+/// Length of the part of a file on tmpfs, from its beginning on, behind which nothing was ever written. Memory that was
+/// only reserved there counts as not written.
 ///
 /// # Errors
-/// What the kernel says of a file that it does not know.
-pub fn bytes_with_memory(file: BorrowedFd<'_>) -> Result<u64, rustix::io::Errno> {
-    // The unit of st_blocks, whatever the file system's own is (stat(2)).
-    Ok(u64::try_from(fstat(file)?.st_blocks).unwrap_or(0) * 512)
+/// Where the file system does not know what was written.
+pub fn bytes_written(file: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let mut end = 0;
+    loop {
+        match seek(file, SeekFrom::Data(end)) {
+            Ok(data) => end = seek(file, SeekFrom::Hole(data))?,
+            // Nothing more.
+            Err(Errno::NXIO) => return Ok(end),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::fd::AsFd as _;
-    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
     #[test]
     fn what_is_written_is_in_the_file_or_nowhere() {
@@ -95,5 +104,19 @@ mod tests {
                 && !made(u64::MAX - 4095, 1)
                 && !made(0, usize::MAX)
         );
+    }
+
+    #[test]
+    fn memory_that_was_reserved_counts_as_written_only_once_it_is() {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 100 * 4096).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, 100 * 4096).unwrap();
+        assert_eq!(bytes_written(file.as_fd()), Ok(0));
+        let mut array = HugeVec::<u64>::in_file(file.as_fd(), 4096, 50 * 512, Written::ToFile).unwrap();
+        array[0] = 1;
+        array[20 * 512] = 1;
+        assert_eq!(bytes_written(file.as_fd()), Ok(22 * 4096));
+        // Reading a page that is only reserved may make it count, as on older kernels: never the other way round.
+        assert_eq!(fstat(&file).unwrap().st_blocks, 100 * 8);
     }
 }

@@ -16,7 +16,7 @@ use crate::build_error::BuildError;
 use crate::index::{Full, Index};
 use crate::plan::{Plan, Transport};
 use crate::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
-use gatun_mem::HugeVec;
+use gatun_mem::{Footprint, HugeVec};
 
 /// Ports of a subscriber and transport that a new flow may join.
 const OPEN_PORTS: usize = 8;
@@ -50,12 +50,13 @@ impl Overload {
         Ok(Some(Overload { flows: Index::with_capacity(records_max)?, ports }))
     }
 
-    /// Bytes that [`Overload::new`] takes.
-    pub(super) fn bytes(plan: &Plan, records_max: u32) -> u64 {
+    /// Memory that [`Overload::new`] takes.
+    pub(super) fn footprint(plan: &Plan, records_max: u32) -> Footprint {
         if !is_wanted(plan) {
-            return 0;
+            return Footprint::default();
         }
-        Index::bytes(records_max) + u64::from(plan.limits.subscribers_max) * size_of::<OpenPorts>() as u64
+        let ports = HugeVec::<OpenPorts>::footprint(plan.limits.subscribers_max as usize);
+        Index::footprint(records_max) + ports
     }
 
     fn open_ports(&mut self, subscriber: u32, transport: Transport) -> Option<&mut [RecordId; OPEN_PORTS]> {

@@ -2,7 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
-use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::{FragmentInfo, HEADROOM, Offload, Packet};
 
 /// Bytes of a chunk: a full Ethernet frame takes three, a small fragment wastes little.
@@ -65,10 +65,11 @@ impl Slots {
         })
     }
 
-    /// Bytes that [`Slots::new`] takes.
-    pub(super) fn bytes(bytes: usize) -> u64 {
-        let each = size_of::<[u8; CHUNK]>() + size_of::<u32>() + size_of::<Held>();
-        ((bytes / CHUNK) * each + HEADROOM + PACKET_MAX) as u64
+    /// Memory that [`Slots::new`] takes.
+    pub(super) fn footprint(bytes: usize) -> Footprint {
+        let count = bytes / CHUNK;
+        let beside = count * (size_of::<u32>() + size_of::<Held>()) + HEADROOM + PACKET_MAX;
+        HugeVec::<[u8; CHUNK]>::footprint(count) + Footprint::of_bytes(beside as u64)
     }
 
     /// Copies a packet; `None` where it does not fit any more. Gives its first chunk.

@@ -3,7 +3,7 @@
 use crate::index::Index;
 use alloc::vec;
 use alloc::vec::Vec;
-use gatun_mem::OutOfMemory;
+use gatun_mem::{Footprint, OutOfMemory};
 
 /// An address, IPv4 ones in the last 32 bits, and whether it is IPv6.
 pub(super) type Address = (u128, bool);
@@ -34,8 +34,9 @@ impl Sources {
     }
 
     /// Bytes that [`Sources::new`] takes.
-    pub(super) fn bytes(n: u32) -> u64 {
-        Index::bytes(n) + u64::from(n) * (size_of::<Source>() + size_of::<u32>()) as u64
+    pub(super) fn footprint(n: u32) -> Footprint {
+        let beside = u64::from(n) * (size_of::<Source>() + size_of::<u32>()) as u64;
+        Index::footprint(n) + Footprint::of_bytes(beside)
     }
 
     /// One unit more for a source; its record, or `None` where it has `max` already or no record is free.

@@ -30,7 +30,7 @@ use crate::rng::Rng;
 use crate::session::Tick;
 use crate::time::Instant;
 use alloc::vec::Vec;
-use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
 pub(crate) use rules::BlockTerms;
@@ -123,12 +123,16 @@ impl BlockPorts {
         Ok(ports)
     }
 
-    /// Bytes that [`BlockPorts::new`] takes.
-    pub(crate) fn bytes(addresses: u32, plan: &Blocks) -> Result<u64, OutOfMemory> {
+    /// Memory that [`BlockPorts::new`] takes.
+    pub(crate) fn footprint(addresses: u32, plan: &Blocks) -> Result<Footprint, OutOfMemory> {
         let sizes = Sizes::new(addresses, plan)?;
-        let each = sizes.groups * (sizes.words_each * 8 + 4 + 4) + 3 * 4;
-        let bytes = sizes.headers * size_of::<Header>() + 3 * sizes.chunks * size_of::<Chunk>();
-        Ok((bytes + each * addresses as usize) as u64)
+        let n = addresses as usize;
+        let pages = |bytes: usize| Footprint::of_bytes(bytes as u64);
+        Ok(pages((sizes.headers + 1) * size_of::<Header>())
+            + pages(sizes.chunks * size_of::<Chunk>()) * 3
+            + pages(sizes.groups * n * sizes.words_each * size_of::<u64>())
+            + pages(sizes.groups * n * size_of::<u32>()) * 2
+            + pages(n * size_of::<u32>()) * 3)
     }
 
     /// A random port of the subscriber's blocks, or of a new one that is not `spoken_for`. `wanted.subscriber` is the

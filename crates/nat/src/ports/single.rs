@@ -10,7 +10,7 @@ use crate::pool4::{PortRequest, Usage};
 use crate::rng::Rng;
 use crate::session::Tick;
 use crate::time::Instant;
-use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
 /// Addresses that are tried for a port, where some have yet to be counted.
@@ -226,9 +226,10 @@ impl SinglePorts {
         self.sets[transport as usize].get(ix as usize).is_some_and(|set| set.has(port))
     }
 
-    /// Bytes that [`SinglePorts::new`] takes.
-    pub(crate) fn bytes(addresses: u32, hold: HoldDown) -> u64 {
-        3 * u64::from(addresses) * size_of::<PortSet>() as u64 + Held::bytes(hold)
+    /// Memory that [`SinglePorts::new`] takes.
+    pub(crate) fn footprint(addresses: u32, hold: HoldDown) -> Footprint {
+        let sets = Footprint::of_bytes(u64::from(addresses) * size_of::<PortSet>() as u64);
+        sets * 3 + Held::footprint(hold)
     }
 
     /// A free port, not `spoken_for`, for a subscriber whose address is `paired`, if it has one.
@@ -530,8 +531,8 @@ impl Held {
         if hold.ms == 0 { 0 } else { hold.ports_max as usize }
     }
 
-    fn bytes(hold: HoldDown) -> u64 {
-        (Self::room(hold) * size_of::<HeldPort>()) as u64
+    fn footprint(hold: HoldDown) -> Footprint {
+        HugeVec::<HeldPort>::footprint(Self::room(hold))
     }
 
     fn new(hold: HoldDown) -> Result<Self, OutOfMemory> {

@@ -19,6 +19,9 @@ const TAILROOM: usize = 256;
 
 const _: () = assert!(HEADROOM + PACKET_MAX + TAILROOM + 128 <= STRIDE);
 
+/// Bytes of buffers that no packet was in: written, so that they have their memory.
+const UNUSED: u8 = 0xa5;
+
 /// Bytes that a ring for so many bytes takes.
 pub(super) fn memory_bytes(bytes: usize) -> usize {
     bytes + PACKETS_MAX * size_of::<Parcel>() + TOGETHER_MAX
@@ -59,7 +62,7 @@ pub(super) struct Taken {
 
 impl Taken {
     pub(super) fn new() -> Taken {
-        Taken { buffers: vec![0; BURST_MAX * STRIDE].into(), parcels: ArrayVec::new(), used: 0 }
+        Taken { buffers: vec![UNUSED; BURST_MAX * STRIDE].into(), parcels: ArrayVec::new(), used: 0 }
     }
 
     pub(super) fn clear(&mut self) {
@@ -89,8 +92,10 @@ pub(super) struct Inbox {
 
 /// A ring for so many bytes.
 pub(super) fn ring(bytes: usize) -> (Outbox, Inbox) {
-    let (bytes, bytes_in) = RingBuffer::new(bytes);
-    let (parcels, parcels_in) = RingBuffer::new(PACKETS_MAX);
+    let (mut bytes, bytes_in) = RingBuffer::new(bytes);
+    let (mut parcels, parcels_in) = RingBuffer::new(PACKETS_MAX);
+    take_memory(&mut bytes, 0);
+    take_memory(&mut parcels, Parcel { len: 0, offload: Offload::default(), realm: 0 });
     let outbox = Outbox {
         bytes,
         parcels,
@@ -101,6 +106,16 @@ pub(super) fn ring(bytes: usize) -> (Outbox, Inbox) {
         written: false,
     };
     (outbox, Inbox { bytes: bytes_in, parcels: parcels_in })
+}
+
+/// Writes to each place of an empty ring, so that it has its memory before the first packet, and leaves it empty.
+fn take_memory<T: Copy>(ring: &mut Producer<T>, nothing: T) {
+    let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) else { return };
+    let (first, second) = places.as_mut_slices();
+    for place in first.iter_mut().chain(second) {
+        place.write(nothing);
+    }
+    // Dropped without a commit, it has put nothing into the ring.
 }
 
 impl Outbox {

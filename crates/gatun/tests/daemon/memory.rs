@@ -1,0 +1,229 @@
+//! All memory is a daemon's before its first packet, and is as much as `gatun check` says; where it cannot be had, nothing
+//! begins.
+
+use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
+use gatun_lab::Topology;
+use gatun_lab::topology::SERVER;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::{Command, Output};
+
+const STATE: &str = "/run/gatun/state";
+
+/// Bytes that are the daemon's alone: its own memory, huge pages set aside, and its files in memory.
+fn taken(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let value = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+    };
+    value("Anonymous:") + value("Private_Hugetlb:") + files()
+}
+
+/// Bytes of memory of the files that sessions are kept in.
+fn files() -> u64 {
+    let entries = fs::read_dir(STATE).map(|all| all.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    entries.iter().map(|entry| entry.metadata().unwrap().blocks() * 512).sum()
+}
+
+fn gatun(net: &Topology, args: &[&str]) -> Output {
+    net.translator.command(env!("CARGO_BIN_EXE_gatun")).args(args).output().unwrap()
+}
+
+/// Bytes that `gatun check` says.
+fn said(net: &Topology, file: &str) -> u64 {
+    let output = gatun(net, &["check", "--json", file]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    json["summary"]["memory_bytes"].as_u64().unwrap()
+}
+
+/// Whether they differ by no more than 2 %, or 2 MiB where all is small.
+fn agree(said: u64, taken: u64) -> bool {
+    said.abs_diff(taken) <= (said / 50).max(2 << 20)
+}
+
+fn configurations() -> Vec<(&'static str, String)> {
+    let two = "[[port]]\ndevice = \"nat64\"\nqueues = 2\n";
+    let pool = "[[pool]]\nname = \"p\"\nprefixes = \"192.0.2.0/28\"\n";
+    let nat44 = "[[nat44]]\ninside = \"100.64.0.0/10\"\npool = \"p\"\n";
+    let blocks = format!("{pool}allocation = \"blocks\"\n{nat44}");
+    let large = "[limits]\nsessions_max = 2000000\nsubscribers_max = 100000\n";
+    let nat64 = "[[nat64]]\npool6 = \"2001:db8:64::/96\"\npool = \"p\"\n";
+    vec![
+        ("defaults", format!("{CREATE}{NAT64}")),
+        ("not kept", format!("{CREATE}{NAT64}[state]\ndirectory = \"off\"\n")),
+        ("two workers", format!("{two}{pool}{nat64}{large}")),
+        ("blocks", format!("{CREATE}{blocks}{large}")),
+        ("siit", format!("{CREATE}{}", SIIT)),
+    ]
+}
+
+#[test]
+fn what_check_says_is_taken_before_a_daemon_is_ready() {
+    in_lab("memory::what_check_says_is_taken_before_a_daemon_is_ready", || {
+        let net = network();
+        let mut wrong = Vec::new();
+        for (name, config) in configurations() {
+            let daemon = Daemon::start(&net, &config);
+            let taken = taken(daemon.process.id());
+            let said = said(&net, daemon.file().to_str().unwrap());
+            if !agree(said, taken) {
+                wrong.push(format!("{name}: check says {said}, the daemon has {taken}"));
+            }
+            let logged = daemon.stderr();
+            assert!(logged.contains("on transparent huge pages, "), "{logged}");
+            daemon.stop(Signal::TERM);
+            assert!(files() < 5 << 20, "{name}: {} bytes are left", files());
+            // The next one is the first.
+            fs::read_dir(STATE)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .for_each(|e| fs::remove_file(e.path()).unwrap());
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    });
+}
+
+#[test]
+fn a_daemon_after_a_killed_one_has_no_more_memory_than_the_first() {
+    in_lab("memory::a_daemon_after_a_killed_one_has_no_more_memory_than_the_first", || {
+        let net = network();
+        let config = format!("{CREATE}{NAT64}");
+        let mut first = Daemon::start(&net, &config);
+        let alone = files();
+        first.process.signal(Signal::KILL).unwrap();
+        let _ = first.process.wait(std::time::Duration::from_secs(5)).unwrap();
+        let second = Daemon::start(&net, &config);
+        // The one before had no session: its file is trimmed to its head at once.
+        let said = said(&net, second.file().to_str().unwrap());
+        let taken = taken(second.process.id());
+        assert!(agree(said, taken), "check says {said}, the daemon has {taken}");
+        gatun_lab::wait_until("the files of the one before go", std::time::Duration::from_secs(5), || {
+            files() == alone
+        })
+        .unwrap();
+        second.stop(Signal::TERM);
+    });
+}
+
+/// Programs that a daemon is started by: it may mount nothing then, and finds memory as it is.
+const WITHOUT_MOUNTING: &[&str] = &["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"];
+
+/// A tmpfs of so many KiB at /run/small.
+fn small_memory(kib: u32) {
+    fs::create_dir_all("/run/small").unwrap();
+    let options = format!("size={kib}k,mode=700");
+    gatun_lab::run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs", "/run/small"]))
+        .unwrap();
+}
+
+/// Lets a daemon end that cannot start, and gives what it said.
+fn refused(net: &Topology, wrapper: &[&str], config: &str) -> String {
+    let ended = Daemon::spawn_under(net, wrapper, config).wait();
+    assert!(!ended.success, "{}", ended.stderr);
+    ended.stderr
+}
+
+/// The number behind these words.
+fn number_behind(text: &str, words: &str) -> u32 {
+    let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("no '{words}' in {text}"));
+    rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_daemon_whose_sessions_have_no_room_says_how_many_would_have() {
+    in_lab("memory::a_daemon_whose_sessions_have_no_room_says_how_many_would_have", || {
+        let net = network();
+        small_memory(8 << 10);
+        let state = "[state]\ndirectory = \"/run/small/state\"\n";
+        let config = |sessions: u32| format!("{CREATE}{NAT64}{state}[limits]\nsessions_max = {sessions}\n");
+        let said = refused(&net, WITHOUT_MOUNTING, &config(1_000_000));
+        let fit = number_behind(&said, "each worker has no more than ");
+        assert!((10_000..200_000).contains(&fit), "{said}");
+        assert_eq!(
+            fs::read_dir("/run/small/state").unwrap().flatten().count(),
+            1,
+            "nothing but the lock is left"
+        );
+        let daemon = Daemon::spawn_under(&net, WITHOUT_MOUNTING, &config(fit * 3 / 4));
+        daemon.says("translating with");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
+fn a_daemon_that_a_limit_keeps_from_its_memory_says_what_would_fit() {
+    in_lab("memory::a_daemon_that_a_limit_keeps_from_its_memory_says_what_would_fit", || {
+        let net = network();
+        let config = |sessions: u32| format!("{CREATE}{NAT64}[limits]\nsessions_max = {sessions}\n");
+        let said = refused(&net, &["prlimit", "--data=1000000000"], &config(20_000_000));
+        assert!(said.contains("the process (RLIMIT_AS, RLIMIT_DATA) has "), "{said}");
+        let fit = number_behind(&said, "`sessions_max = ");
+        assert!((1_000_000..15_000_000).contains(&fit), "{said}");
+    });
+}
+
+/// Fills a file system to its last byte.
+fn fill(directory: &str) {
+    let path = format!("{directory}/full");
+    let output = Command::new("dd").args(["if=/dev/zero", "bs=64k", &format!("of={path}")]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("No space left"), "{said}");
+}
+
+#[test]
+fn sessions_go_on_where_their_file_system_is_full() {
+    in_lab("memory::sessions_go_on_where_their_file_system_is_full", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        fill(STATE);
+        let script = "
+import socket, sys
+for port in range(20000, 20300):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.bind(('', port)); s.sendto(b'hello', (sys.argv[1], 9000 + port % 7)); s.close()
+";
+        gatun_lab::run(net.client.command("python3").args(["-c", script, SERVER])).unwrap();
+        assert!(ping(&net.client, 2, SERVER, ""), "{}", daemon.stderr());
+        let ended = daemon.stop(Signal::TERM);
+        assert!(ended.stdout.contains("forwarded"), "{}", ended.stdout);
+    });
+}
+
+/// A snapshot without sessions, of so many workers.
+fn snapshot(workers: u32) -> String {
+    format!(
+        "{{\"gatun_snapshot\":1,\"names\":{{\"generation\":0,\"workers\":{workers},\"instances\":[],\
+         \"steering\":[1,2,3,4],\"devices\":[]}},\"sessions\":0}}\n"
+    )
+}
+
+#[test]
+fn a_snapshot_of_more_workers_than_there_can_be_or_without_room_is_refused() {
+    in_lab("memory::a_snapshot_of_more_workers_than_there_can_be_or_without_room_is_refused", || {
+        let net = network();
+        small_memory(4 << 10);
+        let load = |workers: u32| {
+            fs::write("/run/saved", snapshot(workers)).unwrap();
+            let mut command = net.translator.command(WITHOUT_MOUNTING[0]);
+            command.args(&WITHOUT_MOUNTING[1..]).arg(env!("CARGO_BIN_EXE_gatun"));
+            command.args(["snapshot", "load", "/run/saved", "--state", "/run/small/state"]);
+            let output = command.output().unwrap();
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let (code, said) = load(65_535);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("it is of 65535 workers, and a daemon has 256 at most"), "{said}");
+        // Each worker's file is 2 MiB and some more.
+        assert_eq!(load(1).0, Some(0));
+        let before = fs::read_to_string("/run/small/state/names.json").unwrap();
+        let (code, said) = load(200);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("no room for 2.0 MiB of sessions"), "{said}");
+        assert_eq!(fs::read_to_string("/run/small/state/names.json").unwrap(), before);
+        assert_eq!(fs::read_dir("/run/small/state").unwrap().flatten().count(), 3, "lock, names, one file");
+    });
+}

@@ -1,0 +1,107 @@
+//! Memory that a process takes before it needs it, so that no later touch of a table can fail.
+
+use super::{OutOfMemory, PAGE};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
+
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
+/// Makes this process take the memory of a table when the table is made, not when it is first touched. For the whole
+/// process, as an allocator is.
+pub fn take_at_once() {
+    AT_ONCE.store(true, Relaxed);
+}
+
+/// Whether tables take their memory when they are made.
+pub fn is_taken_at_once() -> bool {
+    AT_ONCE.load(Relaxed)
+}
+
+/// Takes the pages of `bytes` bytes from `start` on, which are mapped, writable, and nobody else's yet.
+pub(super) fn populate(start: NonNull<u8>, bytes: usize) -> Result<(), OutOfMemory> {
+    loop {
+        // SAFETY: the range is mapped, and the advice changes no content.
+        match unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) } {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            // Linux before 5.14 does not know the advice.
+            Err(Errno::INVAL) => {
+                touch(start, bytes);
+                return Ok(());
+            }
+            Err(_) => return Err(OutOfMemory { bytes }),
+        }
+    }
+}
+
+/// Writes to each page.
+fn touch(start: NonNull<u8>, bytes: usize) {
+    for at in (0..bytes).step_by(PAGE) {
+        // SAFETY: below `bytes`, so inside the mapping. It holds zeroes so far, so the write changes no content;
+        // nobody else has the memory yet.
+        unsafe { start.byte_add(at).write_volatile(0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HugeVec;
+    use std::process::Command;
+
+    /// Resident bytes of this process, huge pages that were set aside included.
+    fn resident() -> u64 {
+        let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let kib = |name: &str| -> u64 {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        (kib("Rss:") + kib("Private_Hugetlb:")) * 1024
+    }
+
+    /// The switch is the process's, so each kind of test has a process of its own.
+    fn in_a_process_of_its_own(name: &str, variable: &str) {
+        if std::env::var_os(variable).is_some() {
+            return;
+        }
+        let own = Command::new(std::env::current_exe().unwrap())
+            .args([name, "--exact", "--nocapture", "--test-threads=1"])
+            .env(variable, "1")
+            .output()
+            .unwrap();
+        let shown = std::string::String::from_utf8_lossy(&own.stdout);
+        assert!(own.status.success() && shown.contains("1 passed"), "{shown}");
+    }
+
+    #[test]
+    fn a_table_has_all_its_memory_once_the_process_asks_for_that() {
+        const LEN: usize = 20 << 20;
+        let variable = "GATUN_TEST_AT_ONCE";
+        in_a_process_of_its_own(
+            "huge_vec::at_once::tests::a_table_has_all_its_memory_once_the_process_asks_for_that",
+            variable,
+        );
+        if std::env::var_os(variable).is_none() {
+            return;
+        }
+        let before = resident();
+        let lazy = HugeVec::<u8>::new(LEN).unwrap();
+        assert!(resident() - before < LEN as u64 / 2, "taken before it was asked for");
+        take_at_once();
+        let whole = HugeVec::<u8>::new(LEN).unwrap();
+        let part = HugeVec::<u8>::with_room(LEN, 10 * LEN).unwrap();
+        let taken = resident() - before;
+        assert!((2 * LEN as u64..3 * LEN as u64).contains(&taken), "{taken}");
+        assert!(lazy.iter().chain(&*whole).chain(&*part).step_by(4096).all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn pages_are_touched_where_the_kernel_does_not_know_how_to_take_them() {
+        let table = HugeVec::<u8>::new(10 << 20).unwrap();
+        let before = resident();
+        touch(NonNull::from(&table[0]), table.len());
+        assert!(resident() - before >= 9 << 20);
+    }
+}

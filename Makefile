@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SECONDS ?= 60
 
-.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model isp rfc
+.PHONY: help setup demo check test test-kernels deny book bench instructions fuzz model isp rfc nightly
 
 help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ fuzz: ## Each fuzz target for SECONDS=60 seconds
 PACKETS ?= 100000000
 model: ## Compare the engine with the naive model: PACKETS=100000000 packets of seeded histories
 	$(CARGO) run --release --package gatun-model --bin gatun-model -- --packets $(PACKETS)
+
+nightly: ## What is too long for make test: AddressSanitizer, long fuzzing, a long run of the model (scripts/nightly)
+	@PACKETS=$(PACKETS) scripts/nightly
 
 isp: ## Simulate two evening hours of a provider with ten thousand subscribers
 	$(CARGO) run --release --package gatun-model --bin gatun-isp

@@ -3,11 +3,10 @@
 use crate::ahead::ask_for_rest;
 use crate::{Frames, Outbox, Succession, partial};
 use gatun_ether::{Ether, Heard, Received, Sent, Whose};
-use gatun_io::{Backend, Handler, Named, Stats, Transmit, Waker};
+use gatun_io::{Backend, Handler, Mailbox, Named, Stats, Transmit, Waker};
 use gatun_wire::{Checksum, Packet};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The clock that workers of one process give their [`Ether`]s.
@@ -20,20 +19,7 @@ impl Clock {
     }
 }
 
-/// News of neighbours for one worker.
-#[derive(Default)]
-struct Post {
-    any: AtomicBool,
-    news: Mutex<Vec<Heard>>,
-}
-
-impl Post {
-    fn news(&self) -> MutexGuard<'_, Vec<Heard>> {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// News of neighbours that wait for a worker at most: it is asleep, and will ask for itself.
+/// News of neighbours that wait for a worker at most.
 const NEWS_MAX: usize = 256;
 
 /// The backend of one worker.
@@ -46,8 +32,8 @@ pub struct EtherQueues<F> {
     rx_packets: u64,
     rx_bytes: u64,
     checksums_finished: u64,
-    /// Of all workers.
-    posts: Arc<[Post]>,
+    /// News of neighbours for each worker.
+    posts: Arc<[Mailbox<Heard>]>,
     worker: usize,
 }
 
@@ -75,7 +61,7 @@ pub fn backends<F: Frames>(
         return Err(io::Error::other("every worker needs its own manners"));
     }
     let names: Vec<&str> = devices.iter().map(|(name, _)| *name).collect();
-    let posts: Arc<[Post]> = workers.iter().map(|_| Post::default()).collect();
+    let posts: Arc<[Mailbox<Heard>]> = workers.iter().map(|_| Mailbox::new(NEWS_MAX)).collect();
     let clock = Clock(Instant::now());
     let backend = |(worker, (frames, ether)): (usize, (F, Ether))| EtherQueues {
         name: names.join(", "),
@@ -144,18 +130,12 @@ impl<F: Frames> EtherQueues<F> {
         }
         while let Some(heard) = self.host.ether.heard() {
             for (_, post) in self.posts.iter().enumerate().filter(|(worker, _)| *worker != self.worker) {
-                let mut news = post.news();
-                if news.len() < NEWS_MAX {
-                    news.push(heard);
-                    post.any.store(true, Ordering::Release);
-                }
+                // Without room its worker is asleep, and will ask for itself.
+                let _ = post.put(heard);
             }
         }
-        let Some(own) = self.posts.get(self.worker).filter(|post| post.any.load(Ordering::Acquire)) else {
-            return;
-        };
-        own.any.store(false, Ordering::Relaxed);
-        for heard in own.news().drain(..) {
+        let Some(own) = self.posts.get(self.worker) else { return };
+        while let Some(heard) = own.next() {
             self.host.ether.hear(self.host.now_ms, heard);
         }
     }

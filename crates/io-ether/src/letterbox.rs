@@ -1,89 +1,64 @@
-//! How whoever watches devices speaks to the worker that has their queues.
+//! News of devices, from whoever watches them to the worker that has their queues.
 
-use gatun_io::Waker;
+use gatun_io::{Mailbox, Waker};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A worker's: whoever has a copy may write, the worker reads between bursts. Letters are few, and none is lost.
+/// A worker's news: whoever has a copy may write, the worker reads between bursts. News are few, and none is lost.
 pub struct Letterbox<T> {
-    letters: Arc<Letters<T>>,
-    waker: Waker,
-}
-
-struct Letters<T> {
-    /// Whether there are any, to be looked at between bursts.
-    any: AtomicBool,
     /// By device.
-    news: Mutex<Vec<(usize, T)>>,
-    /// How many were written, and how many of these have been read and obeyed.
-    written: AtomicU64,
-    obeyed: AtomicU64,
+    news: Mailbox<(usize, T)>,
+    waker: Waker,
 }
 
 impl<T> Clone for Letterbox<T> {
     fn clone(&self) -> Self {
-        Letterbox { letters: Arc::clone(&self.letters), waker: self.waker.clone() }
+        Letterbox { news: self.news.clone(), waker: self.waker.clone() }
     }
 }
 
 impl<T> Letterbox<T> {
-    /// Without letters.
+    /// Without news.
     ///
     /// # Errors
     /// Where there can be no [`Waker`].
     pub fn new() -> io::Result<Self> {
-        let letters = Letters {
-            any: AtomicBool::new(false),
-            news: Mutex::new(Vec::new()),
-            written: AtomicU64::new(0),
-            obeyed: AtomicU64::new(0),
-        };
-        Ok(Letterbox { letters: Arc::new(letters), waker: Waker::new()? })
+        Ok(Letterbox { news: Mailbox::new(usize::MAX), waker: Waker::new()? })
     }
 
     /// Tells something of a device, and wakes the worker. What is returned says by [`is_obeyed`](Self::is_obeyed) when
     /// it has been read.
     pub fn put(&self, device: usize, news: T) -> u64 {
-        let mut all = self.news();
-        all.push((device, news));
-        let number = self.letters.written.fetch_add(1, Ordering::Relaxed) + 1;
-        drop(all);
-        self.letters.any.store(true, Ordering::Release);
+        // There is always room, and it is never closed.
+        let number = self.news.put((device, news)).unwrap_or(0);
         self.waker.wake();
         number
     }
 
-    /// Whether the worker has read the letter of that number, and obeyed.
+    /// Whether the worker has read the news of that number, and obeyed.
     pub fn is_obeyed(&self, number: u64) -> bool {
-        self.letters.obeyed.load(Ordering::Acquire) >= number
+        self.news.is_done(number)
     }
 
-    /// Whether there is a letter: one load.
+    /// Whether there are news: one load.
     #[inline]
     pub fn has_any(&self) -> bool {
-        self.letters.any.load(Ordering::Acquire)
+        self.news.has_any()
     }
 
-    /// All letters, for the worker, in their order.
+    /// All news, for the worker, in their order.
     pub fn take(&self) -> Vec<(usize, T)> {
         self.waker.reset();
-        self.letters.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.news())
+        std::iter::from_fn(|| self.news.next()).collect()
     }
 
-    /// Says that so many more letters have been obeyed.
+    /// Says that so many more have been obeyed.
     pub fn obeyed(&self, count: usize) {
-        self.letters.obeyed.fetch_add(count as u64, Ordering::Release);
+        self.news.done(count);
     }
 
-    /// What is awake while there are letters, to be waited for beside devices.
+    /// What is awake while there are news, to be waited for beside devices.
     pub fn waker(&self) -> &Waker {
         &self.waker
-    }
-
-    fn news(&self) -> MutexGuard<'_, Vec<(usize, T)>> {
-        self.letters.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,53 +1,57 @@
 //! How other settings come to a worker while packets go on.
 
 use gatun_ether::Ether;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use gatun_io::Mailbox;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a worker finds the [`Ether`] that is to take over from its own, and leaves its own: it is made, and goes, in
 /// another thread.
-#[derive(Clone, Default)]
-pub struct Succession(Arc<Place>);
+#[derive(Clone)]
+pub struct Succession {
+    next: Mailbox<Box<Ether>>,
+    before: Mailbox<Box<Ether>>,
+    /// Number of the last one that was put.
+    last: Arc<AtomicU64>,
+}
 
-#[derive(Default)]
-struct Place {
-    /// Whether one waits, to be looked at between bursts.
-    waits: AtomicBool,
-    next: Mutex<Option<Box<Ether>>>,
-    before: Mutex<Option<Box<Ether>>>,
+impl Default for Succession {
+    fn default() -> Self {
+        let mailbox = || Mailbox::new(usize::MAX);
+        Succession { next: mailbox(), before: mailbox(), last: Arc::default() }
+    }
 }
 
 impl Succession {
-    /// Lets another one take over before the next burst, in place of one that has not yet. A worker that sleeps is not
+    /// Lets another one take over before the next burst, after those that have not yet. A worker that sleeps is not
     /// woken.
     pub fn put(&self, next: Box<Ether>) {
-        *lock(&self.0.next) = Some(next);
-        self.0.waits.store(true, Ordering::Release);
+        if let Ok(number) = self.next.put(next) {
+            self.last.fetch_max(number, Ordering::AcqRel);
+        }
     }
 
-    /// Whether it has taken over. The one before goes with this.
+    /// Whether all have taken over that were put. Those before go with this.
     pub fn is_over(&self) -> bool {
-        drop(lock(&self.0.before).take());
-        !self.0.waits.load(Ordering::Acquire)
+        while self.before.next().is_some() {}
+        self.next.is_done(self.last.load(Ordering::Acquire))
     }
 
     /// For the worker: whether one waits.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
-        self.0.waits.load(Ordering::Acquire)
+        self.next.has_any()
     }
 
-    /// For the worker: lets it take over from its own.
+    /// For the worker: lets those that wait take over from its own.
     #[cold]
     pub(crate) fn take_over(&self, now_ms: u64, own: &mut Ether) {
-        let Some(mut next) = lock(&self.0.next).take() else { return };
-        next.take_over(now_ms, own);
-        std::mem::swap(own, &mut next);
-        *lock(&self.0.before) = Some(next);
-        self.0.waits.store(false, Ordering::Release);
+        while let Some(mut next) = self.next.next() {
+            next.take_over(now_ms, own);
+            std::mem::swap(own, &mut next);
+            // There is always room.
+            let _ = self.before.put(next);
+            self.next.done(1);
+        }
     }
-}
-
-fn lock<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -413,7 +413,8 @@ impl Outbox {
         let mut any = false;
         while let Some(addr) = socket.completion.pop() {
             any = true;
-            if let Some((frame, _)) = self.umem.frame_at(addr) {
+            // SAFETY: the kernel has sent it and given it back; what was staged is no `Frame` any more.
+            if let Some((frame, _)) = unsafe { self.umem.frame_at(addr) } {
                 self.held[frame.number()] = NOBODY;
                 self.free.push(frame);
             }
@@ -432,7 +433,8 @@ impl Outbox {
             && let Some(desc) = socket.rx.pop()
         {
             port.receiving = port.receiving.wrapping_sub(1);
-            let Some((frame, start)) = self.umem.frame_at(desc.addr) else { continue };
+            // SAFETY: the kernel has received into it and gives it back; in the fill ring it was no `Frame` any more.
+            let Some((frame, start)) = (unsafe { self.umem.frame_at(desc.addr) }) else { continue };
             self.held[frame.number()] = NOBODY;
             port.stats.rx_bytes += u64::from(desc.len);
             arrivals.push(Arrival { frame, port: number, start, len: desc.len as usize });
@@ -479,7 +481,8 @@ impl Outbox {
         drop(socket);
         for (frame, held) in self.held.iter_mut().enumerate().filter(|(_, held)| **held == number as u8) {
             *held = NOBODY;
-            self.free.extend(self.umem.recover(frame));
+            // SAFETY: `held` says that the socket had it, which is closed.
+            self.free.extend(unsafe { self.umem.recover(frame) });
         }
     }
 }

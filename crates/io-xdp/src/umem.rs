@@ -5,13 +5,14 @@
 //!             '-- room in front, HEADROOM and more
 //! ```
 //! A [`Frame`] is the right to a frame's bytes: it is made once, cannot be copied, and goes into a ring when the frame
-//! becomes the kernel's. What comes out of a ring is one again.
+//! becomes the kernel's. What comes out of a ring is one again. It knows its [`Umem`], and no other one takes it.
 
 use gatun_wire::HEADROOM;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Bytes that the kernel leaves in front of what it receives (`XDP_PACKET_HEADROOM`).
 pub(crate) const ROOM_IN_FRONT: usize = 256;
@@ -20,13 +21,17 @@ const _: () = assert!(ROOM_IN_FRONT >= HEADROOM + 22);
 
 /// The right to the bytes of one frame of a [`Umem`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Frame(u32);
+pub(crate) struct Frame {
+    number: u32,
+    /// Its [`Umem`]'s.
+    id: u32,
+}
 
 impl Frame {
     /// Its number, below the count of frames.
     #[inline]
     pub(crate) fn number(&self) -> usize {
-        self.0 as usize
+        self.number as usize
     }
 }
 
@@ -36,7 +41,12 @@ pub(crate) struct Umem {
     len: usize,
     shift: u32,
     frames: u32,
+    /// No other one of this process has it.
+    id: u32,
 }
+
+/// The number of the next [`Umem`].
+static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
 // SAFETY: the area is memory of the process like any other; who may touch which bytes is the matter of `Frame`s, which
 // are given from thread to thread only with the whole backend.
@@ -53,8 +63,11 @@ impl Umem {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let area = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, flags)? };
         let area = NonNull::new(area.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let umem = Umem { area, len, shift: frame_len.trailing_zeros(), frames };
-        Ok((umem, (0..frames).map(Frame).collect()))
+        let next = |id: u32| id.checked_add(1);
+        // A number that came again would let frames of one go with another.
+        let id = NEXT_ID.fetch_update(Relaxed, Relaxed, next).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let umem = Umem { area, len, shift: frame_len.trailing_zeros(), frames, id };
+        Ok((umem, (0..frames).map(|number| Frame { number, id }).collect()))
     }
 
     /// Where it is, for the kernel.
@@ -75,27 +88,35 @@ impl Umem {
     /// The address of a byte of a frame, as rings have it.
     #[inline]
     pub(crate) fn address_of(&self, frame: &Frame, at: usize) -> u64 {
-        (u64::from(frame.0) << self.shift) + at as u64
+        (u64::from(frame.number) << self.shift) + at as u64
     }
 
-    /// The frame that an address from a ring is in, and where; the kernel returns what it was given.
+    /// The frame that an address from a ring is in, and where.
+    ///
+    /// # Safety
+    /// There must be no [`Frame`] of it: it was given into a ring of this umem's sockets, and the kernel has returned it.
     #[inline]
-    pub(crate) fn frame_at(&self, address: u64) -> Option<(Frame, usize)> {
+    pub(crate) unsafe fn frame_at(&self, address: u64) -> Option<(Frame, usize)> {
         let number = u32::try_from(address >> self.shift).ok().filter(|number| *number < self.frames)?;
-        Some((Frame(number), address as usize & (self.frame_len() - 1)))
+        Some((Frame { number, id: self.id }, address as usize & (self.frame_len() - 1)))
     }
 
-    /// The frame of that number, which nobody has any more: it was the kernel's for a socket that is closed.
-    pub(crate) fn recover(&self, number: usize) -> Option<Frame> {
-        u32::try_from(number).ok().filter(|number| *number < self.frames).map(Frame)
+    /// The frame of that number.
+    ///
+    /// # Safety
+    /// There must be no [`Frame`] of it: it was the kernel's for a socket that is closed.
+    pub(crate) unsafe fn recover(&self, number: usize) -> Option<Frame> {
+        let number = u32::try_from(number).ok().filter(|number| *number < self.frames)?;
+        Some(Frame { number, id: self.id })
     }
 
     /// The bytes of a frame.
     #[inline]
     pub(crate) fn bytes<'f>(&'f self, frame: &'f mut Frame) -> &'f mut [u8] {
-        // SAFETY: a `Frame` is only made with its `Umem` or from what a ring returned, with a number below the count, so
-        // the bytes are in the area. There is one `Frame` for them, and it is borrowed for as long as they are.
-        // The area lives longer than any frame: `Ports` owns both, and drops the area last.
+        assert!(frame.id == self.id, "a frame of another umem");
+        // SAFETY: the frame is this umem's, as was just asked, with a number below the count, so the bytes are in the
+        // area. There is one `Frame` for them: whoever makes one again has promised that. It and the area are borrowed
+        // for as long as the bytes are.
         unsafe {
             let begin = self.area.as_ptr().add(frame.number() << self.shift);
             std::slice::from_raw_parts_mut(begin, self.frame_len())
@@ -107,5 +128,21 @@ impl Drop for Umem {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length. The kernel keeps the pages for sockets that have them.
         let _ = unsafe { munmap(self.area.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "a frame of another umem")]
+    fn a_frame_is_good_for_its_own_umem_alone() {
+        let (large, mut frames) = Umem::new(4, 4096).unwrap();
+        let (small, _) = Umem::new(1, 2048).unwrap();
+        let mut last = frames.pop().unwrap();
+        large.bytes(&mut last).fill(1);
+        // It would lie behind the end of the small one.
+        small.bytes(&mut last).fill(2);
     }
 }

@@ -32,6 +32,7 @@
 //!   when it has been idle for long.
 #![forbid(unsafe_code)]
 
+pub mod mailbox;
 pub mod memory;
 pub mod pcap;
 pub mod processors;
@@ -42,6 +43,7 @@ use gatun_wire::{HEADROOM, Packet};
 use std::io;
 use std::time::Duration;
 
+pub use mailbox::{Mailbox, NotPut};
 pub use memory::Memory;
 pub use processors::{Others, Processor, Processors, Undividable};
 pub use stats::{Named, RxError, Stats, TxError};

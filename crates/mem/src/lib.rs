@@ -10,11 +10,7 @@
 //! - [`cycles`]: the processor's own clock, for the bench;
 //! - [`hash::Hasher64`]: 32 bytes to 64 bits, under a key.
 //!
-//! The tests also run under AddressSanitizer:
-//!
-//! ```text
-//! RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p gatun-mem --target x86_64-unknown-linux-gnu --lib
-//! ```
+//! The tests also run under AddressSanitizer: `make nightly`.
 #![no_std]
 #[cfg(test)]
 extern crate std;

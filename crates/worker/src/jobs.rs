@@ -7,14 +7,13 @@
 //! A job brings the memory that its result needs: the worker allocates nothing. One whose [`Ticket`] is dropped is
 //! not gone on with. The queue is bounded: who asks for more than is worked off is told so at once.
 
-use gatun_io::BURST_MAX;
+use gatun_io::{BURST_MAX, Mailbox, NotPut};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, PortCursor, Selection, SessionCursor, SessionInfo};
 use gatun_nat::plan::Net4;
 use gatun_nat::report::{AddressStats, SubscriberStats};
 use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 
 /// Jobs that wait to be looked at, at most.
@@ -81,7 +80,7 @@ impl<J: Job, F: FnOnce(J) + Send> Errand for Entrusted<J, F> {
 /// Where jobs are handed in.
 #[derive(Clone)]
 pub(crate) struct Counter {
-    queue: SyncSender<Box<dyn Errand>>,
+    queue: Mailbox<Box<dyn Errand>>,
 }
 
 impl Counter {
@@ -90,26 +89,31 @@ impl Counter {
         job: J,
         done: impl FnOnce(J) + Send + 'static,
     ) -> Result<Ticket, Refused> {
-        use std::sync::mpsc::TrySendError;
         let ticket = Ticket { _wanted: Arc::new(()) };
         let errand = Box::new(Entrusted { job, done, wanted: Arc::downgrade(&ticket._wanted) });
-        match self.queue.try_send(errand) {
-            Ok(()) => Ok(ticket),
-            Err(TrySendError::Full(_)) => Err(Refused::Busy),
-            Err(TrySendError::Disconnected(_)) => Err(Refused::Ended),
+        match self.queue.put(errand) {
+            Ok(_) => Ok(ticket),
+            Err(NotPut::Full(_)) => Err(Refused::Busy),
+            Err(NotPut::Closed(_)) => Err(Refused::Ended),
         }
     }
 }
 
 /// The worker's side.
 pub(crate) struct Desk {
-    queue: Receiver<Box<dyn Errand>>,
+    queue: Mailbox<Box<dyn Errand>>,
     at_hand: VecDeque<Box<dyn Errand>>,
 }
 
 pub(crate) fn pair() -> (Counter, Desk) {
-    let (sender, queue) = sync_channel(WAITING_MAX);
-    (Counter { queue: sender }, Desk { queue, at_hand: VecDeque::with_capacity(AT_HAND_MAX) })
+    let queue = Mailbox::new(WAITING_MAX);
+    (Counter { queue: queue.clone() }, Desk { queue, at_hand: VecDeque::with_capacity(AT_HAND_MAX) })
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
 }
 
 impl Desk {
@@ -117,7 +121,7 @@ impl Desk {
     #[inline]
     pub(crate) fn work(&mut self, nat: &mut Nat, now: Instant, received: usize) -> bool {
         while self.at_hand.len() < AT_HAND_MAX
-            && let Ok(errand) = self.queue.try_recv()
+            && let Some(errand) = self.queue.next()
         {
             self.at_hand.push_back(errand);
         }

@@ -17,7 +17,7 @@ use burst::{Bursts, Way};
 use exchange::Exchange;
 use gatun_io::{Backend, Waker};
 use gatun_nat::{Instant, Nat};
-use mailbox::{Applied, Inherited, Mailbox, Request, Settling};
+use mailbox::{Applied, Inbox, Inherited, Request, Settling};
 use std::io;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub struct Worker {
     backend: Box<dyn Backend>,
     bursts: Bursts,
     clock: Clock,
-    mailbox: Mailbox,
+    mailbox: Inbox,
     waker: Waker,
     exchange: Option<Exchange>,
     idle_waits: u64,

@@ -3,12 +3,12 @@
 use crate::Snapshot;
 use crate::jobs::{self, Counter, Desk, Job, Refused, Ticket};
 use crate::trace::{self, Order, Tell, Tracer, Watcher};
-use gatun_io::Waker;
+use gatun_io::{Mailbox, Waker};
 use gatun_nat::kept::{Progress, Spent};
 use gatun_nat::reconfigure::{Change, NotNow, Outline, Settled};
 use gatun_nat::workers::Steering;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 pub(crate) enum Request {
@@ -53,20 +53,21 @@ pub struct Inherited {
 /// Speaks to a running worker from another thread.
 #[derive(Clone)]
 pub struct Handle {
-    requests: Sender<Request>,
+    requests: Mailbox<Request>,
     jobs: Counter,
     waker: Waker,
 }
 
-pub(crate) struct Mailbox {
-    requests: Receiver<Request>,
+/// The worker's side; once it is dropped, nobody waits for an answer.
+pub(crate) struct Inbox {
+    requests: Mailbox<Request>,
     pub(crate) desk: Desk,
 }
 
-pub(crate) fn pair(waker: Waker) -> (Handle, Mailbox) {
-    let (sender, receiver) = channel();
+pub(crate) fn pair(waker: Waker) -> (Handle, Inbox) {
+    let requests = Mailbox::new(usize::MAX);
     let (jobs, desk) = jobs::pair();
-    (Handle { requests: sender, jobs, waker }, Mailbox { requests: receiver, desk })
+    (Handle { requests: requests.clone(), jobs, waker }, Inbox { requests, desk })
 }
 
 impl Handle {
@@ -160,14 +161,20 @@ impl Handle {
 
     /// First the request, then the wake-up: a woken worker finds it.
     fn ask(&self, request: Request) {
-        if self.requests.send(request).is_ok() {
+        if self.requests.put(request).is_ok() {
             self.waker.wake();
         }
     }
 }
 
-impl Mailbox {
+impl Inbox {
     pub(crate) fn next(&mut self) -> Option<Request> {
-        self.requests.try_recv().ok()
+        self.requests.next()
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.requests.close();
     }
 }

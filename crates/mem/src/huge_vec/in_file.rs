@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{SeekFrom, fstat, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use zerocopy::FromBytes;
 
@@ -14,13 +14,13 @@ use zerocopy::FromBytes;
 pub enum Written {
     /// It is in the file at once, and stays when the process ends, however that is.
     ToFile,
-    /// It is this process's own; the file stays as it is.
+    /// It is in a copy, made at once; the file stays as it is, and may be written to by others.
     Nowhere,
 }
 
 impl<T: Copy + FromBytes> HugeVec<T> {
-    /// `len` of `T` as they stand in `file` from byte `offset` on, a multiple of 4096. Nobody else may write to the
-    /// file or shorten it meanwhile; on huge pages where the file is.
+    /// `len` of `T` as they stand in `file` from byte `offset` on, a multiple of 4096; on huge pages where the file is.
+    /// Where it is written to, nobody else may write there or shorten the file meanwhile.
     ///
     /// # Errors
     /// Where the file is not that long, or there is no address space.
@@ -38,10 +38,10 @@ impl<T: Copy + FromBytes> HugeVec<T> {
         if bytes == 0 || !offset.is_multiple_of(PAGE as u64) || u64::try_from(has).unwrap_or(0) < end {
             return Err(refused);
         }
-        let flags = match written {
-            Written::ToFile => MapFlags::SHARED | MapFlags::NORESERVE,
-            Written::Nowhere => MapFlags::PRIVATE | MapFlags::NORESERVE,
-        };
+        if written == Written::Nowhere {
+            return Self::copied(file, offset, len);
+        }
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(refused)?;
         // SAFETY: without MAP_FIXED and with a null hint the kernel picks a place where nothing is mapped. All that
         // may stand in the file is a valid `T` by FromBytes; that nobody else writes there is the caller's promise,
@@ -50,6 +50,34 @@ impl<T: Copy + FromBytes> HugeVec<T> {
             unsafe { mmap(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
         let start = at.ok().and_then(NonNull::new).ok_or(refused)?;
         Ok(HugeVec { start: start.cast(), len, mapped, set_aside: false, owns: PhantomData })
+    }
+}
+
+impl<T: Copy + FromBytes> HugeVec<T> {
+    /// A copy of what is in the file now: whoever writes there meanwhile changes nothing that is borrowed here.
+    fn copied(file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Self, OutOfMemory> {
+        let mut copy = Self::sparse(len)?;
+        let bytes = Self::bytes_of(len)?;
+        let refused = OutOfMemory { bytes };
+        // What was never written is zero, as the copy is.
+        let written = bytes_written(file).unwrap_or(u64::MAX).saturating_sub(offset);
+        let bytes = usize::try_from(written).unwrap_or(usize::MAX).min(bytes);
+        // SAFETY: `sparse` has mapped the bytes of `len` elements, all of them initialised; any bytes make a valid `T`
+        // by FromBytes; and `copy` is borrowed exclusively.
+        let mut rest = unsafe { core::slice::from_raw_parts_mut(copy.as_mut_ptr().cast::<u8>(), bytes) };
+        let mut at = offset;
+        while !rest.is_empty() {
+            match pread(file, &mut *rest, at) {
+                Ok(0) => return Err(refused),
+                Ok(n) => {
+                    at += n as u64;
+                    rest = rest.split_at_mut(n).1;
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(refused),
+            }
+        }
+        Ok(copy)
     }
 }
 

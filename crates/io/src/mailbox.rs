@@ -1,0 +1,53 @@
+//! Messages from any thread to one that reads them between bursts.
+//!
+//! Orders and jobs of a worker, news of devices and neighbours, and settings of ports come this way.
+
+mod queue;
+
+/// What [`queue`] is made of; tests put a model checker's in its place.
+pub(crate) mod sync {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    pub(crate) use std::sync::{Arc, Mutex};
+}
+
+pub use queue::{Mailbox, NotPut};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_in_their_order_and_known_to_be_done() {
+        let reader = Mailbox::new(10);
+        let writer = reader.clone();
+        assert!(!reader.has_any() && reader.next().is_none());
+        let first = writer.put("down").unwrap();
+        let second = writer.put("up").unwrap();
+        assert!(reader.has_any() && !writer.is_done(first));
+        assert_eq!((reader.next(), reader.next(), reader.next()), (Some("down"), Some("up"), None));
+        assert!(!reader.has_any());
+        reader.done(1);
+        assert!(writer.is_done(first) && !writer.is_done(second));
+        reader.done(1);
+        assert!(writer.is_done(second));
+    }
+
+    #[test]
+    fn a_full_mailbox_and_one_that_nobody_reads_give_a_message_back() {
+        let mailbox = Mailbox::new(2);
+        assert!(mailbox.put(1).is_ok() && mailbox.put(2).is_ok());
+        assert_eq!(mailbox.put(3), Err(NotPut::Full(3)));
+        assert_eq!(mailbox.next(), Some(1));
+        assert!(mailbox.put(3).is_ok());
+        mailbox.close();
+        assert_eq!((mailbox.next(), mailbox.put(4)), (None, Err(NotPut::Closed(4))));
+    }
+
+    #[test]
+    fn what_waits_goes_with_the_reader() {
+        let (mailbox, message) = (Mailbox::new(1), std::sync::Arc::new(()));
+        mailbox.put(message.clone()).unwrap();
+        mailbox.close();
+        assert_eq!(std::sync::Arc::strong_count(&message), 1);
+    }
+}

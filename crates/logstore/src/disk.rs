@@ -31,6 +31,11 @@ pub trait Disk: Send {
     /// # Errors
     /// Such as a full disk.
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Writes over bytes of a file that are there; they lie in one sector.
+    ///
+    /// # Errors
+    /// Whatever the system says. After an error some of it may be there.
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Cuts a file to `len` bytes.
     ///
     /// # Errors
@@ -70,6 +75,8 @@ pub struct Directory {
     path: PathBuf,
     /// Files that are written to.
     open: HashMap<String, File>,
+    /// Files that are written over.
+    in_place: HashMap<String, File>,
     /// Locked as long as this writes: two writers would spoil each other's work.
     _lock: Option<File>,
 }
@@ -80,7 +87,7 @@ const LOCK: &str = "lock";
 impl Directory {
     /// To read from.
     pub fn to_read(path: &Path) -> Directory {
-        Directory { path: path.to_owned(), open: HashMap::new(), _lock: None }
+        Directory { path: path.to_owned(), open: HashMap::new(), in_place: HashMap::new(), _lock: None }
     }
 
     /// To write to; it is made where there is none, for its owner's group to read and for nobody else.
@@ -142,22 +149,37 @@ impl Disk for Directory {
         file.write_all(bytes)
     }
 
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        // A file that is open to append would take them at its end.
+        if !self.in_place.contains_key(name) {
+            let file = OpenOptions::new().write(true).open(self.path.join(name))?;
+            self.in_place.insert(name.to_owned(), file);
+        }
+        self.in_place.get(name).ok_or(io::ErrorKind::NotFound)?.write_all_at(bytes, offset)
+    }
+
     fn truncate(&mut self, name: &str, len: u64) -> io::Result<()> {
         self.writer(name)?.set_len(len)
     }
 
     fn sync(&mut self, name: &str) -> io::Result<()> {
-        self.writer(name)?.sync_all()
+        match self.in_place.get(name) {
+            Some(file) => file.sync_data(),
+            None => self.writer(name)?.sync_all(),
+        }
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        self.open.remove(from);
-        self.open.remove(to);
+        for name in [from, to] {
+            self.open.remove(name);
+            self.in_place.remove(name);
+        }
         fs::rename(self.path.join(from), self.path.join(to))
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         self.open.remove(name);
+        self.in_place.remove(name);
         fs::remove_file(self.path.join(name))
     }
 

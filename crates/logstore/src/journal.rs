@@ -5,15 +5,15 @@
 //!   frame  "FRAM", bytes of the payload, SHA-256 of the head or frame before, payload, SHA-256 of all this
 //!   payload  bytes of the marks, marks, chunk
 //! ```
-//! A frame is whole or it is not there: whatever kills the writer, what it leaves behind is frames and at most one
-//! torn one at the end, which nobody was told of. Where frames follow one that is no longer what was written, it was
-//! changed since.
+//! A frame is whole or it is not there: a writer that is killed leaves frames and at most one torn one at the end, which was
+//! never acknowledged. Where frames follow one that is not whole, the file was changed. A last frame that is not whole was
+//! changed if its receipt (`receipt.rs`) says that it was whole once.
 
 use crate::chunk;
 use crate::hash::Hash;
 use crate::mark::{self, Mark};
 use crate::record::Record;
-use crate::segment::{HEAD_LEN, head};
+use crate::segment::{HEAD_LEN, VERSION, head, version_of};
 use crate::varint::Bytes;
 
 const FRAME: &[u8; 4] = b"FRAM";
@@ -26,7 +26,7 @@ const FRAME_LEN: usize = 4 + 4 + 32 + 32;
 
 /// The head of a journal, and the digest that its first frame follows.
 pub(crate) fn head_of(number: u64, previous: Hash) -> (Vec<u8>, Hash) {
-    let fields = [&head(b'J')[..], &number.to_le_bytes(), &previous.0].concat();
+    let fields = [&head(b'J', VERSION)[..], &number.to_le_bytes(), &previous.0].concat();
     let digest = Hash::of(&[&fields]);
     ([&fields[..], &digest.0].concat(), digest)
 }
@@ -52,42 +52,80 @@ pub(crate) enum State {
     Damaged(u64),
 }
 
-/// What was read of a journal.
+/// A journal as it was read.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) number: u64,
     pub(crate) previous: Hash,
+    /// The version that wrote it; 0 where it has no head.
+    pub(crate) version: u8,
     pub(crate) records: Vec<Record>,
     pub(crate) marks: Vec<Mark>,
     /// Digests of the frames, in their order.
     pub(crate) digests: Vec<Hash>,
-    /// Bytes up to the end of the last frame that follows the one before.
+    /// The end of each frame that follows the one before.
+    pub(crate) ends: Vec<u64>,
+    head_digest: Hash,
+    /// Bytes up to the end of the last frame that follows the one before; 0 without a head.
     pub(crate) good_len: u64,
+    /// Records and marks before the first byte that was changed.
+    pub(crate) broken_after: (usize, usize),
     pub(crate) state: State,
 }
 
 impl Scan {
     /// The digest of the last frame, or of the head.
     pub(crate) fn digest(&self) -> Hash {
-        self.digests.last().copied().unwrap_or_else(|| head_of(self.number, self.previous).1)
+        self.digests.last().copied().unwrap_or(self.head_digest)
+    }
+
+    /// Whether it had this digest at that length.
+    pub(crate) fn has(&self, len: u64, digest: Hash) -> bool {
+        match self.ends.binary_search(&len) {
+            Ok(at) => self.digests.get(at) == Some(&digest),
+            Err(_) => self.version > 0 && len == JOURNAL_HEAD_LEN as u64 && self.head_digest == digest,
+        }
+    }
+
+    /// Whether it has a head.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.version > 0
     }
 }
 
-/// Reads a journal; `None` where it has no head, as it was not written to its end.
+/// Reads a journal, whose name has `number` where it has a name.
 ///
 /// Of one that was changed, all frames are read that are whole in themselves.
-pub(crate) fn scan(bytes: &[u8]) -> Option<Scan> {
-    let (number, previous, head_digest) = read_head(bytes)?;
+pub(crate) fn scan(bytes: &[u8], number: Option<u64>) -> Scan {
+    let head = read_head(bytes);
     let mut scan = Scan {
-        number,
-        previous,
+        number: number.or(head.map(|head| head.number)).unwrap_or(0),
+        previous: head.map_or(Hash::default(), |head| head.previous),
+        version: head.map_or(0, |head| head.version),
         records: Vec::new(),
         marks: Vec::new(),
         digests: Vec::new(),
-        good_len: JOURNAL_HEAD_LEN as u64,
+        ends: Vec::new(),
+        head_digest: head.map_or(Hash::default(), |head| head.digest),
+        good_len: 0,
+        broken_after: (0, 0),
         state: State::Whole,
     };
-    let (mut at, mut after) = (JOURNAL_HEAD_LEN, head_digest);
+    let Some(head) = head else {
+        // Frames come once the head is on disk: a file without any may have been killed in its first write.
+        salvage(bytes, 0, &mut scan);
+        if bytes.len() > JOURNAL_HEAD_LEN {
+            scan.state = State::Damaged(0);
+        }
+        return scan;
+    };
+    if head.number != scan.number {
+        // Another file under this name: its records are that one's.
+        scan.state = State::Damaged(HEAD_LEN as u64);
+        return scan;
+    }
+    let (mut at, mut after) = (JOURNAL_HEAD_LEN, head.digest);
+    scan.good_len = at as u64;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         match read_frame(rest) {
             Some(frame) if frame.after == after => {
@@ -95,6 +133,7 @@ pub(crate) fn scan(bytes: &[u8]) -> Option<Scan> {
                 at += frame.len;
                 scan.take(frame);
                 scan.good_len = at as u64;
+                scan.ends.push(at as u64);
             }
             _ => {
                 salvage(bytes, at, &mut scan);
@@ -102,12 +141,13 @@ pub(crate) fn scan(bytes: &[u8]) -> Option<Scan> {
             }
         }
     }
-    Some(scan)
+    scan
 }
 
 /// Reads whole frames behind a place where the chain is broken. Where there are none, the end is torn.
 fn salvage(bytes: &[u8], broken: usize, scan: &mut Scan) {
     scan.state = State::Torn((bytes.len() - broken) as u64);
+    scan.broken_after = (scan.records.len(), scan.marks.len());
     let (mut at, mut tries) = (broken, 0);
     while let Some(found) = bytes.get(at..).and_then(|rest| rest.windows(4).position(|four| four == FRAME)) {
         at += found;
@@ -131,12 +171,21 @@ impl Scan {
     }
 }
 
-fn read_head(bytes: &[u8]) -> Option<(u64, Hash, Hash)> {
-    let mut rest = Bytes(bytes.get(..JOURNAL_HEAD_LEN)?);
-    let is_head = rest.take(HEAD_LEN)? == head(b'J');
+#[derive(Clone, Copy)]
+struct Head {
+    version: u8,
+    number: u64,
+    previous: Hash,
+    digest: Hash,
+}
+
+fn read_head(bytes: &[u8]) -> Option<Head> {
+    let (fields, _) = bytes.get(..JOURNAL_HEAD_LEN)?.split_at_checked(JOURNAL_HEAD_LEN - 32)?;
+    let mut rest = Bytes(bytes);
+    let version = version_of(rest.take(HEAD_LEN)?, b'J')?;
     let (number, previous) = (u64::from_le_bytes(rest.array()?), Hash(rest.array()?));
     let digest = Hash(rest.array()?);
-    (is_head && head_of(number, previous).1 == digest).then_some((number, previous, digest))
+    (Hash::of(&[fields]) == digest).then_some(Head { version, number, previous, digest })
 }
 
 struct Frame {
@@ -190,10 +239,11 @@ mod tests {
     fn cut_at_any_byte_it_has_all_frames_that_were_whole() {
         let (bytes, ends) = journal(4);
         for len in 0..=bytes.len() {
-            let Some(scan) = scan(&bytes[..len]) else {
-                assert!(len < JOURNAL_HEAD_LEN);
+            let scan = scan(&bytes[..len], Some(7));
+            if len < JOURNAL_HEAD_LEN {
+                assert_eq!((scan.is_begun(), scan.state), (false, State::Torn(len as u64)));
                 continue;
-            };
+            }
             let whole = ends.iter().filter(|end| **end <= len).count() - 1;
             assert_eq!((scan.number, scan.records.len(), scan.marks.len()), (7, whole, whole));
             assert_eq!(scan.good_len as usize, ends[whole]);
@@ -203,15 +253,16 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_byte_before_the_last_frame_is_seen_as_damage_and_costs_one_frame() {
+    fn any_changed_byte_before_the_last_frame_is_damage_and_costs_at_most_one_frame() {
         let (bytes, ends) = journal(4);
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0x40;
-            let Some(scan) = scan(&changed) else {
-                assert!(at < JOURNAL_HEAD_LEN);
+            let scan = scan(&changed, Some(7));
+            if at < JOURNAL_HEAD_LEN {
+                assert_eq!((scan.records.len(), &scan.state), (4, &State::Damaged(0)), "byte {at}");
                 continue;
-            };
+            }
             let frame = ends.iter().filter(|end| **end <= at).count() - 1;
             assert_eq!(scan.records.len(), 3, "byte {at}");
             let broken = ends[frame] as u64;
@@ -225,7 +276,7 @@ mod tests {
     fn a_frame_taken_out_is_seen() {
         let (bytes, ends) = journal(4);
         let without = [&bytes[..ends[1]], &bytes[ends[2]..]].concat();
-        let scan = scan(&without).unwrap();
+        let scan = scan(&without, None);
         assert_eq!((scan.state, scan.records.len()), (State::Damaged(ends[1] as u64), 3));
     }
 }

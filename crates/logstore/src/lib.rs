@@ -17,12 +17,14 @@ mod mark;
 mod names;
 mod plan;
 mod reader;
+mod receipt;
 mod record;
 mod retire;
 mod segment;
 mod store;
 pub mod time;
 mod varint;
+mod verify;
 mod who;
 
 pub use disk::{Directory, Disk};
@@ -33,7 +35,7 @@ pub use disk::{Directory, Disk};
 pub fn read_as_anything(bytes: &[u8]) -> usize {
     let chunk = chunk::decode(bytes).map_or(0, |records| records.len());
     let marks = mark::decode(bytes).map_or(0, |marks| marks.len());
-    let journal = journal::scan(bytes).map_or(0, |scan| scan.records.len());
+    let journal = journal::scan(bytes, None).records.len();
     chunk + marks + journal
 }
 pub use error::{LogError, Result};
@@ -43,7 +45,8 @@ pub use plan::{
     AllocationInForce, ByConfiguration, InstanceInForce, PlanInForce, PoolInForce, RangeInForce,
     StaticInForce,
 };
-pub use reader::{Entry, Reader, Verification};
+pub use reader::{Entry, Reader};
 pub use record::{Record, RecordKind};
 pub use store::{Options, Status, Store};
+pub use verify::Verification;
 pub use who::{Answer, Holder, InForce};

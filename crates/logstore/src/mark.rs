@@ -58,12 +58,20 @@ pub enum Mark {
         /// Bytes.
         bytes: u64,
     },
-    /// A file was found damaged in its middle; what could be read of it is in the next segment.
+    /// A file was found damaged or missing as the daemon began. This stays a fault of the log for ever.
     Damaged {
         /// When.
         at_ms: u64,
-        /// The file, kept under this name.
+        /// The file, by the name under which it is kept.
         file: String,
+        /// The damage.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        what: String,
+    },
+    /// The last write before this start had no receipt: the process was killed between the two, or somebody added it.
+    NoReceipt {
+        /// When that was found.
+        at_ms: u64,
     },
     /// Old segments were taken away, as the retention setting says.
     Retired {
@@ -90,6 +98,7 @@ impl Mark {
             | Mark::ClockSet { at_ms, .. }
             | Mark::Cut { at_ms, .. }
             | Mark::Damaged { at_ms, .. }
+            | Mark::NoReceipt { at_ms, .. }
             | Mark::Retired { at_ms, .. } => *at_ms,
         }
     }

@@ -1,13 +1,13 @@
-//! Reading a store, whether a daemon writes to it or not: who had a port, everything, and whether it is what was written.
+//! Reading a store, whether a daemon writes to it or not: its files in the order of time, and what of them is damaged.
 
 use crate::disk::{Disk, read};
 use crate::error::{LogError, Result};
-use crate::hash::Hash;
 use crate::journal::{self, Scan, State};
 use crate::mark::Mark;
-use crate::names::Names;
+use crate::names::{Names, segment_name};
+use crate::receipt::Slots;
 use crate::record::{Key, Record};
-use crate::segment::{FileKind, Segment};
+use crate::segment::{self, FileKind, Segment};
 use crate::store::retired;
 
 /// A writer may seal or take away files while they are listed: so often it is tried.
@@ -15,14 +15,20 @@ const TRIES: usize = 5;
 
 /// A store as it was when it was opened.
 pub struct Reader {
-    disk: Box<dyn Disk>,
+    pub(crate) disk: Box<dyn Disk>,
     pub(crate) parts: Vec<Part>,
-    /// What cannot be read.
+    /// What is wrong with files that are no part.
     pub(crate) faults: Vec<String>,
+    pub(crate) names: Names,
+    /// Files that a mark says were taken away, and that are still there.
+    pub(crate) old: Vec<String>,
+    /// Receipts, as they were before and after the files were read.
+    pub(crate) receipts: [Option<Slots>; 2],
 }
 
 /// A file and its marks, in the order of time.
 pub(crate) struct Part {
+    pub(crate) number: u64,
     pub(crate) source: Source,
     pub(crate) marks: Vec<Mark>,
 }
@@ -30,56 +36,56 @@ pub(crate) struct Part {
 pub(crate) enum Source {
     Sealed(FileKind, Box<Segment>),
     Journal(String, Box<Scan>),
+    /// Records that are whole, of a file that was changed; its name and the damage.
+    Salvaged(String, String, Vec<Record>),
+    /// Files up to this number that are missing.
+    Missing(u64),
 }
 
 impl Part {
-    /// The last time that a record or mark in it tells of.
-    pub(crate) fn last_ms(&self) -> u64 {
+    /// The first and last time that a record or mark in it tells of.
+    pub(crate) fn times_ms(&self) -> Option<(u64, u64)> {
+        let of_all = |records: &[Record], marks: &[Mark]| {
+            let times = || records.iter().map(|r| r.at_ms).chain(marks.iter().map(Mark::at_ms));
+            times().min().zip(times().max())
+        };
         match &self.source {
-            Source::Sealed(_, segment) => segment.tail.times_ms.1,
-            Source::Journal(_, scan) => {
-                let records = scan.records.iter().map(|r| r.at_ms);
-                records.chain(scan.marks.iter().map(Mark::at_ms)).max().unwrap_or(0)
-            }
+            Source::Sealed(_, segment) => Some(segment.tail.times_ms).filter(|times| *times != (0, 0)),
+            Source::Journal(_, scan) => of_all(&scan.records, &scan.marks),
+            Source::Salvaged(_, _, records) => of_all(records, &self.marks),
+            Source::Missing(_) => None,
         }
     }
 
-    fn name(&self) -> &str {
+    /// The last time that a record or mark in it tells of.
+    pub(crate) fn last_ms(&self) -> u64 {
+        self.times_ms().map_or(0, |times| times.1)
+    }
+
+    pub(crate) fn name(&self) -> String {
         match &self.source {
-            Source::Sealed(_, segment) => &segment.name,
-            Source::Journal(name, _) => name,
+            Source::Sealed(_, segment) => segment.name.clone(),
+            Source::Journal(name, _) | Source::Salvaged(name, ..) => name.clone(),
+            Source::Missing(last) if *last == self.number => segment_name(*last),
+            Source::Missing(last) => format!("{} to {}", segment_name(self.number), segment_name(*last)),
         }
     }
 }
 
-/// What [`Reader::verify`] has found.
-#[derive(Clone, Debug, Default, serde::Serialize)]
-pub struct Verification {
-    /// Sealed files that are there.
-    pub segments: u64,
-    /// Records in all.
-    pub records: u64,
-    /// The first and last time, milliseconds since 1970.
-    pub times_ms: Option<(u64, u64)>,
-    /// The hash that all of it hangs on: whoever has kept it can tell later that nothing before was changed.
-    pub head: Hash,
-    /// The hash of the last sealed file.
-    pub last_sealed: Option<Hash>,
-    /// What is not as it was written. Nothing here is what an unchanged store has.
-    pub faults: Vec<String>,
-    /// What the log itself says is missing, and of what has become of files.
-    pub notes: Vec<String>,
-    /// Whether the hash that was asked for is one of the chain's.
-    pub anchor_found: Option<bool>,
+/// Records that were found, and why there may be more.
+pub(crate) struct Found {
+    pub(crate) records: Vec<Record>,
+    pub(crate) damage: Option<String>,
 }
 
 impl Reader {
     /// Opens a store.
     ///
     /// # Errors
-    /// Where files cannot be read. Damaged ones are left out, and told with every answer.
+    /// Where files cannot be read. Damage is no error: what is whole is read, and the damage is told with every answer.
     pub fn open(disk: Box<dyn Disk>) -> Result<Reader> {
-        let mut reader = Reader { disk, parts: Vec::new(), faults: Vec::new() };
+        let (parts, faults, names) = (Vec::new(), Vec::new(), Names::default());
+        let mut reader = Reader { disk, parts, faults, names, old: Vec::new(), receipts: [None, None] };
         for _ in 1..TRIES {
             match reader.load() {
                 Err(error) if error.is_missing() => {}
@@ -90,31 +96,108 @@ impl Reader {
     }
 
     fn load(&mut self) -> Result<()> {
-        (self.parts, self.faults) = (Vec::new(), Vec::new());
-        let names = Names::of(&*self.disk)?;
-        let mut sealed = 0;
-        for (number, name) in &names.segments {
-            sealed = *number;
-            self.load_sealed(name, FileKind::Segment)?;
+        (self.parts, self.faults, self.old) = Default::default();
+        let receipts = |disk: &dyn Disk| Slots::read(disk).map_err(LogError::io("receipts"));
+        let before = receipts(&*self.disk)?;
+        self.names = Names::of(&*self.disk)?;
+        for (number, name) in self.names.segments.clone() {
+            self.load_sealed(number, &name, FileKind::Segment)?;
         }
-        for (number, name) in names.journals.iter().filter(|(number, _)| *number > sealed) {
-            let len = self.disk.len(name).map_err(LogError::io(name))? as usize;
-            let bytes = read(&*self.disk, name, 0, len).map_err(LogError::io(name))?;
-            // Without a head it has just been begun.
-            if let Some(scan) = journal::scan(&bytes).filter(|scan| scan.number == *number) {
-                let marks = scan.marks.clone();
-                self.parts.push(Part { source: Source::Journal(name.clone(), Box::new(scan)), marks });
+        for (number, name) in self.names.journals.clone() {
+            self.load_journal(number, name)?;
+        }
+        self.load_damaged()?;
+        self.receipts = [before, receipts(&*self.disk)?];
+        self.parts.sort_by_key(|part| part.number);
+        self.load_carried()?;
+        self.find_missing();
+        Ok(())
+    }
+
+    fn load_sealed(&mut self, number: u64, name: &str, kind: FileKind) -> Result<()> {
+        let opened = Segment::open(&*self.disk, name, kind).and_then(|segment| {
+            let marks = segment.marks(&*self.disk)?;
+            match segment.tail.number == number {
+                true => Ok((segment, marks)),
+                false => {
+                    Err(LogError::damaged(name, "it is another file: its number is not that of its name"))
+                }
             }
+        });
+        let part = match opened {
+            Ok((segment, marks)) => Part { number, source: Source::Sealed(kind, Box::new(segment)), marks },
+            Err(LogError::Damaged { what, .. }) => self.salvaged(number, name, what)?,
+            Err(error) => return Err(error),
+        };
+        self.parts.push(part);
+        Ok(())
+    }
+
+    /// What is whole of a segment that was changed. Of another store's, or another number's, nothing is.
+    fn salvaged(&self, number: u64, name: &str, what: String) -> Result<Part> {
+        let salvage = segment::salvage(&*self.disk, name, number)?;
+        let source = Source::Salvaged(name.to_owned(), what, salvage.records);
+        Ok(Part { number, source, marks: salvage.marks })
+    }
+
+    fn load_journal(&mut self, number: u64, name: String) -> Result<()> {
+        let len = self.disk.len(&name).map_err(LogError::io(&name))? as usize;
+        let bytes = read(&*self.disk, &name, 0, len).map_err(LogError::io(&name))?;
+        let mut scan = journal::scan(&bytes, Some(number));
+        let sealed = self.parts.iter().position(|part| part.number == number);
+        match sealed.and_then(|at| self.parts.get(at)).map(|part| &part.source) {
+            // It has become that segment, and is about to go.
+            Some(Source::Sealed(_, segment)) if segment.tail.journal == scan.digest() => return Ok(()),
+            Some(Source::Sealed(..)) => {
+                self.faults.push(format!("{name}: it is not the journal that its segment was made of"));
+                return Ok(());
+            }
+            // Better than what is left of the segment.
+            Some(_) => {
+                self.faults.extend(sealed.map(|at| self.parts.remove(at)).map(|part| damage_of(&part)));
+            }
+            None => {}
         }
+        let marks = std::mem::take(&mut scan.marks);
+        scan.marks.clone_from(&marks);
+        self.parts.push(Part { number, source: Source::Journal(name, Box::new(scan)), marks });
+        Ok(())
+    }
+
+    /// Files that were found damaged before. A segment of the same number has the records of a journal.
+    fn load_damaged(&mut self) -> Result<()> {
+        for (number, name) in self.names.damaged.clone() {
+            let what = "it was found damaged as the daemon began".to_owned();
+            let is_there = self.parts.iter().any(|part| part.number == number);
+            let part = match name.contains(".journal.") {
+                _ if is_there || name.contains(".carried.") => {
+                    self.faults.push(format!("{name}: {what}"));
+                    continue;
+                }
+                true => {
+                    let len = self.disk.len(&name).map_err(LogError::io(&name))? as usize;
+                    let bytes = read(&*self.disk, &name, 0, len).map_err(LogError::io(&name))?;
+                    let scan = journal::scan(&bytes, Some(number));
+                    let source = Source::Salvaged(name, what, scan.records);
+                    Part { number, source, marks: scan.marks }
+                }
+                false => self.salvaged(number, &name, what)?,
+            };
+            self.parts.push(part);
+        }
+        Ok(())
+    }
+
+    /// Reads what was open when older files were taken away; those that are still there are about to go.
+    fn load_carried(&mut self) -> Result<()> {
         let Some(first) = self.parts.iter().rev().find_map(|part| retired(&part.marks)) else {
             return Ok(());
         };
-        // They are about to go.
-        let is_kept = |part: &Part| !matches!(&part.source, Source::Sealed(_, s) if s.tail.number < first);
-        self.parts.retain(is_kept);
-        match names.carried.iter().find(|(number, _)| *number == first) {
-            Some((_, name)) => {
-                self.load_sealed(name, FileKind::Carried)?;
+        let old = self.parts.iter().take_while(|part| part.number < first).count();
+        self.old = self.parts.drain(..old).map(|part| part.name()).collect();
+        match self.names.carried.iter().find(|(number, _)| *number == first).cloned() {
+            Some((number, name)) => {
+                self.load_sealed(number, &name, FileKind::Carried)?;
                 self.parts.rotate_right(1);
             }
             None => self.faults.push(format!(
@@ -124,34 +207,52 @@ impl Reader {
         Ok(())
     }
 
-    fn load_sealed(&mut self, name: &str, kind: FileKind) -> Result<()> {
-        let opened = Segment::open(&*self.disk, name, kind)
-            .and_then(|segment| segment.marks(&*self.disk).map(|marks| (segment, marks)));
-        match opened {
-            Ok((segment, marks)) => {
-                self.parts.push(Part { source: Source::Sealed(kind, Box::new(segment)), marks })
+    /// Puts a part in place of all files that should be there.
+    fn find_missing(&mut self) {
+        let mut next = self.parts.iter().rev().find_map(|part| retired(&part.marks)).unwrap_or(1);
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in self.parts.drain(..) {
+            if part.number > next {
+                parts.push(Part {
+                    number: next,
+                    source: Source::Missing(part.number - 1),
+                    marks: Vec::new(),
+                });
             }
-            Err(error @ LogError::Damaged { .. }) => self.faults.push(error.to_string()),
-            Err(error) => return Err(error),
+            if !matches!(part.source, Source::Sealed(FileKind::Carried, _)) {
+                next = part.number + 1;
+            }
+            parts.push(part);
         }
-        Ok(())
+        self.parts = parts;
     }
 
     /// The records of a part under any of `keys` (ascending), in the order of events for each key.
-    pub(crate) fn find(&self, part: &Part, keys: &[Key]) -> Result<Vec<Record>> {
-        let mut found = Vec::new();
+    pub(crate) fn find(&self, part: &Part, keys: &[Key]) -> Result<Found> {
+        let mut records = Vec::new();
+        let wanted = |r: &&Record| keys.binary_search(&r.key()).is_ok();
+        let mut damage = None;
         match &part.source {
-            Source::Sealed(_, segment) => drop(segment.find(&*self.disk, keys, &mut found)?),
-            Source::Journal(_, scan) => {
-                let wanted = |r: &&Record| keys.binary_search(&r.key()).is_ok();
-                found.extend(scan.records.iter().filter(wanted));
+            Source::Sealed(_, segment) => match segment.find(&*self.disk, keys, &mut records) {
+                Err(LogError::Damaged { what, .. }) => {
+                    records = segment::salvage(&*self.disk, &segment.name, part.number)?.records;
+                    records.retain(|r| wanted(&r));
+                    damage = Some(what);
+                }
+                found => drop(found?),
+            },
+            Source::Journal(_, scan) => records.extend(scan.records.iter().filter(wanted)),
+            Source::Salvaged(_, what, all) => {
+                records.extend(all.iter().filter(wanted));
+                damage = Some(what.clone());
             }
+            Source::Missing(_) => damage = Some("the file is missing".to_owned()),
         }
-        Ok(found)
+        Ok(Found { records, damage })
     }
 
     /// Everything from `from_ms` up to `to_ms` (not included), in the order of time within each file; records first,
-    /// then marks.
+    /// then marks. Gives the damage that was met.
     ///
     /// # Errors
     /// What `each` says, or that a file cannot be read.
@@ -159,18 +260,32 @@ impl Reader {
         &self,
         (from_ms, to_ms): (u64, u64),
         mut each: impl FnMut(Entry<'_>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+    ) -> std::result::Result<Vec<String>, E> {
+        let mut damage = self.faults.clone();
         for part in &self.parts {
             let mut records = match &part.source {
                 Source::Sealed(_, s) if s.tail.times_ms.1 < from_ms || s.tail.times_ms.0 >= to_ms => continue,
-                Source::Sealed(_, segment) => {
-                    let mut records = Vec::new();
-                    for entry in segment.index(&*self.disk)? {
-                        records.extend(segment.chunk(&*self.disk, &entry)?);
+                Source::Sealed(_, segment) => match segment.records(&*self.disk) {
+                    Err(error @ LogError::Damaged { .. }) => {
+                        damage.push(error.to_string());
+                        segment::salvage(&*self.disk, &segment.name, part.number)?.records
                     }
-                    records
+                    records => records?,
+                },
+                Source::Journal(name, scan) => {
+                    if matches!(scan.state, State::Damaged(_)) {
+                        damage.push(format!("{name}: it was changed"));
+                    }
+                    scan.records.clone()
                 }
-                Source::Journal(_, scan) => scan.records.clone(),
+                Source::Salvaged(_, _, records) => {
+                    damage.push(damage_of(part));
+                    records.clone()
+                }
+                Source::Missing(_) => {
+                    damage.push(damage_of(part));
+                    continue;
+                }
             };
             records.retain(|r| (from_ms..to_ms).contains(&r.at_ms));
             records.sort_by_key(|r| r.at_ms);
@@ -181,57 +296,17 @@ impl Reader {
                 each(Entry::Mark(mark))?;
             }
         }
-        Ok(())
+        Ok(damage)
     }
+}
 
-    /// Reads every byte, and says whether it is what was written; and whether `anchor`, a hash noted before, is one of
-    /// its chain.
-    ///
-    /// # Errors
-    /// Where the system does not let a file be read.
-    pub fn verify(&self, anchor: Option<Hash>) -> Result<Verification> {
-        let mut v = Verification { faults: self.faults.clone(), ..Verification::default() };
-        let mut chain = Chain::default();
-        let mut hashes = Vec::new();
-        for part in &self.parts {
-            match &part.source {
-                Source::Sealed(kind, segment) => {
-                    match segment.verify(&*self.disk) {
-                        Err(LogError::Damaged { file, what }) => v.faults.push(format!("{file}: {what}")),
-                        other => other?,
-                    }
-                    chain.take(*kind, segment, &mut v.faults);
-                    hashes.push(segment.tail.hash);
-                    (v.segments, v.head) =
-                        (v.segments + u64::from(*kind == FileKind::Segment), segment.tail.hash);
-                    v.last_sealed = Some(segment.tail.hash).filter(|_| *kind == FileKind::Segment);
-                    v.records += segment.tail.records;
-                }
-                Source::Journal(name, scan) => {
-                    chain.end(name, scan, &mut v.faults, &mut v.notes);
-                    hashes.extend(&scan.digests);
-                    v.records += scan.records.len() as u64;
-                    v.head = scan.digest();
-                }
-            }
-            v.notes.extend(part.marks.iter().filter_map(|mark| note(part.name(), mark)));
-            for ms in part.marks.iter().map(Mark::at_ms).chain([part.last_ms()]).filter(|ms| *ms > 0) {
-                let (first, last) = v.times_ms.unwrap_or((ms, ms));
-                v.times_ms = Some((first.min(ms), last.max(ms)));
-            }
+/// The damage of a file that is missing or was salvaged.
+pub(crate) fn damage_of(part: &Part) -> String {
+    match &part.source {
+        Source::Salvaged(name, what, records) => {
+            format!("{name}: {what}; {} of its records are whole", records.len())
         }
-        let retired = self.parts.iter().rev().find_map(|part| {
-            part.marks.iter().rev().find(|mark| matches!(mark, Mark::Retired { .. })).cloned()
-        });
-        chain.check_beginning(retired, &mut v.faults);
-        v.anchor_found = anchor.map(|anchor| hashes.contains(&anchor));
-        if v.anchor_found == Some(false) {
-            v.faults.push(
-                "the hash that was given is none of this chain: what it stood for was changed or taken away"
-                    .to_owned(),
-            );
-        }
-        Ok(v)
+        _ => format!("{}: missing", part.name()),
     }
 }
 
@@ -241,89 +316,4 @@ pub enum Entry<'a> {
     Record(&'a Record),
     /// A mark.
     Mark(&'a Mark),
-}
-
-/// The chain of hashes, followed from file to file.
-#[derive(Default)]
-struct Chain {
-    carried: Option<Hash>,
-    /// The first segment: its number and the hash before it.
-    first: Option<(u64, Hash)>,
-    /// The last file: its number and hash.
-    last: Option<(u64, Hash)>,
-}
-
-impl Chain {
-    fn take(&mut self, kind: FileKind, segment: &Segment, faults: &mut Vec<String>) {
-        let tail = &segment.tail;
-        if kind == FileKind::Carried {
-            self.carried = Some(tail.hash);
-            return;
-        }
-        self.first = self.first.or(Some((tail.number, tail.previous)));
-        self.follow(&segment.name, tail.number, tail.previous, faults);
-        self.last = Some((tail.number, tail.hash));
-    }
-
-    fn follow(&self, name: &str, number: u64, previous: Hash, faults: &mut Vec<String>) {
-        let Some((last, hash)) = self.last else { return };
-        if number != last + 1 {
-            faults
-                .push(format!("{name}: the {} files before it are missing", number.saturating_sub(last + 1)));
-        } else if previous != hash {
-            faults.push(format!("{name}: it was written after another file than the one that is there"));
-        }
-    }
-
-    fn end(&mut self, name: &str, scan: &Scan, faults: &mut Vec<String>, notes: &mut Vec<String>) {
-        self.first = self.first.or(Some((scan.number, scan.previous)));
-        self.follow(name, scan.number, scan.previous, faults);
-        match scan.state {
-            State::Whole => {}
-            State::Torn(bytes) => {
-                notes.push(format!("{name}: {bytes} bytes at its end are being written, or are of a write that was not finished"));
-            }
-            State::Damaged(at) => faults.push(format!("{name}: it was changed at byte {at} or near it")),
-        }
-    }
-
-    /// What is the oldest there is has to be the first there ever was, or what a mark says is the first that is kept.
-    fn check_beginning(&self, retired: Option<Mark>, faults: &mut Vec<String>) {
-        match (self.first, retired) {
-            (Some((number, previous)), Some(Mark::Retired { first, last_hash, carried_hash, .. })) => {
-                if number != first {
-                    faults.push(format!(
-                        "the oldest file has number {number}, though all from {first} on were kept"
-                    ));
-                } else if previous != last_hash {
-                    faults.push(format!("file {number} does not follow the one that was taken away"));
-                }
-                if self.carried.is_some_and(|hash| hash != carried_hash) {
-                    faults.push("what was carried over is not what was written then".to_owned());
-                }
-            }
-            (Some((number, _)), _) if number > 1 => {
-                faults.push(format!("the files before number {number} are missing, and nothing says that they were taken away by the retention setting"));
-            }
-            (Some((_, previous)), _) if previous != Hash::default() => {
-                faults.push("the first file was written after another one".to_owned());
-            }
-            _ => {}
-        }
-    }
-}
-
-fn note(file: &str, mark: &Mark) -> Option<String> {
-    let time = crate::time::rfc3339(mark.at_ms());
-    let what = match mark {
-        Mark::Lost { events, .. } => format!("{events} events were lost before they could be written"),
-        Mark::ClockSet { by_ms, .. } => format!("the system's clock was set by {by_ms} ms"),
-        Mark::Cut { bytes, .. } => format!("{bytes} bytes of a write that was not finished were cut"),
-        Mark::Damaged { file, .. } => format!("{file}: damage was found then"),
-        Mark::Retired { first, .. } => {
-            format!("segments before number {first} were taken away by the retention setting")
-        }
-        _ => return None,
-    };
-    Some(format!("{file}: {time}: {what}"))
 }

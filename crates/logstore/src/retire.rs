@@ -104,6 +104,9 @@ fn still_needed(marks: Vec<Mark>, open: &[Record]) -> Vec<Mark> {
     }
     let losses = marks.iter().enumerate().rev().filter(|(_, m)| matches!(m, Mark::Lost { .. }));
     wanted.extend(losses.map(|(at, _)| at).take(LOSSES_MAX));
+    // Damage is told for ever.
+    let is_damage = |mark: &Mark| matches!(mark, Mark::Damaged { .. });
+    wanted.extend(marks.iter().enumerate().filter(|(_, mark)| is_damage(mark)).map(|(at, _)| at));
     wanted.sort_unstable();
     wanted.dedup();
     let mut marks: Vec<Option<Mark>> = marks.into_iter().map(Some).collect();

@@ -20,7 +20,8 @@ use crate::record::{Key, Record};
 use crate::varint::Bytes;
 
 pub(crate) const MAGIC: &[u8; 8] = b"GATUNLOG";
-pub(crate) const VERSION: u8 = 1;
+/// The version that is written. Version 1 had no receipts (`receipt.rs`), and is read still.
+pub(crate) const VERSION: u8 = 2;
 const END: &[u8; 8] = b"GATUNEND";
 pub(crate) const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8 + 32 + 32 + 8 + 8 + 8 + 8 + 4 + 32 + 4 + 32 + 32 + 8;
@@ -29,6 +30,8 @@ const ENTRY_LEN: usize = 7 + 7 + 4 + 4 + 32;
 const CHUNK_RECORDS: usize = 4096;
 /// Bytes of an index, and of marks, at most: what a reader takes memory for.
 const PART_LEN_MAX: u32 = 64 << 20;
+/// Chunks of an index whose length is not known, at most.
+const INDEX_TRIES: usize = 4096;
 
 /// What the file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +41,21 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    fn head(self) -> [u8; HEAD_LEN] {
-        head(if self == FileKind::Segment { b'S' } else { b'C' })
+    fn letter(self) -> u8 {
+        if self == FileKind::Segment { b'S' } else { b'C' }
     }
 }
 
-pub(crate) fn head(kind: u8) -> [u8; HEAD_LEN] {
+pub(crate) fn head(kind: u8, version: u8) -> [u8; HEAD_LEN] {
     let mut head = [0; HEAD_LEN];
     head[..8].copy_from_slice(MAGIC);
-    (head[8], head[9]) = (kind, VERSION);
+    (head[8], head[9]) = (kind, version);
     head
+}
+
+/// The version of a file of that kind; `None` where these bytes begin none that this version reads.
+pub(crate) fn version_of(bytes: &[u8], kind: u8) -> Option<u8> {
+    (1..=VERSION).find(|version| bytes == head(kind, *version))
 }
 
 /// The end of a file: what it is, and the hash of all of it.
@@ -84,7 +92,8 @@ impl Tail {
         out
     }
 
-    fn read(bytes: &[u8]) -> Option<Tail> {
+    /// Reads it, and whether it ends as it should.
+    fn read(bytes: &[u8]) -> Option<(Tail, bool)> {
         let mut bytes = Bytes(bytes);
         let number = u64::from_le_bytes(bytes.array()?);
         let (previous, journal) = (Hash(bytes.array()?), Hash(bytes.array()?));
@@ -93,8 +102,9 @@ impl Tail {
         let mut part = || Some((bytes.array().map(u32::from_le_bytes)?, Hash(bytes.array()?)));
         let (marks, index) = (part()?, part()?);
         let hash = Hash(bytes.array()?);
+        let is_end = bytes.0 == END;
         let tail = Tail { number, previous, journal, records, times_ms, chunks_len, marks, index, hash };
-        (bytes.0 == END).then_some(tail)
+        Some((tail, is_end))
     }
 
     fn expected_len(&self) -> Option<u64> {
@@ -129,7 +139,7 @@ pub(crate) struct Writer<'d> {
 impl<'d> Writer<'d> {
     /// Begins a file, which must not be there.
     pub(crate) fn new(disk: &'d mut dyn Disk, name: &str, kind: FileKind) -> Result<Writer<'d>> {
-        disk.append(name, &kind.head()).map_err(LogError::io(name))?;
+        disk.append(name, &head(kind.letter(), VERSION)).map_err(LogError::io(name))?;
         let waiting = Vec::with_capacity(CHUNK_RECORDS);
         let (name, index) = (name.to_owned(), Vec::new());
         Ok(Writer { disk, name, kind, waiting, index, records: 0, times_ms: None, chunks_len: 0 })
@@ -186,7 +196,7 @@ impl<'d> Writer<'d> {
             hash: Hash::default(),
         };
         let fields = tail.fields();
-        tail.hash = Hash::of(&[&self.kind.head(), &fields]);
+        tail.hash = Hash::of(&[&head(self.kind.letter(), VERSION), &fields]);
         let end = [&marks[..], &self.index, &fields, &tail.hash.0, END].concat();
         self.disk.append(&self.name, &end).map_err(LogError::io(&self.name))?;
         self.disk.sync(&self.name).map_err(LogError::io(&self.name))?;
@@ -200,6 +210,7 @@ pub(crate) struct Segment {
     pub(crate) name: String,
     pub(crate) tail: Tail,
     pub(crate) len: u64,
+    pub(crate) version: u8,
 }
 
 impl Segment {
@@ -210,18 +221,17 @@ impl Segment {
         let at = len.checked_sub(TAIL_LEN as u64).filter(|at| *at >= HEAD_LEN as u64).ok_or_else(short)?;
         let head = read(disk, name, 0, HEAD_LEN).map_err(LogError::io(name))?;
         let bytes = read(disk, name, at, TAIL_LEN).map_err(LogError::io(name))?;
-        if head != kind.head() {
-            return Err(LogError::damaged(name, "it does not begin as a segment of this version does"));
-        }
-        let tail =
-            Tail::read(&bytes).ok_or_else(|| LogError::damaged(name, "it does not end as a segment"))?;
+        let wrong = || LogError::damaged(name, "it does not begin as a segment of this version does");
+        let version = version_of(&head, kind.letter()).ok_or_else(wrong)?;
+        let tail = Tail::read(&bytes).filter(|(_, is_end)| *is_end).map(|(tail, _)| tail);
+        let tail = tail.ok_or_else(|| LogError::damaged(name, "it does not end as a segment"))?;
         if Hash::of(&[&head, &tail.fields()]) != tail.hash {
             return Err(LogError::damaged(name, "its end was changed: the hash there is of another"));
         }
         if tail.expected_len() != Some(len) || tail.marks.0.max(tail.index.0) > PART_LEN_MAX {
             return Err(LogError::damaged(name, "its length is not what its end says"));
         }
-        Ok(Segment { name: name.to_owned(), tail, len })
+        Ok(Segment { name: name.to_owned(), tail, len, version })
     }
 
     fn part(&self, disk: &dyn Disk, offset: u64, part: (u32, Hash), what: &str) -> Result<Vec<u8>> {
@@ -260,6 +270,15 @@ impl Segment {
         let bytes = self.part(disk, entry.offset, (entry.len, entry.hash), "a chunk")?;
         let wrong = || LogError::damaged(&self.name, "a chunk cannot be read: another version wrote it");
         chunk::decode(&bytes).filter(|records| records.len() == entry.records as usize).ok_or_else(wrong)
+    }
+
+    /// All records.
+    pub(crate) fn records(&self, disk: &dyn Disk) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for entry in self.index(disk)? {
+            records.extend(self.chunk(disk, &entry)?);
+        }
+        Ok(records)
     }
 
     /// Reads all of it and checks every byte.
@@ -306,6 +325,88 @@ impl Entry {
         let (records, len) = (number()?, number()?);
         Some(Entry { first, last, records, offset, len, hash: Hash(bytes.array()?) })
     }
+}
+
+/// Chunks and marks that are whole, of a file that was changed.
+#[derive(Debug, Default)]
+pub(crate) struct Salvage {
+    pub(crate) records: Vec<Record>,
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// Reads the chunks and marks of a file that are whole, whatever else in it was changed.
+///
+/// The index stands before the tail. If the tail does not tell how long it is, every length is tried until the
+/// first or last chunk fits its hash.
+///
+/// Of a file that is whole and has another number than `number`, nothing is read.
+pub(crate) fn salvage(disk: &dyn Disk, name: &str, number: u64) -> Result<Salvage> {
+    let len = disk.len(name).map_err(LogError::io(name))?;
+    let bytes = read(disk, name, 0, len as usize).map_err(LogError::io(name))?;
+    let Some((body, end)) =
+        len.checked_sub(TAIL_LEN as u64).and_then(|at| bytes.split_at_checked(at as usize))
+    else {
+        return Ok(Salvage::default());
+    };
+    let tail = Tail::read(end).map(|(tail, _)| tail);
+    let is_other = |tail: &Tail| {
+        let head = bytes.get(..HEAD_LEN).unwrap_or_default();
+        tail.number != number && Hash::of(&[head, &tail.fields()]) == tail.hash
+    };
+    if tail.as_ref().is_some_and(is_other) {
+        return Ok(Salvage::default());
+    }
+    let told = tail.iter().map(|tail| (tail.index.0 as usize, Some(tail.marks.0 as usize)));
+    let tried = (1..=INDEX_TRIES).map(|entries| (entries * ENTRY_LEN, None));
+    for (index_len, marks_len) in told.chain(tried) {
+        let Some((before, index)) = body.len().checked_sub(index_len).map(|at| body.split_at(at)) else {
+            break;
+        };
+        let records = whole_chunks(before, index, marks_len);
+        if !records.is_empty() {
+            let marks = tail.as_ref().and_then(|tail| whole_marks(before, tail)).unwrap_or_default();
+            return Ok(Salvage { records, marks });
+        }
+    }
+    let marks = tail
+        .as_ref()
+        .and_then(|tail| whole_marks(body.get(..body.len().checked_sub(tail.index.0 as usize)?)?, tail));
+    Ok(Salvage { records: Vec::new(), marks: marks.unwrap_or_default() })
+}
+
+/// The records of the chunks that fit the hashes of an index, from the front and from the back.
+fn whole_chunks(before: &[u8], index: &[u8], marks_len: Option<usize>) -> Vec<Record> {
+    let (entries, _) = index.as_chunks::<ENTRY_LEN>();
+    let entries: Vec<Entry> = entries.iter().filter_map(|entry| Entry::read(entry, 0)).collect();
+    let mut found: Vec<Option<Vec<Record>>> = vec![None; entries.len()];
+    let read = |entry: &Entry, at: usize| {
+        let bytes = before.get(at..at.checked_add(entry.len as usize)?)?;
+        (Hash::of(&[bytes]) == entry.hash).then(|| chunk::decode(bytes))?
+    };
+    let mut at = HEAD_LEN;
+    for (entry, found) in entries.iter().zip(&mut found) {
+        *found = read(entry, at);
+        at = at.saturating_add(entry.len as usize);
+        // With a length that was guessed, nothing fits behind what does not.
+        if found.is_none() && marks_len.is_none() {
+            break;
+        }
+    }
+    let mut at = before.len().saturating_sub(marks_len.unwrap_or(0));
+    for (entry, found) in entries.iter().zip(&mut found).rev() {
+        let Some(from) = at.checked_sub(entry.len as usize) else { break };
+        at = from;
+        if found.is_none() && marks_len.is_some() {
+            *found = read(entry, at);
+        }
+    }
+    found.into_iter().flatten().flatten().collect()
+}
+
+fn whole_marks(before: &[u8], tail: &Tail) -> Option<Vec<Mark>> {
+    let at = before.len().checked_sub(tail.marks.0 as usize)?;
+    let bytes = before.get(at..).filter(|bytes| Hash::of(&[bytes]) == tail.marks.1)?;
+    mark::decode(bytes)
 }
 
 /// The records of a file one after the other, a chunk in memory at a time.

@@ -13,9 +13,10 @@ use crate::error::{LogError, Result};
 use crate::hash::Hash;
 use crate::journal::{self, Scan, State};
 use crate::mark::Mark;
-use crate::names::{Names, carried_name, journal_name, segment_name, tmp_name};
+use crate::names::{DAMAGED, Names, carried_name, journal_name, segment_name, tmp_name};
+use crate::receipt::{self, Files, RECEIPTS, Receipt, Slots};
 use crate::record::Record;
-use crate::segment::{FileKind, Segment, Writer};
+use crate::segment::{FileKind, Segment, VERSION, Writer};
 use crate::{chunk, retire};
 
 /// How a store keeps what it is given.
@@ -66,6 +67,8 @@ pub struct Store {
     /// What was open when the segments before the first one ended.
     carried: Option<Segment>,
     journal: Journal,
+    /// The last receipt; `None` where there is no whole file of them.
+    receipt: Option<Receipt>,
     /// Files that are no longer needed.
     superfluous: Vec<String>,
     /// Not yet in the journal.
@@ -86,6 +89,8 @@ struct Journal {
     len: u64,
     /// Whether there may be more bytes, of a write that failed.
     is_dirty: bool,
+    /// Whether there is a receipt for all of it.
+    has_receipt: bool,
     digest: Hash,
     records: u64,
     /// Whether there is a mark that a segment is worth.
@@ -106,6 +111,7 @@ impl Store {
             segments: Vec::new(),
             carried: None,
             journal: Journal::new(0, Hash::default()),
+            receipt: None,
             superfluous: Vec::new(),
             waiting: Vec::new(),
             waiting_marks: Vec::new(),
@@ -115,8 +121,8 @@ impl Store {
         for name in &names.unfinished {
             store.remove(name)?;
         }
-        for (_, name) in &names.segments {
-            match Segment::open(&*store.disk, name, FileKind::Segment) {
+        for (number, name) in &names.segments {
+            match store.open_segment(*number, name) {
                 Ok(segment) => store.segments.push(segment),
                 Err(LogError::Damaged { what, .. }) => store.put_aside(name, &what, now_ms)?,
                 Err(error) => return Err(error),
@@ -124,7 +130,20 @@ impl Store {
         }
         store.open_carried(&names, now_ms)?;
         store.open_journals(&names, now_ms)?;
+        // A fault that was found is one for ever, whatever becomes of this process.
+        store.commit()?;
         Ok(store)
+    }
+
+    /// Opens a segment, all of which but its records is checked.
+    fn open_segment(&self, number: u64, name: &str) -> Result<Segment> {
+        let segment = Segment::open(&*self.disk, name, FileKind::Segment)?;
+        if segment.tail.number != number {
+            return Err(LogError::damaged(name, "it is another file: its number is not that of its name"));
+        }
+        segment.marks(&*self.disk)?;
+        segment.index(&*self.disk)?;
+        Ok(segment)
     }
 
     /// Takes up what was carried over, by the last mark that names it, and takes away what is older.
@@ -135,8 +154,7 @@ impl Store {
             first = retired(&marks).or(first);
         }
         for (_, name) in &names.journals {
-            let scan = self.scan(name)?;
-            first = scan.as_ref().and_then(|scan| retired(&scan.marks)).or(first);
+            first = retired(&self.scan(name)?.marks).or(first);
         }
         for (number, name) in &names.carried {
             if first != Some(*number) {
@@ -157,59 +175,102 @@ impl Store {
 
     /// Goes on after the last journal.
     fn open_journals(&mut self, names: &Names, now_ms: u64) -> Result<()> {
-        let sealed = self.segments.last().map(|s| (s.tail.number, s.tail.journal));
-        let mut left: Option<(&str, Scan)> = None;
+        let mut left: Vec<(&str, Scan)> = Vec::new();
+        let mut made_segments = Vec::new();
         for (number, name) in &names.journals {
-            match (self.scan(name)?, sealed) {
-                // Its head was being written when the process ended: frames come once that is safe.
-                (None, _) if self.disk.len(name).is_ok_and(|len| len <= journal::JOURNAL_HEAD_LEN as u64) => {
-                    self.remove(name)?;
-                }
-                (None, _) => self.put_aside(name, "it does not begin as a journal", now_ms)?,
+            let scan = self.scan(name)?;
+            match self.segments.iter().find(|segment| segment.tail.number == *number) {
                 // It has become that segment.
-                (Some(scan), Some((sealed, of))) if *number <= sealed && scan.digest() == of => {
-                    self.remove(name)?;
+                Some(segment) if segment.tail.journal == scan.digest() => made_segments.push(name),
+                Some(_) => {
+                    self.put_aside(name, "it is not the journal that its segment was made of", now_ms)?
                 }
-                (Some(_), Some((sealed, _))) if *number <= sealed => {
-                    self.put_aside(name, "it is not what its segment was made of", now_ms)?;
-                }
-                (Some(scan), _) => {
-                    if let Some((older, _)) = left.replace((name, scan)) {
-                        self.put_aside(older, "a newer journal follows it", now_ms)?;
-                    }
-                }
+                None => left.push((name, scan)),
             }
         }
-        self.journal = Journal::new(names.highest() + 1, self.last_hash());
-        match left {
-            None => self.clean(),
-            Some((name, scan)) => self.take_up(name, scan, now_ms),
+        let slots = Slots::read(&*self.disk).map_err(LogError::io(RECEIPTS))?;
+        let faults = self.judge(slots.as_ref(), &left, now_ms)?;
+        // Receipts tell of these no longer once there is a later one.
+        self.superfluous.extend(made_segments.into_iter().cloned());
+        let highest = left.iter().map(|(_, scan)| scan.number).fold(names.highest(), u64::max);
+        let last = left.pop();
+        for (older, _) in left {
+            self.put_aside(older, "a newer journal follows it", now_ms)?;
         }
+        self.journal = Journal::new(names.highest() + 1, self.last_hash());
+        match last {
+            Some((name, scan)) if !scan.is_begun() && !faults.iter().any(|file| file == name) => {
+                // Its head was being written when the process ended: frames come once that is safe.
+                self.journal = Journal::new(scan.number, self.last_hash());
+                self.remove(name)?;
+            }
+            Some((name, scan)) if faults.iter().any(|file| file == name) => {
+                let file = damaged_name(name, now_ms);
+                self.disk.rename(name, &file).map_err(LogError::io(name))?;
+                self.disk.sync_names().map_err(LogError::io(name))?;
+                self.journal = Journal::new(highest.max(scan.number) + 1, self.last_hash());
+            }
+            Some((name, scan)) => return self.take_up(name, scan, now_ms),
+            None => {
+                // The number of a journal that is missing is nobody else's: its place stays empty for ever.
+                let missing = slots.as_ref().and_then(Slots::last).map(|last| last.number);
+                let missing = missing.filter(|number| faults.contains(&journal_name(*number)));
+                self.journal.skip_to(missing.map_or(0, |number| number + 1));
+            }
+        }
+        self.clean()
+    }
+
+    /// Compares what is left of journals with the receipts. Each fault becomes a mark; gives the files that have one.
+    fn judge(&mut self, slots: Option<&Slots>, left: &[(&str, Scan)], now_ms: u64) -> Result<Vec<String>> {
+        let journals: Vec<&Scan> = left.iter().map(|(_, scan)| scan).collect();
+        let is_new = |version: u8| version >= VERSION;
+        let has_receipts = self.segments.iter().any(|s| is_new(s.version))
+            || journals.iter().any(|scan| is_new(scan.version));
+        let sealed = self.segments.iter().map(|s| (s.tail.number, s.tail.journal)).collect();
+        let judgement = receipt::judge(slots, slots, &Files { sealed, journals, has_receipts });
+        let mut files = Vec::new();
+        for (file, what) in judgement.faults {
+            let is_there = self.disk.len(&file).is_ok();
+            let kept = if is_there { damaged_name(&file, now_ms) } else { file.clone() };
+            self.said.push(format!("{file}: {what}"));
+            self.waiting_marks.push(Mark::Damaged { at_ms: now_ms, file: kept.clone(), what });
+            if file == RECEIPTS && is_there {
+                self.disk.rename(&file, &kept).map_err(LogError::io(&file))?;
+            }
+            files.push(file);
+        }
+        for (file, what) in judgement.unknown.iter().filter(|(file, _)| file == RECEIPTS && has_receipts) {
+            self.said.push(format!("{file}: {what}"));
+            self.waiting_marks.push(Mark::NoReceipt { at_ms: now_ms });
+        }
+        let is_usable = |slots: &&Slots| slots.is_whole && !files.iter().any(|file| file == RECEIPTS);
+        self.receipt = slots.filter(is_usable).and_then(Slots::last);
+        Ok(files)
     }
 
     /// Goes on with a journal that was left, or seals it where there is anything in it: what follows is another run's.
     fn take_up(&mut self, name: &str, scan: Scan, now_ms: u64) -> Result<()> {
         let digest = scan.digest();
         let mut marks = scan.marks;
-        if scan.previous != self.last_hash() {
+        if self.segments.last().is_some_and(|s| s.tail.number + 1 == scan.number)
+            && scan.previous != self.last_hash()
+        {
             let file = self.segments.last().map_or_else(|| "segments".to_owned(), |s| s.name.clone());
-            self.said.push(format!("{file}: it is not what {name} was begun after"));
-            marks.push(Mark::Damaged { at_ms: now_ms, file });
-        }
-        if matches!(scan.state, State::Damaged(_)) {
-            marks.push(self.set_aside(name, "it was changed since it was written", now_ms)?);
-            self.clean()?;
-            return self.seal_records(scan.records, &marks);
+            let what = format!("it is not the file that {name} was begun after");
+            self.said.push(format!("{file}: {what}"));
+            marks.push(Mark::Damaged { at_ms: now_ms, file, what });
         }
         let old = Journal::new(scan.number, scan.previous);
         self.journal = Journal { is_begun: true, len: scan.good_len, digest, ..old };
         if let State::Torn(bytes) = scan.state {
             self.journal.is_dirty = true;
-            self.clean()?;
-            self.disk.sync(name).map_err(LogError::io(name))?;
             self.said.push(format!("{name}: {bytes} bytes of a write that was not finished are cut"));
             marks.push(Mark::Cut { at_ms: now_ms, bytes });
         }
+        // The process before may have been killed before it had synced what now gets a receipt.
+        self.disk.sync(name).map_err(LogError::io(name))?;
+        self.clean()?;
         if scan.records.is_empty() && marks.is_empty() {
             return Ok(());
         }
@@ -222,24 +283,20 @@ impl Store {
         last.or(self.carried.as_ref().map(|c| c.tail.previous)).unwrap_or_default()
     }
 
-    fn scan(&self, name: &str) -> Result<Option<Scan>> {
+    fn scan(&self, name: &str) -> Result<Scan> {
         let len = self.disk.len(name).map_err(LogError::io(name))? as usize;
-        Ok(journal::scan(&read(&*self.disk, name, 0, len).map_err(LogError::io(name))?))
+        let number = name.split('.').next().and_then(|digits| digits.parse().ok());
+        Ok(journal::scan(&read(&*self.disk, name, 0, len).map_err(LogError::io(name))?, number))
     }
 
     /// Keeps a changed file under another name, and remembers to say so.
     fn put_aside(&mut self, name: &str, what: &str, now_ms: u64) -> Result<()> {
-        let mark = self.set_aside(name, what, now_ms)?;
-        self.waiting_marks.push(mark);
-        Ok(())
-    }
-
-    fn set_aside(&mut self, name: &str, what: &str, now_ms: u64) -> Result<Mark> {
-        let file = format!("{name}.damaged-{now_ms}");
+        let file = damaged_name(name, now_ms);
         self.said.push(format!("{name}: {what}; it is kept as {file}"));
         self.disk.rename(name, &file).map_err(LogError::io(name))?;
         self.disk.sync_names().map_err(LogError::io(name))?;
-        Ok(Mark::Damaged { at_ms: now_ms, file })
+        self.waiting_marks.push(Mark::Damaged { at_ms: now_ms, file, what: what.to_owned() });
+        Ok(())
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {
@@ -282,6 +339,9 @@ impl Store {
     /// # Errors
     /// Where it cannot be written: then it waits still.
     pub fn commit(&mut self) -> Result<()> {
+        if self.journal.is_begun {
+            self.acknowledge()?;
+        }
         while !(self.waiting.is_empty() && self.waiting_marks.is_empty()) {
             self.clean()?;
             let count = self.waiting.len().min(chunk::CHUNK_RECORDS_MAX);
@@ -298,15 +358,41 @@ impl Store {
             let first = records.first().map(|r| r.at_ms).or(self.waiting_marks.first().map(Mark::at_ms));
             journal.began_ms = journal.began_ms.or(first);
             journal.has_news |= self.waiting_marks.iter().any(|m| !matches!(m, Mark::Alive { .. }));
+            journal.has_receipt = false;
             self.waiting.drain(..count);
             self.waiting_marks.clear();
+            self.acknowledge()?;
         }
+        Ok(())
+    }
+
+    /// Writes a receipt for the journal as it is, where it has none.
+    fn acknowledge(&mut self) -> Result<()> {
+        let Journal { number, len, digest, is_begun, has_receipt, .. } = &mut self.journal;
+        if *has_receipt {
+            return Ok(());
+        }
+        let (len, digest) = if *is_begun { (*len, *digest) } else { (0, Hash::default()) };
+        let sequence = self.receipt.map_or(0, |last| last.sequence + 1);
+        let mut receipt = Receipt { sequence, number: *number, len, digest };
+        match self.receipt {
+            Some(_) => receipt.write(&mut *self.disk).map_err(LogError::io(RECEIPTS))?,
+            None => {
+                receipt.create(&mut *self.disk).map_err(LogError::io(RECEIPTS))?;
+                receipt.sequence += 1;
+            }
+        }
+        (*has_receipt, self.receipt) = (*is_begun, Some(receipt));
         Ok(())
     }
 
     /// Makes the journal ready for a frame: gives it a head, or cuts what a failed write has left behind the last
     /// acknowledged frame.
     fn clean(&mut self) -> Result<()> {
+        // First of all: where files have no receipts, somebody has taken those away.
+        if self.receipt.is_none() {
+            self.acknowledge()?;
+        }
         let Journal { number, previous, name, is_begun, len, is_dirty, .. } = &mut self.journal;
         if !*is_begun {
             if self.disk.len(name).is_ok() {
@@ -321,7 +407,7 @@ impl Store {
             self.disk.truncate(name, *len).map_err(LogError::io(name))?;
             *is_dirty = false;
         }
-        Ok(())
+        self.acknowledge()
     }
 
     /// Seals the journal where it is long or old enough, and takes away some of what is too old or too much.
@@ -353,11 +439,9 @@ impl Store {
     pub fn seal(&mut self) -> Result<()> {
         self.clean()?;
         let scan = self.scan(&self.journal.name)?;
-        match scan {
-            Some(scan) if scan.digest() == self.journal.digest && scan.state == State::Whole => {
-                self.seal_records(scan.records, &scan.marks)
-            }
-            _ => Err(LogError::damaged(&self.journal.name, "somebody else has changed it")),
+        match scan.digest() == self.journal.digest && scan.state == State::Whole {
+            true => self.seal_records(scan.records, &scan.marks),
+            false => Err(LogError::damaged(&self.journal.name, "somebody else has changed it")),
         }
     }
 
@@ -378,7 +462,7 @@ impl Store {
         self.said.push(format!("{name}: {} records are sealed, SHA-256 {}", tail.records, tail.hash));
         let len = self.disk.len(&name).map_err(LogError::io(&name))?;
         let (hash, old) = (tail.hash, self.journal.name.clone());
-        self.segments.push(Segment { name, tail, len });
+        self.segments.push(Segment { name, tail, len, version: VERSION });
         self.journal = Journal::new(number + 1, hash);
         self.superfluous.push(old);
         self.clean()
@@ -407,7 +491,7 @@ impl Store {
         self.mark(Mark::Retired { at_ms: now_ms, first, last_hash, carried_hash });
         self.commit()?;
         self.segments.remove(0);
-        self.carried = Some(Segment { name, tail, len });
+        self.carried = Some(Segment { name, tail, len, version: VERSION });
         self.said
             .push(format!("{}: taken away, as it is older or there is more than is to be kept", oldest.name));
         self.superfluous.push(oldest.name);
@@ -427,6 +511,13 @@ impl Store {
 }
 
 impl Journal {
+    /// Takes this number, where it is a higher one.
+    fn skip_to(&mut self, number: u64) {
+        if number > self.number {
+            *self = Journal::new(number, self.previous);
+        }
+    }
+
     fn new(number: u64, previous: Hash) -> Journal {
         Journal {
             number,
@@ -435,12 +526,17 @@ impl Journal {
             is_begun: false,
             len: journal::JOURNAL_HEAD_LEN as u64,
             is_dirty: false,
+            has_receipt: false,
             digest: journal::head_of(number, previous).1,
             records: 0,
             has_news: false,
             began_ms: None,
         }
     }
+}
+
+fn damaged_name(name: &str, now_ms: u64) -> String {
+    format!("{name}{DAMAGED}{now_ms}")
 }
 
 /// The first segment that is kept, by the last mark that tells of it.

@@ -216,8 +216,10 @@ impl Reader {
             let is_start = |mark: &&Mark| matches!(mark, Mark::Start { .. });
             part.marks.iter().filter(is_start).for_each(|mark| history.mark(mark));
             match self.find(part, &keys) {
-                Ok(records) => {
-                    records.into_iter().filter(|r| r.has_port(port)).for_each(|r| history.record(r));
+                Ok(found) => {
+                    let records = found.records.into_iter();
+                    records.filter(|r| r.has_port(port)).for_each(|r| history.record(r));
+                    caveats.extend(found.damage.map(|what| format!("{}: {what}", part.name())));
                 }
                 Err(error @ LogError::Damaged { .. }) => {
                     caveats.push(format!("the log was changed: {error}"))

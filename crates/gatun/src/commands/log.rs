@@ -10,7 +10,7 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,11 +18,12 @@ Examples:
   gatun log verify --anchor 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   gatun log show --from 2026-01-31 --to 2026-02-01 --outside 203.0.113.7
 
-`verify` reads every byte. Each file has the SHA-256 of the one before it, so that
-none can be changed, left out or put in place of another; that the end was cut off
-is seen by whoever has kept a hash (the daemon logs each) and gives it as --anchor.
+`verify` reads every byte. Each file has the SHA-256 of the file before it, and
+receipts tell how far the last file was written. Somebody who writes all of it anew
+is found out by a hash that was kept elsewhere (the daemon logs each): --anchor.
 
-Exit status of `verify`: 0 where all is as it was written, 1 where it is not.
+Exit status of `verify`: 0: unchanged; 1: a FAULT, the log was changed or damaged,
+now or at any time before; 3: UNKNOWN, a killed process or a change can be the cause.
 ";
 
 /// Where the log is.
@@ -108,14 +109,31 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The exit status where the log cannot tell.
+pub(crate) const UNKNOWN: u8 = 3;
+/// How often a log is read again whose last write is just going on, and how long between.
+const READS: usize = 4;
+const READ_AGAIN: Duration = Duration::from_millis(300);
+
 fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
-    let verification = args.store.open()?.verify(args.anchor)?;
+    let mut verification = args.store.open()?.verify(args.anchor)?;
+    for _ in 1..READS {
+        if verification.unknown.is_empty() || !verification.faults.is_empty() {
+            break;
+        }
+        std::thread::sleep(READ_AGAIN);
+        verification = args.store.open()?.verify(args.anchor)?;
+    }
     let text = match args.json {
         true => format!("{:#}\n", serde_json::to_value(&verification)?),
         false => report(&verification),
     };
     super::print_bytes(text.as_bytes())?;
-    Ok(if verification.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match (verification.faults.is_empty(), verification.unknown.is_empty()) {
+        (true, true) => ExitCode::SUCCESS,
+        (true, false) => ExitCode::from(UNKNOWN),
+        (false, _) => ExitCode::FAILURE,
+    })
 }
 
 fn report(v: &Verification) -> String {
@@ -133,12 +151,19 @@ fn report(v: &Verification) -> String {
     for fault in &v.faults {
         out += &format!("FAULT: {fault}\n");
     }
+    for unknown in &v.unknown {
+        out += &format!("UNKNOWN: {unknown}\n");
+    }
     if let Some(hash) = v.last_sealed {
         out += &format!("last sealed file: SHA-256 {hash}\n");
     }
-    out += &match v.faults.len() {
-        0 => format!("nothing was changed; head {}\n", v.head),
-        n => format!("{n} fault{}: this is not what was written\n", if n == 1 { "" } else { "s" }),
+    out += &match (v.faults.len(), v.unknown.is_empty()) {
+        (0, true) => format!("nothing was changed; head {}\n", v.head),
+        (0, false) => {
+            format!("UNKNOWN whether the end was changed; no fault in all before; head {}\n", v.head)
+        }
+        (1, _) => "1 fault: this is not what was written\n".to_owned(),
+        (n, _) => format!("{n} faults: this is not what was written\n"),
     };
     out
 }
@@ -169,7 +194,12 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{line}").map_err(Ended::Output)
     };
     let shown = reader.show(span, each);
-    match shown.and_then(|()| out.flush().map_err(Ended::Output)) {
+    let flushed = out.flush().map_err(Ended::Output);
+    match shown.and_then(|damage| flushed.map(|()| damage)) {
+        Ok(damage) if !damage.is_empty() => {
+            damage.iter().for_each(|damage| eprintln!("FAULT: {damage}"));
+            Ok(ExitCode::FAILURE)
+        }
         Err(Ended::Log(error)) => Err(anyhow!(error)),
         Err(Ended::Output(error)) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),

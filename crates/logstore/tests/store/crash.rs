@@ -44,8 +44,9 @@ fn whatever_kills_it_wherever_nothing_acknowledged_is_lost_and_nothing_is_there_
             disk.fail(at, u64::MAX);
             live(&disk, SMALL, &mut acknowledged).unwrap_err();
             let left = disk.after(ending);
-            // Nobody has put it in order yet.
-            reader(&left);
+            // Nobody has put it in order yet: at most it is unknown whether the end was changed.
+            let found = faults(&left);
+            assert_eq!(found, Vec::<String>::new(), "at {at}, {ending:?}, before the next start");
             let mut store = Store::open(Box::new(left.clone()), SMALL, 1_000).unwrap();
             let (found, case) = (records(&left), format!("at {at}, {ending:?}"));
             // The last write may be there without having been acknowledged.

@@ -165,6 +165,17 @@ impl Disk for Memory {
         if fails.is_some() { full() } else { Ok(()) }
     }
 
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        let (mut world, fails) = self.step();
+        if fails == Some(false) {
+            return full();
+        }
+        let len = if fails.is_some() { bytes.len() / 2 } else { bytes.len() };
+        let at = offset as usize;
+        world.file(name)?.bytes[at..at + len].copy_from_slice(&bytes[..len]);
+        if fails.is_some() { full() } else { Ok(()) }
+    }
+
     fn truncate(&mut self, name: &str, len: u64) -> Result<()> {
         let (mut world, fails) = self.step();
         if fails.is_some() {

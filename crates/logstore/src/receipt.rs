@@ -1,0 +1,216 @@
+//! Receipts: how far the journal is on disk, beside the journal, so that a cut or changed end is told from a write
+//! that was never finished.
+//!
+//! ```text
+//!   file   slot, slot: written in turn, in place; both lie in one sector
+//!   slot   "GATUNACK", sequence, number of the journal, bytes, digest of its last frame or head, SHA-256 of these
+//! ```
+//! A frame is synced first, then its receipt; only then is the frame acknowledged. So a journal is never shorter than
+//! its receipt says, and at most one frame longer. Decision 0079.
+
+use crate::disk::{Disk, read};
+use crate::hash::Hash;
+use crate::journal::{Scan, State};
+use crate::names::{journal_name, tmp_name};
+use crate::varint::Bytes;
+use std::io;
+
+/// The file's name.
+pub(crate) const RECEIPTS: &str = "acknowledged";
+const MAGIC: &[u8; 8] = b"GATUNACK";
+const SLOT_LEN: usize = 8 + 8 + 8 + 8 + 32 + 32;
+
+/// The journal's acknowledged end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) sequence: u64,
+    /// The journal.
+    pub(crate) number: u64,
+    /// Its bytes; 0 where it need not be there yet.
+    pub(crate) len: u64,
+    /// The digest of its last frame, or of its head.
+    pub(crate) digest: Hash,
+}
+
+impl Receipt {
+    fn bytes(&self) -> Vec<u8> {
+        let numbers = [self.sequence, self.number, self.len].map(u64::to_le_bytes).concat();
+        let fields = [&MAGIC[..], &numbers, &self.digest.0].concat();
+        let hash = Hash::of(&[&fields]);
+        [fields, hash.0.to_vec()].concat()
+    }
+
+    fn read(slot: &[u8]) -> Option<Receipt> {
+        let mut bytes = Bytes(slot);
+        let is_slot = bytes.take(8)? == MAGIC;
+        let mut next = || bytes.array().map(u64::from_le_bytes);
+        let (sequence, number, len) = (next()?, next()?, next()?);
+        let receipt = Receipt { sequence, number, len, digest: Hash(bytes.array()?) };
+        (is_slot && receipt.bytes() == slot).then_some(receipt)
+    }
+
+    /// Writes it into its slot.
+    pub(crate) fn write(&self, disk: &mut dyn Disk) -> io::Result<()> {
+        disk.write_at(RECEIPTS, self.sequence % 2 * SLOT_LEN as u64, &self.bytes())?;
+        disk.sync(RECEIPTS)
+    }
+
+    /// Makes the file, with this receipt in both slots.
+    pub(crate) fn create(&self, disk: &mut dyn Disk) -> io::Result<()> {
+        let tmp = tmp_name(RECEIPTS);
+        if disk.len(&tmp).is_ok() {
+            disk.remove(&tmp)?;
+        }
+        let mut slots = [*self, Receipt { sequence: self.sequence + 1, ..*self }];
+        slots.sort_by_key(|slot| slot.sequence % 2);
+        disk.append(&tmp, &slots.map(|slot| slot.bytes()).concat())?;
+        disk.sync(&tmp)?;
+        disk.rename(&tmp, RECEIPTS)?;
+        disk.sync_names()
+    }
+}
+
+/// The file as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    slots: [Option<Receipt>; 2],
+    /// Whether both slots, and nothing else, are there.
+    pub(crate) is_whole: bool,
+}
+
+impl Slots {
+    /// Reads the file; `None` where there is none.
+    pub(crate) fn read(disk: &dyn Disk) -> io::Result<Option<Slots>> {
+        let len = match disk.len(RECEIPTS) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            len => len? as usize,
+        };
+        let bytes = read(disk, RECEIPTS, 0, len.min(2 * SLOT_LEN))?;
+        let slot = |n: usize| {
+            let slot = bytes.get(n * SLOT_LEN..(n + 1) * SLOT_LEN).and_then(Receipt::read);
+            slot.filter(|receipt| receipt.sequence % 2 == n as u64)
+        };
+        let slots = [slot(0), slot(1)];
+        let follow = |a: Receipt, b: Receipt| a.sequence.abs_diff(b.sequence) == 1;
+        let is_whole = len == 2 * SLOT_LEN && matches!(slots, [Some(a), Some(b)] if follow(a, b));
+        Ok(Some(Slots { slots, is_whole }))
+    }
+
+    /// The last receipt.
+    pub(crate) fn last(&self) -> Option<Receipt> {
+        self.slots.iter().flatten().copied().max_by_key(|receipt| receipt.sequence)
+    }
+}
+
+/// The files that receipts are compared with.
+pub(crate) struct Files<'a> {
+    /// Number of each segment, and digest of the journal that it was made of.
+    pub(crate) sealed: Vec<(u64, Hash)>,
+    pub(crate) journals: Vec<&'a Scan>,
+    /// Whether any file is of a version that has receipts.
+    pub(crate) has_receipts: bool,
+}
+
+/// The result of comparing receipts and files.
+#[derive(Debug, Default)]
+pub(crate) struct Judgement {
+    /// File and fault.
+    pub(crate) faults: Vec<(String, String)>,
+    /// File and doubt: a process that was killed leaves this behind, and somebody who changes the end could.
+    pub(crate) unknown: Vec<(String, String)>,
+}
+
+impl Judgement {
+    fn fault(&mut self, file: &str, what: impl Into<String>) {
+        self.faults.push((file.to_owned(), what.into()));
+    }
+
+    fn unknown(&mut self, file: &str, what: impl Into<String>) {
+        self.unknown.push((file.to_owned(), what.into()));
+    }
+}
+
+/// Compares the files with the receipts as they were `before` and `after` the files were read.
+pub(crate) fn judge(before: Option<&Slots>, after: Option<&Slots>, files: &Files<'_>) -> Judgement {
+    let mut judgement = Judgement::default();
+    for scan in &files.journals {
+        match scan.state {
+            State::Damaged(at) => {
+                judgement.fault(&journal_name(scan.number), format!("it was changed at byte {at} or near it"));
+            }
+            State::Torn(bytes) => judgement.unknown(
+                &journal_name(scan.number),
+                format!("the {bytes} bytes at its end are no whole write: the process was killed in it, or somebody changed them; nothing that was acknowledged is there"),
+            ),
+            State::Whole => {}
+        }
+    }
+    match before {
+        Some(slots) => compare(slots, after.unwrap_or(slots), files, &mut judgement),
+        None if files.has_receipts => {
+            judgement.fault(
+                RECEIPTS,
+                "the file is missing: whether the end of the log was cut off cannot be told",
+            );
+        }
+        None if files.sealed.is_empty() && files.journals.is_empty() => {
+            judgement.unknown(RECEIPTS, "there is no file of a log here");
+        }
+        None => judgement.unknown(
+            RECEIPTS,
+            "a version without receipts wrote this log: whether its end was cut off cannot be told",
+        ),
+    }
+    judgement
+}
+
+fn compare(slots: &Slots, after: &Slots, files: &Files<'_>, judgement: &mut Judgement) {
+    let Some(last) = slots.last() else {
+        judgement.fault(RECEIPTS, "both receipts were changed");
+        return;
+    };
+    let name = journal_name(last.number);
+    let journal = files.journals.iter().find(|scan| scan.number == last.number);
+    match journal {
+        _ if last.len == 0 => {}
+        Some(scan) if scan.has(last.len, last.digest) => {}
+        Some(scan) => judgement.fault(
+            &name,
+            format!(
+                "{} bytes of it were acknowledged; {} of those are as they were written",
+                last.len,
+                scan.good_len.min(last.len)
+            ),
+        ),
+        None if files.sealed.contains(&(last.number, last.digest)) => {}
+        None => {
+            judgement.fault(&name, format!("{} bytes of it were acknowledged; the file is missing", last.len))
+        }
+    }
+    let latest = after.last().filter(|after| after.sequence >= last.sequence).unwrap_or(last);
+    let beyond = |scan: &&&Scan| match scan.number.cmp(&latest.number) {
+        std::cmp::Ordering::Less => 0,
+        std::cmp::Ordering::Equal => scan.ends.iter().filter(|end| **end > latest.len).count(),
+        std::cmp::Ordering::Greater => scan.ends.len(),
+    };
+    let frames: usize = files.journals.iter().map(|scan| beyond(&scan)).sum();
+    match frames {
+        0 => {}
+        1 => judgement.unknown(
+            RECEIPTS,
+            "the last write has no receipt: the process was killed between the two, or somebody added it",
+        ),
+        _ => judgement
+            .fault(RECEIPTS, format!("it is older than the journal: {frames} writes have no receipt")),
+    }
+    if !slots.is_whole {
+        let has_newer = files.journals.iter().any(|scan| scan.number > last.number || last.len == 0);
+        match frames > 0 || has_newer {
+            true => judgement.unknown(
+                RECEIPTS,
+                "one of its two receipts is no whole one: the process was killed as it wrote it, or somebody changed it",
+            ),
+            false => judgement.fault(RECEIPTS, "one of its two receipts was changed"),
+        }
+    }
+}

@@ -65,7 +65,7 @@ fn plan() -> PlanInForce {
     let pool = PoolInForce { name: "res".to_owned(), allocation, ranges: vec![range] };
     let instance =
         InstanceInForce { name: "cgn".to_owned(), pool: 0, subscriber_len: 64, static_bindings: Vec::new() };
-    PlanInForce { instances: vec![instance], pools: vec![pool] }
+    PlanInForce { instances: vec![instance], pools: vec![pool], siit: Vec::new() }
 }
 
 /// A question, and the subscriber that is the answer.
@@ -123,7 +123,7 @@ fn ask(directory: &Path, questions: &[Question], random: &mut Random) -> Result<
         let began = Instant::now();
         let reader = Reader::open(Box::new(Directory::to_read(directory)))?;
         let port = record.first + random.below(256) as u16;
-        let answer = reader.who(record.outside, port, Span { from_ms: *at_ms, precision_ms: 1 });
+        let answer = reader.who(record.outside, port, Span { from_ms: *at_ms, precision_ms: 1 }, None);
         times.push(began.elapsed());
         let expected = format!("2001:db8:{:x}:{:x}::/64", subscriber >> 16, subscriber & 0xffff);
         let expected: std::net::Ipv6Addr = expected.trim_end_matches("/64").parse()?;

@@ -12,6 +12,7 @@ mod chunk;
 pub mod disk;
 mod error;
 mod hash;
+mod history;
 mod journal;
 mod mark;
 mod names;
@@ -42,11 +43,11 @@ pub use error::{LogError, Result};
 pub use hash::Hash;
 pub use mark::Mark;
 pub use plan::{
-    AllocationInForce, ByConfiguration, InstanceInForce, PlanInForce, PoolInForce, RangeInForce,
-    StaticInForce,
+    AllocationInForce, ByConfiguration, InstanceInForce, Mapped, PlanInForce, PoolInForce, RangeInForce,
+    SiitInForce, StaticInForce,
 };
 pub use reader::{Entry, Reader};
 pub use record::{Record, RecordKind};
 pub use store::{Options, Status, Store};
 pub use verify::Verification;
-pub use who::{Answer, Holder, InForce};
+pub use who::{Answer, Holder, InForce, Outcome};

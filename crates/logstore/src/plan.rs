@@ -2,7 +2,7 @@
 //! configuration of that time. Deterministic pools (RFC 7422) are answered by arithmetic alone.
 
 use gatun_nat::plan::{
-    Allocation, Blocks, Deterministic, Net6, Plan, Pool4, PoolRange, StaticBinding, Transport,
+    Allocation, Blocks, Deterministic, Net6, Plan, Pool4, PoolRange, Siit, StaticBinding, Transport,
 };
 use gatun_nat::pool4::DeterministicMap;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,31 @@ pub struct PlanInForce {
     pub instances: Vec<InstanceInForce>,
     /// Pools, in the order of their numbers.
     pub pools: Vec<PoolInForce>,
+    /// Stateless instances.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub siit: Vec<SiitInForce>,
+}
+
+/// A stateless instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiitInForce {
+    /// Its name.
+    pub name: String,
+    /// First address and length of its translation prefixes.
+    pub pool6: Vec<(Ipv6Addr, u8)>,
+    /// Its address mappings: first address and prefix length of each side.
+    pub eamt: Vec<((Ipv4Addr, u8), (Ipv6Addr, u8))>,
+}
+
+/// An IPv4 address by an address mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// The instance.
+    pub instance: String,
+    /// The inside address, or the first one of its prefix.
+    pub inside: Ipv6Addr,
+    /// The length of that prefix; 128 for a host.
+    pub len: u8,
 }
 
 /// An instance.
@@ -111,7 +136,44 @@ impl PlanInForce {
     pub fn of(plan: &Plan) -> PlanInForce {
         let of64 = plan.nat64.iter().map(|n| instance(&n.name, n.pool, n.subscriber_len, &n.static_bindings));
         let of44 = plan.nat44.iter().map(|n| instance(&n.name, n.pool, n.subscriber_len, &n.static_bindings));
-        PlanInForce { instances: of64.chain(of44).collect(), pools: plan.pools.iter().map(pool).collect() }
+        PlanInForce {
+            instances: of64.chain(of44).collect(),
+            pools: plan.pools.iter().map(pool).collect(),
+            siit: plan.siit.iter().map(siit).collect(),
+        }
+    }
+
+    /// The host of a public address by address mappings (RFC 7757 3.3): the longest one of each instance.
+    pub fn mapped(&self, address: Ipv4Addr) -> impl Iterator<Item = Mapped> {
+        self.siit.iter().filter_map(move |siit| {
+            let covers = |(first, len): (Ipv4Addr, u8)| {
+                let host_bits = 32 - u32::from(len.min(32));
+                (u32::from(first) ^ u32::from(address)).checked_shr(host_bits).unwrap_or(0) == 0
+            };
+            let ((_, len4), (v6, len6)) =
+                siit.eamt.iter().filter(|(v4, _)| covers(*v4)).max_by_key(|(v4, _)| v4.1)?;
+            let suffix_len = 32 - u32::from(*len4).min(32);
+            let suffix = u32::from(address) & 1u32.checked_shl(suffix_len).map_or(u32::MAX, |bit| bit - 1);
+            let shift = 128u32.checked_sub(u32::from(*len6) + suffix_len)?;
+            let inside = u128::from(*v6) | u128::from(suffix).checked_shl(shift).unwrap_or(0);
+            Some(Mapped {
+                instance: siit.name.clone(),
+                inside: inside.into(),
+                len: (u32::from(*len6) + suffix_len) as u8,
+            })
+        })
+    }
+
+    /// Why a translation prefix leaves open who has an address that is of no pool.
+    pub(crate) fn by_prefix(&self, address: Ipv4Addr) -> Option<String> {
+        let of_pool = |pool: &PoolInForce| pool.ranges.iter().any(|r| (r.first..=r.last).contains(&address));
+        let siit = self.siit.iter().find(|siit| !siit.pool6.is_empty())?;
+        (!self.pools.iter().any(of_pool)).then(|| {
+            format!(
+                "{address} has no mapping; siit `{}` translates it by its prefix, and keeps no record of which hosts have such addresses",
+                siit.name
+            )
+        })
     }
 
     /// The pool that has an address and port, of any transport.
@@ -171,6 +233,14 @@ fn instance(name: &str, pool: usize, subscriber_len: u8, bindings: &[StaticBindi
     };
     let static_bindings = bindings.iter().map(binding).collect();
     InstanceInForce { name: name.to_owned(), pool, subscriber_len, static_bindings }
+}
+
+fn siit(siit: &Siit) -> SiitInForce {
+    SiitInForce {
+        name: siit.name.clone(),
+        pool6: siit.pool6.iter().map(|prefix| (prefix.address(), prefix.len())).collect(),
+        eamt: siit.eamt.iter().map(|eam| ((eam.v4.addr, eam.v4.len), (eam.v6.addr, eam.v6.len))).collect(),
+    }
 }
 
 fn pool(pool: &Pool4) -> PoolInForce {

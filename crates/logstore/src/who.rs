@@ -1,11 +1,17 @@
 //! Who had a port at a time: the port's whole history is gathered, and what overlaps the time is the answer.
+//!
+//! "Nobody" is an answer only if it is proven. A time of which records may be missing (a damaged file, lost events, a
+//! daemon that was killed) leaves the holder unknown until a later record, or a start without state, tells of the port again.
 
-use crate::error::LogError;
 use crate::hash::Hash;
+use crate::history::{End, Gap, History, Holding, Unknown};
+use crate::journal::State;
 use crate::mark::Mark;
 use crate::plan::{ByConfiguration, PlanInForce};
-use crate::reader::Reader;
+use crate::reader::{Part, Reader, Source};
+use crate::receipt::Slots;
 use crate::record::{IRREGULAR, Key, Record};
+use crate::store::retired;
 use crate::time::{Span, rfc3339};
 use gatun_nat::plan::Transport;
 use serde::Serialize;
@@ -14,9 +20,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Changes of the holder so long before or after the time are told too: who asks may have a clock that is wrong.
 const NEAR_MS: u64 = 60_000;
 
+const ENDS: &str = "the log ends before that time";
+
+/// Whether the log knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Somebody had the port.
+    Who,
+    /// Nobody had it: that is proven.
+    Nobody,
+    /// The log cannot tell; `unknown` has the reasons.
+    Unknown,
+}
+
 /// The answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
+    /// Whether the log knows.
+    pub outcome: Outcome,
+    /// Why it is not known whether somebody, or somebody else, had it.
+    pub unknown: Vec<String>,
     /// The public address.
     pub address: Ipv4Addr,
     /// The public port.
@@ -51,7 +75,8 @@ pub struct InForce {
 /// Somebody who had a port for a time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Holder {
-    /// How that is known: from a record of a `block` or a `binding`, or by the `configuration` alone.
+    /// How that is known: from a record of a `block` or a `binding`, by the `configuration` alone, or by an address
+    /// `mapping` (SIIT).
     pub by: &'static str,
     /// Which protocols.
     pub protocols: Vec<&'static str>,
@@ -67,7 +92,7 @@ pub struct Holder {
     /// The inside address, of a binding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<IpAddr>,
-    /// The inside port, of a binding.
+    /// The inside port, of a binding; of a mapping, the public one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside_port: Option<u16>,
     /// First and last public port.
@@ -81,95 +106,11 @@ pub struct Holder {
     /// What is known of the end, where that is no record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// Whether it had the port at the time for certain.
+    /// Whether it had the port for certain, all of the time that was asked for.
     pub certain: bool,
-}
-
-/// How a holding ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// Nothing tells of an end; the last sign of life of the daemon was then.
-    Open(u64),
-    At(u64),
-    /// Between the two, as the daemon ended without saying so, or the record was lost.
-    Between(u64, u64),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Holding {
-    record: Record,
-    from_ms: Option<u64>,
-    end: End,
-}
-
-/// The history of some ports, in the order of events.
-#[derive(Default)]
-struct History {
-    open: Vec<Holding>,
-    /// What was open when a daemon before ended, so far as none after it has told that it goes on.
-    before: Vec<Holding>,
-    ended: Vec<Holding>,
-    /// The last time that anything tells of.
-    last_ms: u64,
-    stopped_ms: Option<u64>,
-}
-
-impl History {
-    fn mark(&mut self, mark: &Mark) {
-        match mark {
-            Mark::Start { at_ms, keeps_state, .. } => {
-                let end =
-                    self.stopped_ms.take().map_or(End::Between(self.last_ms.min(*at_ms), *at_ms), End::At);
-                // What the daemon before has not told of may have waited in memory all its life: this one may still.
-                self.before.extend(self.open.drain(..).map(|holding| Holding { end, ..holding }));
-                if !keeps_state {
-                    self.ended.append(&mut self.before);
-                }
-            }
-            Mark::Stop { at_ms } => self.stopped_ms = Some(*at_ms),
-            _ => {}
-        }
-    }
-
-    fn record(&mut self, record: Record) {
-        let at_ms = record.at_ms;
-        let same = self.open.iter().position(|holding| holding.record.is_same_place(&record));
-        let same = same.map(|at| self.open.remove(at));
-        if !record.kind.begins() {
-            let begun = match same {
-                Some(begun) if begun.record.is_same_holder(&record) => begun,
-                other => {
-                    self.end_untold(other, at_ms);
-                    Holding { record, from_ms: None, end: End::Open(0) }
-                }
-            };
-            self.ended.push(Holding { end: End::At(at_ms), ..begun });
-            return;
-        }
-        self.end_untold(same, at_ms);
-        let goes_on = |old: &Holding| {
-            record.kind.goes_on() && old.record.is_same_place(&record) && old.record.is_same_holder(&record)
-        };
-        // The latest, where the same place was the same holder's before.
-        let begun = self.before.iter().rposition(goes_on).map(|at| self.before.remove(at));
-        let begun = begun.unwrap_or(Holding { record, from_ms: Some(at_ms), end: End::Open(0) });
-        self.open.push(Holding { end: End::Open(0), ..begun });
-    }
-
-    /// Somebody else has what `lost` had, or has given it back, and no record tells of its end.
-    fn end_untold(&mut self, lost: Option<Holding>, at_ms: u64) {
-        let between =
-            |lost: Holding| Holding { end: End::Between(lost.record.at_ms.min(at_ms), at_ms), ..lost };
-        self.ended.extend(lost.map(between));
-    }
-
-    /// All holdings; those that nothing ends are open, or ended with the daemon.
-    fn all(mut self) -> Vec<Holding> {
-        let end = self.stopped_ms.map_or(End::Open(self.last_ms), End::At);
-        self.ended.append(&mut self.before);
-        self.ended.extend(self.open.into_iter().map(|holding| Holding { end, ..holding }));
-        self.ended
-    }
+    /// Whether it had the port for certain at any of that time.
+    #[serde(skip)]
+    known: bool,
 }
 
 /// What all marks say of configurations and of when the daemon ran.
@@ -207,45 +148,152 @@ impl<'a> Times<'a> {
     }
 }
 
-impl Reader {
-    /// Who had a public address and port at a time.
-    pub fn who(&self, address: Ipv4Addr, port: u16, at: Span) -> Answer {
-        let keys: Vec<Key> = (0..=IRREGULAR).map(|class| Key::for_port(class, address, port)).collect();
-        let (mut history, mut caveats) = (History::default(), Vec::new());
-        for part in &self.parts {
-            let is_start = |mark: &&Mark| matches!(mark, Mark::Start { .. });
-            part.marks.iter().filter(is_start).for_each(|mark| history.mark(mark));
-            match self.find(part, &keys) {
-                Ok(found) => {
-                    let records = found.records.into_iter();
-                    records.filter(|r| r.has_port(port)).for_each(|r| history.record(r));
-                    caveats.extend(found.damage.map(|what| format!("{}: {what}", part.name())));
-                }
-                Err(error @ LogError::Damaged { .. }) => {
-                    caveats.push(format!("the log was changed: {error}"))
-                }
-                Err(error) => caveats.push(format!("a part of the log cannot be read: {error}")),
-            }
-            part.marks.iter().filter(|mark| !is_start(mark)).for_each(|mark| history.mark(mark));
-            history.last_ms = history.last_ms.max(part.last_ms());
-        }
-        caveats.extend(self.faults.iter().map(|fault| format!("the log was changed: {fault}")));
-        let last_ms = history.last_ms;
-        self.answer((address, port), at, history.all(), last_ms, caveats)
+/// A question.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    address: Ipv4Addr,
+    port: u16,
+    at: Span,
+    transport: Option<Transport>,
+}
+
+impl Question {
+    fn asks_for(&self, transport: usize) -> bool {
+        self.transport.is_none_or(|asked| asked as usize == transport)
     }
 
-    fn answer(
-        &self,
-        (address, port): (Ipv4Addr, u16),
-        at: Span,
-        holdings: Vec<Holding>,
-        last_ms: u64,
-        mut caveats: Vec<String>,
-    ) -> Answer {
-        let times = Times::of(self);
+    /// Whether a time has any of what was asked for.
+    fn meets(&self, from_ms: u64, to_ms: u64) -> bool {
+        from_ms <= self.at.last_ms() && to_ms > self.at.from_ms
+    }
+}
+
+impl Reader {
+    /// Says who had a public address and port at a time, for one transport or any.
+    pub fn who(&self, address: Ipv4Addr, port: u16, at: Span, transport: Option<Transport>) -> Answer {
+        let question = Question { address, port, at, transport };
+        let keys: Vec<Key> = (0..=IRREGULAR).map(|class| Key::for_port(class, address, port)).collect();
+        let (mut history, mut caveats) = (History::default(), Vec::new());
+        for (n, part) in self.parts.iter().enumerate() {
+            for mark in &part.marks {
+                if let Mark::Start { at_ms, keeps_state, .. } = mark {
+                    history.start(*at_ms, *keeps_state);
+                }
+            }
+            let (mut gaps, mut records) = (self.gaps(n, history.last_ms), Vec::new());
+            match self.find(part, &keys) {
+                Ok(found) => {
+                    records = found.records;
+                    gaps.extend(found.damage.map(|_| self.whole_part(n, history.last_ms)));
+                }
+                Err(error) => {
+                    caveats.push(format!("a part of the log cannot be read: {error}"));
+                    gaps.push(self.whole_part(n, history.last_ms));
+                }
+            }
+            gaps.sort_by_key(|gap| gap.to_ms);
+            let mut gaps = gaps.into_iter().peekable();
+            for record in records.into_iter().filter(|r| r.has_port(port)) {
+                while let Some(gap) = gaps.next_if(|gap| gap.to_ms <= record.at_ms) {
+                    history.gap(&gap);
+                }
+                history.record(record);
+            }
+            gaps.for_each(|gap| history.gap(&gap));
+            for mark in &part.marks {
+                if let Mark::Stop { at_ms } = mark {
+                    history.stopped_ms = Some(*at_ms);
+                }
+            }
+            history.last_ms = history.last_ms.max(part.last_ms());
+        }
+        if let Some(gap) = self.cut_end(history.last_ms) {
+            history.gap(&gap);
+        }
+        caveats.extend(self.faults.iter().map(|fault| format!("the log was changed: {fault}")));
+        self.answer(question, history, caveats)
+    }
+
+    /// The time of a part that is damaged, or missing, as a whole.
+    fn whole_part(&self, n: usize, before_ms: u64) -> Gap {
+        let (name, times) =
+            self.parts.get(n).map_or((String::new(), None), |part| (part.name(), part.times_ms()));
+        let after = self.parts.iter().skip(n + 1).find_map(Part::times_ms).map_or(u64::MAX, |times| times.0);
+        // The tail of a segment tells its times; of what was salvaged, some may be missing.
+        let is_sealed = self.parts.get(n).is_some_and(|part| matches!(part.source, Source::Sealed(..)));
+        let (from_ms, to_ms) = times.filter(|_| is_sealed).unwrap_or((before_ms, after));
+        let missing = self.parts.get(n).is_some_and(|part| matches!(part.source, Source::Missing(_)));
+        let what = if missing { "missing" } else { "damaged" };
+        Gap { from_ms, to_ms, why: format!("{name} is {what}; {}", unanswered(from_ms, to_ms)) }
+    }
+
+    /// The times of which a part itself says that records are missing.
+    fn gaps(&self, n: usize, before_ms: u64) -> Vec<Gap> {
+        let Some(part) = self.parts.get(n) else { return Vec::new() };
+        let lost = |mark: &Mark| match mark {
+            Mark::Lost { at_ms, events } => {
+                let (from_ms, to_ms) = (at_ms.saturating_sub(NEAR_MS), *at_ms);
+                let why = format!("{events} events of that time were lost; {}", unanswered(from_ms, to_ms));
+                Some(Gap { from_ms, to_ms, why })
+            }
+            _ => None,
+        };
+        let mut gaps: Vec<Gap> = part.marks.iter().filter_map(lost).collect();
+        if let Source::Journal(name, scan) = &part.source
+            && let State::Damaged(_) = scan.state
+        {
+            let (records, marks) = scan.broken_after;
+            let times = |records: &[Record], marks: &[Mark]| -> Vec<u64> {
+                records.iter().map(|r| r.at_ms).chain(marks.iter().map(Mark::at_ms)).collect()
+            };
+            let (before, after) = (scan.records.split_at(records), scan.marks.split_at(marks));
+            let from_ms = times(before.0, after.0).into_iter().max().unwrap_or(before_ms);
+            let to_ms = times(before.1, after.1).into_iter().min().unwrap_or(u64::MAX);
+            let why = format!("{name} is damaged; {}", unanswered(from_ms, to_ms));
+            gaps.push(Gap { from_ms, to_ms, why });
+        }
+        gaps
+    }
+
+    /// The time after the last entry, if receipts tell that there was more.
+    fn cut_end(&self, last_ms: u64) -> Option<Gap> {
+        let receipt = self.receipts.first()?.as_ref().and_then(Slots::last).filter(|last| last.len > 0)?;
+        let has_it = |part: &Part| match &part.source {
+            Source::Journal(_, scan) => {
+                scan.number == receipt.number && scan.has(receipt.len, receipt.digest)
+            }
+            Source::Sealed(_, segment) => segment.tail.number == receipt.number,
+            Source::Salvaged(..) | Source::Missing(_) => part.number >= receipt.number,
+        };
+        let why = format!("the end of the log was cut off; {}", unanswered(last_ms, u64::MAX));
+        (!self.parts.iter().any(has_it)).then_some(Gap { from_ms: last_ms, to_ms: u64::MAX, why })
+    }
+
+    /// The time from which on the log tells everything.
+    fn begins_ms(&self) -> Option<u64> {
+        let first = self.parts.iter().rev().find_map(|part| retired(&part.marks));
+        match first {
+            Some(first) => self.parts.iter().filter(|part| part.number >= first).find_map(|part| {
+                let is_carried = matches!(part.source, Source::Sealed(crate::segment::FileKind::Carried, _));
+                part.times_ms().filter(|_| !is_carried).map(|times| times.0)
+            }),
+            None => self.parts.iter().flat_map(|part| &part.marks).find_map(|mark| match mark {
+                Mark::Start { at_ms, .. } => Some(*at_ms),
+                _ => None,
+            }),
+        }
+    }
+
+    fn answer(&self, question: Question, history: History, mut caveats: Vec<String>) -> Answer {
+        let Question { address, port, at, .. } = question;
+        let (last_ms, times) = (history.last_ms, Times::of(self));
+        let (holdings, unknown) = history.all();
         let (mut holders, mut near) = (Vec::new(), Vec::new());
-        for holding in &holdings {
-            let told = || tell(holding, at, &times);
+        for holding in holdings.iter().filter(|holding| {
+            Transport::of_bits(holding.record.transports)
+                .any(|transport| question.asks_for(transport as usize))
+        }) {
+            let told = || tell(holding, at, last_ms, &times);
             match overlap(holding, at) {
                 Overlap::At => holders.push(told()),
                 Overlap::Near => near.push(told()),
@@ -256,14 +304,27 @@ impl Reader {
         let ran = times.ran(at.from_ms);
         if let Some((since, _, plan)) = in_force.filter(|_| ran) {
             let next = times.configs.iter().map(|c| c.0).filter(|ms| *ms > at.last_ms()).min();
-            let known = holders.iter().any(|h| h.certain && h.by == "binding");
-            // A static binding has its record too, where bindings are logged.
-            let owners =
-                plan.owners(address, port).into_iter().filter(|o| !(known && o.inside_port.is_some()));
-            holders.extend(owners.map(|owner| by_configuration(&owner, plan, *since, next)));
+            holders.extend(by_plan(question, plan, (*since, next), &holders));
         }
-        caveats.extend(doubts(&times, &holdings, at, last_ms, ran));
+        caveats.extend(doubts(&times, &holdings, at, ran));
+        let mut reasons = self.reasons(question, &unknown, last_ms);
+        if let Some((.., plan)) = in_force.filter(|_| holders.is_empty()) {
+            reasons.extend(plan.by_prefix(address));
+        }
+        reasons.dedup();
+        let outcome = match holders.iter().any(|holder| holder.known) {
+            true => Outcome::Who,
+            false if holders.is_empty() && reasons.is_empty() => Outcome::Nobody,
+            false => Outcome::Unknown,
+        };
+        if outcome == Outcome::Who {
+            // Somebody else may have had it as well. That a daemon goes on writing is no doubt.
+            let is_old = at.from_ms > last_ms.saturating_add(NEAR_MS);
+            caveats.extend(reasons.drain(..).filter(|why| is_old || !why.starts_with(ENDS)));
+        }
         Answer {
+            outcome,
+            unknown: reasons,
             address,
             port,
             at: rfc3339(at.from_ms),
@@ -277,6 +338,67 @@ impl Reader {
             caveats,
         }
     }
+
+    /// Why a holder may not be in the log.
+    fn reasons(&self, question: Question, unknown: &[Unknown], last_ms: u64) -> Vec<String> {
+        let at = question.at;
+        let mut reasons: Vec<String> = unknown
+            .iter()
+            .filter(|u| question.asks_for(u.transport) && question.meets(u.from_ms, u.to_ms))
+            .map(|u| u.why.clone())
+            .collect();
+        match self.begins_ms() {
+            None => reasons.push("there is nothing in the log".to_owned()),
+            Some(begins_ms) if at.from_ms < begins_ms => {
+                reasons.push(format!("the log begins at {}, after that time", rfc3339(begins_ms)));
+            }
+            Some(_) => {}
+        }
+        if at.last_ms() > last_ms {
+            reasons.push(format!("{ENDS}, at {}", rfc3339(last_ms)));
+        }
+        reasons
+    }
+}
+
+fn unanswered(from_ms: u64, to_ms: u64) -> String {
+    match (from_ms, to_ms) {
+        (0, to_ms) => format!("the time before {} cannot be answered", rfc3339(to_ms)),
+        (from_ms, u64::MAX) => format!("the time after {} cannot be answered", rfc3339(from_ms)),
+        _ => format!("{} to {} cannot be answered", rfc3339(from_ms), rfc3339(to_ms)),
+    }
+}
+
+/// The holders by a configuration, in force for this time.
+fn by_plan(
+    question: Question,
+    plan: &PlanInForce,
+    (since, next): (u64, Option<u64>),
+    holders: &[Holder],
+) -> Vec<Holder> {
+    let known = holders.iter().any(|h| h.certain && h.by == "binding");
+    let owners = plan.owners(question.address, question.port).into_iter();
+    owners
+        // A static binding has its record too, where bindings are logged.
+        .filter(|owner| !(known && owner.inside_port.is_some()))
+        .filter(|owner| Transport::of_bits(owner.transports).any(|t| question.asks_for(t as usize)))
+        .map(|owner| by_configuration(&owner, plan, since, next))
+        .chain(plan.mapped(question.address).map(|mapped| Holder {
+            by: "mapping",
+            protocols: protocols(7),
+            instance: Some(mapped.instance),
+            pool: None,
+            subscriber: (mapped.len < 128).then(|| prefix(mapped.inside, mapped.len)),
+            inside: (mapped.len >= 128).then(|| address(mapped.inside)),
+            inside_port: (mapped.len >= 128).then_some(question.port),
+            ports: (0, u16::MAX),
+            from: Some(rfc3339(since)),
+            to: next.map(rfc3339),
+            end: next.is_none().then(|| "the configuration is still in force".to_owned()),
+            certain: true,
+            known: true,
+        }))
+        .collect()
 }
 
 enum Overlap {
@@ -286,18 +408,14 @@ enum Overlap {
 }
 
 fn overlap(holding: &Holding, at: Span) -> Overlap {
-    let from = holding.from_ms.unwrap_or(0);
+    let from = holding.possible_from_ms;
     let to = match holding.end {
         End::Open(_) => u64::MAX,
         End::At(ms) | End::Between(_, ms) => ms,
     };
     // What was given and taken back in the same millisecond was held in it.
     let to = to.max(from.saturating_add(1));
-    if from <= at.last_ms() && to > at.from_ms && holding.from_ms.is_some() {
-        return Overlap::At;
-    }
-    // Only its end is known: that it began before is certain, how long before is not.
-    if holding.from_ms.is_none() && to > at.from_ms {
+    if from <= at.last_ms() && to > at.from_ms {
         return Overlap::At;
     }
     let is_near = from <= at.last_ms().saturating_add(NEAR_MS) && to.saturating_add(NEAR_MS) > at.from_ms;
@@ -305,14 +423,10 @@ fn overlap(holding: &Holding, at: Span) -> Overlap {
 }
 
 /// What makes an answer less than certain.
-fn doubts(times: &Times<'_>, holdings: &[Holding], at: Span, last_ms: u64, ran: bool) -> Vec<String> {
+fn doubts(times: &Times<'_>, holdings: &[Holding], at: Span, ran: bool) -> Vec<String> {
     let mut doubts = Vec::new();
     if !ran {
         doubts.push("by this log no translator ran at that time".to_owned());
-    }
-    // A daemon that runs gives a sign of life every minute.
-    if at.from_ms > last_ms.saturating_add(NEAR_MS) {
-        doubts.push(format!("the log ends before that time, at {}", rfc3339(last_ms)));
     }
     let since =
         holdings.iter().filter(|h| matches!(overlap(h, at), Overlap::At)).filter_map(|h| h.from_ms).min();
@@ -340,8 +454,8 @@ fn prefix(inside: Ipv6Addr, len: u8) -> String {
     }
 }
 
-fn tell(holding: &Holding, at: Span, times: &Times<'_>) -> Holder {
-    let Holding { record: r, from_ms, end } = holding;
+fn tell(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Holder {
+    let Holding { record: r, from_ms, known_from_ms, end, doubt, .. } = holding;
     let plan = times.config(r.at_ms).map(|(.., plan)| *plan);
     let instance = plan.and_then(|plan| plan.instances.get(usize::from(r.instance)));
     let pool = plan.and_then(|plan| plan.pools.get(usize::from(r.pool)));
@@ -354,10 +468,14 @@ fn tell(holding: &Holding, at: Span, times: &Times<'_>) -> Holder {
             let said = format!("between {} and {}: no record tells", rfc3339(a), rfc3339(b));
             (a, None, Some(said))
         }
-        End::Open(last) => {
-            (u64::MAX, None, Some(format!("open when the log was last written, {}", rfc3339(last))))
-        }
+        // A daemon that runs gives a sign of life every minute.
+        End::Open(last) => (
+            last_ms.saturating_add(NEAR_MS).saturating_add(1),
+            None,
+            Some(format!("open when the log was last written, {}", rfc3339(last))),
+        ),
     };
+    let is_sure = doubt.is_none_or(|(from, to)| from > at.last_ms() || to <= at.from_ms);
     Holder {
         by: if r.kind.is_block() { "block" } else { "binding" },
         protocols: protocols(r.transports),
@@ -370,7 +488,8 @@ fn tell(holding: &Holding, at: Span, times: &Times<'_>) -> Holder {
         from: from_ms.map(rfc3339),
         to: to.map(rfc3339),
         end: said,
-        certain: from_ms.is_some_and(|from| from <= at.from_ms) && certain_to > at.last_ms(),
+        certain: is_sure && *known_from_ms <= at.from_ms && certain_to > at.last_ms(),
+        known: is_sure && *known_from_ms <= at.last_ms() && certain_to.max(known_from_ms + 1) > at.from_ms,
     }
 }
 
@@ -394,5 +513,6 @@ fn by_configuration(owner: &ByConfiguration, plan: &PlanInForce, since: u64, nex
         to: next.map(rfc3339),
         end: next.is_none().then(|| "the configuration is still in force".to_owned()),
         certain: true,
+        known: true,
     }
 }

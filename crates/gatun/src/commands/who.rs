@@ -1,12 +1,14 @@
 //! `gatun who` and `gatun where`: whose a public port is now or was, and where an inside host is seen now.
 
 use super::ask::Daemon;
-use super::log::StoreArgs;
+use super::log::{StoreArgs, UNKNOWN};
 use crate::show::{self, Output};
 use anyhow::bail;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Protocol, Where, Who};
+use gatun_logstore::Outcome;
 use gatun_logstore::time::Span;
+use gatun_nat::plan::Transport;
 use std::net::{IpAddr, SocketAddrV4};
 use std::process::ExitCode;
 
@@ -21,7 +23,8 @@ Examples:
   gatun who 192.0.2.7:41822 --at 2026-01-31T13:05:59Z
   gatun who 192.0.2.7:41822 --protocol udp -o json
 
-Exit status: 0 where somebody has it, 1 where nobody does.
+Exit status: 0: somebody has it; 1: nobody has it, and that is proven; 3: UNKNOWN,
+with the reason (a damaged file, a log that is younger than the question, ...).
 ";
 
 /// Arguments of `who`.
@@ -67,18 +70,22 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 
 /// By the log.
 fn execute_at(args: &Args, at: Span) -> anyhow::Result<ExitCode> {
-    let mut answer = args.store.open()?.who(*args.outside.ip(), args.outside.port(), at);
-    if let Some(protocol) = args.protocol {
-        let name = protocol.to_string();
-        answer.holders.retain(|holder| holder.protocols.contains(&name.as_str()));
-        answer.near.retain(|holder| holder.protocols.contains(&name.as_str()));
-    }
+    let transport = args.protocol.map(|protocol| match protocol {
+        Protocol::Tcp => Transport::Tcp,
+        Protocol::Udp => Transport::Udp,
+        Protocol::Icmp => Transport::Icmp,
+    });
+    let answer = args.store.open()?.who(*args.outside.ip(), args.outside.port(), at, transport);
     match args.output {
         Output::Table => super::print_bytes(show::who_had(&answer).as_bytes())?,
-        Output::Csv => bail!("this is no list: -o json or table"),
+        Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
         output => super::print_bytes(&show::as_json(&answer, output)?)?,
     }
-    Ok(if answer.holders.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(match answer.outcome {
+        Outcome::Who => ExitCode::SUCCESS,
+        Outcome::Nobody => ExitCode::FAILURE,
+        Outcome::Unknown => ExitCode::from(UNKNOWN),
+    })
 }
 
 /// Arguments of `where`.

@@ -1,6 +1,8 @@
 //! Who had a port, in words.
 
-use gatun_logstore::{Answer, Holder};
+use std::net::Ipv4Addr;
+
+use gatun_logstore::{Answer, Holder, Outcome};
 
 /// An answer of the log.
 pub(crate) fn who_had(answer: &Answer) -> String {
@@ -12,13 +14,20 @@ pub(crate) fn who_had(answer: &Answer) -> String {
         60_000 => " or in the minute after\n",
         _ => " or within the time that it stands for\n",
     };
-    if answer.holders.is_empty() {
-        out += "  nobody had it, by the log\n";
+    match answer.outcome {
+        Outcome::Who => {}
+        Outcome::Nobody => out += "  nobody had it\n",
+        Outcome::Unknown => {
+            answer.unknown.iter().for_each(|why| out += &format!("  UNKNOWN: {why}\n"));
+            if answer.unknown.is_empty() {
+                out += "  UNKNOWN: no record tells whether one of these still had it, or had it already\n";
+            }
+        }
     }
-    answer.holders.iter().for_each(|holder| out += &line(holder));
+    answer.holders.iter().for_each(|holder| out += &line(holder, answer.address));
     if !answer.near.is_empty() {
         out += "within a minute of that time\n";
-        answer.near.iter().for_each(|holder| out += &line(holder));
+        answer.near.iter().for_each(|holder| out += &line(holder, answer.address));
     }
     for caveat in &answer.caveats {
         out += &format!("note: {caveat}\n");
@@ -32,7 +41,13 @@ pub(crate) fn who_had(answer: &Answer) -> String {
     out
 }
 
-fn line(holder: &Holder) -> String {
+fn line(holder: &Holder, address: Ipv4Addr) -> String {
+    if holder.by == "mapping" {
+        let inside = holder.inside.map(|inside| inside.to_string());
+        let inside = inside.or(holder.subscriber.clone()).unwrap_or_default();
+        let siit = holder.instance.as_deref().unwrap_or_default();
+        return format!("  {address} is mapped one to one to {inside} (siit `{siit}`)\n");
+    }
     let who = match (&holder.subscriber, &holder.inside) {
         (Some(subscriber), _) => format!("subscriber {subscriber}"),
         (None, Some(inside)) if inside.is_ipv6() => {

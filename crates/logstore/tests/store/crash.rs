@@ -78,7 +78,7 @@ fn killed_while_old_segments_are_taken_away_it_still_knows_who_holds_a_block() {
             let case = format!("at {at}, {ending:?}");
             assert_eq!(faults(&left), Vec::<String>::new(), "{case}");
             let asked = Span { from_ms: 225, precision_ms: 1 };
-            let answer = reader(&left).who("192.0.2.1".parse().unwrap(), 5 * 256 + 7, asked);
+            let answer = reader(&left).who("192.0.2.1".parse().unwrap(), 5 * 256 + 7, asked, None);
             if !acknowledged.is_empty() {
                 assert_eq!(answer.holders.len(), 1, "{case}: {answer:?}");
                 assert_eq!(answer.holders[0].subscriber.as_deref(), Some("2001:db8:5::/64"), "{case}");
@@ -86,7 +86,7 @@ fn killed_while_old_segments_are_taken_away_it_still_knows_who_holds_a_block() {
             // All of it becomes old, and goes; the two blocks stay.
             store.maintain(10_000).unwrap();
             assert_eq!(faults(&left), Vec::<String>::new(), "{case}");
-            let again = reader(&left).who("192.0.2.1".parse().unwrap(), 5 * 256 + 7, asked);
+            let again = reader(&left).who("192.0.2.1".parse().unwrap(), 5 * 256 + 7, asked, None);
             assert_eq!(again.holders.len(), answer.holders.len(), "{case}: {again:?}");
         }
     }

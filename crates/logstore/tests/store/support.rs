@@ -257,7 +257,7 @@ pub(crate) fn config(at_ms: u64, name: &str, allocation: AllocationInForce) -> M
     let pool = PoolInForce { name: "res".into(), allocation, ranges: vec![range] };
     let instance =
         InstanceInForce { name: name.into(), pool: 0, subscriber_len: 64, static_bindings: Vec::new() };
-    let plan = PlanInForce { instances: vec![instance], pools: vec![pool] };
+    let plan = PlanInForce { instances: vec![instance], pools: vec![pool], siit: Vec::new() };
     Mark::Config { at_ms, hash: Hash::of(&[name.as_bytes()]), plan: Box::new(plan) }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::support::{Memory, block, config, reader, start, subscriber};
 use gatun_logstore::time::{Span, rfc3339};
-use gatun_logstore::{AllocationInForce, Answer, Mark, Options, Record, RecordKind, Store};
+use gatun_logstore::{
+    AllocationInForce, Answer, Disk, Mark, Options, Outcome, Record, RecordKind, SiitInForce, Store,
+};
 
 const BLOCKS: AllocationInForce = AllocationInForce::Blocks { size: 256 };
 
@@ -11,7 +13,7 @@ fn open(disk: &Memory) -> Store {
 }
 
 fn ask(disk: &Memory, port: u16, at_ms: u64) -> Answer {
-    reader(disk).who("192.0.2.1".parse().unwrap(), port, Span { from_ms: at_ms, precision_ms: 1 })
+    reader(disk).who("192.0.2.1".parse().unwrap(), port, Span { from_ms: at_ms, precision_ms: 1 }, None)
 }
 
 /// Subscribers that held the port, and whether for certain.
@@ -58,7 +60,7 @@ fn a_block_is_its_holders_from_assignment_to_release_in_the_journal_and_in_segme
         assert!(ask(8 * 256, 260_000).near.is_empty());
         // A second may be any of its milliseconds.
         let second = Span { from_ms: now + 99_500, precision_ms: 1000 };
-        let answer = reader(&disk).who("192.0.2.1".parse().unwrap(), 8 * 256, second);
+        let answer = reader(&disk).who("192.0.2.1".parse().unwrap(), 8 * 256, second, None);
         assert_eq!(holders(&answer), of(1, false));
         if !sealed {
             store.seal().unwrap();
@@ -208,7 +210,12 @@ fn deterministic_ports_are_answered_by_the_configuration_of_that_time() {
     store.seal().unwrap();
     // The third block of 1024 ports, from 1024 on, of the first address.
     let ask = |ms| {
-        reader(&disk).who("192.0.2.0".parse().unwrap(), 3 * 1024 + 5, Span { from_ms: ms, precision_ms: 1 })
+        reader(&disk).who(
+            "192.0.2.0".parse().unwrap(),
+            3 * 1024 + 5,
+            Span { from_ms: ms, precision_ms: 1 },
+            None,
+        )
     };
     for (at_ms, name, network) in
         [(1_000, "old", "2001:db8:a:2::/64"), (6_000_000, "new", "2001:db8:b:2::/64")]
@@ -288,5 +295,171 @@ fn what_was_lost_is_told_with_the_answers_that_it_may_concern() {
     assert!(answer.caveats[0].contains("12 events"), "{answer:?}");
     let answer = ask(&disk, 8 * 256, 900_000);
     assert_eq!((holders(&answer), answer.caveats.len()), (of(2, true), 0));
-    assert!(ask(&disk, 8 * 256, 2_000_000).caveats[0].contains("the log ends before"));
+    let late = ask(&disk, 8 * 256, 2_000_000);
+    assert_eq!(late.outcome, Outcome::Unknown);
+    assert!(late.unknown[0].contains("the log ends before"), "{late:?}");
+}
+
+/// The outcome at a time, and the reasons.
+fn outcome(disk: &Memory, port: u16, at_ms: u64) -> (Outcome, String) {
+    let answer = ask(disk, port, at_ms);
+    (answer.outcome, answer.unknown.join("; "))
+}
+
+/// Three segments of some minutes each: block 8 changes hands in the second one, block 9 is held from the first to the
+/// third, block 10 is assigned in the second.
+fn three_segments() -> Memory {
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(100_000));
+    store.mark(config(100_000, "home", BLOCKS));
+    let steps: [&[Record]; 3] = [
+        &[block(200_000, true, 8, 1), block(210_000, true, 9, 2)],
+        &[block(300_000, false, 8, 1), block(310_000, true, 8, 3), block(320_000, true, 10, 4)],
+        &[block(400_000, false, 8, 3), block(410_000, false, 9, 2), block(420_000, true, 10, 4)],
+    ];
+    for records in steps {
+        store.append(records);
+        store.commit().unwrap();
+        store.seal().unwrap();
+        store.maintain(1).unwrap();
+    }
+    store.mark(Mark::Alive { at_ms: 500_000 });
+    store.commit().unwrap();
+    disk
+}
+
+#[test]
+fn nobody_is_an_answer_only_where_it_is_proven() {
+    let disk = three_segments();
+    let expected = [
+        (8, 50_000, Outcome::Unknown),
+        (8, 150_000, Outcome::Nobody),
+        (8, 250_000, Outcome::Who),
+        (8, 305_000, Outcome::Nobody),
+        (8, 350_000, Outcome::Who),
+        (8, 450_000, Outcome::Nobody),
+        (8, 500_001, Outcome::Unknown),
+        (11, 300_000, Outcome::Nobody),
+    ];
+    for (block, at_ms, expected) in expected {
+        let (outcome, why) = outcome(&disk, block * 256, at_ms);
+        assert_eq!(outcome, expected, "block {block} at {at_ms}: {why}");
+        assert_eq!(why.is_empty(), expected != Outcome::Unknown, "{why}");
+    }
+    assert!(outcome(&disk, 8 * 256, 50_000).1.contains("the log begins at"));
+}
+
+#[test]
+fn a_damaged_or_missing_segment_makes_its_time_unknown_and_no_other() {
+    let name = "000000000002.segment";
+    for how in ["chunk", "tail", "all of it", "missing", "found at a start"] {
+        let mut disk = three_segments();
+        let mut bytes = disk.bytes_of(name);
+        match how {
+            "chunk" => bytes[20] ^= 1,
+            "missing" => disk.remove(name).unwrap(),
+            _ => bytes.iter_mut().skip(if how == "tail" { 20 } else { 0 }).for_each(|byte| *byte ^= 0x55),
+        }
+        if how != "missing" {
+            disk.set(name, bytes);
+        }
+        if how == "found at a start" {
+            drop(open(&disk));
+        }
+        let why = |block: u16, at_ms| {
+            let (outcome, why) = outcome(&disk, block * 256, at_ms);
+            assert_eq!(outcome, Outcome::Unknown, "{how}: block {block} at {at_ms}");
+            why
+        };
+        // Before the damage all is known, and after the next record.
+        assert_eq!(
+            outcome(&disk, 8 * 256, 150_000).0,
+            Outcome::Nobody,
+            "{how}: {:?}",
+            ask(&disk, 2048, 150_000)
+        );
+        assert_eq!(outcome(&disk, 8 * 256, 205_000).0, Outcome::Who, "{how}");
+        assert_eq!(outcome(&disk, 8 * 256, 450_000).0, Outcome::Nobody, "{how}");
+        assert_eq!(outcome(&disk, 10 * 256, 430_000).0, Outcome::Who, "{how}");
+        if how == "chunk" {
+            // The index tells which ports a chunk has: this one is none of them.
+            assert_eq!(outcome(&disk, 11 * 256, 315_000).0, Outcome::Nobody);
+            why(9, 315_000);
+            continue;
+        }
+        // Another block, of which nothing tells after the damage.
+        let reason = why(11, 315_000);
+        assert!(reason.contains(name) && reason.contains("cannot be answered"), "{how}: {reason}");
+        why(11, 450_000);
+        // Its holder may have had another one between.
+        why(9, 315_000);
+        assert_eq!(outcome(&disk, 9 * 256, 405_000).0, Outcome::Who, "{how}: its release tells of it");
+        why(8, 315_000);
+    }
+}
+
+#[test]
+fn a_journal_that_was_cut_or_lost_its_end_makes_the_time_after_it_unknown() {
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(100));
+    store.mark(config(100, "home", BLOCKS));
+    for n in 1..4u64 {
+        store.append(&[block(n * 1000, true, 7 + n as u16, 1)]);
+        store.commit().unwrap();
+    }
+    drop(store);
+    let whole = disk.bytes_of("000000000001.journal");
+    assert_eq!(outcome(&disk, 10 * 256, 2_500).0, Outcome::Nobody);
+    for cut in [1, 200, whole.len() - 200] {
+        disk.set("000000000001.journal", whole[..whole.len() - cut].to_vec());
+        let (outcome, why) = outcome(&disk, 10 * 256, 3_000);
+        assert_eq!(outcome, Outcome::Unknown, "{cut} bytes cut: {why}");
+    }
+}
+
+#[test]
+fn a_time_at_which_no_daemon_ran_is_nobody_s_and_one_in_which_it_was_killed_is_unknown() {
+    let disk = Memory::new();
+    for (start_ms, stops) in [(1_000, true), (200_000, false), (400_000, true)] {
+        let mut store = open(&disk);
+        store.mark(start(start_ms));
+        store.mark(config(start_ms, "home", BLOCKS));
+        if stops {
+            store.mark(Mark::Stop { at_ms: start_ms + 50_000 });
+        }
+        store.mark(Mark::Alive { at_ms: start_ms + 50_000 });
+        store.commit().unwrap();
+    }
+    assert_eq!(outcome(&disk, 2048, 100_000).0, Outcome::Nobody);
+    assert!(ask(&disk, 2048, 100_000).caveats[0].contains("no translator ran"));
+    let (killed, why) = outcome(&disk, 2048, 300_000);
+    assert!(killed == Outcome::Unknown && why.contains("ended without a word"), "{why}");
+}
+
+#[test]
+fn a_mapped_address_is_its_host_s_by_arithmetic() {
+    let disk = Memory::new();
+    let mut store = open(&disk);
+    store.mark(start(10));
+    let Mark::Config { at_ms, hash, mut plan } = config(10, "home", BLOCKS) else { unreachable!() };
+    let eamt = [("203.0.113.0", 24, "2001:db8:5::", 120), ("203.0.113.200", 32, "2001:db8::5", 128)];
+    let eamt = eamt.map(|(v4, len4, v6, len6)| ((v4.parse().unwrap(), len4), (v6.parse().unwrap(), len6)));
+    plan.siit = vec![SiitInForce { name: "dc".into(), pool6: Vec::new(), eamt: eamt.to_vec() }];
+    store.mark(Mark::Config { at_ms, hash, plan });
+    store.mark(Mark::Alive { at_ms: 5_000 });
+    store.commit().unwrap();
+    let ask = |address: &str| {
+        let at = Span { from_ms: 1_000, precision_ms: 1 };
+        reader(&disk).who(address.parse().unwrap(), 80, at, None)
+    };
+    for (address, host) in [("203.0.113.200", "2001:db8::5"), ("203.0.113.7", "2001:db8:5::7")] {
+        let answer = ask(address);
+        assert_eq!((answer.outcome, answer.holders.len()), (Outcome::Who, 1), "{answer:?}");
+        let holder = &answer.holders[0];
+        assert_eq!((holder.by, holder.instance.as_deref()), ("mapping", Some("dc")));
+        assert_eq!(holder.inside.map(|inside| inside.to_string()).as_deref(), Some(host));
+    }
+    assert_eq!(ask("203.0.112.200").outcome, Outcome::Nobody);
 }

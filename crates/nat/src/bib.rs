@@ -190,7 +190,7 @@ impl Tables {
             limits: plan.limits,
             sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
             settling: Settling::default(),
-            events: Events::new(&plan.events),
+            events: Events::new(&plan.events, hasher.hash4([0; 4])),
             inheritance: None,
             gauges: Gauges::new(plan),
             lives: vec![Lives::default(); plan.pools_of_instances().count()],
@@ -471,7 +471,9 @@ impl Tables {
     pub(crate) fn expire_ports(&mut self, budget: usize) -> bool {
         let mut waiting = false;
         for (number, pool) in self.pools.iter_mut().enumerate() {
-            for _ in 0..budget {
+            let ends = self.events.budget(self.now, budget);
+            waiting |= ends < budget;
+            for _ in 0..ends {
                 let Some(owner) = pool.lingered(self.now) else { break };
                 // A subscriber with a block keeps its record.
                 if let Some(s) = self.subscribers.get_mut(owner)

@@ -154,6 +154,8 @@ impl Nat {
         let tables = &mut self.core.shared.tables;
         tables.now = now;
         let before = (tables.session_count(), tables.binding_count());
+        let ends = tables.events.budget(now, budget.div_ceil(END));
+        budget = budget.min(ends.saturating_mul(END));
         while budget > 0 && !at.is_done() {
             match at.rest.take() {
                 Some(rest) => tables.end_rest(at, rest, &mut budget),

@@ -1,7 +1,12 @@
-//! What happens to state, told to whoever logs it: records of fixed size on a bounded ring, one ring an engine.
+//! Events: records of fixed size on two bounded rings an engine, for whoever logs them.
 //!
-//! The engine writes and never waits. Where the ring is full the event is lost, and counted; once there is room
-//! again a record says how many were lost, before the next event. Kinds that nobody wants are not made at all.
+//! ```text
+//!   state     blocks, bindings, quotas: the log, later the state feed. Numbered; a lost one leaves a gap
+//!   sessions  all else. Each has the number of the state record that it comes before
+//! ```
+//! A packet never waits. If a ring is full the event is lost, and counted; once there is room again a record says how many
+//! were lost, before the next event. Work that can wait (sweep, clear, reload) stops where a ring is half full, until the
+//! reader has caught up ([`Events::budget`]), so that many ends at once lose nothing. Kinds that nobody wants are not made.
 //!
 //! A destination (the remote end of a session) is told only where the plan says so: RFC 6888 REQ-12.
 
@@ -68,6 +73,16 @@ impl EventKinds {
     pub const fn with(self, kind: EventKind) -> EventKinds {
         EventKinds(self.0 | 1 << kind as u8)
     }
+
+    /// Kinds that say who has a port, and who may not have more: they have a ring of their own.
+    pub const STATE: EventKinds = EventKinds::NONE
+        .with(EventKind::BindingCreated)
+        .with(EventKind::BindingDeleted)
+        .with(EventKind::BindingKept)
+        .with(EventKind::BlockAssigned)
+        .with(EventKind::BlockReleased)
+        .with(EventKind::BlockKept)
+        .with(EventKind::QuotaHit);
 
     /// Those of these that are not among others.
     pub const fn without(self, others: EventKinds) -> EventKinds {
@@ -219,19 +234,84 @@ impl Event {
     }
 }
 
+/// The place of a state record among all of its engine's. A number that is missing is a record that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// Another engine, as after a restart, has another one.
+    pub generation: u64,
+    /// From 0 on, without gaps but for lost records.
+    pub number: u64,
+}
+
+/// An event on a ring, and its number among state records, or that of the state record it comes before.
+type Numbered = (Event, u64);
+
 /// Where an engine's events come out, on any thread.
-pub struct EventReader(Consumer<Event>);
+pub struct EventReader {
+    state: Consumer<Numbered>,
+    sessions: Consumer<Numbered>,
+    generation: u64,
+}
 
 impl EventReader {
     /// The next event, in the order in which they happened.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Event> {
-        self.0.pop().ok()
+        self.next_numbered().map(|(event, _)| event)
+    }
+
+    /// The next event; of a state record, or a loss of such, with its place.
+    pub fn next_numbered(&mut self) -> Option<(Event, Option<Sequence>)> {
+        let mut session = self.sessions.peek().ok().map(|(_, before)| *before);
+        let state = self.state.peek().ok().map(|(_, number)| *number);
+        if session.is_none() && state.is_some() {
+            // One that came before that state record is there by now.
+            session = self.sessions.peek().ok().map(|(_, before)| *before);
+        }
+        match (state, session) {
+            (state, Some(before)) if state.is_none_or(|number| number >= before) => {
+                self.sessions.pop().ok().map(|(event, _)| (event, None))
+            }
+            _ => {
+                let generation = self.generation;
+                let sequence = |number| Some(Sequence { generation, number });
+                self.state.pop().ok().map(|(event, number)| (event, sequence(number)))
+            }
+        }
     }
 
     /// Whether the engine is gone: what is read now is all there will be.
     pub fn is_abandoned(&self) -> bool {
-        self.0.is_abandoned()
+        self.state.is_abandoned()
+    }
+}
+
+/// A ring, and what did not fit.
+struct Ring {
+    ring: Producer<Numbered>,
+    /// Lost since the last record that said so.
+    unreported: u64,
+}
+
+impl Ring {
+    /// Puts an event on it, after a record of what was lost before; `false` where it is lost.
+    fn push(&mut self, event: Event, number: u64) -> bool {
+        self.report_loss(event.at, number);
+        let is_there = self.unreported == 0 && self.ring.push((event, number)).is_ok();
+        self.unreported += u64::from(!is_there);
+        is_there
+    }
+
+    fn report_loss(&mut self, now: Instant, number: u64) {
+        let loss = Event { value: self.unreported, ..Event::new(EventKind::EventsLost, now) };
+        if self.unreported > 0 && self.ring.push((loss, number)).is_ok() {
+            self.unreported = 0;
+        }
+    }
+
+    /// Places that work that can wait may take: a half of the ring is for packets.
+    fn spare(&self) -> usize {
+        self.ring.slots().saturating_sub(self.ring.buffer().capacity() / 2)
     }
 }
 
@@ -239,22 +319,56 @@ impl EventReader {
 pub(crate) struct Events {
     kinds: EventKinds,
     destinations: bool,
-    ring: Producer<Event>,
+    state: Ring,
+    sessions: Ring,
     reader: Option<EventReader>,
-    /// Lost since the last record that said so.
-    unreported: u64,
+    /// The number of the next state record.
+    next: u64,
     lost: u64,
+    /// Since when work waits for the reader, and the room there was then.
+    waits: Option<(Instant, usize)>,
+}
+
+/// State records, at least: what all packets of some milliseconds can make.
+const STATE_LEN_MIN: u32 = 65_536;
+/// Events that the end of one session makes, at most: of session, binding and block.
+const EVENTS_OF_AN_END: usize = 4;
+/// How long work waits for a reader that takes nothing: it may hang, and sessions have to end.
+const PATIENCE_MS: u64 = 1_000;
+
+/// Places of the rings: of state, and of all else.
+fn lens(plan: &EventPlan) -> (u32, u32) {
+    (plan.ring_len.max(STATE_LEN_MIN), plan.ring_len.max(2))
 }
 
 impl Events {
-    /// Allocates the ring, also where no kind is wanted yet: somebody may want to hear later.
-    pub(crate) fn new(plan: &EventPlan) -> Self {
-        let (mut ring, consumer) = RingBuffer::new((plan.ring_len as usize).max(2));
-        if gatun_mem::is_taken_at_once() {
-            take_memory(&mut ring);
+    /// Bytes of the rings.
+    pub(crate) fn bytes(plan: &EventPlan) -> u64 {
+        let (state, sessions) = lens(plan);
+        (u64::from(state) + u64::from(sessions)) * size_of::<Numbered>() as u64
+    }
+
+    /// Allocates the rings, also where no kind is wanted yet: somebody may want to hear later.
+    pub(crate) fn new(plan: &EventPlan, generation: u64) -> Self {
+        let (state, sessions) = lens(plan);
+        let (state, state_out) = RingBuffer::new(state as usize);
+        let (sessions, sessions_out) = RingBuffer::new(sessions as usize);
+        let ring = |mut ring| {
+            if gatun_mem::is_taken_at_once() {
+                take_memory(&mut ring);
+            }
+            Ring { ring, unreported: 0 }
+        };
+        Events {
+            kinds: plan.kinds,
+            destinations: plan.destinations,
+            state: ring(state),
+            sessions: ring(sessions),
+            reader: Some(EventReader { state: state_out, sessions: sessions_out, generation }),
+            next: 0,
+            lost: 0,
+            waits: None,
         }
-        let (kinds, destinations, reader) = (plan.kinds, plan.destinations, Some(EventReader(consumer)));
-        Events { kinds, destinations, ring, reader, unreported: 0, lost: 0 }
     }
 
     /// Other kinds from now on.
@@ -289,14 +403,45 @@ impl Events {
         self.kinds.has(kind)
     }
 
+    /// Whether somebody reads.
+    fn is_read(&self) -> bool {
+        self.reader.is_none() && !self.state.ring.is_abandoned()
+    }
+
     /// Whether so many events of what goes on after a restart, or does not, will not be lost: whoever reads them has come
     /// after, or nobody wants them.
     pub(crate) fn has_room_for(&self, events: usize) -> bool {
         let told = [EventKind::BlockKept, EventKind::BindingKept, EventKind::SessionDeleted];
-        let wanted = told.iter().any(|&kind| self.wants(kind));
-        let ring = &self.ring;
-        let is_read = wanted && self.reader.is_none() && !ring.is_abandoned();
-        !is_read || ring.slots() >= events.min(ring.buffer().capacity())
+        if !told.iter().any(|&kind| self.wants(kind)) || !self.is_read() {
+            return true;
+        }
+        let has_room = |ring: &Ring| ring.ring.slots() >= events.min(ring.ring.buffer().capacity());
+        has_room(&self.state) && has_room(&self.sessions)
+    }
+
+    /// The part of a budget of ends (of sessions, bindings or blocks) that loses no event. None is left where the reader has
+    /// fallen behind; a reader that takes nothing for a second is not waited for.
+    pub(crate) fn budget(&mut self, now: Instant, ends: usize) -> usize {
+        let state = EventKinds::STATE.without(EventKinds::NONE.with(EventKind::QuotaHit));
+        let wants = |kinds: EventKinds| kinds.iter().any(|kind| self.wants(kind));
+        let mut spare = usize::MAX;
+        if wants(state) {
+            spare = self.state.spare();
+        }
+        if wants(EventKinds::NONE.with(EventKind::SessionDeleted)) {
+            spare = spare.min(self.sessions.spare());
+        }
+        if spare / EVENTS_OF_AN_END >= ends || !self.is_read() {
+            self.waits = None;
+            return ends;
+        }
+        let (since, room) = *self.waits.get_or_insert((now, spare));
+        if spare > room {
+            self.waits = Some((now, spare));
+        } else if now.since_ms(since) >= PATIENCE_MS {
+            return ends;
+        }
+        spare / EVENTS_OF_AN_END
     }
 
     /// A session, or its binding.
@@ -315,31 +460,26 @@ impl Events {
         self.tell(event);
     }
 
-    /// Puts an event on the ring, or counts it as lost.
+    /// Puts an event on its ring, or counts it as lost.
     #[inline(never)]
     pub(crate) fn tell(&mut self, event: Event) {
-        self.report_loss(event.at);
-        if self.unreported > 0 || self.ring.push(event).is_err() {
-            self.unreported += 1;
-            self.lost += 1;
-        }
+        let is_state = EventKinds::STATE.has(event.kind);
+        let ring = if is_state { &mut self.state } else { &mut self.sessions };
+        self.lost += u64::from(!ring.push(event, self.next));
+        // A lost one has its number, too: the gap tells of it.
+        self.next += u64::from(is_state);
     }
 
     /// Says how many were lost, if any were and there is room.
     pub(crate) fn report_loss(&mut self, now: Instant) {
-        if self.unreported == 0 {
-            return;
-        }
-        let loss = Event { value: self.unreported, ..Event::new(EventKind::EventsLost, now) };
-        if self.ring.push(loss).is_ok() {
-            self.unreported = 0;
-        }
+        self.state.report_loss(now, self.next);
+        self.sessions.report_loss(now, self.next);
     }
 }
 
 /// Writes to each place of an empty ring, and leaves it empty.
-fn take_memory(ring: &mut Producer<Event>) {
-    let nothing = Event::new(EventKind::EventsLost, Instant(0));
+fn take_memory(ring: &mut Producer<Numbered>) {
+    let nothing = (Event::new(EventKind::EventsLost, Instant(0)), 0);
     let Ok(mut places) = ring.write_chunk_uninit(ring.slots()) else { return };
     let (first, second) = places.as_mut_slices();
     for place in first.iter_mut().chain(second) {
@@ -359,7 +499,7 @@ mod tests {
 
     fn events(ring_len: u32) -> (Events, EventReader) {
         let kinds = EventKinds::FEW;
-        let mut events = Events::new(&EventPlan { kinds, ring_len, ..EventPlan::default() });
+        let mut events = Events::new(&EventPlan { kinds, ring_len, ..EventPlan::default() }, 7);
         let reader = events.take_reader().unwrap();
         assert!(events.take_reader().is_none());
         (events, reader)
@@ -369,21 +509,26 @@ mod tests {
         Event { value: n, ..Event::new(EventKind::QuotaHit, Instant(n)) }
     }
 
+    /// An event that is no state record.
+    fn crossed(n: u64) -> Event {
+        Event { value: n, ..Event::new(EventKind::ThresholdHigh, Instant(n)) }
+    }
+
     // proves: LOG-4
     #[test]
     fn what_is_lost_is_counted_and_said_once_there_is_room() {
         let (mut events, mut reader) = events(4);
-        (0..10).for_each(|n| events.tell(quota(n)));
+        (0..10).for_each(|n| events.tell(crossed(n)));
         assert_eq!(events.lost(), 6);
-        (0..3).for_each(|n| assert_eq!(reader.next(), Some(quota(n))));
-        events.tell(quota(10));
-        assert_eq!(reader.next(), Some(quota(3)));
+        (0..3).for_each(|n| assert_eq!(reader.next(), Some(crossed(n))));
+        events.tell(crossed(10));
+        assert_eq!(reader.next(), Some(crossed(3)));
         let lost = Event { value: 6, ..Event::new(EventKind::EventsLost, Instant(10)) };
-        assert_eq!((reader.next(), reader.next(), reader.next()), (Some(lost), Some(quota(10)), None));
+        assert_eq!((reader.next(), reader.next(), reader.next()), (Some(lost), Some(crossed(10)), None));
         // Also where no further event comes.
-        (0..5).for_each(|n| events.tell(quota(n)));
+        (0..5).for_each(|n| events.tell(crossed(n)));
         events.report_loss(Instant(50));
-        (0..4).for_each(|n| assert_eq!(reader.next(), Some(quota(n))));
+        (0..4).for_each(|n| assert_eq!(reader.next(), Some(crossed(n))));
         events.report_loss(Instant(60));
         let lost = Event { value: 1, ..Event::new(EventKind::EventsLost, Instant(60)) };
         assert_eq!((reader.next(), reader.next()), (Some(lost), None));
@@ -392,8 +537,54 @@ mod tests {
     }
 
     #[test]
+    fn state_records_are_numbered_in_order_with_others_and_a_lost_one_leaves_a_gap() {
+        let (mut events, mut reader) = events(4);
+        events.tell(crossed(0));
+        events.tell(quota(1));
+        events.tell(crossed(2));
+        let mut next = || {
+            reader.next_numbered().map(|(event, at)| (event.value, at.map(|at| (at.generation, at.number))))
+        };
+        assert_eq!(
+            [next(), next(), next(), next()],
+            [Some((0, None)), Some((1, Some((7, 0)))), Some((2, None)), None]
+        );
+        // Others fill their own ring alone.
+        (0..100).for_each(|n| events.tell(crossed(n)));
+        events.tell(quota(3));
+        (0..4).for_each(|n| assert_eq!(next(), Some((n, None))));
+        assert_eq!(next(), Some((3, Some((7, 1)))));
+        let len = u64::from(STATE_LEN_MIN);
+        (0..len + 5).for_each(|n| events.tell(quota(n)));
+        (0..len).for_each(|n| assert_eq!(next(), Some((n, Some((7, 2 + n))))));
+        events.report_loss(Instant(0));
+        events.tell(quota(9));
+        assert_eq!(next(), Some((96, None)), "what the other ring has lost, told first as it was lost first");
+        assert_eq!(next(), Some((5, Some((7, 2 + len + 5)))), "how many");
+        assert_eq!(next(), Some((9, Some((7, 2 + len + 5)))), "and the gap");
+    }
+
+    #[test]
+    fn work_that_can_wait_stops_at_half_a_ring_but_not_for_a_reader_that_hangs_or_is_not_there() {
+        let (mut events, mut reader) = events(4);
+        events.set(&EventPlan { kinds: EventKinds::STATE, ..EventPlan::default() });
+        let len = STATE_LEN_MIN as usize;
+        let all = len / 2 / EVENTS_OF_AN_END;
+        assert_eq!(events.budget(Instant(0), 1_000_000), all);
+        (0..len / 2).for_each(|n| events.tell(quota(n as u64)));
+        assert_eq!(events.budget(Instant(10), 100), 0);
+        assert_eq!(events.budget(Instant(900), 100), 0);
+        (0..400).for_each(|_| assert!(reader.next().is_some()));
+        assert_eq!(events.budget(Instant(1_100), 1_000), 100, "it has read some");
+        assert_eq!(events.budget(Instant(2_100), 1_000), 1_000, "it has hung for a second");
+        drop(reader);
+        assert_eq!(events.budget(Instant(2_101), 1_000), 1_000);
+        assert_eq!(events.lost(), 0);
+    }
+
+    #[test]
     fn where_nobody_wants_any_somebody_may_later() {
-        let mut events = Events::new(&EventPlan::default());
+        let mut events = Events::new(&EventPlan::default(), 7);
         assert!(EventKind::ALL.iter().all(|&kind| !events.wants(kind)));
         let mut reader = events.take_reader().unwrap();
         events.set(&EventPlan { kinds: EventKinds::FEW, ..EventPlan::default() });

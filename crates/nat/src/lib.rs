@@ -64,7 +64,7 @@ pub use clear::{ClearCursor, Cleared, Extent, SessionKey};
 pub use counters::Counters;
 pub use emit::Emitted;
 pub use engine::{BURST, Nat, Occupancy};
-pub use event::{Event, EventKind, EventKinds, EventReader};
+pub use event::{Event, EventKind, EventKinds, EventReader, Sequence};
 pub use plan::Plan;
 pub use step::Step;
 pub use time::Instant;

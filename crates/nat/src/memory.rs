@@ -4,7 +4,7 @@
 
 use crate::Plan;
 use crate::bib::{Tables, holds};
-use crate::event::Event;
+use crate::event::Events;
 use crate::fragment::Fragments;
 use crate::path_mtu::Paths;
 use crate::pool4::{Pool4State, PoolError};
@@ -51,7 +51,7 @@ impl TableBytes {
             all.huge_pages += footprint.huge_pages;
             footprint.bytes
         };
-        let events = Footprint::of_bytes(u64::from(plan.events.ring_len) * size_of::<Event>() as u64);
+        let events = Footprint::of_bytes(Events::bytes(&plan.events));
         let (events, paths) = (count(events), count(Paths::footprint(limits.path_mtus_max)));
         if !plan.is_stateful() {
             return Ok(TableBytes { events, paths, ..all });

@@ -75,8 +75,13 @@ impl Sweep {
         }
         self.done = if due > looked_at { now } else { self.done.plus_ms(due * ROUND_MS / records) };
         let mut left = looked_at as usize;
+        let mut ends = sh.tables.events.budget(now, left);
         while left > 0 {
             let group = left.min(GROUP);
+            if ends < group && sh.tables.events.budget(now, group) < group {
+                return;
+            }
+            ends = ends.saturating_sub(group);
             if !self.group(nats, sh, now, group) {
                 return;
             }

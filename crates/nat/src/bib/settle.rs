@@ -102,7 +102,8 @@ impl Tables {
     }
 
     #[cold]
-    fn settle_some(&mut self, nats: Instances<'_>, mut budget: usize) -> bool {
+    fn settle_some(&mut self, nats: Instances<'_>, budget: usize) -> bool {
+        let mut budget = self.events.budget(self.now, budget);
         let mut work = core::mem::take(&mut self.settling);
         let before = (self.sessions.len(), self.bindings.len());
         while budget > 0 && work.step != Step::Done {

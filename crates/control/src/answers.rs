@@ -216,12 +216,19 @@ impl Control {
             workers: self.snapshots().await,
             figures: (self.setup.figures)(),
             turned: self.setup.gate.iter().flat_map(|gate| gate.all_turned()).collect(),
+            subscribers: self.subscribers().await,
         };
         let kind = match openmetrics {
             true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             false => "text/plain; version=0.0.4; charset=utf-8",
         };
         Answer::Text(kind, metrics::render(&scrape, openmetrics))
+    }
+
+    /// The figures of subscribers, where all workers answer.
+    async fn subscribers(&self) -> Option<metrics::Subscribers> {
+        let (names, census) = (self.names().await.ok()?, self.census().await.ok()?);
+        Some(metrics::Subscribers { names, census })
     }
 
     async fn status(&self) -> api::Status {

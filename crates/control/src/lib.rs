@@ -19,6 +19,7 @@
 
 mod answers;
 mod ask;
+mod census;
 mod cleared;
 pub mod configure;
 mod connections;

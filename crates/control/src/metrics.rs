@@ -3,6 +3,8 @@
 
 mod list;
 
+use crate::census::{BOUNDS, Census, Distribution};
+use crate::tell::Names;
 use crate::{Facts, LogFigures};
 use gatun_worker::Snapshot;
 use list::METRICS;
@@ -21,13 +23,37 @@ pub(crate) struct Scrape {
     pub(crate) figures: LogFigures,
     /// Who was turned away over TCP, where anybody comes in that way: why, and how many.
     pub(crate) turned: Vec<(&'static str, u64)>,
+    /// None where a worker does not answer.
+    pub(crate) subscribers: Option<Subscribers>,
 }
 
-/// Whether a metric only grows.
+/// Subscribers' figures, and the names of their instances.
+pub(crate) struct Subscribers {
+    pub(crate) names: Names,
+    pub(crate) census: Census,
+}
+
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// Only grows.
     Counter,
+    /// Grows and shrinks.
     Gauge,
+    /// Buckets of what there is now, which shrink as well.
+    Histogram,
+}
+
+impl Kind {
+    /// The type's name; OpenMetrics has one for histograms that shrink.
+    fn name(self, openmetrics: bool) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram if openmetrics => "gaugehistogram",
+            Kind::Histogram => "histogram",
+        }
+    }
 }
 
 /// A metric, named without `gatun_` in front; a counter also without `_total` behind.
@@ -57,9 +83,22 @@ struct Samples<'t> {
     text: &'t mut String,
     name: String,
     labels: &'static [&'static str],
+    openmetrics: bool,
 }
 
 impl Samples<'_> {
+    /// A distribution's buckets, sum and count.
+    fn distribution(&mut self, distribution: &Distribution) {
+        let (sum, count) = if self.openmetrics { ("gsum", "gcount") } else { ("sum", "count") };
+        let bounds = BOUNDS.iter().map(u64::to_string).chain(["+Inf".to_owned()]);
+        let mut all = 0;
+        for (bound, value) in bounds.zip(distribution.cumulative()) {
+            let _ = writeln!(self.text, "{}_bucket{{le=\"{bound}\"}} {value}", self.name);
+            all = value;
+        }
+        let _ = writeln!(self.text, "{}_{sum} {}\n{}_{count} {all}", self.name, distribution.sum, self.name);
+    }
+
     /// A value with its labels' values, in their order.
     fn add(&mut self, values: &[&str], value: impl std::fmt::Display) {
         debug_assert_eq!(values.len(), self.labels.len(), "{}", self.name);
@@ -94,12 +133,13 @@ pub(crate) fn render(scrape: &Scrape, openmetrics: bool) -> String {
         let family = format!("gatun_{}", metric.name);
         let name = match metric.kind {
             Kind::Counter => format!("{family}_total"),
-            Kind::Gauge => family.clone(),
+            Kind::Gauge | Kind::Histogram => family.clone(),
         };
         let of = if openmetrics { &family } else { &name };
-        let kind = if metric.kind == Kind::Counter { "counter" } else { "gauge" };
+        let kind = metric.kind.name(openmetrics);
         let _ = writeln!(text, "# HELP {of} {}\n# TYPE {of} {kind}", metric.help);
-        (metric.read)(&view, &mut Samples { text: &mut text, name, labels: metric.labels });
+        let labels = metric.labels;
+        (metric.read)(&view, &mut Samples { text: &mut text, name, labels, openmetrics });
     }
     if openmetrics {
         text.push_str("# EOF\n");
@@ -117,7 +157,8 @@ pub fn reference() -> String {
         | metric | type | labels | meaning |\n|---|---|---|---|\n"
         .to_owned();
     for metric in METRICS {
-        let (end, kind) = if metric.kind == Kind::Counter { ("_total", "counter") } else { ("", "gauge") };
+        let end = if metric.kind == Kind::Counter { "_total" } else { "" };
+        let kind = metric.kind.name(false);
         let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
         let _ = writeln!(page, "| `gatun_{}{end}` | {kind} | {labels} | {} |", metric.name, metric.help);
     }
@@ -142,6 +183,7 @@ mod tests {
             workers,
             figures,
             turned: vec![("role", 3)],
+            subscribers: Some(Subscribers { names: Names::default(), census: Census::default() }),
         }
     }
 
@@ -170,6 +212,8 @@ mod tests {
         assert!(text.contains("gatun_export_lost_events_total{export=\"siem\"} 2\n"), "{text}");
         assert!(text.contains("gatun_log_records 9\n") && text.contains("gatun_log_well 0\n"), "{text}");
         assert!(text.contains("gatun_api_turned_away_total{reason=\"role\"} 3\n"), "{text}");
+        let buckets = "gatun_subscriber_sessions_bucket{le=\"+Inf\"} 0\ngatun_subscriber_sessions_sum 0\n";
+        assert!(text.contains(buckets), "{text}");
         assert!(text.contains("gatun_sessions_max 7\n") && !text.contains("# EOF"));
         let open = render(&scrape, true);
         assert!(open.ends_with("# EOF\n") && open.contains("# TYPE gatun_drops counter\n"), "{open}");

@@ -28,19 +28,24 @@ impl Job for Top {
         self.read.clear();
         self.next = nat.read_subscribers(next, &Selection::default(), budget, &mut self.read);
         for &stats in &self.read {
-            keep(&mut self.best, stats, self.count);
+            keep(&mut self.best, stats, self.count, |stats| stats.sessions.into());
         }
         self.next.is_none()
     }
 }
 
-/// Keeps the best of those that there were so far, the first one first.
-fn keep(best: &mut Vec<SubscriberStats>, stats: SubscriberStats, count: usize) {
-    let worst = best.last().map_or(0, |last| last.sessions);
-    if best.len() >= count && stats.sessions <= worst {
+/// Inserts a subscriber among the `count` with the largest values, the largest first.
+pub(crate) fn keep(
+    best: &mut Vec<SubscriberStats>,
+    stats: SubscriberStats,
+    count: usize,
+    value: impl Fn(&SubscriberStats) -> u64,
+) {
+    let worst = best.last().map_or(0, &value);
+    if best.len() >= count && value(&stats) <= worst {
         return;
     }
-    let at = best.partition_point(|other| other.sessions >= stats.sessions);
+    let at = best.partition_point(|other| value(other) >= value(&stats));
     best.insert(at, stats);
     best.truncate(count);
 }
@@ -58,7 +63,7 @@ impl Control {
         let names = self.names().await?;
         let mut best = Vec::new();
         for stats in self.all(job).await?.iter().flat_map(|job| &job.best) {
-            keep(&mut best, *stats, count);
+            keep(&mut best, *stats, count, |stats| stats.sessions.into());
         }
         Ok(best.iter().map(|stats| names.subscriber(stats)).collect())
     }

@@ -1,6 +1,7 @@
 //! Every metric, once.
 
-use super::{Kind, Metric, Samples, View};
+use super::{Kind, Metric, Samples, Subscribers, View};
+use crate::census::Measure;
 use crate::{ExportFigures, StoreFigures, tell};
 use gatun_io::{RxError, TxError};
 use gatun_nat::Counters;
@@ -54,6 +55,10 @@ const fn gauge(
     help: &'static str,
 ) -> Metric {
     Metric { name, kind: Kind::Gauge, labels, help, read }
+}
+
+const fn histogram(name: &'static str, read: fn(&View<'_>, &mut Samples<'_>), help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, labels: &["le"], help, read }
 }
 
 fn fates(snapshot: &Snapshot) -> [(&'static str, Count); 6] {
@@ -122,10 +127,25 @@ fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
     found.into_iter().for_each(|(_, value, _)| s.add(&[], value));
 }
 
+fn distribution(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
+    if let Some(subscribers) = &v.scrape.subscribers {
+        s.distribution(&subscribers.census.distributions[measure as usize]);
+    }
+}
+
+fn top(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
+    let Some(Subscribers { names, census }) = &v.scrape.subscribers else { return };
+    for stats in &census.top[measure as usize] {
+        let who = names.subscriber(stats);
+        s.add(&[&who.instance.0, &who.subscriber], measure.of(stats));
+    }
+}
+
+const SUBSCRIBER: &[&str] = &["name", "subscriber"];
 const WORKER: &[&str] = &["worker"];
 const EXPORT: &[&str] = &["export"];
-const INSTANCE: &[&str] = &["kind", "instance"];
-const INSTANCE_PROTOCOL: &[&str] = &["kind", "instance", "protocol"];
+const INSTANCE: &[&str] = &["kind", "name"];
+const INSTANCE_PROTOCOL: &[&str] = &["kind", "name", "protocol"];
 const POOL: &[&str] = &["pool"];
 const POOL_PROTOCOL: &[&str] = &["pool", "protocol"];
 
@@ -368,11 +388,11 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter(
         "instance_packets",
-        &["kind", "instance", "way"],
+        &["kind", "name", "way"],
         |v, s| by_way(v, s, |c| c.packets),
         "Packets forwarded by an instance, from inside and to it.",
     ),
-    counter("instance_bytes", &["kind", "instance", "way"], |v, s| by_way(v, s, |c| c.bytes), "Their bytes."),
+    counter("instance_bytes", &["kind", "name", "way"], |v, s| by_way(v, s, |c| c.bytes), "Their bytes."),
     counter(
         "instance_chosen_packets",
         INSTANCE,
@@ -393,7 +413,7 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter(
         "instance_drops",
-        &["kind", "instance", "reason"],
+        &["kind", "name", "reason"],
         |v, s| {
             by_instance(v, |[kind, name], i| {
                 let drops =
@@ -584,6 +604,34 @@ pub(super) const METRICS: &[Metric] = &[
         &[],
         |v, s| of_log(v, s, |l| l.is_well.into()),
         "Whether the log could be written at the last attempt.",
+    ),
+    histogram(
+        "subscriber_sessions",
+        |v, s| distribution(v, s, Measure::Sessions),
+        "Subscribers with state by their sessions.",
+    ),
+    histogram(
+        "subscriber_ports",
+        |v, s| distribution(v, s, Measure::Ports),
+        "Subscribers with state by their ports, of all protocols.",
+    ),
+    gauge(
+        "top_subscriber_sessions",
+        SUBSCRIBER,
+        |v, s| top(v, s, Measure::Sessions),
+        "Sessions of the ten subscribers that have most.",
+    ),
+    gauge(
+        "top_subscriber_ports",
+        SUBSCRIBER,
+        |v, s| top(v, s, Measure::Ports),
+        "Ports of the ten subscribers that have most.",
+    ),
+    counter(
+        "top_subscriber_refusals",
+        SUBSCRIBER,
+        |v, s| top(v, s, Measure::Refusals),
+        "Sessions and ports refused by a limit, of the ten subscribers with most refusals.",
     ),
     counter(
         "api_turned_away",

@@ -281,7 +281,7 @@ fn prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp() {
         datagrams(&net.client, 7000..7010);
         let at_socket = curl(&format!("--unix-socket {SOCKET} http://localhost/metrics"));
         for line in [
-            "gatun_instance_sessions{kind=\"nat64\",instance=\"lab\",protocol=\"udp\"} 10\n",
+            "gatun_instance_sessions{kind=\"nat64\",name=\"lab\",protocol=\"udp\"} 10\n",
             "gatun_translated_packets_total{direction=\"6to4\"} 10\n",
             "gatun_worker_adds_up{worker=\"0\"} 1\n",
         ] {

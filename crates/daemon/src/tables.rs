@@ -1,7 +1,7 @@
 //! Tables for people: aligned on a wide terminal or in a file, one field a line on a narrow terminal.
 //!
-//! A cell is never broken, so that addresses, ports and numbers can be copied and searched. Only the columns of
-//! [`PROSE`] wrap, between words, and only on a terminal.
+//! A cell is never broken, so that addresses, ports and numbers can be copied and searched. Only columns of
+//! prose wrap, between words, and only on a terminal.
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};

@@ -6,7 +6,7 @@
 //! ```
 //! A packet never waits. If a ring is full the event is lost, and counted; once there is room again a record says how many
 //! were lost, before the next event. Work that can wait (sweep, clear, reload) stops where a ring is half full, until the
-//! reader has caught up ([`Events::budget`]), so that many ends at once lose nothing. Kinds that nobody wants are not made.
+//! reader has caught up (`Events::budget`), so that many ends at once lose nothing. Kinds that nobody wants are not made.
 //!
 //! A destination (the remote end of a session) is told only where the plan says so: RFC 6888 REQ-12.
 

@@ -47,8 +47,6 @@ pub struct HugeVec<T> {
     len: usize,
     /// Bytes mapped at `start`; 0 where nothing is.
     mapped: usize,
-    /// Whether the pages were set aside by the operator.
-    set_aside: bool,
     owns: PhantomData<T>,
 }
 
@@ -68,7 +66,7 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         if bytes > HUGE_PAGE - PAGE
             && let Some(start) = map_from_pool(whole)
         {
-            let v = HugeVec { start: start.cast(), len, mapped: whole, set_aside: true, owns: PhantomData };
+            let v = HugeVec { start: start.cast(), len, mapped: whole, owns: PhantomData };
             return v.taken(whole);
         }
         let v = Self::sparse(len)?;
@@ -109,17 +107,11 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
         let bytes = Self::bytes_of(len)?;
         if bytes == 0 {
-            return Ok(HugeVec {
-                start: NonNull::dangling(),
-                len: 0,
-                mapped: 0,
-                set_aside: false,
-                owns: PhantomData,
-            });
+            return Ok(HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, owns: PhantomData });
         }
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory { bytes })?;
         let start = if mapped < HUGE_PAGE { map(mapped)? } else { map_at_huge_page(mapped)? };
-        Ok(HugeVec { start: start.cast(), len, mapped, set_aside: false, owns: PhantomData })
+        Ok(HugeVec { start: start.cast(), len, mapped, owns: PhantomData })
     }
 
     fn bytes_of(len: usize) -> Result<usize, OutOfMemory> {
@@ -127,9 +119,15 @@ impl<T: Copy + FromZeros> HugeVec<T> {
     }
 }
 
-/// Whether `bytes` of a table would lie on pages that were set aside.
+/// Whether `bytes` of a table would lie on pages that were set aside. No page is touched.
 pub fn pages_set_aside(bytes: usize) -> bool {
-    HugeVec::<u8>::new(bytes).is_ok_and(|probe| probe.set_aside)
+    let probe = bytes.checked_next_multiple_of(HUGE_PAGE).filter(|_| bytes > HUGE_PAGE - PAGE);
+    let Some((start, mapped)) = probe.and_then(|whole| Some((map_from_pool(whole)?, whole))) else {
+        return false;
+    };
+    // Gives it back.
+    drop(HugeVec::<u8> { start: start.cast(), len: bytes, mapped, owns: PhantomData });
+    true
 }
 
 /// `bytes` of zeroes, at a page's boundary; `bytes` is a multiple of [`PAGE`] and not 0.

@@ -75,7 +75,7 @@ fn tables_that_cannot_be_had_are_refused_before_a_device_is_made() {
         assert!(!status.success());
         let stderr = daemon.stderr();
         assert!(
-            stderr.contains("the tables of 1 worker need") && stderr.contains("sessions_max"),
+            stderr.contains(" of memory, and the machine has ") && stderr.contains("sessions_max"),
             "{stderr}"
         );
         assert!(net.translator.ip("link show dev nat64").is_err(), "no device was left, or ever made");

@@ -49,7 +49,7 @@ impl<T: Copy + FromBytes> HugeVec<T> {
         let at =
             unsafe { mmap(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags, file, offset) };
         let start = at.ok().and_then(NonNull::new).ok_or(refused)?;
-        Ok(HugeVec { start: start.cast(), len, mapped, set_aside: false, owns: PhantomData })
+        Ok(HugeVec { start: start.cast(), len, mapped, owns: PhantomData })
     }
 }
 

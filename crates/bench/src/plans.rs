@@ -119,7 +119,7 @@ pub(super) fn log(plan: &mut Plan, logged: Logged, ports: Ports, packets: u64) -
     let kinds = logged.kinds(ports);
     // A session, a binding and a block for each, and room to spare.
     let ring_len = u32::try_from(packets * 4 + 65_536)?;
-    plan.events = EventPlan { kinds, ring_len, ..EventPlan::default() };
+    plan.events = EventPlan { kinds, ring_len, state_ring_len: ring_len, ..EventPlan::default() };
     Ok(())
 }
 

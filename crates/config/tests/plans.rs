@@ -256,7 +256,10 @@ fn every_key_reaches_the_plan() {
     assert_eq!((plan.icmp.rate, plan.icmp.burst), (10, 5));
     assert_eq!((plan.icmp.quota_code6, plan.icmp.quota_code4), (3, 13));
     let kinds = EventKinds::NONE.with(EventKind::SessionCreated).with(EventKind::QuotaHit);
-    assert_eq!(plan.events, EventPlan { kinds, ring_len: 4096, destinations: true, threshold: 80 });
+    assert_eq!(
+        plan.events,
+        EventPlan { kinds, ring_len: 4096, state_ring_len: 65_536, destinations: true, threshold: 80 }
+    );
     assert_eq!(config.events, Some(EventSink::File("/tmp/events.json".into())));
     let socket = ApiSocket::Path("/tmp/api.sock".into());
     let tls = ApiTls {

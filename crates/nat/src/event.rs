@@ -329,8 +329,6 @@ pub(crate) struct Events {
     waits: Option<(Instant, usize)>,
 }
 
-/// State records, at least: what all packets of some milliseconds can make.
-const STATE_LEN_MIN: u32 = 65_536;
 /// Events that the end of one session makes, at most: of session, binding and block.
 const EVENTS_OF_AN_END: usize = 4;
 /// How long work waits for a reader that takes nothing: it may hang, and sessions have to end.
@@ -338,7 +336,7 @@ const PATIENCE_MS: u64 = 1_000;
 
 /// Places of the rings: of state, and of all else.
 fn lens(plan: &EventPlan) -> (u32, u32) {
-    (plan.ring_len.max(STATE_LEN_MIN), plan.ring_len.max(2))
+    (plan.state_ring_len.max(2), plan.ring_len.max(2))
 }
 
 impl Events {
@@ -436,12 +434,10 @@ impl Events {
             return ends;
         }
         let (since, room) = *self.waits.get_or_insert((now, spare));
-        if spare > room {
-            self.waits = Some((now, spare));
-        } else if now.since_ms(since) >= PATIENCE_MS {
-            return ends;
-        }
-        spare / EVENTS_OF_AN_END
+        // Records of packets and of ends take room: the reader reads if there is more than at the last time.
+        let since = if spare > room { now } else { since };
+        self.waits = Some((since, spare));
+        if now.since_ms(since) >= PATIENCE_MS { ends } else { spare / EVENTS_OF_AN_END }
     }
 
     /// A session, or its binding.
@@ -554,7 +550,7 @@ mod tests {
         events.tell(quota(3));
         (0..4).for_each(|n| assert_eq!(next(), Some((n, None))));
         assert_eq!(next(), Some((3, Some((7, 1)))));
-        let len = u64::from(STATE_LEN_MIN);
+        let len = u64::from(EventPlan::default().state_ring_len);
         (0..len + 5).for_each(|n| events.tell(quota(n)));
         (0..len).for_each(|n| assert_eq!(next(), Some((n, Some((7, 2 + n))))));
         events.report_loss(Instant(0));
@@ -568,7 +564,7 @@ mod tests {
     fn work_that_can_wait_stops_at_half_a_ring_but_not_for_a_reader_that_hangs_or_is_not_there() {
         let (mut events, mut reader) = events(4);
         events.set(&EventPlan { kinds: EventKinds::STATE, ..EventPlan::default() });
-        let len = STATE_LEN_MIN as usize;
+        let len = EventPlan::default().state_ring_len as usize;
         let all = len / 2 / EVENTS_OF_AN_END;
         assert_eq!(events.budget(Instant(0), 1_000_000), all);
         (0..len / 2).for_each(|n| events.tell(quota(n as u64)));

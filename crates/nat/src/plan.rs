@@ -577,6 +577,8 @@ pub struct EventPlan {
     pub kinds: EventKinds,
     /// Events that wait; more are lost, and counted.
     pub ring_len: u32,
+    /// Places of the ring of state records (blocks, bindings, quotas).
+    pub state_ring_len: u32,
     /// Whether sessions' events tell the remote end (RFC 6888 REQ-12: not unless somebody asks for it).
     pub destinations: bool,
     /// How full a pool or table is, of a hundred, when [`crate::EventKind::ThresholdHigh`] tells of it.
@@ -585,7 +587,14 @@ pub struct EventPlan {
 
 impl Default for EventPlan {
     fn default() -> Self {
-        EventPlan { kinds: EventKinds::NONE, ring_len: 65_536, destinations: false, threshold: 90 }
+        EventPlan {
+            kinds: EventKinds::NONE,
+            ring_len: 65_536,
+            // All that packets of some milliseconds can make.
+            state_ring_len: 65_536,
+            destinations: false,
+            threshold: 90,
+        }
     }
 }
 

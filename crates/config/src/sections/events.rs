@@ -32,9 +32,11 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Events>
             Err(Wrong::new(what))
         }
     });
+    let ring_len = table.integer("ring", problems).unwrap_or(d.ring_len);
     let plan = EventPlan {
         kinds: kinds(table, problems),
-        ring_len: table.integer("ring", problems).unwrap_or(d.ring_len),
+        ring_len,
+        state_ring_len: d.state_ring_len.max(ring_len),
         destinations: table.flag("destinations", problems).unwrap_or(d.destinations),
         threshold: table.integer("threshold", problems).map_or(d.threshold, |n| n as u8),
     };

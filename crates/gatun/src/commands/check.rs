@@ -253,7 +253,8 @@ fn memory(config: &Config, needs: &Needs) -> String {
     lines.push((count(limits.syn_store_max, "held connection attempts"), tables.syns));
     lines.push((count(limits.path_mtus_max, "hosts behind narrow paths"), tables.paths));
     lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
-    lines.push((count(config.plan.events.ring_len, "events"), tables.events));
+    let events = &config.plan.events;
+    lines.push((count(events.ring_len.saturating_add(events.state_ring_len), "events"), tables.events));
     if needs.tables.len() > 1 {
         lines.push(("all tables of a worker".to_owned(), tables.total()));
     }

@@ -383,7 +383,7 @@ impl Difference {
     }
 
     fn events(&mut self, old: &EventPlan, new: &EventPlan) {
-        let EventPlan { kinds, ring_len, destinations, threshold } = new;
+        let EventPlan { kinds, ring_len, state_ring_len, destinations, threshold } = new;
         for (more, less, what) in [(kinds, &old.kinds, "made"), (&old.kinds, kinds, "made no more")] {
             let names: Vec<_> = more.without(*less).iter().map(EventKind::name).collect();
             if !names.is_empty() {
@@ -391,6 +391,7 @@ impl Difference {
             }
         }
         self.fixed("events: ring", old.ring_len, *ring_len);
+        self.fixed("events: ring of state records", old.state_ring_len, *state_ring_len);
         self.note("events: destinations", old.destinations, *destinations);
         self.note("events: threshold", old.threshold, *threshold);
     }

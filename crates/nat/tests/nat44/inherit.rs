@@ -338,7 +338,7 @@ fn a_plan_is_not_changed_before_all_are_back() {
 #[test]
 fn events_of_what_goes_on_wait_for_their_reader() {
     let mut plan = plans()[1].clone();
-    plan.events.ring_len = 64;
+    (plan.events.ring_len, plan.events.state_ring_len) = (64, 64);
     let (before, first) = lived(&plan);
     let mut after = keeping(&plan, &file(&plan), 9);
     let mut events = after.nat.take_events().unwrap();

@@ -39,6 +39,10 @@ impl Disk for Files {
         Err(read_only())
     }
 
+    fn write_at(&mut self, _: &str, _: u64, _: &[u8]) -> Result<()> {
+        Err(read_only())
+    }
+
     fn truncate(&mut self, _: &str, _: u64) -> Result<()> {
         Err(read_only())
     }
@@ -75,5 +79,5 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(reader) = Reader::open(Box::new(Files(files))) else { return };
     let _ = reader.verify(None);
     let _ = reader.show((0, u64::MAX), |_| Ok::<(), LogError>(()));
-    reader.who("192.0.2.1".parse().unwrap(), 2048, Span { from_ms: 1, precision_ms: 1 });
+    reader.who("192.0.2.1".parse().unwrap(), 2048, Span { from_ms: 1, precision_ms: 1 }, None);
 });

@@ -52,7 +52,7 @@ pub use control::ControlSettings;
 #[cfg(feature = "dpdk")]
 pub use dpdk::DpdkPorts;
 pub use hearers::difference::{Changes, Heard};
-pub use memory::{LARGE, Needs};
+pub use memory::{LARGE, Needs, by_pages};
 pub use outlet::print_bytes;
 pub use ports::PortSettings;
 pub use privileges::User;

@@ -242,14 +242,20 @@ fn of_rollup(text: &str) -> TablePages {
     }
 }
 
+/// Memory by the pages it lies on, in words.
+pub fn by_pages(pages: &TablePages) -> String {
+    let kinds = [
+        (pages.set_aside_bytes, "on huge pages set aside"),
+        (pages.transparent_bytes, "on transparent huge pages"),
+        (pages.small_bytes, "on small pages"),
+    ];
+    let some = kinds.iter().filter(|(bytes, _)| *bytes > 0);
+    some.map(|(bytes, kind)| format!("{} {kind}", Bytes(*bytes))).collect::<Vec<_>>().join(", ")
+}
+
 /// Says what pages the tables got, and how to get better ones where that matters.
 pub(super) fn describe(pages: &TablePages, needs: &Needs) -> Vec<String> {
-    let mut lines = vec![format!(
-        "memory: {} on huge pages set aside, {} on transparent huge pages, {} on small pages",
-        Bytes(pages.set_aside_bytes),
-        Bytes(pages.transparent_bytes),
-        Bytes(pages.small_bytes)
-    )];
+    let mut lines = vec![format!("memory: {}", by_pages(pages))];
     let wanted = needs.huge_pages();
     let missing = wanted.saturating_sub(pages.set_aside_bytes / HUGE_PAGE);
     let tables = needs.of_tables();

@@ -2,7 +2,7 @@
 
 use super::Shown;
 use gatun_api::types::*;
-use gatun_config::Bytes;
+use gatun_daemon::by_pages;
 use gatun_daemon::tables::{counted, group};
 use std::net::IpAddr;
 
@@ -37,17 +37,6 @@ fn bound(sandbox: &Sandbox) -> String {
         [] => sandbox.state.to_string(),
         missing => format!("{}: {}", sandbox.state, missing.join("; ")),
     }
-}
-
-/// Memory by the pages it lies on.
-fn pages(pages: &TablePages) -> String {
-    let kinds = [
-        (pages.set_aside_bytes, "on huge pages set aside"),
-        (pages.transparent_bytes, "on transparent huge pages"),
-        (pages.small_bytes, "on small pages"),
-    ];
-    let some = kinds.iter().filter(|(bytes, _)| *bytes > 0);
-    some.map(|(bytes, kind)| format!("{} {kind}", Bytes(*bytes))).collect::<Vec<_>>().join(", ")
 }
 
 impl Shown for Status {
@@ -91,7 +80,7 @@ impl Shown for Status {
             self.config_file.clone(),
             workers,
             bound(&self.sandbox),
-            pages(&self.pages),
+            by_pages(&self.pages),
             sessions,
             group(self.bindings),
             group(self.subscribers),

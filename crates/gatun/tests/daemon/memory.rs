@@ -73,7 +73,7 @@ fn what_check_says_is_taken_before_a_daemon_is_ready() {
                 wrong.push(format!("{name}: check says {said}, the daemon has {taken}"));
             }
             let logged = daemon.stderr();
-            assert!(logged.contains("on transparent huge pages, "), "{logged}");
+            assert!(logged.contains("memory: ") && logged.contains(" on small pages"), "{logged}");
             daemon.stop(Signal::TERM);
             assert!(files() < 5 << 20, "{name}: {} bytes are left", files());
             // The next one is the first.

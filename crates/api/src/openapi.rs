@@ -1,6 +1,6 @@
 //! The OpenAPI 3.1 document, from the list of paths and the types.
 
-use crate::paths::{ENDPOINTS, Endpoint, Parameter, What};
+use crate::paths::{ENDPOINTS, Endpoint, Needs, Parameter, What};
 use crate::schema::Schema as _;
 use crate::types::Problem;
 use serde_json::{Map, Value, json};
@@ -59,10 +59,15 @@ fn operation(endpoint: &Endpoint) -> Value {
         },
     });
     let Some(fields) = operation.as_object_mut() else { return operation };
-    if endpoint.needs_write()
+    let forbidden = match endpoint.needs() {
+        Needs::Read => None,
+        Needs::Write => Some("On TCP: the token may not change anything."),
+        Needs::Audit => Some("On TCP: the token may not ask the log."),
+    };
+    if let Some(forbidden) = forbidden
         && let Some(responses) = fields.get_mut("responses").and_then(Value::as_object_mut)
     {
-        responses.insert("403".into(), problem("On TCP: the token may only read."));
+        responses.insert("403".into(), problem(forbidden));
     }
     let parameters: Vec<Value> = endpoint.all_parameters().map(parameter).collect();
     if !parameters.is_empty() {

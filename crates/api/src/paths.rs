@@ -57,6 +57,7 @@ pub enum What {
     LogLevel,
     SetLogLevel,
     Who,
+    WhoAt,
     Where,
     Explain,
     Top,
@@ -69,6 +70,17 @@ pub enum What {
     EndSessions,
     Metrics,
     OpenApi,
+}
+
+/// What a token has to allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Reading.
+    Read,
+    /// Changing the translator, or seeing what packets hold.
+    Write,
+    /// Asking the log who had a port at a time.
+    Audit,
 }
 
 /// A parameter of a query.
@@ -156,6 +168,15 @@ const PUBLIC_END: &[Parameter] = &[
     Parameter { required: true, ..optional("port", u16::reference, "Public port or identifier.") },
     optional("protocol", Protocol::reference, "Protocol; all where nothing is said."),
 ];
+
+const AT: &[Parameter] = &[Parameter {
+    required: true,
+    ..optional(
+        "at",
+        String::reference,
+        "Time: `2026-01-31T13:05:59Z`, with another offset, or `@` and seconds since 1970.",
+    )
+}];
 
 const INSIDE_HOST: &[Parameter] =
     &[Parameter { required: true, ..optional("address", String::reference, "Address of the inside host.") }];
@@ -278,9 +299,14 @@ impl Endpoint {
         self
     }
 
-    /// Whether it changes something, or shows what packets hold: a token that may only read is not enough.
-    pub fn needs_write(&self) -> bool {
-        self.method != Method::Get || self.what == What::Trace
+    /// What a token has to allow.
+    pub fn needs(&self) -> Needs {
+        match self.what {
+            What::WhoAt => Needs::Audit,
+            What::Trace => Needs::Write,
+            _ if self.method != Method::Get => Needs::Write,
+            _ => Needs::Read,
+        }
     }
 
     /// Whether a request has a body.
@@ -354,6 +380,8 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[LEVEL]),
     get("/v1/who", What::Who, Described::of::<Who>(), "Who is behind a public address and port now.")
         .with(&[PUBLIC_END]),
+    get("/v1/log/who", What::WhoAt, Described::of::<WhoAt>(), "Who had a public address and port at a time, by the log. The log keeps each question, and who asked it.")
+        .with(&[PUBLIC_END, AT]),
     get("/v1/where", What::Where, Described::of::<Where>(), "Where an inside host is seen from outside now.")
         .with(&[INSIDE_HOST]),
     get("/v1/explain", What::Explain, Described::of::<Explanation>(), "What would become of a packet now, and why; nothing is changed.")

@@ -293,6 +293,7 @@ impl Measured {
             sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
             events: None,
             gate: None,
+            auditor: None,
             configure: None,
             patience: Patience::default(),
             figures: Box::new(Default::default),

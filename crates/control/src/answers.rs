@@ -41,6 +41,8 @@ pub(crate) struct Asked<'r> {
     pub(crate) who: &'r str,
     /// Whether they may change anything.
     pub(crate) may_write: bool,
+    /// Whether they may ask the log.
+    pub(crate) may_audit: bool,
 }
 
 /// Why there is another answer than the one asked for.
@@ -172,7 +174,10 @@ impl Control {
             What::Pools => json(&self.total().await?.pools.iter().map(tell::pool).collect::<Vec<_>>()),
             What::Counters => json(&tell::counters(&self.total().await?)),
             What::Drops => json(&tell::drops(&self.total().await?)),
-            What::Access => json(&api::Access { name: asked.who.to_owned(), may_write: asked.may_write }),
+            What::Access => {
+                let (may_write, may_audit) = (asked.may_write, asked.may_audit);
+                json(&api::Access { name: asked.who.to_owned(), may_write, may_audit })
+            }
             What::Config => json(&self.config(&query).await?),
             What::ConfigHistory
             | What::PlanConfig
@@ -188,6 +193,7 @@ impl Control {
             What::Bindings => self.list(&query, Bindings).await?,
             What::Sessions => self.list(&query, Sessions).await?,
             What::Who => json(&self.who(&query).await?),
+            What::WhoAt => json(&self.who_at(&query, asked).await?),
             What::Where => json(&self.whereabouts(&query).await?),
             What::Explain => json(&self.explain(&query).await?),
             What::Top => json(&self.top(&query).await?),

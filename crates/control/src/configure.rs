@@ -125,6 +125,8 @@ pub enum Why {
     Unusable,
     /// It could not be done, on disk or by the workers.
     Failed,
+    /// There is too much to do.
+    Busy,
 }
 
 impl Why {
@@ -134,6 +136,7 @@ impl Why {
             Why::Conflict => StatusCode::CONFLICT,
             Why::Unusable => StatusCode::UNPROCESSABLE_ENTITY,
             Why::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            Why::Busy => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::connections::{Connections, Source};
 use crate::pace::Pace;
 use crate::secure::Secure;
 use crate::tokens::{Hash, Role};
+use gatun_api::paths::Needs;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +35,7 @@ pub enum Turned {
     WrongToken,
     /// A request of a source from which too many wrong tokens came.
     ManyWrong,
-    /// A token that may only read.
+    /// A token that does not allow it.
     Role,
 }
 
@@ -160,7 +161,7 @@ impl Gate {
         &self,
         from: (Source, IpAddr),
         authorization: Option<&[u8]>,
-        needs: Role,
+        needs: Needs,
     ) -> Result<Admitted, Denied> {
         let denied = |why, wait, log| {
             self.turn_away(why);
@@ -179,7 +180,7 @@ impl Gate {
                 locked(&self.wrong).count(from.0, now);
                 denied(Turned::WrongToken, None, self.tell_wrong(from.1, now))
             }
-            Some(token) if token.role < needs => denied(Turned::Role, None, None),
+            Some(token) if !token.role.allows(needs) => denied(Turned::Role, None, None),
             Some(token) => Ok(Admitted { name: token.name.clone(), hash: token.hash, role: token.role }),
         }
     }

@@ -7,9 +7,8 @@ use crate::ask::Unanswered;
 use crate::connections::{Busy, Connections, Entry, Source};
 use crate::gate::{Denied, Gate, Turned};
 use crate::patient::Patient;
-use crate::tokens::Role;
 use bytes::Bytes;
-use gatun_api::paths;
+use gatun_api::paths::{self, Needs};
 use gatun_api::types::LogLevel;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -176,6 +175,7 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
         openmetrics: accepts.contains("application/openmetrics-text"),
         who: &serves.who,
         may_write: matches!(serves.door, Door::Socket),
+        may_audit: matches!(serves.door, Door::Socket),
     };
     // The page is no secret, and asks for all that it shows.
     let page = if method == "GET" { gatun_web::file(&path) } else { None };
@@ -192,12 +192,13 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
         }
         Door::Tls(gate, source, address) => {
             let authorization = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-            match gate.admit((*source, *address), authorization, role_for(&method, &path)) {
+            match gate.admit((*source, *address), authorization, needs_of(&method, &path)) {
                 Ok(admitted) => {
                     busy.by_token(admitted.hash);
                     by_token = format!("{} at {address}", admitted.name);
                     asked.who = &by_token;
-                    asked.may_write = admitted.role == Role::Write;
+                    asked.may_write = admitted.role.allows(Needs::Write);
+                    asked.may_audit = admitted.role.allows(Needs::Audit);
                 }
                 Err(denied) => return deny(denied, serves, busy),
             }
@@ -241,12 +242,9 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
     response
 }
 
-/// What somebody has to be allowed to ask this.
-fn role_for(method: &str, path: &str) -> Role {
-    match paths::find(method, path) {
-        Ok(endpoint) if endpoint.needs_write() => Role::Write,
-        Ok(_) | Err(_) => Role::Read,
-    }
+/// What a token has to allow for this.
+fn needs_of(method: &str, path: &str) -> Needs {
+    paths::find(method, path).map_or(Needs::Read, |endpoint| endpoint.needs())
 }
 
 fn deny(denied: Denied, serves: &Serves, busy: Busy) -> Response<Body> {
@@ -256,8 +254,8 @@ fn deny(denied: Denied, serves: &Serves, busy: Busy) -> Response<Body> {
     let (status, error, hint) = match denied.why {
         Turned::Role => (
             StatusCode::FORBIDDEN,
-            "this token may only read",
-            "`gatun token add NAME --write` makes another",
+            "this token may not do that",
+            "`gatun token add NAME` makes another: --write for changes, --audit for questions to the log",
         ),
         Turned::ManyWrong => (
             StatusCode::TOO_MANY_REQUESTS,

@@ -10,6 +10,7 @@
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
 //!   configure  another configuration, planned, applied, confirmed, undone
 //!   maps       mappings of the configuration
+//!   past       who had a port at a time, by the log
 //!   events     what happens to state, as it happens
 //!   trace      packets as they pass
 //!   tell       the engine's words in the API's types
@@ -36,6 +37,7 @@ mod lists;
 mod maps;
 pub mod metrics;
 mod pace;
+mod past;
 mod patient;
 mod rules;
 pub mod secure;
@@ -49,6 +51,7 @@ pub use gate::{Gate, Turned};
 use gatun_api::types;
 use gatun_worker::Handle;
 pub use level::Level;
+pub use past::{Auditor, PastQuestion, PastReply};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -149,6 +152,8 @@ pub struct Setup {
     pub sandbox: types::Sandbox,
     /// Where events come from, where any are made.
     pub events: Option<EventTap>,
+    /// Who reads the log, if one is kept.
+    pub auditor: Option<Auditor>,
     /// Who changes the configuration, where that can be done.
     pub configure: Option<configure::Desk>,
     /// How long clients may take.

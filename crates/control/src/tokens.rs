@@ -8,6 +8,7 @@
 //! make the daemon slow.
 
 use gatun_api::hex;
+use gatun_api::paths::Needs;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::fmt;
@@ -25,12 +26,14 @@ const PREFIX: &str = "gatun_";
 pub type Hash = [u8; 32];
 
 /// What somebody may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Ask.
     Read,
     /// Change as well, and see what packets hold.
     Write,
+    /// Ask, and ask the log who had a port at a time.
+    Audit,
 }
 
 impl Role {
@@ -39,6 +42,16 @@ impl Role {
         match self {
             Role::Read => "read",
             Role::Write => "write",
+            Role::Audit => "audit",
+        }
+    }
+
+    /// Whether it is enough.
+    pub(crate) fn allows(self, needs: Needs) -> bool {
+        match needs {
+            Needs::Read => true,
+            Needs::Write => self == Role::Write,
+            Needs::Audit => self == Role::Audit,
         }
     }
 }
@@ -47,8 +60,8 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Role, String> {
-        let found = [Role::Read, Role::Write].into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| format!("'{text}' is neither read nor write"))
+        let found = [Role::Read, Role::Write, Role::Audit].into_iter().find(|role| role.name() == text);
+        found.ok_or_else(|| format!("'{text}' is none of read, write, audit"))
     }
 }
 
@@ -210,7 +223,7 @@ mod tests {
         let hash = "0".repeat(64);
         for (text, wanted) in [
             ("a read".to_owned(), "line 1: this is not NAME ROLE HASH"),
-            (format!("# fine\n\na admin {hash}"), "line 3: 'admin' is neither read nor write"),
+            (format!("# fine\n\na admin {hash}"), "line 3: 'admin' is none of read, write, audit"),
             (format!("a read {}", &hash[1..]), "the hash is not of 64 hexadecimal digits"),
             (format!("a read {}g", &hash[1..]), "the hash is not of 64 hexadecimal digits"),
             (format!("a read {hash} x"), "this is not NAME ROLE HASH"),

@@ -144,6 +144,7 @@ impl Sockets {
             workers,
             sandbox,
             events: Some(hearers.tap()),
+            auditor: hearers.auditor(),
             configure: Some(configure),
             patience: Patience::default(),
             gate: self.tls.map(|tls| tls.gate),

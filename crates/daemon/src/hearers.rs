@@ -11,7 +11,7 @@ use super::log_store::LogStore;
 use super::outlet::Output;
 use super::sandbox::Sandbox;
 use anyhow::Context as _;
-use gatun_control::{EventTap, LogFigures};
+use gatun_control::{Auditor, EventTap, LogFigures};
 use gatun_export::Connect;
 use gatun_nat::Nat;
 use gatun_worker::Clock;
@@ -97,6 +97,11 @@ impl Hearers {
             exports: collectors.figures(),
             store: store.as_ref().map(|store| store.figures()),
         })
+    }
+
+    /// Who reads the log for the API.
+    pub(super) fn auditor(&self) -> Option<Auditor> {
+        self.store.as_ref().map(|store| store.questions().auditor())
     }
 
     /// Writes what is left, as long as that does not take too long.

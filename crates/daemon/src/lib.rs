@@ -22,6 +22,7 @@ mod log_store;
 mod memory;
 mod notify;
 mod outlet;
+pub mod past;
 mod ports;
 mod privileges;
 mod reload;

@@ -5,6 +5,7 @@
 //! and written into the log itself once it can be.
 
 use super::outlet::Output;
+use super::past::Questions;
 use anyhow::Context as _;
 use gatun_config::Log;
 use gatun_control::StoreFigures;
@@ -53,6 +54,7 @@ struct Shared {
 /// The thread's end.
 pub(super) struct LogStore {
     sender: LogSender,
+    questions: Questions,
     ended: Receiver<()>,
 }
 
@@ -79,19 +81,29 @@ impl LogStore {
         let (at_ms, version) = (now_ms(), env!("CARGO_PKG_VERSION").to_owned());
         sender.mark(Mark::Start { at_ms, version, keeps_state: goes_on });
         sender.configured(configuration.0, configuration.1);
-        let output = output.clone();
-        let mut writer =
-            Keeper { options, shared, output, sign_of_life: Instant::now(), failing: None, lost: 0 };
+        let mut writer = Keeper {
+            options,
+            shared,
+            output: output.clone(),
+            sign_of_life: Instant::now(),
+            failing: None,
+            lost: 0,
+        };
         let body = move || {
             let _running = running;
             writer.run(directory, &received);
         };
         std::thread::Builder::new().name("log".to_owned()).spawn(body)?;
-        Ok(LogStore { sender, ended })
+        let questions = Questions::start(&log.directory, sender.clone(), output)?;
+        Ok(LogStore { sender, questions, ended })
     }
 
     pub(super) fn sender(&self) -> LogSender {
         self.sender.clone()
+    }
+
+    pub(super) fn questions(&self) -> &Questions {
+        &self.questions
     }
 
     /// Waits until all is written, or cannot be.
@@ -117,6 +129,11 @@ impl LogSender {
     /// So many events were lost on their way.
     pub(super) fn lost(&self, events: u64) {
         self.shared.unreported.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// Whether it could be written at the last attempt.
+    pub(super) fn is_well(&self) -> bool {
+        self.figures().is_well
     }
 
     /// What is known of the log.

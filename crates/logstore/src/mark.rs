@@ -73,6 +73,17 @@ pub enum Mark {
         /// When that was found.
         at_ms: u64,
     },
+    /// Somebody asked over the API who had a port at a time.
+    Asked {
+        /// When.
+        at_ms: u64,
+        /// The name of the token, or the user of the Unix socket.
+        by: String,
+        /// The address and port, and the time.
+        question: String,
+        /// `who`, `nobody` or `unknown`.
+        outcome: String,
+    },
     /// Old segments were taken away, as the retention setting says.
     Retired {
         /// When.
@@ -99,6 +110,7 @@ impl Mark {
             | Mark::Cut { at_ms, .. }
             | Mark::Damaged { at_ms, .. }
             | Mark::NoReceipt { at_ms, .. }
+            | Mark::Asked { at_ms, .. }
             | Mark::Retired { at_ms, .. } => *at_ms,
         }
     }

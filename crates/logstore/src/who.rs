@@ -14,7 +14,6 @@ use crate::record::{IRREGULAR, Key, Record};
 use crate::store::retired;
 use crate::time::{Span, rfc3339};
 use gatun_nat::plan::Transport;
-use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Changes of the holder so long before or after the time are told too: who asks may have a clock that is wrong.
@@ -23,8 +22,7 @@ const NEAR_MS: u64 = 60_000;
 const ENDS: &str = "the log ends before that time";
 
 /// Whether the log knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Somebody had the port.
     Who,
@@ -34,8 +32,21 @@ pub enum Outcome {
     Unknown,
 }
 
+/// How a holder is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A record of a port block.
+    Block,
+    /// A record of a binding.
+    Binding,
+    /// The configuration alone.
+    Configuration,
+    /// An address mapping (SIIT).
+    Mapping,
+}
+
 /// The answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// Whether the log knows.
     pub outcome: Outcome,
@@ -50,10 +61,8 @@ pub struct Answer {
     /// As fine as the time was given, milliseconds.
     pub precision_ms: u64,
     /// The configuration that was in force then.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<InForce>,
     /// The pool of the address, by that configuration.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// Who had the port; more than one where protocols differ, or the time is not fine enough.
     pub holders: Vec<Holder>,
@@ -64,7 +73,7 @@ pub struct Answer {
 }
 
 /// A configuration that was in force.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct InForce {
     /// SHA-256 of its text.
     pub hash: Hash,
@@ -73,43 +82,33 @@ pub struct InForce {
 }
 
 /// Somebody who had a port for a time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Holder {
-    /// How that is known: from a record of a `block` or a `binding`, by the `configuration` alone, or by an address
-    /// `mapping` (SIIT).
-    pub by: &'static str,
+    /// How that is known.
+    pub by: By,
     /// Which protocols.
-    pub protocols: Vec<&'static str>,
+    pub protocols: Vec<Transport>,
     /// The instance.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// The pool.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// The subscriber's prefix, of a block.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subscriber: Option<String>,
     /// The inside address, of a binding.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<IpAddr>,
     /// The inside port, of a binding; of a mapping, the public one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub inside_port: Option<u16>,
     /// First and last public port.
     pub ports: (u16, u16),
     /// Since when; nothing where the log does not reach back so far, or has lost the record.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Until when; nothing where it goes on.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// What is known of the end, where that is no record.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
     /// Whether it had the port for certain, all of the time that was asked for.
     pub certain: bool,
     /// Whether it had the port for certain at any of that time.
-    #[serde(skip)]
     known: bool,
 }
 
@@ -376,7 +375,7 @@ fn by_plan(
     (since, next): (u64, Option<u64>),
     holders: &[Holder],
 ) -> Vec<Holder> {
-    let known = holders.iter().any(|h| h.certain && h.by == "binding");
+    let known = holders.iter().any(|h| h.certain && h.by == By::Binding);
     let owners = plan.owners(question.address, question.port).into_iter();
     owners
         // A static binding has its record too, where bindings are logged.
@@ -384,7 +383,7 @@ fn by_plan(
         .filter(|owner| Transport::of_bits(owner.transports).any(|t| question.asks_for(t as usize)))
         .map(|owner| by_configuration(&owner, plan, since, next))
         .chain(plan.mapped(question.address).map(|mapped| Holder {
-            by: "mapping",
+            by: By::Mapping,
             protocols: protocols(7),
             instance: Some(mapped.instance),
             pool: None,
@@ -439,8 +438,8 @@ fn doubts(times: &Times<'_>, holdings: &[Holding], at: Span, ran: bool) -> Vec<S
     doubts
 }
 
-fn protocols(bits: u8) -> Vec<&'static str> {
-    Transport::of_bits(bits).map(Transport::name).collect()
+fn protocols(bits: u8) -> Vec<Transport> {
+    Transport::of_bits(bits).collect()
 }
 
 fn address(inside: Ipv6Addr) -> IpAddr {
@@ -477,7 +476,7 @@ fn tell(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Holder 
     };
     let is_sure = doubt.is_none_or(|(from, to)| from > at.last_ms() || to <= at.from_ms);
     Holder {
-        by: if r.kind.is_block() { "block" } else { "binding" },
+        by: if r.kind.is_block() { By::Block } else { By::Binding },
         protocols: protocols(r.transports),
         instance: instance.map(|i| i.name.clone()),
         pool: pool.map(|p| p.name.clone()),
@@ -501,7 +500,7 @@ fn by_configuration(owner: &ByConfiguration, plan: &PlanInForce, since: u64, nex
     };
     let is_binding = owner.inside_port.is_some();
     Holder {
-        by: "configuration",
+        by: By::Configuration,
         protocols: protocols(owner.transports),
         instance: instance.map(|i| i.name.clone()),
         pool: plan.pools.get(usize::from(owner.pool)).map(|pool| pool.name.clone()),

@@ -73,8 +73,9 @@ export function acts(watch) {
   });
   watch.addEventListener("sample", () => pools(watch));
   watch.addEventListener("facts", () => {
-    const { name, may_write } = watch.access;
+    const { name, may_write, may_audit } = watch.access;
+    get("who-at").hidden = !may_audit;
     for (const id of ["clear", "drain-form"]) get(id).hidden = !may_write;
-    say("access", `You are ${name}, and may ${may_write ? "read, end sessions, and drain addresses" : "read, and change nothing"}.`);
+    say("access", `You are ${name}, and may ${may_write ? "read, end sessions, and drain addresses" : "read, and change nothing"}${may_audit ? ", and ask the log" : ""}.`);
   });
 }

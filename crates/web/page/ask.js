@@ -68,6 +68,24 @@ function tellWho(who) {
   return [first, ...list("Bindings", who.bindings.map(binding)), ...list("Port blocks", who.blocks.map(block)), ...list("Sessions", [...who.sessions.map(session), ...more(who.more_sessions)])];
 }
 
+const OUTCOMES = {
+  who: ["good", "The log knows"],
+  nobody: ["note", "Nobody had it"],
+  unknown: ["warn", "UNKNOWN"],
+};
+const holder = (h) => {
+  const whom = h.subscriber ?? (h.inside ? (h.by === "mapping" ? h.inside : end(h.inside, h.inside_port)) : "somebody");
+  const of = h.instance ? ` of ${h.instance}` : "";
+  const to = h.to ? `to ${h.to}` : h.end ? `on; the end: ${h.end}` : "on";
+  return `${whom}${of}${h.certain ? "" : " (not for certain at that time)"}: ports ${h.first_port}–${h.last_port} (${h.protocols.join(", ")}), by ${h.by}, from ${h.from ?? "a time before the log"} ${to}`;
+};
+
+function tellPast(who) {
+  const [level, words] = OUTCOMES[who.outcome] ?? ["note", who.outcome];
+  const first = make("p", { class: "fate", "data-level": level }, `${words}: ${end(who.address, who.port)} at ${who.at}${who.pool ? `, of pool ${who.pool}` : ""}`);
+  return [first, ...list("Why it is not known", who.unknown), ...list("Holders", who.holders.map(holder)), ...list("Within a minute of that time", who.near.map(holder)), ...list("Notes", who.caveats)];
+}
+
 function tellWhere(seen) {
   if (!seen.subscribers.length) return [make("p", { class: "fate", "data-level": "note" }, `${seen.address} has no state`)];
   const nodes = seen.subscribers.map((s) =>
@@ -79,11 +97,11 @@ function tellWhere(seen) {
 export function questions() {
   asks(get("explain-form"), get("explain-answer"), askFate, tellFate);
   const place = get("look-up-answer");
-  const who = ({ outside }) => {
+  const who = ({ outside, at }) => {
     const [address, port] = ends(outside);
     if (!port) throw Object.assign(new Error("which port?"), { hint: "write ADDRESS:PORT" });
-    return read("/v1/who", { address, port });
+    return at ? read("/v1/log/who", { address, port, at }) : read("/v1/who", { address, port });
   };
-  asks(get("who-form"), place, who, tellWho);
+  asks(get("who-form"), place, who, (told) => (told.outcome ? tellPast(told) : tellWho(told)));
   asks(get("where-form"), place, ({ address }) => read("/v1/where", { address: ends(address)[0] }), tellWhere);
 }

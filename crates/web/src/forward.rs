@@ -8,7 +8,7 @@
 
 use crate::{file, guard};
 use bytes::Bytes;
-use gatun_api::paths::{self, Method, Unknown, What};
+use gatun_api::paths::{self, Method, Needs, Unknown, What};
 use gatun_api::types::{Access, Problem};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
@@ -147,7 +147,7 @@ fn json(value: &impl Serialize) -> Response<Answer> {
 }
 
 fn access() -> Response<Answer> {
-    json(&Access { name: "gatun web".to_owned(), may_write: false })
+    json(&Access { name: "gatun web".to_owned(), may_write: false, may_audit: false })
 }
 
 /// Whether a request may have what it asks for.
@@ -179,7 +179,11 @@ fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result
     let nothing = || Refusal::new(StatusCode::NOT_FOUND, "there is nothing at this path", "");
     match paths::find(Method::Get.name(), path) {
         Ok(endpoint) if endpoint.what == What::Access => Ok(Wanted::Access),
-        Ok(endpoint) if !endpoint.needs_write() => Ok(Wanted::Daemon),
+        Ok(endpoint) if endpoint.needs() == Needs::Read => Ok(Wanted::Daemon),
+        Ok(endpoint) if endpoint.needs() == Needs::Audit => {
+            let hint = "`gatun who --at` on the host does, and the page that the API serves (listen_tls)";
+            Err(Refusal::new(StatusCode::FORBIDDEN, "this page does not ask the log", hint))
+        }
         Ok(_) | Err(Unknown::Method(_)) => Err(only_reads()),
         Err(Unknown::Path) => Err(nothing()),
     }
@@ -315,7 +319,11 @@ mod tests {
             assert_eq!(judged("GET", "/v1/top", &[host, key, ("sec-fetch-site", site)]), Err(403), "{site}");
         }
         for one in paths::ENDPOINTS {
-            let may = if one.needs_write() { Err(405) } else { Ok(true) };
+            let may = match one.needs() {
+                Needs::Read => Ok(true),
+                Needs::Write => Err(405),
+                Needs::Audit => Err(403),
+            };
             assert_eq!(judged(one.method.name(), one.path, &[host, key]), may, "{}", one.path);
         }
         assert_eq!(judged("HEAD", "/", &[host, key]), Err(405));

@@ -5,6 +5,7 @@ mod config;
 mod holders;
 mod logging;
 mod packets;
+mod past;
 mod running;
 mod translator;
 
@@ -13,6 +14,7 @@ pub use config::*;
 pub use holders::*;
 pub use logging::*;
 pub use packets::*;
+pub use past::*;
 pub use running::*;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};

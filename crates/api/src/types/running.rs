@@ -29,6 +29,8 @@ structs! {
         pub name: String,
         /// Whether they may change anything, and trace packets.
         pub may_write: bool,
+        /// Whether they may ask the log who had a port at a time.
+        pub may_audit: bool,
     }
 
     /// What keeps the daemon from what it does not need.

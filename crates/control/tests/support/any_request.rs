@@ -86,6 +86,7 @@ fn socket() -> &'static PathBuf {
             sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
             events: None,
             // Whoever changes configurations answers what is wrong with the order, as a daemon that cannot.
+            auditor: None,
             configure: Some(Box::new(|order, reply| {
                 reply(Err(Refused::new(Why::Conflict, format!("{order:?}"), "")));
                 true

@@ -30,6 +30,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    /// Whether the command line or the environment says where it is.
+    pub(crate) fn is_named(&self) -> bool {
+        self.socket.is_some() || self.server.is_some()
+    }
+
     /// # Errors
     /// Where it is at another host, and what is needed to talk to it cannot be read.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {

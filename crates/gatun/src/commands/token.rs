@@ -58,11 +58,14 @@ struct Add {
     /// Whose it is: a person or a program, for the log
     name: String,
     /// It may read and nothing else, which is so where nothing is said
-    #[arg(long, conflicts_with = "write")]
+    #[arg(long, conflicts_with_all = ["write", "audit"])]
     read_only: bool,
     /// It may change things, and see what packets hold
     #[arg(long)]
     write: bool,
+    /// It may ask the log who had a port at a time (`gatun who --at`), and change nothing
+    #[arg(long, conflicts_with = "write")]
+    audit: bool,
     #[command(flatten)]
     file: File,
 }
@@ -107,7 +110,11 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn add(args: &Add) -> anyhow::Result<()> {
-    let role = if args.write { Role::Write } else { Role::Read };
+    let role = match (args.write, args.audit) {
+        (true, _) => Role::Write,
+        (_, true) => Role::Audit,
+        _ => Role::Read,
+    };
     let mut secret = String::new();
     change(&args.file.file, |tokens| {
         secret = tokens.add(&args.name, role).map_err(|why| anyhow!(why))?;

@@ -5,27 +5,36 @@ use super::log::{StoreArgs, UNKNOWN};
 use crate::show::{self, Output};
 use anyhow::bail;
 use gatun_api::paths::with_query;
-use gatun_api::types::{Protocol, Where, Who};
-use gatun_logstore::Outcome;
+use gatun_api::types::{Outcome, Protocol, Where, Who, WhoAt};
+use gatun_daemon::past::{told, transport};
 use gatun_logstore::time::Span;
-use gatun_nat::plan::Transport;
 use std::net::{IpAddr, SocketAddrV4};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Without --at it asks the daemon for this moment; with it, it reads the log that a
-daemon keeps where the configuration has [log], whether one runs or not. Times are
-UTC where they have no offset: 2026-01-31T13:05:59Z, \"2026-01-31 13:05\",
-2026-01-31T14:05:59+01:00, @1769864759, \"2h ago\".
+Without --at it asks the daemon for this moment. With --at it reads the log that a
+daemon keeps if its configuration has [log], whether one runs or not; with --server
+or --socket the daemon reads it, which needs a token with --audit and records the
+question. Times are UTC if they have no offset: 2026-01-31T13:05:59Z,
+\"2026-01-31 13:05\", 2026-01-31T14:05:59+01:00, @1769864759, \"2h ago\".
 
 Examples:
   gatun who 192.0.2.7:41822
   gatun who 192.0.2.7:41822 --at 2026-01-31T13:05:59Z
   gatun who 192.0.2.7:41822 --protocol udp -o json
+  gatun who 192.0.2.7:41822 --at \"2h ago\" --server https://gw1.example.net:8443
 
 Exit status: 0: somebody has it; 1: nobody has it, and that is proven; 3: UNKNOWN,
 with the reason (a damaged file, a log that is younger than the question, ...).
 ";
+
+/// A time as it was written, which a daemon reads by its own clock, and by the clock of this host.
+#[derive(Clone, Debug)]
+struct Time(String, Span);
+
+fn time(text: &str) -> Result<Time, String> {
+    super::log::time(text).map(|span| Time(text.to_owned(), span))
+}
 
 /// Arguments of `who`.
 #[derive(Debug, clap::Args)]
@@ -38,8 +47,8 @@ pub(crate) struct Args {
     #[arg(long, short)]
     protocol: Option<Protocol>,
     /// At this time, by the log
-    #[arg(long, value_name = "TIME", value_parser = super::log::time)]
-    at: Option<Span>,
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    at: Option<Time>,
     /// How
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
@@ -52,13 +61,10 @@ pub(crate) struct Args {
 /// # Errors
 /// Why the daemon does not answer, or the log cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(at) = args.at {
+    if let Some(at) = &args.at {
         return execute_at(&args, at);
     }
-    let mut query =
-        vec![("address", args.outside.ip().to_string()), ("port", args.outside.port().to_string())];
-    query.extend(args.protocol.map(|protocol| ("protocol", protocol.to_string())));
-    let who: Who = args.daemon.client()?.get(&with_query("/v1/who", &query))?;
+    let who: Who = args.daemon.client()?.get(&with_query("/v1/who", &end_query(&args)))?;
     let is_known = !(who.blocks.is_empty() && who.bindings.is_empty() && who.sessions.is_empty());
     match args.output {
         Output::Table => super::print_bytes(show::who(&who)?.as_bytes())?,
@@ -68,14 +74,22 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if is_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The public end, as a query has it.
+fn end_query(args: &Args) -> Vec<(&'static str, String)> {
+    let end = [("address", args.outside.ip().to_string()), ("port", args.outside.port().to_string())];
+    end.into_iter().chain(args.protocol.map(|protocol| ("protocol", protocol.to_string()))).collect()
+}
+
 /// By the log.
-fn execute_at(args: &Args, at: Span) -> anyhow::Result<ExitCode> {
-    let transport = args.protocol.map(|protocol| match protocol {
-        Protocol::Tcp => Transport::Tcp,
-        Protocol::Udp => Transport::Udp,
-        Protocol::Icmp => Transport::Icmp,
-    });
-    let answer = args.store.open()?.who(*args.outside.ip(), args.outside.port(), at, transport);
+fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<ExitCode> {
+    let answer: WhoAt = if args.daemon.is_named() {
+        let mut query = end_query(args);
+        query.push(("at", text.clone()));
+        args.daemon.client()?.get(&with_query("/v1/log/who", &query))?
+    } else {
+        let (address, port) = (*args.outside.ip(), args.outside.port());
+        told(&args.store.open()?.who(address, port, *at, args.protocol.map(transport)))
+    };
     match args.output {
         Output::Table => super::print_bytes(show::who_had(&answer).as_bytes())?,
         Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),

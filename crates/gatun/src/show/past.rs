@@ -1,11 +1,10 @@
 //! Who had a port, in words.
 
+use gatun_api::types::{Evidence, Holder, Outcome, WhoAt};
 use std::net::Ipv4Addr;
 
-use gatun_logstore::{Answer, Holder, Outcome};
-
 /// An answer of the log.
-pub(crate) fn who_had(answer: &Answer) -> String {
+pub(crate) fn who_had(answer: &WhoAt) -> String {
     let pool = answer.pool.as_ref().map_or_else(String::new, |pool| format!(", of pool {pool}"));
     let mut out = format!("{}:{}{pool}, at {}", answer.address, answer.port, answer.at);
     out += match answer.precision_ms {
@@ -42,10 +41,10 @@ pub(crate) fn who_had(answer: &Answer) -> String {
 }
 
 fn line(holder: &Holder, address: Ipv4Addr) -> String {
-    if holder.by == "mapping" {
+    if holder.by == Evidence::Mapping {
         let inside = holder.inside.map(|inside| inside.to_string());
         let inside = inside.or(holder.subscriber.clone()).unwrap_or_default();
-        let siit = holder.instance.as_deref().unwrap_or_default();
+        let siit = holder.instance.as_ref().map_or("", |name| &name.0);
         return format!("  {address} is mapped one to one to {inside} (siit `{siit}`)\n");
     }
     let who = match (&holder.subscriber, &holder.inside) {
@@ -57,7 +56,7 @@ fn line(holder: &Holder, address: Ipv4Addr) -> String {
         (None, None) => "somebody".to_owned(),
     };
     let instance = holder.instance.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
-    let ports = match holder.ports {
+    let ports = match (holder.first_port, holder.last_port) {
         (first, last) if first == last => format!("port {first}"),
         (first, last) => format!("ports {first}-{last}"),
     };
@@ -68,6 +67,6 @@ fn line(holder: &Holder, address: Ipv4Addr) -> String {
         (None, None) => "on".to_owned(),
     };
     let doubt = if holder.certain { "" } else { " (not for certain at that time)" };
-    let protocols = holder.protocols.join(", ");
+    let protocols = holder.protocols.iter().map(|p| p.word()).collect::<Vec<_>>().join(", ");
     format!("  {who}{instance}{doubt}\n    {ports} for {protocols}, by {}, from {from} {to}\n", holder.by)
 }

@@ -81,7 +81,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         assert_eq!(curl(client, "", &at("/v1/status")).0, "401");
         assert_eq!(curl(client, "gatun_1", &at("/v1/status")).0, "401");
         let (status, body) = curl(client, &reads, &format!("-X DELETE {}", at("/v1/sessions?all=true")));
-        assert!(status == "403" && body.contains("this token may only read"), "{status} {body}");
+        assert!(status == "403" && body.contains("this token may not do that"), "{status} {body}");
         assert_eq!(curl(client, &writes, &format!("-X DELETE {}", at("/v1/sessions?all=true"))).0, "200");
         assert!(curl(client, &reads, &at("/metrics")).1.contains("gatun_api_turned_away_total"));
         let plain =
@@ -243,4 +243,86 @@ fn a_host_that_floods_the_port_costs_neither_packets_nor_memory_nor_others_their
             daemon.stop(Signal::TERM);
         },
     );
+}
+
+/// Lines of the log about questions, once there are so many.
+fn questions(store: &str, count: usize) -> Vec<serde_json::Value> {
+    let found = || -> Vec<serde_json::Value> {
+        let out = gatun(&format!("log show --store {store}")).stdout;
+        let lines = String::from_utf8(out).unwrap();
+        let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.filter(|line| line["mark"] == "asked").collect()
+    };
+    gatun_lab::wait_until("the log keeps the questions", Duration::from_secs(5), || found().len() >= count)
+        .unwrap();
+    found()
+}
+
+#[test]
+fn the_log_answers_a_token_of_its_own_and_keeps_each_question() {
+    in_lab("tls::the_log_answers_a_token_of_its_own_and_keeps_each_question", || {
+        let net = network();
+        let (fingerprint, reads, writes) = prepare();
+        let audits = token("add police-desk --audit --file /run/tokens");
+        let store = "/run/gatun-log-test/store";
+        let pool = NAT64.replacen(
+            "prefixes = \"192.0.2.1\"\n",
+            "prefixes = \"192.0.2.1\"\nallocation = \"blocks\"\n",
+            1,
+        );
+        let daemon = Daemon::start(&net, &format!("{CREATE}{pool}{API}[log]\ndirectory = \"{store}\"\n"));
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let block = || {
+            let lines = String::from_utf8(gatun(&format!("log show --store {store}")).stdout).unwrap();
+            let mut lines =
+                lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            lines.find(|line| line["event"] == "block_assigned")
+        };
+        gatun_lab::wait_until("the log has a block", Duration::from_secs(5), || block().is_some()).unwrap();
+        let block = block().unwrap();
+        let (time, port) = (block["time"].as_str().unwrap(), block["outside_ports"][0].as_u64().unwrap());
+        let question = format!("who 192.0.2.1:{port} --at {time} -o json");
+        let ask = |question: &str, token: &str| {
+            let server = format!("{question} --server {URL} --fingerprint {fingerprint}");
+            asked(&net.client, &server, &[("GATUN_TOKEN", token)])
+        };
+        for token in [&reads, &writes] {
+            let refused = ask(&question, token).unwrap_err();
+            assert!(refused.contains("this token may not do that"), "{refused}");
+        }
+        // The same answer as by the files.
+        let read = |text: &str| {
+            let mut answer: serde_json::Value = serde_json::from_str(text).unwrap();
+            // The time of the last write differs.
+            let end = answer["holders"][0]["end"].take();
+            assert!(end.as_str().unwrap().starts_with("open when the log was last written, "), "{end}");
+            answer
+        };
+        let answer = read(&ask(&question, &audits).unwrap());
+        let by_files = gatun(&format!("{question} --store {store}")).stdout;
+        assert_eq!(answer, read(&String::from_utf8(by_files).unwrap()));
+        assert_eq!(answer["holders"][0]["subscriber"], "2001:db8:1::/64", "{answer}");
+        // An audit token reads what others read, and changes nothing.
+        assert!(ask("show status", &audits).is_ok());
+        assert!(ask("clear sessions --all --yes", &audits).is_err());
+        // The local socket needs no token; it records the user.
+        let socket = gatun(&format!("who 192.0.2.1:1 --at {time} --socket /run/gatun/api.sock"));
+        assert_eq!(socket.status.code(), Some(1), "{socket:?}");
+        let unreadable = ask("who 192.0.2.1:1 --at 2h", &audits).unwrap_err();
+        assert!(unreadable.contains("2h"), "{unreadable}");
+        let kept = questions(store, 2);
+        assert_eq!(
+            (kept.len(), &kept[0]["outcome"], &kept[1]["outcome"]),
+            (2, &"who".into(), &"nobody".into())
+        );
+        assert!(kept[0]["by"].as_str().unwrap().starts_with("police-desk at 2001:db8:1::2"), "{kept:?}");
+        assert!(
+            kept[0]["question"].as_str().unwrap().starts_with(&format!("192.0.2.1:{port} at ")),
+            "{kept:?}"
+        );
+        assert_eq!(kept[1]["by"], "uid 0");
+        assert!(daemon.stderr().contains("asked who had 192.0.2.1:"), "{}", daemon.stderr());
+        daemon.stop(Signal::TERM);
+        assert!(gatun(&format!("log verify --store {store}")).status.success());
+    });
 }

@@ -1,0 +1,95 @@
+//! Who had a public port at a time, by the log.
+
+use super::{Name, Protocol};
+use crate::schema::{structs, words};
+use std::net::{IpAddr, Ipv4Addr};
+
+words! {
+    /// Whether the log knows.
+    pub enum Outcome {
+        /// Somebody had the port.
+        Who = "who",
+        /// Nobody had it: that is proven.
+        Nobody = "nobody",
+        /// The log cannot tell.
+        Unknown = "unknown",
+    }
+
+    /// How a holder is known.
+    pub enum Evidence {
+        /// A record of a port block.
+        Block = "block",
+        /// A record of a binding.
+        Binding = "binding",
+        /// The configuration alone: a static binding, or the formula of deterministic ports.
+        Configuration = "configuration",
+        /// An address mapping (SIIT).
+        Mapping = "mapping",
+    }
+}
+
+structs! {
+    /// Who had a public address and port at a time, by the log.
+    pub struct WhoAt {
+        /// Whether the log knows.
+        pub outcome: Outcome,
+        /// Why it is not known whether somebody, or somebody else, had the port.
+        pub unknown: Vec<String>,
+        /// The address that was asked for.
+        pub address: Ipv4Addr,
+        /// The port that was asked for.
+        pub port: u16,
+        /// The time that was asked for, RFC 3339: all of `precision_ms` from then on.
+        pub at: String,
+        /// Precision of that time, milliseconds.
+        pub precision_ms: u64,
+        /// The configuration in force then.
+        pub configuration: Option<PastConfiguration>,
+        /// The pool of the address, by that configuration.
+        pub pool: Option<Name>,
+        /// Holders of the port; several if protocols differ, or the time is not precise enough.
+        pub holders: Vec<Holder>,
+        /// Holders that got it or gave it back within a minute of the time.
+        pub near: Vec<Holder>,
+        /// Doubts about the answer.
+        pub caveats: Vec<String>,
+    }
+
+    /// A configuration that was in force.
+    pub struct PastConfiguration {
+        /// SHA-256 of its text.
+        pub hash: String,
+        /// Its first moment, RFC 3339.
+        pub since: String,
+    }
+
+    /// Holder of a public port for a time.
+    pub struct Holder {
+        /// How that is known.
+        pub by: Evidence,
+        /// Protocols.
+        pub protocols: Vec<Protocol>,
+        /// Instance.
+        pub instance: Option<Name>,
+        /// Pool.
+        pub pool: Option<Name>,
+        /// Prefix of the subscriber; none for a binding of one host.
+        pub subscriber: Option<String>,
+        /// Inside address of a binding or mapping.
+        pub inside: Option<IpAddr>,
+        /// Inside port of a binding; of a mapping, the public one.
+        pub inside_port: Option<u16>,
+        /// First public port.
+        pub first_port: u16,
+        /// Last public port.
+        pub last_port: u16,
+        /// Beginning, RFC 3339; none if the log does not reach back so far, or has lost the record.
+        pub from: Option<String>,
+        /// End, RFC 3339; none if there is no record of it.
+        pub to: Option<String>,
+        /// What is known of the end if there is no record of it.
+        pub end: Option<String>,
+        /// Whether it had the port for certain, all of the time that was asked for.
+        pub certain: bool,
+    }
+}

@@ -1,0 +1,144 @@
+//! Questions to the log that the API is asked: who had a public port at a time.
+//!
+//! One thread reads, one question after another. The log keeps each question with the name of whoever asked: an answer that
+//! cannot be put on record is not given.
+
+use crate::log_store::LogSender;
+use crate::outlet::Output;
+use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, Protocol, WhoAt};
+use gatun_control::configure::{Refused, Why};
+use gatun_control::{Auditor, PastQuestion, PastReply, protocol};
+use gatun_logstore::time::{parse, since_1970_ms};
+use gatun_logstore::{self as logstore, Answer, By, Directory, Mark, Reader};
+use gatun_nat::plan::Transport;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::SystemTime;
+
+/// Questions that wait.
+const WAITING_MAX: usize = 8;
+
+/// Place of questions. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Questions(SyncSender<(PastQuestion, PastReply)>);
+
+impl Questions {
+    /// Starts the thread that answers from the log in `directory`.
+    ///
+    /// # Errors
+    /// Where there can be no thread.
+    pub(crate) fn start(directory: &Path, log: LogSender, output: &Output) -> std::io::Result<Questions> {
+        let (sender, questions) = sync_channel(WAITING_MAX);
+        let reading = Reading { directory: directory.to_owned(), log, output: output.clone() };
+        std::thread::Builder::new()
+            .name("log-questions".to_owned())
+            .spawn(move || reading.run(&questions))?;
+        Ok(Questions(sender))
+    }
+
+    /// For the API.
+    pub(crate) fn auditor(&self) -> Auditor {
+        let sender = self.0.clone();
+        Box::new(move |question, reply| sender.try_send((question, reply)).is_ok())
+    }
+}
+
+struct Reading {
+    directory: PathBuf,
+    log: LogSender,
+    output: Output,
+}
+
+impl Reading {
+    fn run(&self, questions: &Receiver<(PastQuestion, PastReply)>) {
+        for (question, reply) in questions {
+            reply(self.answer(&question));
+        }
+    }
+
+    fn answer(&self, question: &PastQuestion) -> Result<WhoAt, Refused> {
+        let PastQuestion { address, port, at, who, .. } = question;
+        let now_ms = since_1970_ms(SystemTime::now());
+        let span = parse(at, now_ms).map_err(|why| Refused::new(Why::Unusable, format!("at: {why}"), ""))?;
+        if !self.log.is_well() {
+            let hint = "see the daemon's log; `gatun who --at` on the host reads it without a record";
+            return Err(Refused::new(
+                Why::Failed,
+                "the log cannot be written, so no question can be recorded",
+                hint,
+            ));
+        }
+        let reader = Reader::open(Box::new(Directory::to_read(&self.directory)));
+        let reader = reader
+            .map_err(|error| Refused::new(Why::Failed, format!("the log cannot be read: {error}"), ""))?;
+        let answer = told(&reader.who(*address, *port, span, question.protocol.map(transport)));
+        let (question, outcome) = (format!("{address}:{port} at {}", answer.at), answer.outcome);
+        self.log.mark(Mark::Asked {
+            at_ms: now_ms,
+            by: who.clone(),
+            question: question.clone(),
+            outcome: outcome.word().to_owned(),
+        });
+        self.output.log(&format!("log: {who} asked who had {question}: {outcome}"));
+        Ok(answer)
+    }
+}
+
+/// The log's protocol of the API's.
+pub fn transport(protocol: Protocol) -> Transport {
+    match protocol {
+        Protocol::Tcp => Transport::Tcp,
+        Protocol::Udp => Transport::Udp,
+        Protocol::Icmp => Transport::Icmp,
+    }
+}
+
+/// The log's answer in the API's types.
+pub fn told(answer: &Answer) -> WhoAt {
+    let configuration = answer.configuration.as_ref();
+    WhoAt {
+        outcome: match answer.outcome {
+            logstore::Outcome::Who => Outcome::Who,
+            logstore::Outcome::Nobody => Outcome::Nobody,
+            logstore::Outcome::Unknown => Outcome::Unknown,
+        },
+        unknown: answer.unknown.clone(),
+        address: answer.address,
+        port: answer.port,
+        at: answer.at.clone(),
+        precision_ms: answer.precision_ms,
+        configuration: configuration
+            .map(|c| PastConfiguration { hash: c.hash.to_string(), since: c.since.clone() }),
+        pool: answer.pool.as_deref().map(name),
+        holders: answer.holders.iter().map(holder).collect(),
+        near: answer.near.iter().map(holder).collect(),
+        caveats: answer.caveats.clone(),
+    }
+}
+
+fn name(text: &str) -> gatun_api::types::Name {
+    gatun_api::types::Name(text.into())
+}
+
+fn holder(holder: &logstore::Holder) -> Holder {
+    Holder {
+        by: match holder.by {
+            By::Block => Evidence::Block,
+            By::Binding => Evidence::Binding,
+            By::Configuration => Evidence::Configuration,
+            By::Mapping => Evidence::Mapping,
+        },
+        protocols: holder.protocols.iter().copied().map(protocol).collect(),
+        instance: holder.instance.as_deref().map(name),
+        pool: holder.pool.as_deref().map(name),
+        subscriber: holder.subscriber.clone(),
+        inside: holder.inside,
+        inside_port: holder.inside_port,
+        first_port: holder.ports.0,
+        last_port: holder.ports.1,
+        from: holder.from.clone(),
+        to: holder.to.clone(),
+        end: holder.end.clone(),
+        certain: holder.certain,
+    }
+}

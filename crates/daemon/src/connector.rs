@@ -1,19 +1,16 @@
-//! A thread that makes TCP connections, to collectors that nobody knew at the start as well: it may connect to anybody and can open
-//! no file, and all other threads may connect to nobody.
+//! A thread that connects to collectors, also to those that a later configuration names. It may connect to anybody and opens no
+//! file; no other thread may make a socket.
 
 use super::sandbox::{Calls, Sandbox};
 use anyhow::Context as _;
-use gatun_export::{Connect, directly};
+use gatun_export::{Connect, Target, Transport, directly};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 struct Request {
-    address: SocketAddr,
-    patience: Duration,
-    answer: Sender<io::Result<TcpStream>>,
+    target: Target,
+    answer: Sender<io::Result<Transport>>,
 }
 
 /// Starts it, where a sandbox makes it necessary. Rights are given up by now, and the sandbox is not entered.
@@ -31,19 +28,19 @@ pub(super) fn start(sandbox: &Sandbox) -> anyhow::Result<Connect> {
         serve(&received);
     };
     std::thread::Builder::new().name("connect".into()).spawn(body).context("no thread to connect")?;
-    Ok(Arc::new(move |address, patience| {
+    Ok(Arc::new(move |target| {
         let (answer, answers) = channel();
         let gone = |_| io::Error::other("no connection can be made by this process");
-        requests.send(Request { address, patience, answer }).map_err(|_| gone(()))?;
+        requests.send(Request { target: target.clone(), answer }).map_err(|_| gone(()))?;
         answers.recv().map_err(|_| gone(()))?
     }))
 }
 
-/// Each has a thread: one that does not answer holds up no other.
+/// Each request has a thread: a collector that does not answer holds up no other.
 fn serve(requests: &Receiver<Request>) {
-    for Request { address, patience, answer } in requests {
-        let body = move || drop(answer.send(TcpStream::connect_timeout(&address, patience)));
-        // Where there can be none, whoever waits is told by the channel's end, and tries again.
+    for Request { target, answer } in requests {
+        let body = move || drop(answer.send(Transport::open(&target)));
+        // Where there can be none, the channel's end says so to whoever waits, and it tries again.
         let _ = std::thread::Builder::new().name("connecting".into()).spawn(body);
     }
 }

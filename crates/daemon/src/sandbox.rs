@@ -100,7 +100,10 @@ impl Sandbox {
             let _ = DirBuilder::new().recursive(true).mode(0o750).create(path);
         }
         let files = files::restrict(allowed, calls.may_connect()).map(|()| "landlock");
-        let calls = calls.restrict().map(|()| "seccomp").map_err(|why| format!("no seccomp ({why})"));
+        let calls = calls
+            .restrict(std::process::id())
+            .map(|()| "seccomp")
+            .map_err(|why| format!("no seccomp ({why})"));
         InForce(Some([files, calls]))
     }
 }

@@ -14,22 +14,38 @@ pub(crate) enum Signal {
     Reload,
 }
 
-/// Sends an event for each signal from now on, from a thread of its own.
-pub(super) fn watch(events: Sender<Event>) -> anyhow::Result<()> {
-    let mut signals =
-        Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).context("signals cannot be watched")?;
-    let body = move || {
-        for signal in signals.forever() {
-            let signal = match signal {
-                SIGUSR1 => Signal::Report,
-                SIGHUP => Signal::Reload,
-                _ => Signal::Stop,
-            };
-            if events.send(Event::Signal(signal)).is_err() {
-                return;
+/// Signals that are held until somebody listens.
+pub(super) struct Watched(Signals);
+
+impl Watched {
+    /// Takes signals from now on. (It makes a pair of sockets, which the sandbox forbids.)
+    ///
+    /// # Errors
+    /// Where they cannot be watched.
+    pub(super) fn new() -> anyhow::Result<Watched> {
+        let signals =
+            Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP]).context("signals cannot be watched")?;
+        Ok(Watched(signals))
+    }
+
+    /// Sends an event for each signal, from a thread of its own.
+    ///
+    /// # Errors
+    /// Where there can be no thread.
+    pub(super) fn listen(mut self, events: Sender<Event>) -> anyhow::Result<()> {
+        let body = move || {
+            for signal in self.0.forever() {
+                let signal = match signal {
+                    SIGUSR1 => Signal::Report,
+                    SIGHUP => Signal::Reload,
+                    _ => Signal::Stop,
+                };
+                if events.send(Event::Signal(signal)).is_err() {
+                    return;
+                }
             }
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(body).context("no thread for signals")?;
-    Ok(())
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(body).context("no thread for signals")?;
+        Ok(())
+    }
 }

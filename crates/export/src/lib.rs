@@ -26,4 +26,4 @@ pub use ended::Ended;
 pub use format::{Format, Unit};
 pub use sink::{Prepared, Settings, Sink, SinkCounters, SpoolSettings};
 pub use told::{Batch, Names, Told};
-pub use transport::{Connect, Target, directly};
+pub use transport::{Connect, Target, Transport, directly};

@@ -367,7 +367,7 @@ impl Courier {
             return;
         }
         let Settings { name, target, format, destinations, .. } = &self.settings;
-        match Transport::open(target, &self.connect) {
+        match (self.connect)(target) {
             Ok(transport) => {
                 self.transport = Some(transport);
                 // Sequence numbers and templates are the session's (RFC 7011 3.1, 8).

@@ -39,8 +39,10 @@ impl Target {
     }
 }
 
-/// An open way.
-pub(crate) enum Transport {
+/// A socket that is connected to a collector.
+pub struct Transport(Socket);
+
+enum Socket {
     Udp(UdpSocket),
     Tcp(TcpStream),
     Unix(UnixDatagram),
@@ -55,38 +57,41 @@ pub(crate) enum Sent {
     Later,
 }
 
-/// How connections are made: where threads may not, somebody does it for them.
-pub type Connect = Arc<dyn Fn(SocketAddr, Duration) -> io::Result<TcpStream> + Send + Sync>;
+/// Connects to a target. Where the threads that send may not connect, another thread does it for them.
+pub type Connect = Arc<dyn Fn(&Target) -> io::Result<Transport> + Send + Sync>;
 
-/// By the thread itself.
+/// Connects in the thread that asks.
 pub fn directly() -> Connect {
-    Arc::new(|address, patience| TcpStream::connect_timeout(&address, patience))
+    Arc::new(Transport::open)
 }
 
 impl Transport {
+    /// Connects to a target, for two seconds at most.
+    ///
     /// # Errors
     /// Where nobody is there.
-    pub(crate) fn open(target: &Target, connect: &Connect) -> io::Result<Transport> {
-        match target {
+    pub fn open(target: &Target) -> io::Result<Transport> {
+        let socket = match target {
             Target::Udp(address) => {
                 let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 let socket = UdpSocket::bind(any)?;
                 socket.connect(address)?;
                 socket.set_nonblocking(true)?;
-                Ok(Transport::Udp(socket))
+                Socket::Udp(socket)
             }
             Target::Tcp(address) => {
-                let stream = connect(*address, CONNECT_MAX)?;
+                let stream = TcpStream::connect_timeout(address, CONNECT_MAX)?;
                 stream.set_nonblocking(true)?;
-                Ok(Transport::Tcp(stream))
+                Socket::Tcp(stream)
             }
             Target::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
                 socket.connect(path)?;
                 socket.set_nonblocking(true)?;
-                Ok(Transport::Unix(socket))
+                Socket::Unix(socket)
             }
-        }
+        };
+        Ok(Transport(socket))
     }
 
     /// Looks whether the other end has closed the connection: a write would be taken once more, and be lost. What it
@@ -95,7 +100,7 @@ impl Transport {
     /// # Errors
     /// Where it has.
     pub(crate) fn check(&mut self) -> io::Result<()> {
-        let Transport::Tcp(stream) = self else { return Ok(()) };
+        let Socket::Tcp(stream) = &mut self.0 else { return Ok(()) };
         match stream.read(&mut [0; 64]) {
             Ok(0) => Err(io::Error::new(ErrorKind::ConnectionAborted, "it has closed the connection")),
             Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
@@ -108,10 +113,10 @@ impl Transport {
     /// # Errors
     /// Where the collector is gone.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<Sent> {
-        let sent = match self {
-            Transport::Udp(socket) => socket.send(bytes),
-            Transport::Tcp(stream) => stream.write(bytes),
-            Transport::Unix(socket) => socket.send(bytes),
+        let sent = match &mut self.0 {
+            Socket::Udp(socket) => socket.send(bytes),
+            Socket::Tcp(stream) => stream.write(bytes),
+            Socket::Unix(socket) => socket.send(bytes),
         };
         match sent {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WriteZero.into()),

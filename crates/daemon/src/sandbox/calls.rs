@@ -1,5 +1,6 @@
-//! System calls, by seccomp (seccomp(2)): a list of those that are allowed. Others fail with EPERM, as some library may try one
-//! and have another way; those that only an intruder asks for end the process, which the kernel logs.
+//! System calls, by seccomp (seccomp(2)): a list of those that are allowed, with conditions on their arguments. Others fail
+//! with EPERM, as a library may try one and have another way; those that only an intruder makes end the process, which
+//! the kernel logs.
 
 use libc::*;
 use seccompiler::{
@@ -25,25 +26,23 @@ pub(crate) enum Calls {
     Interfaces,
 }
 
-/// Files and descriptors.
+/// Files and descriptors. Modes and owners are changed through descriptors only: a path would reach any file of the user.
 #[rustfmt::skip]
 const FILES: &[c_long] = &[
     SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
-    SYS_pwritev2, SYS_lseek, SYS_close, SYS_close_range, SYS_openat, SYS_openat2, SYS_fstat, SYS_newfstatat,
-    SYS_statx, SYS_fstatfs, SYS_statfs, SYS_faccessat, SYS_faccessat2, SYS_readlinkat, SYS_getdents64, SYS_getcwd,
-    SYS_mkdirat, SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync,
-    SYS_sync_file_range, SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_flock, SYS_fcntl,
-    SYS_fadvise64, SYS_dup, SYS_dup3, SYS_pipe2, SYS_ioctl, SYS_copy_file_range, SYS_sendfile, SYS_splice,
-    SYS_umask,
+    SYS_pwritev2, SYS_lseek, SYS_close, SYS_close_range, SYS_fstat, SYS_newfstatat, SYS_statx, SYS_fstatfs,
+    SYS_statfs, SYS_faccessat, SYS_faccessat2, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_mkdirat,
+    SYS_unlinkat, SYS_renameat, SYS_renameat2, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync,
+    SYS_sync_file_range, SYS_fchown, SYS_flock, SYS_fadvise64, SYS_dup, SYS_dup3, SYS_pipe2, SYS_copy_file_range,
+    SYS_sendfile, SYS_splice, SYS_umask,
 ];
 
-/// Sockets, but for making one; nobody listens anew, as Landlock has it.
+/// Sockets that exist.
 #[rustfmt::skip]
 const SOCKETS: &[c_long] = &[
-    SYS_socketpair, SYS_bind, SYS_listen, SYS_accept4, SYS_connect, SYS_shutdown, SYS_getsockname, SYS_getpeername,
-    SYS_getsockopt, SYS_setsockopt, SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg,
-    SYS_ppoll, SYS_pselect6, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_epoll_pwait2, SYS_eventfd2,
-    SYS_timerfd_create, SYS_timerfd_settime, SYS_timerfd_gettime,
+    SYS_accept4, SYS_shutdown, SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt, SYS_recvfrom,
+    SYS_recvmsg, SYS_recvmmsg, SYS_ppoll, SYS_pselect6, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait,
+    SYS_epoll_pwait2, SYS_eventfd2, SYS_timerfd_create, SYS_timerfd_settime, SYS_timerfd_gettime,
 ];
 
 /// Memory, threads, time, signals.
@@ -52,25 +51,24 @@ const PROCESS: &[c_long] = &[
     SYS_brk, SYS_munmap, SYS_mremap, SYS_madvise, SYS_mincore, SYS_mlock, SYS_munlock, SYS_mlock2, SYS_msync,
     SYS_memfd_create, SYS_membarrier, SYS_futex, SYS_set_robust_list, SYS_get_robust_list, SYS_rseq,
     SYS_set_tid_address, SYS_clone3, SYS_exit, SYS_exit_group, SYS_gettid, SYS_getpid, SYS_getppid, SYS_getuid,
-    SYS_geteuid, SYS_getgid, SYS_getegid, SYS_tgkill, SYS_sched_yield, SYS_sched_getaffinity,
-    SYS_sched_setaffinity, SYS_getcpu, SYS_getpriority, SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime,
-    SYS_clock_getres, SYS_gettimeofday, SYS_times, SYS_getrusage, SYS_prlimit64, SYS_sysinfo, SYS_uname,
-    SYS_getrandom, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigtimedwait, SYS_rt_sigsuspend,
-    SYS_sigaltstack, SYS_restart_syscall, SYS_capget,
+    SYS_geteuid, SYS_getgid, SYS_getegid, SYS_sched_yield, SYS_sched_getaffinity, SYS_getcpu, SYS_getpriority,
+    SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_times,
+    SYS_getrusage, SYS_sysinfo, SYS_uname, SYS_getrandom, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn,
+    SYS_rt_sigtimedwait, SYS_rt_sigsuspend, SYS_sigaltstack, SYS_restart_syscall, SYS_capget,
 ];
 
 /// Older forms of the same that this processor still has.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 const OLDER: &[c_long] = &[
-    SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_mkdir, SYS_unlink, SYS_rename, SYS_chmod,
-    SYS_chown, SYS_dup2, SYS_pipe, SYS_accept, SYS_poll, SYS_select, SYS_epoll_create, SYS_epoll_wait, SYS_eventfd,
-    SYS_time, SYS_getrlimit, SYS_arch_prctl,
+    SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_mkdir, SYS_unlink, SYS_rename, SYS_dup2, SYS_pipe,
+    SYS_accept, SYS_poll, SYS_select, SYS_epoll_create, SYS_epoll_wait, SYS_eventfd, SYS_time, SYS_getrlimit,
+    SYS_arch_prctl,
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[SYS_accept];
 
-/// What nobody here ever asks for: another program, another process's memory, the kernel's own matters.
+/// What no thread ever asks for: another program, another process's memory, the kernel's own settings.
 #[rustfmt::skip]
 const NEVER: &[c_long] = &[
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2,
@@ -85,6 +83,22 @@ const NEVER: &[c_long] = &[
 const THREAD: u64 = CLONE_THREAD as u64;
 /// Of prctl(2): names of threads and of memory.
 const PR_SET_VMA: u64 = 0x5356_4d41;
+/// Set-user-ID, set-group-ID and sticky bits of a file.
+const SPECIAL_MODE: u64 = 0o7000;
+/// Flags of open(2) with which it makes a file. (O_TMPFILE has O_DIRECTORY in it.)
+const CREATES: u64 = (O_CREAT | O_TMPFILE & !O_DIRECTORY) as u64;
+/// Operations of fcntl(2) and ioctl(2) that have the kernel send signals to a process of the caller's choice.
+const FCNTL_SIGNALS: [u64; 3] = [F_SETOWN as u64, F_SETSIG, F_SETOWN_EX];
+const IOCTL_SIGNALS: [u64; 2] = [FIOSETOWN, SIOCSPGRP];
+/// Operations of ioctl(2) that write to a terminal as its user would.
+const IOCTL_TYPES: [u64; 2] = [TIOCSTI, TIOCLINUX];
+const F_SETSIG: u64 = 10;
+const F_SETOWN_EX: u64 = 15;
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+const TIOCLINUX: u64 = 0x541c;
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 impl Calls {
     /// Whether such a thread opens files.
@@ -97,20 +111,20 @@ impl Calls {
         matches!(self, Calls::Connector)
     }
 
-    /// Restricts the calling thread.
+    /// Restricts the calling thread of the process `own`.
     ///
     /// # Errors
-    /// Where the kernel does not let itself be asked.
-    pub(super) fn restrict(self) -> Result<(), Error> {
+    /// Where the kernel does not allow a filter.
+    pub(super) fn restrict(self, own: u32) -> Result<(), Error> {
         // The strictest answer of all filters holds; the last one has to come last, as it forbids to add more.
-        for filter in self.filters()? {
+        for filter in self.filters(own)? {
             apply_filter(&filter)?;
         }
         Ok(())
     }
 
-    fn filters(self) -> Result<[BpfProgram; 3], Error> {
-        let allow = self.allowed()?;
+    fn filters(self, own: u32) -> Result<[BpfProgram; 3], Error> {
+        let allow = self.allowed(own)?;
         let mut never = plain(NEVER);
         if self != Calls::Interfaces {
             never.insert(SYS_bpf, Vec::new());
@@ -124,53 +138,191 @@ impl Calls {
         ])
     }
 
-    fn allowed(self) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Error> {
+    fn allowed(self, own: u32) -> Result<Rules, Error> {
         let mut rules = plain(FILES);
         [SOCKETS, PROCESS, OLDER].into_iter().for_each(|calls| rules.extend(plain(calls)));
-        rules.insert(SYS_clone, vec![rule(0, Op::MaskedEq(THREAD), THREAD)?]);
-        // No memory that was written can be run.
-        let runs = PROT_EXEC as u64;
-        rules.insert(SYS_mmap, vec![rule(2, Op::MaskedEq(runs), 0)?]);
-        rules.insert(SYS_mprotect, vec![rule(2, Op::MaskedEq(runs), 0)?]);
-        let names = [PR_SET_NAME as u64, PR_GET_NAME as u64, PR_SET_VMA];
-        rules.insert(SYS_prctl, one_of(0, &names)?);
-        let mut families = vec![AF_UNIX, AF_INET, AF_INET6];
-        match self {
-            Calls::Daemon | Calls::Connector => {}
-            // Network drivers of software look at interfaces.
-            Calls::Dpdk => families.push(AF_NETLINK),
-            Calls::Links => families.push(AF_NETLINK),
-            Calls::Interfaces => {
-                families.extend([AF_NETLINK, AF_XDP, AF_PACKET]);
-                rules.insert(SYS_bpf, Vec::new());
-            }
+        memory_and_processes(&mut rules, own)?;
+        modes(&mut rules)?;
+        self.sockets(&mut rules)?;
+        if self == Calls::Interfaces {
+            rules.insert(SYS_bpf, Vec::new());
         }
-        let families: Vec<u64> = families.iter().map(|family| *family as u64).collect();
-        rules.insert(SYS_socket, one_of(0, &families)?);
         Ok(rules)
+    }
+
+    /// Sockets are made by the threads that are for it: others cannot connect, be it to a Unix socket of root's.
+    fn sockets(self, rules: &mut Rules) -> Result<(), Error> {
+        let families: &[c_int] = match self {
+            Calls::Daemon => &[],
+            Calls::Connector => &[AF_UNIX, AF_INET, AF_INET6],
+            Calls::Links => &[AF_NETLINK],
+            Calls::Interfaces => &[AF_INET, AF_NETLINK, AF_XDP, AF_PACKET],
+            // A memif is a Unix socket; network drivers of software look at interfaces.
+            Calls::Dpdk => &[AF_UNIX, AF_INET, AF_INET6, AF_NETLINK],
+        };
+        // With this flag, sending connects, which Landlock does not see.
+        let no_connect = |argument| eq_masked(argument, MSG_FASTOPEN as u64, 0);
+        if families.is_empty() {
+            // To nobody but the other end.
+            let to_peer = SeccompCondition::new(4, Len::Qword, Op::Eq, 0)?;
+            rules.insert(SYS_sendto, vec![SeccompRule::new(vec![no_connect(3)?, to_peer])?]);
+            return Ok(());
+        }
+        rules.insert(SYS_sendto, vec![SeccompRule::new(vec![no_connect(3)?])?]);
+        rules.insert(SYS_sendmsg, vec![SeccompRule::new(vec![no_connect(2)?])?]);
+        rules.insert(SYS_sendmmsg, vec![SeccompRule::new(vec![no_connect(3)?])?]);
+        rules.extend(plain(&[SYS_bind, SYS_connect]));
+        if self == Calls::Dpdk {
+            rules.extend(plain(&[SYS_listen, SYS_socketpair]));
+        }
+        let kinds = families.iter().map(|family| socket(*family)).collect::<Result<Vec<_>, _>>()?;
+        rules.insert(SYS_socket, kinds.into_iter().flatten().collect());
+        Ok(())
     }
 }
 
+/// A socket of a family: of IP's, with TCP or UDP alone. (By MPTCP one connects to whom Landlock forbids.)
+fn socket(family: c_int) -> Result<Vec<SeccompRule>, Error> {
+    let family_is = || eq(0, family as u64);
+    match family {
+        AF_INET | AF_INET6 => [0, IPPROTO_TCP, IPPROTO_UDP]
+            .into_iter()
+            .map(|protocol| Ok(SeccompRule::new(vec![family_is()?, eq(2, protocol as u64)?])?))
+            .collect(),
+        _ => Ok(vec![SeccompRule::new(vec![family_is()?])?]),
+    }
+}
+
+/// No memory that was written can be run; no process but this one is made, signalled or limited.
+fn memory_and_processes(rules: &mut Rules, own: u32) -> Result<(), Error> {
+    rules.insert(SYS_clone, vec![SeccompRule::new(vec![eq_masked(0, THREAD, THREAD)?])?]);
+    let runs = PROT_EXEC as u64;
+    rules.insert(SYS_mmap, vec![SeccompRule::new(vec![eq_masked(2, runs, 0)?])?]);
+    rules.insert(SYS_mprotect, vec![SeccompRule::new(vec![eq_masked(2, runs, 0)?])?]);
+    rules.insert(SYS_prctl, one_of(0, &[PR_SET_NAME as u64, PR_GET_NAME as u64, PR_SET_VMA])?);
+    rules.insert(SYS_tgkill, one_of(0, &[own.into()])?);
+    // 0: the caller.
+    rules.insert(SYS_prlimit64, one_of(0, &[0])?);
+    rules.insert(SYS_sched_setaffinity, one_of(0, &[0])?);
+    rules.insert(SYS_fcntl, none_of(1, &FCNTL_SIGNALS)?);
+    rules.insert(SYS_ioctl, none_of(1, &[IOCTL_SIGNALS, IOCTL_TYPES].concat())?);
+    Ok(())
+}
+
+/// No file gets a mode by which it runs as its owner.
+fn modes(rules: &mut Rules) -> Result<(), Error> {
+    let opens = |flags, mode| -> Result<Vec<SeccompRule>, Error> {
+        let alternatives = [eq_masked(flags, CREATES, 0)?, eq_masked(mode, SPECIAL_MODE, 0)?];
+        alternatives.into_iter().map(|condition| Ok(SeccompRule::new(vec![condition])?)).collect()
+    };
+    rules.insert(SYS_openat, opens(2, 3)?);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(SYS_open, opens(1, 2)?);
+    rules.insert(SYS_fchmod, vec![SeccompRule::new(vec![eq_masked(1, SPECIAL_MODE, 0)?])?]);
+    Ok(())
+}
+
 /// Whatever they are given.
-fn plain(calls: &[c_long]) -> BTreeMap<i64, Vec<SeccompRule>> {
+fn plain(calls: &[c_long]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
 
-fn rule(argument: u8, op: Op, value: u64) -> Result<SeccompRule, Error> {
-    let condition = SeccompCondition::new(argument, Len::Dword, op, value)?;
-    Ok(SeccompRule::new(vec![condition])?)
+fn eq(argument: u8, value: u64) -> Result<SeccompCondition, Error> {
+    Ok(SeccompCondition::new(argument, Len::Dword, Op::Eq, value)?)
+}
+
+fn eq_masked(argument: u8, mask: u64, value: u64) -> Result<SeccompCondition, Error> {
+    Ok(SeccompCondition::new(argument, Len::Dword, Op::MaskedEq(mask), value)?)
 }
 
 fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
-    values.iter().map(|&value| rule(argument, Op::Eq, value)).collect()
+    values.iter().map(|&value| Ok(SeccompRule::new(vec![eq(argument, value)?])?)).collect()
+}
+
+fn none_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
+    let differs = |&value| SeccompCondition::new(argument, Len::Dword, Op::Ne, value);
+    let conditions = values.iter().map(differs).collect::<Result<_, _>>()?;
+    Ok(vec![SeccompRule::new(conditions)?])
 }
 
 /// What is listed gets `listed`, all else `other`.
-fn filter(
-    rules: BTreeMap<i64, Vec<SeccompRule>>,
-    other: SeccompAction,
-    listed: SeccompAction,
-) -> Result<BpfProgram, Error> {
+fn filter(rules: Rules, other: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, Error> {
     let target = TargetArch::try_from(std::env::consts::ARCH)?;
     Ok(SeccompFilter::new(rules, other, listed, target)?.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel answers to a call: runs the program as bpf(4) describes it, with the four instructions that are in it.
+    fn answer(program: &BpfProgram, call: c_long, arguments: [u64; 6]) -> u32 {
+        let arch: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+        let mut data = [call as u32, arch, 0, 0].to_vec();
+        data.extend(arguments.iter().flat_map(|a| [*a as u32, (a >> 32) as u32]));
+        let (mut at, mut a) = (0, 0);
+        loop {
+            let i = &program[at];
+            at += 1;
+            let jump = |taken| usize::from(if taken { i.jt } else { i.jf });
+            match i.code {
+                0x20 => a = data[i.k as usize / 4],
+                0x54 => a &= i.k,
+                0x05 => at += i.k as usize,
+                0x15 => at += jump(a == i.k),
+                0x25 => at += jump(a > i.k),
+                0x35 => at += jump(a >= i.k),
+                0x06 => return i.k,
+                code => panic!("no such instruction: {code:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn calls_are_allowed_by_their_arguments() {
+        const ALLOW: u32 = 0x7fff_0000;
+        const REFUSE: u32 = 0x0005_0000 | EPERM as u32;
+        let own = 4711;
+        let [.., daemon] = Calls::Daemon.filters(own).unwrap();
+        let [.., interfaces] = Calls::Interfaces.filters(own).unwrap();
+        let is = |call, arguments: &[u64], wanted| {
+            let mut all = [0; 6];
+            all[..arguments.len()].copy_from_slice(arguments);
+            assert_eq!(answer(&daemon, call, all), wanted, "{call} {arguments:?}");
+        };
+        is(SYS_tgkill, &[own.into(), 4712, 6], ALLOW);
+        is(SYS_tgkill, &[1, 1, 6], REFUSE);
+        is(SYS_prlimit64, &[0, 7], ALLOW);
+        is(SYS_prlimit64, &[1, 7], REFUSE);
+        is(SYS_fcntl, &[3, F_GETFL as u64], ALLOW);
+        for operation in FCNTL_SIGNALS {
+            is(SYS_fcntl, &[3, operation, 1], REFUSE);
+        }
+        is(SYS_ioctl, &[3, FIONREAD], ALLOW);
+        for operation in [IOCTL_SIGNALS, IOCTL_TYPES].concat() {
+            is(SYS_ioctl, &[3, operation, 1], REFUSE);
+        }
+        // A mode counts only where a file is made.
+        is(SYS_openat, &[0, 0, O_RDONLY as u64, 0o4755], ALLOW);
+        is(SYS_openat, &[0, 0, (O_CREAT | O_WRONLY) as u64, 0o644], ALLOW);
+        is(SYS_openat, &[0, 0, (O_CREAT | O_WRONLY) as u64, 0o4755], REFUSE);
+        is(SYS_openat, &[0, 0, (O_TMPFILE | O_WRONLY) as u64, 0o2755], REFUSE);
+        is(SYS_openat, &[0, 0, (O_DIRECTORY | O_RDONLY) as u64, 0o2755], ALLOW);
+        is(SYS_fchmod, &[3, 0o640], ALLOW);
+        is(SYS_fchmod, &[3, 0o2640], REFUSE);
+        is(SYS_sendto, &[3, 0, 1, MSG_NOSIGNAL as u64, 0, 0], ALLOW);
+        is(SYS_sendto, &[3, 0, 1, 0, 0x7fff_0000_0000, 16], REFUSE);
+        is(SYS_sendto, &[3, 0, 1, MSG_FASTOPEN as u64, 0, 0], REFUSE);
+        is(SYS_mmap, &[0, 4096, (PROT_READ | PROT_WRITE) as u64], ALLOW);
+        is(SYS_mmap, &[0, 4096, (PROT_READ | PROT_EXEC) as u64], REFUSE);
+        for call in [SYS_socket, SYS_connect, SYS_sendmsg, SYS_kill, SYS_openat2, SYS_fchmodat, SYS_fchownat]
+        {
+            is(call, &[AF_UNIX as u64, 0, 0, 0, 0, 0], REFUSE);
+        }
+        let makes = |family: c_int, protocol: u64| {
+            answer(&interfaces, SYS_socket, [family as u64, 2, protocol, 0, 0, 0]) == ALLOW
+        };
+        assert!(makes(AF_XDP, 0) && makes(AF_NETLINK, 0) && makes(AF_INET, 17));
+        assert!(!makes(AF_INET, 262) && !makes(AF_INET, 132) && !makes(AF_INET6, 17));
+    }
 }

@@ -19,7 +19,7 @@ const PARTS: [(ABI, &str, &str); 4] = [
     (ABI::V3, "6.2", "truncating files"),
     (ABI::V4, "6.7", "TCP ports"),
     (ABI::V5, "6.10", "ioctl on device files"),
-    (ABI::V6, "6.12", "abstract Unix sockets"),
+    (ABI::V6, "6.12", "abstract Unix sockets and signals"),
 ];
 
 /// How much of the rules is in force: says what is not, or nothing where all is.
@@ -52,7 +52,7 @@ fn enforce(allowed: &Allowed, connects: bool) -> Result<LandlockStatus, RulesetE
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(FORM))?
         .handle_access(ports)?
-        .scope(Scope::AbstractUnixSocket)?
+        .scope(Scope::from_all(FORM))?
         .create()?;
     // Nobody lists processes: names of files are not read there.
     let read = AccessFs::ReadFile.into();
@@ -100,9 +100,12 @@ mod tests {
         assert_eq!(
             of(ABI::V2).unwrap_err(),
             "landlock without truncating files (needs Linux 6.2), TCP ports (needs Linux 6.7), \
-             ioctl on device files (needs Linux 6.10), abstract Unix sockets (needs Linux 6.12)"
+             ioctl on device files (needs Linux 6.10), abstract Unix sockets and signals (needs Linux 6.12)"
         );
-        assert_eq!(of(ABI::V5).unwrap_err(), "landlock without abstract Unix sockets (needs Linux 6.12)");
+        assert_eq!(
+            of(ABI::V5).unwrap_err(),
+            "landlock without abstract Unix sockets and signals (needs Linux 6.12)"
+        );
         for status in [LandlockStatus::NotImplemented, LandlockStatus::NotEnabled] {
             assert!(missing(status).unwrap_err().starts_with("no landlock ("));
         }

@@ -4,14 +4,16 @@ use super::{Allowed, Calls, Sandbox};
 use nix::sys::ptrace;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
-use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::net::{AddressFamily, SendFlags, SocketType, socket};
 use rustix::process::{Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_uid};
 use std::fs::{self, File};
 use std::io;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZero;
 use std::os::fd::AsFd as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,9 +86,51 @@ fn attempt(name: &str, directory: &Path, port: u16) -> io::Result<()> {
         "to talk of routes" => raw(AddressFamily::NETLINK, SocketType::RAW),
         "to listen" => TcpListener::bind("127.0.0.1:0").map(drop),
         "to connect to somebody" => TcpStream::connect(("127.0.0.1", port)).map(drop),
-        // What it has to be able to do.
-        "to send datagrams" => UdpSocket::bind("127.0.0.1:0")?.send_to(b"x", "127.0.0.1:9").map(drop),
+        "to connect to a Unix socket" => UnixStream::connect(directory.join("socket")).map(drop),
+        "to connect by MPTCP" => {
+            let mptcp = rustix::net::Protocol::from_raw(const { NonZero::new(262).unwrap() });
+            Ok(socket(AddressFamily::INET, SocketType::STREAM, Some(mptcp)).map(drop)?)
+        }
+        "to connect by sending" => {
+            let stream = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+            let flags = SendFlags::from_bits_retain(libc::MSG_FASTOPEN as u32);
+            let to = SocketAddr::from(([127, 0, 0, 1], port));
+            Ok(rustix::net::sendto(&stream, b"x", flags, &to).map(drop)?)
+        }
+        "to signal a thread of its own" => Ok(nix::sys::signal::raise(nix::sys::signal::Signal::SIGURG)?),
+        "to limit another process" => {
+            let limit = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+            let pid = rustix::process::getppid();
+            Ok(rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).map(drop)?)
+        }
+        "to move another process to a processor" => {
+            let mut processors = rustix::thread::CpuSet::new();
+            processors.set(0);
+            Ok(rustix::thread::sched_setaffinity(rustix::process::getppid(), &processors)?)
+        }
+        "to change the mode of a file by its path" => {
+            fs::set_permissions(&other, fs::Permissions::from_mode(0o4755))
+        }
+        "to change the owner of a file by its path" => std::os::unix::fs::chown(&other, Some(1), Some(1)),
+        "to change the time of a file by its path" => {
+            let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+            let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
+            Ok(rustix::fs::utimensat(rustix::fs::CWD, &other, &times, rustix::fs::AtFlags::empty())?)
+        }
+        "to set the user of a file of its own" => {
+            File::open(&write)?.set_permissions(fs::Permissions::from_mode(0o4755))
+        }
+        "to make a file that runs as its owner" => {
+            let mut options = File::options();
+            options.write(true).create(true).mode(0o4755);
+            options.open(write.with_extension("set-user-id")).map(drop)
+        }
         "to use a pair of sockets" => UnixStream::pair().map(drop),
+        // What it has to be able to do.
+        "to change the mode of a file of its own" => {
+            File::open(&write)?.set_permissions(fs::Permissions::from_mode(0o640))
+        }
+        "to send datagrams" => UdpSocket::bind("127.0.0.1:0")?.send_to(b"x", "127.0.0.1:9").map(drop),
         "to read its own files" => fs::read(read).map(drop),
         "to know its memory" => fs::read_to_string("/proc/meminfo").map(drop),
         "to make, write, rename and remove" => {
@@ -152,6 +196,7 @@ fn what_the_daemon_does_not_need_it_cannot_do() {
         fs::create_dir_all(directory.join(name)).unwrap();
         fs::write(directory.join(name).join("file"), "x").unwrap();
     }
+    let _socket = UnixListener::bind(directory.join("socket")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let (entered, _) = try_in_child("to read its own files", &directory, &port);
@@ -171,6 +216,19 @@ fn what_the_daemon_does_not_need_it_cannot_do() {
         ("to read another's memory", Fate::Killed),
         ("links: to trace another process", Fate::Killed),
         ("to signal another process", Fate::Refused),
+        ("to limit another process", Fate::Refused),
+        ("to move another process to a processor", Fate::Refused),
+        ("to change the mode of a file by its path", Fate::Refused),
+        ("to change the owner of a file by its path", Fate::Refused),
+        ("to change the time of a file by its path", Fate::Refused),
+        ("to set the user of a file of its own", Fate::Refused),
+        ("to make a file that runs as its owner", Fate::Refused),
+        ("to connect to a Unix socket", Fate::Refused),
+        ("to use a pair of sockets", Fate::Refused),
+        ("to connect by MPTCP", Fate::Refused),
+        ("connector: to connect by MPTCP", Fate::Refused),
+        ("connector: to connect by sending", Fate::Refused),
+        ("links: to connect to a Unix socket", Fate::Refused),
         ("to become another user", Fate::Refused),
         ("to read the password file", Fate::NoAccess),
         ("to read hashes of passwords", Fate::NoAccess),
@@ -181,9 +239,9 @@ fn what_the_daemon_does_not_need_it_cannot_do() {
         ("to make a link to elsewhere", Fate::Refused),
         ("to receive raw packets", Fate::Refused),
         ("to talk of routes", Fate::Refused),
-        ("to listen", Fate::NoAccess),
-        ("to connect to somebody", Fate::NoAccess),
-        ("links: to connect to somebody", Fate::NoAccess),
+        ("to listen", Fate::Refused),
+        ("to connect to somebody", Fate::Refused),
+        ("links: to connect to somebody", Fate::Refused),
         ("connector: to connect to somebody", Fate::Fine),
         ("connector: to listen", Fate::NoAccess),
         ("connector: to read its own files", Fate::NoAccess),
@@ -193,8 +251,11 @@ fn what_the_daemon_does_not_need_it_cannot_do() {
         ("links: to receive raw packets", Fate::Refused),
         ("links: to read its own files", Fate::NoAccess),
         ("links: to become another program", Fate::Killed),
-        ("to send datagrams", Fate::Fine),
-        ("to use a pair of sockets", Fate::Fine),
+        ("to send datagrams", Fate::Refused),
+        ("connector: to send datagrams", Fate::Fine),
+        ("connector: to connect to a Unix socket", Fate::Fine),
+        ("to signal a thread of its own", Fate::Fine),
+        ("to change the mode of a file of its own", Fate::Fine),
         ("to read its own files", Fate::Fine),
         ("to know its memory", Fate::Fine),
         ("to make, write, rename and remove", Fate::Fine),

@@ -5,6 +5,7 @@ use super::prepared::Prepared;
 use super::sandboxed::Sandboxed;
 use crate::connector;
 use crate::ports::Ports;
+use crate::signals;
 use gatun_io::Processors;
 
 /// Devices are open, and privileges are dropped.
@@ -18,12 +19,13 @@ impl Opened {
     /// Lets Landlock and seccomp hold for this thread, and so for all that start from now on.
     ///
     /// # Errors
-    /// Where the thread that connects to collectors, which the sandbox does not let connect, cannot start.
+    /// Where the thread that connects to collectors cannot start, or signals cannot be watched.
     pub(super) fn enter_sandbox(mut self) -> anyhow::Result<Sandboxed> {
         let Prepared { start, .. } = &mut self.listening.prepared;
         let connect = connector::start(&start.sandbox)?;
+        let signals = signals::Watched::new()?;
         let in_force = start.sandbox.enter(start.settings.ports.calls());
         start.notes.push(in_force.to_string());
-        Ok(Sandboxed { opened: self, connect, in_force })
+        Ok(Sandboxed { opened: self, connect, signals, in_force })
     }
 }

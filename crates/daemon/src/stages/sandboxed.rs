@@ -24,6 +24,7 @@ use std::sync::mpsc::{Sender, channel};
 pub(super) struct Sandboxed {
     pub(super) opened: Opened,
     pub(super) connect: Connect,
+    pub(super) signals: signals::Watched,
     pub(super) in_force: InForce,
 }
 
@@ -33,14 +34,14 @@ impl Sandboxed {
     /// # Errors
     /// Where a file cannot be opened, or there can be no more threads.
     pub(super) fn start(self) -> anyhow::Result<Running> {
-        let Sandboxed { opened, connect, in_force } = self;
+        let Sandboxed { opened, connect, signals, in_force } = self;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;
         let Prepared { start, built, mut estate, taking, records, pages } = prepared;
         let Built { mut engines, exchange, crew } = built;
         let Start { settings, sandbox, clock, notifier, sender, .. } = start;
         let output = begin_log(&ports, &start.notes, taking.as_ref())?;
         // Before the first worker runs, so that no signal finds the default handler.
-        signals::watch(sender.clone())?;
+        signals.listen(sender.clone())?;
         let goes_on = taking.as_ref().is_some_and(Taking::is_some);
         let means = Means { connect, sandbox };
         let hearers = Hearers::start(&settings, &mut engines, (clock, goes_on), means, &output)?;

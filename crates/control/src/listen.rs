@@ -1,8 +1,10 @@
 //! Sockets to listen on, made while the daemon still has its rights.
 
+use rustix::fs::{Mode, OFlags};
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -74,7 +76,11 @@ pub fn unix(
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     if let Some(directory) = directory.filter(|directory| !directory.exists()) {
         fs::create_dir_all(directory)
-            .and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(DIRECTORY_MODE)))
+            .and_then(|()| {
+                let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let made = File::from(rustix::fs::open(directory, flags, Mode::empty())?);
+                made.set_permissions(fs::Permissions::from_mode(DIRECTORY_MODE))
+            })
             .map_err(system("cannot make the directory of"))?;
     }
     match fs::symlink_metadata(path) {
@@ -88,14 +94,29 @@ pub fn unix(
     let new = path.with_file_name(name);
     let _ = fs::remove_file(&new);
     let listener = UnixListener::bind(&new).map_err(system("cannot listen at"))?;
-    let made = fs::set_permissions(&new, fs::Permissions::from_mode(MODE))
-        .and_then(|()| give(&new))
+    let made = open_socket(&new)
+        .and_then(|node| {
+            // Its name may be another file's by now, where the directory is another user's.
+            let this = PathBuf::from(format!("/proc/self/fd/{}", node.as_raw_fd()));
+            fs::set_permissions(&this, fs::Permissions::from_mode(MODE)).and_then(|()| give(&this))
+        })
         .and_then(|()| fs::rename(&new, path));
     if let Err(error) = made {
         let _ = fs::remove_file(&new);
         return Err(system("cannot set up")(error));
     }
     Ok((listener, SocketFile(path.to_owned())))
+}
+
+/// The socket's file itself, no link.
+fn open_socket(path: &Path) -> io::Result<File> {
+    let node = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let node = File::from(node);
+    if node.metadata()?.file_type().is_socket() {
+        Ok(node)
+    } else {
+        Err(io::Error::other("another file has taken its name"))
+    }
 }
 
 #[cfg(test)]
@@ -121,6 +142,20 @@ mod tests {
         fs::write(&path, "precious").unwrap();
         assert!(matches!(unix(&path, |_| Ok(())), Err(Error::NoSocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_has_taken_a_sockets_name_keeps_its_mode() {
+        let directory = std::env::temp_dir().join(format!("gatun-listen-link-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let [socket, file, link] = ["socket", "file", "link"].map(|name| directory.join(name));
+        let _listener = UnixListener::bind(&socket).unwrap();
+        fs::write(&file, "precious").unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        assert!(open_socket(&socket).is_ok());
+        assert!(open_socket(&file).is_err());
+        assert!(open_socket(&link).is_err());
         fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -12,15 +12,18 @@ use crate::User;
 use gatun_config::{Bytes, StateDir};
 use gatun_mem::bytes_written;
 use gatun_nat::workers::Dealt;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstatfs, ftruncate};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Uid, fallocate, fchown, flock, fstatfs,
+    ftruncate, openat, renameat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_remount};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, chown};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -34,6 +37,8 @@ const TMPFS: i64 = 0x0102_1994;
 const BLOCK: u64 = 512;
 /// Room in the file system beside the records.
 const ROOM_BESIDE: u64 = 16 << 20;
+/// What is read of `names.json`, bytes: far more than names take.
+const NAMES_MAX: u64 = 64 << 20;
 /// Processes that may have been killed one after the other before all sessions of the one before were in their own files,
 /// without their successor taking its time.
 pub(crate) const EARLIER_MAX: usize = 2;
@@ -83,6 +88,7 @@ pub struct InstanceNames {
 /// The directory, held.
 pub struct Directory {
     path: PathBuf,
+    directory: File,
     /// Whether the file system is ours, with room for the records of several processes at a time.
     is_own: bool,
     _lock: File,
@@ -118,22 +124,53 @@ pub(crate) fn open(
 pub fn read(path: &Path) -> Result<Vec<(Names, Vec<File>)>, String> {
     let none =
         |e: &dyn std::fmt::Display| format!("{}: no gatun keeps its sessions there ({e})", path.display());
-    let text = fs::read_to_string(path.join("names.json")).map_err(|e| none(&e))?;
-    let names: Names = serde_json::from_str(&text).map_err(|e| none(&e))?;
+    let directory = open_directory(path).map_err(|e| none(&e))?;
+    let names = read_names(&directory).map_err(|e| none(&e))?;
     let files = |names: &Names| {
-        let files = (0..names.workers).map(|worker| open_records(&file(path, names.generation, worker)));
+        let files = (0..names.workers).map(|worker| open_records(&directory, names.generation, worker));
         files.collect::<io::Result<Vec<File>>>().map_err(|e| none(&e))
     };
     names.sources().map(|names| Ok((names.clone(), files(names)?))).collect()
 }
 
-// Private mappings of shared memory are writable, so the file has to be.
-fn open_records(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).open(path)
+fn open_directory(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags((OFlags::DIRECTORY | OFlags::NOFOLLOW).bits() as i32).open(path)
 }
 
-fn file(directory: &Path, generation: u64, worker: usize) -> PathBuf {
-    directory.join(format!("sessions.{generation}.{worker}"))
+/// Opens a regular file of a directory, if it has no other name: whoever owns the directory may have put it there.
+fn open_in(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
+    // Where it is a pipe, nobody is waited for.
+    let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(directory, name, flags | safe, Mode::RUSR | Mode::WUSR)?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.nlink() > 1 {
+        return Err(io::Error::other(format!("{name} is not a regular file, or has a second name")));
+    }
+    Ok(file)
+}
+
+/// Makes a file in a directory, instead of what has its name.
+fn make_in(directory: &File, name: &str) -> io::Result<File> {
+    match unlinkat(directory, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => open_in(directory, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_names(directory: &File) -> io::Result<Names> {
+    let mut text = String::new();
+    open_in(directory, "names.json", OFlags::RDONLY)?.take(NAMES_MAX).read_to_string(&mut text)?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+// Private mappings of shared memory are writable, so the file has to be.
+fn open_records(directory: &File, generation: u64, worker: usize) -> io::Result<File> {
+    open_in(directory, &records(generation, worker), OFlags::RDWR)
+}
+
+/// The name of a worker's records.
+fn records(generation: u64, worker: usize) -> String {
+    format!("sessions.{generation}.{worker}")
 }
 
 impl Directory {
@@ -149,25 +186,25 @@ impl Directory {
         made.or_else(|e| if path.is_dir() { Ok(()) } else { Err(e) })
             .map_err(|e| format!("{shown} cannot be made: {e}"))?;
         let mounted = mount_memory(path, bytes);
-        let directory = File::open(path).map_err(|e| format!("{shown} cannot be opened: {e}"))?;
+        let directory = open_directory(path).map_err(|e| format!("{shown} cannot be opened: {e}"))?;
         let system = fstatfs(&directory).map_err(|e| format!("{shown}: {e}"))?;
         if system.f_type != TMPFS {
             return Err(format!(
                 "{shown} is not in memory: name a directory on tmpfs, such as one under /run or /dev/shm"
             ));
         }
-        let lock = lock(path)?;
+        let lock = lock(&directory, path)?;
         if let Some(user) = user {
             // Whoever it becomes has to write there, where the configuration changes.
-            chown(path, Some(user.uid()), Some(user.gid())).map_err(|e| format!("{shown}: {e}"))?;
+            let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.gid()));
+            fchown(&directory, Some(uid), Some(gid)).map_err(|e| format!("{shown}: {e}"))?;
         }
-        Ok(Directory { path: path.to_owned(), is_own: mounted, _lock: lock })
+        Ok(Directory { path: path.to_owned(), directory, is_own: mounted, _lock: lock })
     }
 
     /// What the process before has left here, if any has.
     pub fn names(&self) -> Option<Names> {
-        let text = fs::read_to_string(self.path.join("names.json")).ok()?;
-        serde_json::from_str(&text).ok()
+        read_names(&self.directory).ok()
     }
 
     /// From now on, this is what the next process finds.
@@ -175,9 +212,9 @@ impl Directory {
     /// # Errors
     /// Where it cannot be written; then it finds what it would have found before.
     pub fn set_names(&self, names: &Names) -> io::Result<()> {
-        let new = self.path.join("names.new");
-        fs::write(&new, serde_json::to_string(names)?)?;
-        fs::rename(new, self.path.join("names.json"))
+        let mut new = make_in(&self.directory, "names.new")?;
+        new.write_all(serde_json::to_string(names)?.as_bytes())?;
+        Ok(renameat(&self.directory, "names.new", &self.directory, "names.json")?)
     }
 
     /// Whether there is room for the records of several processes at a time.
@@ -208,14 +245,14 @@ impl Directory {
             let is_named = |number: &str| names.sources().any(|of| number == of.generation.to_string());
             if of.is_some_and(|(number, _)| !is_named(number)) {
                 // What cannot be removed is in nobody's way but memory's, and tried again at the next start.
-                let _ = fs::remove_file(entry.path());
+                let _ = unlinkat(&self.directory, &name, AtFlags::empty());
             }
         }
     }
 
     /// Opens a worker's records to be read.
     pub fn records(&self, generation: u64, worker: usize) -> io::Result<File> {
-        open_records(&file(&self.path, generation, worker))
+        open_records(&self.directory, generation, worker)
     }
 
     /// Makes a file of `bytes` zeroes for a worker's records, all of which have memory: a page that cannot be had later
@@ -224,22 +261,20 @@ impl Directory {
     /// # Errors
     /// Where the file system has no room: then no file is left.
     pub fn new_records(&self, generation: u64, worker: usize, bytes: u64) -> Result<File, NoRoom> {
-        let path = file(&self.path, generation, worker);
-        let made = Self::allocated(&path, bytes);
+        let name = records(generation, worker);
+        let made = self.allocated(&name, bytes);
         made.map_err(|error| {
-            let _ = fs::remove_file(&path);
-            let free = fstatvfs_free(&self.path);
+            let _ = unlinkat(&self.directory, &name, AtFlags::empty());
+            let free = free_bytes(&self.directory);
             NoRoom { directory: self.path.clone(), needed: bytes, free, error }
         })
     }
 
-    fn allocated(path: &Path, bytes: u64) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = rustix::fs::open(path, flags, mode)?;
+    fn allocated(&self, name: &str, bytes: u64) -> io::Result<File> {
+        let file = make_in(&self.directory, name)?;
         ftruncate(&file, bytes)?;
         fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
-        Ok(File::from(file))
+        Ok(file)
     }
 }
 
@@ -263,8 +298,8 @@ impl std::fmt::Display for NoRoom {
 
 impl std::error::Error for NoRoom {}
 
-fn fstatvfs_free(path: &Path) -> u64 {
-    rustix::fs::statvfs(path).map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
+fn free_bytes(directory: &File) -> u64 {
+    rustix::fs::fstatvfs(directory).map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
 }
 
 /// Mounts memory at `path`, with room for the records of all processes that may have some at a time, or gives the one that
@@ -276,9 +311,12 @@ fn mount_memory(path: &Path, bytes: u64) -> bool {
         return mount_remount(path, MountFlags::empty(), format!("size={size}")).is_ok();
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // The directory that was looked at, whatever its name leads to by now.
+    let Ok(directory) = open_directory(path) else { return false };
+    let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let with = |more: &str| {
         let options = std::ffi::CString::new(format!("mode=0700,size={size}{more}")).ok();
-        mount("gatun-state", path, "tmpfs", flags, options.as_deref())
+        mount("gatun-state", &place, "tmpfs", flags, options.as_deref())
     };
     match with(",huge=within_size") {
         // A kernel without huge pages does not know the word.
@@ -298,8 +336,8 @@ pub fn give_back_unwritten(file: &File) {
     }
 }
 
-fn lock(path: &Path) -> Result<File, String> {
-    let file = File::options().create(true).truncate(false).write(true).open(path.join("lock"));
+fn lock(directory: &File, path: &Path) -> Result<File, String> {
+    let file = open_in(directory, "lock", OFlags::RDWR | OFlags::CREATE);
     let file = file.map_err(|e| format!("{} cannot be written to: {e}", path.display()))?;
     let begin = Instant::now();
     loop {

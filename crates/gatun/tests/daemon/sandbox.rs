@@ -1,12 +1,13 @@
 //! What is in force in a running daemon. What it then cannot do is tried by the sandbox's own tests; that it can do all it has
 //! to is what all the other tests here show, as it is in force there too.
 
-use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line};
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line, succeeds};
 use gatun_api::client::Client;
 use gatun_api::types::{Bound, Sandbox, Status};
 use gatun_lab::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -81,5 +82,41 @@ fn without_it_a_daemon_says_so() {
         assert!(doctor().contains("without a sandbox"), "{}", doctor());
         assert_eq!(status().sandbox, Sandbox { state: Bound::Not, missing: vec!["--no-sandbox".to_owned()] });
         daemon.stop(Signal::TERM);
+    });
+}
+
+/// Before `--user` takes effect, root opens files in a directory that the user owns.
+#[test]
+fn links_that_the_user_has_planted_lead_root_nowhere() {
+    in_lab("sandbox::links_that_the_user_has_planted_lead_root_nowhere", || {
+        let (planted, precious) = (Path::new("/run/planted"), Path::new("/run/precious"));
+        fs::create_dir(planted).unwrap();
+        assert!(succeeds(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(planted)));
+        chown(planted, Some(65534), Some(65533)).unwrap();
+        fs::write(precious, "root's").unwrap();
+        fs::set_permissions(precious, fs::Permissions::from_mode(0o600)).unwrap();
+        let names = ["names.new", "names.json", "sessions.0.0", "sessions.1.0", "sessions.2.0"];
+        for name in names {
+            symlink(precious, planted.join(name)).unwrap();
+        }
+        symlink("/run/made", planted.join("lock")).unwrap();
+        let net = network();
+        let config = format!("{CREATE}{NAT64}[state]\ndirectory = \"/run/planted\"\n");
+        let refused = Daemon::spawn(&net, &config, &["--user", "65534:65533"]).wait();
+        assert!(refused.stderr.contains("/run/planted cannot be written to"), "{}", refused.stderr);
+        assert!(!Path::new("/run/made").exists());
+        fs::remove_file(planted.join("lock")).unwrap();
+
+        let daemon = Daemon::spawn(&net, &config, &["--user", "65534:65533"]);
+        daemon.says("translating with");
+        assert!(ping(&net.client, 1, SERVER, ""));
+        assert!(fs::symlink_metadata(planted.join("names.json")).unwrap().is_file());
+        daemon.process.signal(Signal::KILL).unwrap();
+        daemon.wait();
+        let daemon = Daemon::spawn(&net, &config, &["--user", "65534:65533"]);
+        daemon.says("translating with");
+        daemon.stop(Signal::TERM);
+        assert_eq!(fs::read_to_string(precious).unwrap(), "root's");
+        assert_eq!(fs::metadata(precious).unwrap().uid(), 0);
     });
 }

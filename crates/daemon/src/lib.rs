@@ -58,6 +58,7 @@ pub use outlet::print_bytes;
 pub use ports::PortSettings;
 pub use privileges::User;
 pub use reload::maps::mapping;
+pub use sandbox::serve_page_only;
 #[cfg(feature = "xdp")]
 pub use xdp::XdpPorts;
 

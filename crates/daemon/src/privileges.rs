@@ -22,6 +22,10 @@ pub struct User {
 }
 
 impl User {
+    pub(super) fn new(uid: u32, gid: u32) -> User {
+        User { uid, gid }
+    }
+
     pub(super) fn uid(&self) -> u32 {
         self.uid
     }

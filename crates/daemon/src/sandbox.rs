@@ -7,12 +7,12 @@
 mod calls;
 mod files;
 
-use super::{PortSettings, Settings};
+use super::{PortSettings, Settings, privileges};
 use gatun_api::types::{self, Bound};
 use gatun_config::{ApiSocket, EventSink, LOG_DIRECTORY, StateDir};
 use std::fmt;
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,6 +106,20 @@ impl Sandbox {
             .map_err(|why| format!("no seccomp ({why})"));
         InForce(Some([files, calls]))
     }
+}
+
+/// Leaves a process that serves the web page of a daemon at `socket` no more than it needs: root becomes the owner of the socket,
+/// where there is one already, and keeps no capability in any case.
+///
+/// # Errors
+/// Where privileges cannot be dropped.
+pub fn serve_page_only(socket: &Path) -> anyhow::Result<()> {
+    let owner = std::fs::metadata(socket).ok().filter(|_| rustix::process::geteuid().is_root());
+    let user = owner.map(|owner| privileges::User::new(owner.uid(), owner.gid()));
+    privileges::drop_all(user.as_ref())?;
+    // A kernel that lacks a part of it is no reason not to show the page.
+    let _ = Sandbox(Some(Arc::default())).enter(Calls::Page);
+    Ok(())
 }
 
 /// What of the sandbox is in force: files and calls, each with what is missing; or none was wanted.

@@ -153,6 +153,10 @@ fn access() -> Response<Answer> {
 /// Whether a request may have what it asks for.
 fn judge(method: &str, path: &str, headers: &HeaderMap, setup: &Setup) -> Result<Wanted, Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // Of two, a proxy may have looked at the other one (RFC 9112 section 3.2).
+    if headers.get_all(HOST).iter().count() > 1 {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "there is more than one Host header", ""));
+    }
     if !text(HOST.as_str()).is_some_and(|host| is_ours(host, &setup.names)) {
         let hint = "open it by its address, as gatun web prints it; or start gatun web with --name NAME";
         return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "that is not the name of this host", hint));
@@ -310,6 +314,17 @@ mod tests {
             assert_eq!(judged("GET", "/", &[("host", host)]), Err(421), "{host}");
         }
         assert_eq!(judged("GET", "/v1/status", &[key]), Err(421));
+    }
+
+    #[test]
+    fn two_host_headers_are_refused_whatever_they_are() {
+        let (key, ours) = (("authorization", "Bearer 0123abcd"), ("host", "127.0.0.1:8642"));
+        for other in ["127.0.0.1:8642", "evil.example"].map(|host| ("host", host)) {
+            for hosts in [[ours, other], [other, ours]] {
+                assert_eq!(judged("GET", "/v1/status", &[hosts[0], hosts[1], key]), Err(400));
+                assert_eq!(judged("GET", "/", &hosts), Err(400));
+            }
+        }
     }
 
     #[test]

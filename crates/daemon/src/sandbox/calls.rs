@@ -19,6 +19,8 @@ pub(crate) enum Calls {
     Dpdk,
     /// The thread that connects to collectors.
     Connector,
+    /// `gatun web`, which asks the daemon at its Unix socket.
+    Page,
     /// The thread that sets routes, over a socket of its own each time.
     Links,
     /// The thread that uses an interface through AF_XDP when it comes back.
@@ -155,6 +157,7 @@ impl Calls {
         let families: &[c_int] = match self {
             Calls::Daemon => &[],
             Calls::Connector => &[AF_UNIX, AF_INET, AF_INET6],
+            Calls::Page => &[AF_UNIX],
             Calls::Links => &[AF_NETLINK],
             Calls::Interfaces => &[AF_INET, AF_NETLINK, AF_XDP, AF_PACKET],
             // A memif is a Unix socket; network drivers of software look at interfaces.

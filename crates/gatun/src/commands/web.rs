@@ -65,6 +65,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     if let Err(error) = Client::new(&args.socket).get::<Status>("/v1/status") {
         eprintln!("gatun: {error}; the page waits for it");
     }
+    gatun_daemon::serve_page_only(&args.socket)?;
     super::print_bytes(format!("http://{at}/#key={key}\n").as_bytes())?;
     forward::serve(listener, Setup { socket: args.socket, key, names: args.name })?;
     Ok(ExitCode::SUCCESS)

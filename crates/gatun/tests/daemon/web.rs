@@ -1,11 +1,14 @@
 //! The web page, in a real browser: it shows what `gatun show` tells, of real traffic, and says so where it cannot.
 
 use crate::browser::{self, Browser};
-use crate::harness::{CREATE, Daemon, network};
+use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, status_line};
 use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
 use gatun_lab::{Process, Topology, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -122,6 +125,36 @@ fn serve() -> (Process, String) {
     let printed = || std::fs::read_to_string(file).unwrap();
     wait_until("gatun web", Duration::from_secs(10), || printed().ends_with('\n')).unwrap();
     (process, printed().trim().to_owned())
+}
+
+#[test]
+fn started_by_root_it_keeps_no_privileges() {
+    in_lab("web::started_by_root_it_keeps_no_privileges", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
+        let bound = |web: &Process| {
+            let status = |name: &str| status_line(web.id(), name);
+            assert_eq!(status("CapPrm").trim_start_matches('0'), "");
+            assert_eq!(status("CapEff").trim_start_matches('0'), "");
+            assert_eq!((&*status("NoNewPrivs"), &*status("Seccomp")), ("1", "2"));
+            status("Uid")
+        };
+        let (web, url) = serve();
+        assert_eq!(bound(&web), "0\t0\t0\t0");
+        let (at, key) = url.strip_prefix("http://").unwrap().split_once("/#key=").unwrap();
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET /v1/status HTTP/1.0\r\nHost: {at}\r\nAuthorization: Bearer {key}\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("\"workers\""), "{answer}");
+        drop(web);
+        // It becomes the user whose socket it is.
+        chown(gatun_api::SOCKET, Some(65534), Some(65533)).unwrap();
+        let (web, _) = serve();
+        assert_eq!(bound(&web), "65534\t65534\t65534\t65534");
+        daemon.stop(Signal::TERM);
+    });
 }
 
 const LIVE: &str = "return document.body.dataset.state === 'live'";

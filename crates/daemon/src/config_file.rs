@@ -237,11 +237,11 @@ impl ConfigFile {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
         if let Ok(old) = fs::metadata(&self.path) {
-            // Who could read the old one can read the new one; where that cannot be, only its owner can.
+            // Who could read the old one can read the new one; without the right to give it to its owner and group, the group
+            // is left out.
             let (uid, gid) = (Uid::from_raw(old.uid()), Gid::from_raw(old.gid()));
-            if fchown(&file, Some(uid), Some(gid)).is_ok() {
-                fchmod(&file, Mode::from_raw_mode(old.mode() & 0o777))?;
-            }
+            let kept = if fchown(&file, Some(uid), Some(gid)).is_ok() { 0o777 } else { 0o604 };
+            fchmod(&file, Mode::from_raw_mode(old.mode() & kept))?;
         }
         self.done(Step::NewMade);
         fill(&file, text)?;

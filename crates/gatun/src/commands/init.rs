@@ -97,6 +97,7 @@ fn write(args: &Args, text: &str) -> anyhow::Result<()> {
     };
     let mut file =
         options.open(&args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
+    super::give_to_owner_of_directory(&file, &args.output);
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", args.output.display()))
 }
 

@@ -27,7 +27,22 @@ pub(crate) mod who;
 
 use anyhow::bail;
 pub(crate) use gatun_daemon::print_bytes;
+use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
+use std::path::Path;
+
+/// Gives a new file that root has made to the owner of its directory: what is made in /etc/gatun, the daemon's user can read.
+pub(crate) fn give_to_owner_of_directory(file: &File, path: &Path) {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(owner) = directory.metadata()
+        && rustix::process::geteuid().is_root()
+        && owner.uid() != 0
+    {
+        // Where it stays root's, the daemon says that it cannot read it.
+        let _ = fchown(file, Some(owner.uid()), Some(owner.gid()));
+    }
+}
 
 /// Asks whether that is meant.
 ///

@@ -10,7 +10,7 @@ use rcgen::{
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -169,7 +169,7 @@ fn change(file: &Path, edit: impl FnOnce(&mut Tokens) -> anyhow::Result<()>) -> 
     if let Some(old) = &old
         && (old.uid(), old.gid()) != new.owner()?
     {
-        chown(&new.path, Some(old.uid()), Some(old.gid())).context("its owner cannot be kept")?;
+        fchown(&new.file, Some(old.uid()), Some(old.gid())).context("its owner cannot be kept")?;
     }
     new.finish(tokens.to_string().as_bytes())
 }
@@ -197,6 +197,7 @@ impl<'p> New<'p> {
             }
             _ => anyhow!("{} cannot be written: {error}", path.display()),
         })?;
+        super::give_to_owner_of_directory(&file, &path);
         Ok(New { path, place, file, is_done: false })
     }
 

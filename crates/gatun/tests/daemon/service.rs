@@ -95,6 +95,15 @@ fn the_unit_lets_the_daemon_bind_itself_and_the_package_tells_systemd() {
     for call in ["seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"] {
         assert!(calls.contains(&call), "{call} is not in {calls:?}");
     }
+    // Root's rights are taken from the program before it begins.
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    assert_eq!((value("User"), value("Group")), (Some("gatun"), Some("gatun")));
+    assert_eq!(value("AmbientCapabilities"), value("CapabilityBoundingSet"));
+    for right in ["CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE", "CAP_SETUID", "CAP_SETPCAP"] {
+        assert!(!value("CapabilityBoundingSet").unwrap().contains(right), "{right}");
+    }
+    let users = std::fs::read_to_string(format!("{UNITS}/gatun.sysusers")).unwrap();
+    assert!(users.lines().any(|line| line.starts_with("u gatun - ")), "{users}");
     // Without a directory for them cargo-deb writes no scripts, and says nothing.
     let manifest = include_str!("../../Cargo.toml");
     assert!(manifest.contains("\nmaintainer-scripts = \"../../packaging/debian\"\n"));

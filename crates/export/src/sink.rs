@@ -17,6 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How long the thread sleeps where nothing comes.
 const IDLE: Duration = Duration::from_millis(100);
+/// How long a collector that takes nothing is waited for at a time: batches come meanwhile.
+const ROOM_MAX: Duration = Duration::from_millis(10);
 /// Between attempts to reach a collector.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 /// How long a collector that takes nothing is waited for until the connection is made anew.
@@ -305,6 +307,7 @@ impl Courier {
                 None if is_last || self.can_go_on() => Duration::ZERO,
                 None => IDLE,
             };
+            let wait = if self.is_blocked() { self.wait_for_room(wait) } else { wait };
             let mut next = batches.recv_timeout(wait);
             if self.over_since.is_some() && matches!(next, Err(RecvTimeoutError::Disconnected)) {
                 std::thread::sleep(LAST_IDLE);
@@ -333,9 +336,25 @@ impl Courier {
 
     /// Whether there is more to be sent that nobody has to be waited for.
     fn can_go_on(&self) -> bool {
-        let is_blocked = self.message.as_ref().is_some();
         let waits = !self.out.is_empty() || self.spool.as_ref().is_some_and(|spool| !spool.is_empty());
-        self.transport.is_some() && waits && !is_blocked
+        self.transport.is_some() && waits && !self.is_blocked()
+    }
+
+    /// Whether the collector has to take something before more can be sent.
+    fn is_blocked(&self) -> bool {
+        self.message.is_some()
+    }
+
+    /// Waits until the collector takes something, for `wait` at most and not so long that batches would pile up. Returns how long
+    /// to wait for the next batch then.
+    fn wait_for_room(&self, wait: Duration) -> Duration {
+        match &self.transport {
+            Some(transport) => {
+                transport.wait_for_room(wait.min(ROOM_MAX));
+                Duration::ZERO
+            }
+            None => wait,
+        }
     }
 
     fn take(&mut self, batch: &Batch) {

@@ -1,8 +1,10 @@
 //! The way to a collector: nothing here waits for it.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -108,6 +110,18 @@ impl Transport {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Waits until more can be sent, for `patience` at most.
+    pub(crate) fn wait_for_room(&self, patience: Duration) {
+        let socket = match &self.0 {
+            Socket::Udp(socket) => socket.as_fd(),
+            Socket::Tcp(stream) => stream.as_fd(),
+            Socket::Unix(socket) => socket.as_fd(),
+        };
+        let patience = Timespec::try_from(patience).ok();
+        // What is wrong with it, the next attempt to send tells.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::OUT)], patience.as_ref());
     }
 
     /// # Errors

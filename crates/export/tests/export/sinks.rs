@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn nowhere() -> SocketAddr {
     // Bound and let go: nobody listens there now.
@@ -25,6 +25,29 @@ fn ports(lines: &[String]) -> Vec<u64> {
         .iter()
         .filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["inside_port"].as_u64())
         .collect()
+}
+
+/// The kernel holds about ten datagrams of a Unix socket; a pause for each time that it was full made 115 events a second.
+#[test]
+fn a_unix_socket_gets_events_as_fast_as_its_reader_takes_them() {
+    const EVENTS: u16 = 5_000;
+    let place = Place::new("unix-rate");
+    let path = place.0.join("log");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let (sink, _) = start(settings(Target::Unix(path), Format::Json));
+    numbered(0, EVENTS).chunks(100).for_each(|events| sink.put(&batch(events)));
+    let mut bytes = [0; 2000];
+    let begin = Instant::now();
+    for n in 0..EVENTS {
+        let len = socket.recv(&mut bytes).unwrap();
+        assert_eq!(ports(&[str::from_utf8(&bytes[..len]).unwrap().to_owned()]), [u64::from(n)]);
+        // Far more than they take; at the old rate, far too little.
+        assert!(begin.elapsed() < Duration::from_secs(20), "{n} events");
+    }
+    println!("{:.0} events a second", f64::from(EVENTS) / begin.elapsed().as_secs_f64());
+    wait("all is counted", || sink.counters().sent == u64::from(EVENTS));
+    assert_eq!(sink.counters().lost, 0);
 }
 
 // proves: LOG-4

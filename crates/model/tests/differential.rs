@@ -10,7 +10,7 @@ const HISTORIES: u64 = 240;
 const STEPS: usize = 4_000;
 
 /// What these histories are of no use without.
-const REACHED: [DropReason; 52] = [
+const REACHED: [DropReason; 55] = [
     ShortL3,
     BadVersion,
     BadHeaderLength,
@@ -63,6 +63,9 @@ const REACHED: [DropReason; 52] = [
     FragmentMemory,
     FragmentIcmp,
     FragmentOrphan,
+    OwnUdp,
+    OwnProtocol,
+    OwnOther,
 ];
 
 /// Nor these.

@@ -58,6 +58,10 @@ counted_kinds! {
         NoEam, "no_eam", "No explicit address mapping and no prefix covers the address.";
         SourceNotAllowed, "src_not_allowed", "The IPv6 source is outside the prefixes that this instance serves.";
         UOctetNonzero, "u_octet_nonzero", "Bits 64 to 71 of a translated IPv6 address are not zero, and strict checking is on.";
+        // Own addresses
+        OwnUdp, "own_udp", "A UDP packet to an address of the translator itself, where nothing listens; answered with Port Unreachable.";
+        OwnProtocol, "own_proto", "A protocol that the translator does not speak, to an address of its own; answered with Protocol Unreachable, or ICMPv6 4/1.";
+        OwnOther, "own_other", "To an address of the translator itself, without an answer: TCP, a fragment, or an ICMP message that is no ping.";
         // Fragments
         FragmentTimeout, "frag_timeout", "The first fragment, or a missing one, did not come in time.";
         FragmentOverlap, "frag_overlap", "Fragments of one packet overlap (RFC 5722, RFC 1858).";

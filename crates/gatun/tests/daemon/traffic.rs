@@ -20,6 +20,43 @@ fn pings_cross_in_both_directions_and_the_translator_answers_its_own() {
     });
 }
 
+/// Ten datagrams to each form of an own address: the kernel routes all of them back to the device.
+#[test]
+fn a_datagram_to_an_own_address_is_answered_once_and_does_not_go_round() {
+    in_lab("traffic::a_datagram_to_an_own_address_is_answered_once_and_does_not_go_round", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        let is_refused = "import socket,sys
+to=sys.argv[1]
+for n in range(10):
+  s=socket.socket(socket.AF_INET6 if ':' in to else socket.AF_INET,socket.SOCK_DGRAM)
+  s.settimeout(5)
+  s.connect((to,9))
+  s.send(b'x')
+  try: s.recv(9); sys.exit('an answer')
+  except ConnectionRefusedError: pass
+";
+        for (host, own) in [
+            (&net.server, "192.0.2.14"),
+            (&net.client, "2001:db8:ffff::1"),
+            (&net.client, "2001:db8:64::c000:20e"),
+        ] {
+            gatun_lab::run(host.command("python3").args(["-c", is_refused, own])).unwrap();
+        }
+        assert!(ping(&net.client, 2, "2001:db8:64::c000:20e", "") && ping(&net.server, 2, "192.0.2.14", ""));
+        let ended = daemon.stop(Signal::TERM);
+        let row = ended.stdout.lines().find(|line| line.contains("own_udp")).unwrap_or_default();
+        let cells: Vec<&str> =
+            row.split(['│', '┆', '|']).map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(cells[..3], ["own_udp", "20", "10"], "{}", ended.stdout);
+        assert_eq!(counter(&ended.stdout, "ICMP errors sent"), 30, "{}", ended.stdout);
+        assert_eq!(counter(&ended.stdout, "echo replies"), 4, "{}", ended.stdout);
+        for way in ["forwarded, IPv6 to IPv4", "forwarded, IPv4 to IPv6"] {
+            assert_eq!(counter(&ended.stdout, way), 0, "{}", ended.stdout);
+        }
+    });
+}
+
 #[test]
 fn tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed() {
     in_lab("traffic::tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed", || {

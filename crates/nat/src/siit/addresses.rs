@@ -82,22 +82,29 @@ impl Addresses {
     /// `missing` where there is none; `wkp_nonglobal`, `denylist`.
     #[inline]
     pub(super) fn to4(&self, a: Ipv6Addr, missing: DropReason) -> Result<Mapped<Ipv4Addr>, DropReason> {
+        let mapped = self.ipv4_of(a).ok_or(missing)?;
+        if let Via::Prefix(ix) = mapped.via {
+            self.check_well_known(ix, mapped.address)?;
+        }
+        self.check_denied(mapped.address, a)?;
+        Ok(mapped)
+    }
+
+    /// The IPv4 address for an IPv6 address, leaving aside what forbids its use.
+    #[inline]
+    pub(super) fn ipv4_of(&self, a: Ipv6Addr) -> Option<Mapped<Ipv4Addr>> {
         let by_prefix = self.prefix_of(a);
         let by_mapping = match by_prefix {
             Some(_) if self.prefixes_apart => None,
             _ => self.eamt.v6_to_v4(a),
         };
-        let mapped = match (by_mapping, by_prefix) {
-            (Some(address), _) => Mapped { address, via: Via::Eam },
+        match (by_mapping, by_prefix) {
+            (Some(address), _) => Some(Mapped { address, via: Via::Eam }),
             (None, Some((ix, prefix))) => {
-                let address = prefix.extract_unchecked(a);
-                self.check_well_known(ix, address)?;
-                Mapped { address, via: Via::Prefix(ix) }
+                Some(Mapped { address: prefix.extract_unchecked(a), via: Via::Prefix(ix) })
             }
-            (None, None) => return Err(missing),
-        };
-        self.check_denied(mapped.address, a)?;
-        Ok(mapped)
+            (None, None) => None,
+        }
     }
 
     /// The IPv6 address for an IPv4 address.
@@ -170,20 +177,20 @@ impl Addresses {
         Some((address, true))
     }
 
-    /// As [`to6`](Self::to6), for an address that has been looked up.
+    /// As [`to6`](Self::to6), for an address that has been looked up: the IPv6 address, and whether by a mapping.
     #[inline(always)]
-    pub(super) fn short6(&self, a: Ipv4Addr, look: Look) -> Option<Ipv6Addr> {
-        let address = match self.eamt.v4_to_v6_at(look, a) {
-            Some(address) => address,
+    pub(super) fn short6(&self, a: Ipv4Addr, look: Look) -> Option<(Ipv6Addr, bool)> {
+        let (address, by_mapping) = match self.eamt.v4_to_v6_at(look, a) {
+            Some(address) => (address, true),
             None => {
                 let ix = self.first?;
                 let prefix = self.prefixes.get(usize::from(ix))?;
                 self.check_well_known(ix, a).ok()?;
-                prefix.embed(a)
+                (prefix.embed(a), false)
             }
         };
         self.check_denied(a, address).ok()?;
-        Some(address)
+        Some((address, by_mapping))
     }
 
     /// Whether every IPv4 address has an IPv6 address.

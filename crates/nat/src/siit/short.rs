@@ -53,12 +53,15 @@ impl SiitState {
         }
         let (src4, _) = self.addresses.short4(src, looks.src)?;
         let (dst4, by_mapping) = self.addresses.short4(dst, looks.dst)?;
-        // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
-        let may_turn = self.hairpin == Hairpin::Intrinsic && !by_mapping;
-        if illegal_source4(src4)
-            || illegal_destination4(dst4)
-            || may_turn && self.addresses.eamt.covers_v4(dst4)
-        {
+        let goes_long = match by_mapping {
+            true => self.own.is_mapped,
+            // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
+            false => {
+                self.own.may_contain(dst4)
+                    || self.hairpin == Hairpin::Intrinsic && self.addresses.eamt.covers_v4(dst4)
+            }
+        };
+        if goes_long || illegal_source4(src4) || illegal_destination4(dst4) {
             return None;
         }
         Some(To4::new((src, dst), (src4, dst4), Ports::Keep))
@@ -67,11 +70,14 @@ impl SiitState {
     /// The addresses that a plain IPv4 packet gets.
     #[inline(always)]
     pub(crate) fn short4(&self, src: Ipv4Addr, dst: Ipv4Addr, looks: &Looks) -> Option<To6> {
-        if illegal_source4(src) || illegal_destination4(dst) || self.hairpin == Hairpin::Simple {
+        if illegal_source4(src) || illegal_destination4(dst) || self.goes_long4 {
             return None;
         }
-        let src6 = self.addresses.short6(src, looks.src)?;
-        let dst6 = self.addresses.short6(dst, looks.dst)?;
+        let (src6, _) = self.addresses.short6(src, looks.src)?;
+        let (dst6, by_mapping) = self.addresses.short6(dst, looks.dst)?;
+        if !by_mapping && self.own.may_contain(dst) {
+            return None;
+        }
         Some(To6::new((src, dst), (src6, dst6), Ports::Keep))
     }
 }

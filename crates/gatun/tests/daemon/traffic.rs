@@ -57,6 +57,48 @@ for n in range(10):
     });
 }
 
+/// Time Exceeded about a header alone, and an extension behind it (RFC 4884), which ICMPv6 wants 128 bytes before: the
+/// packet grows from 64 to 192 bytes.
+#[test]
+fn an_error_that_grows_by_128_bytes_arrives() {
+    in_lab("traffic::an_error_that_grows_by_128_bytes_arrives", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        let hears = "import socket
+s=socket.socket(socket.AF_INET6,socket.SOCK_RAW,socket.IPPROTO_ICMPV6); s.settimeout(10)
+print('up',flush=True)
+while True:
+  d=s.recv(999)
+  if d[0]==3: break
+assert len(d)==8+128+16 and d[4]==16 and d[-16]==0x20, d.hex()
+";
+        let out = std::path::Path::new("/run/hears");
+        let mut command = net.client.command("python3");
+        command.args(["-c", hears]).stdout(std::fs::File::create(out).unwrap());
+        let mut client = Process::start(&mut command).unwrap();
+        let is_up = || std::fs::read(out).is_ok_and(|said| !said.is_empty());
+        gatun_lab::wait_until("the client's socket", Duration::from_secs(10), is_up).unwrap();
+        let says = "import socket,struct
+def sum(b):
+  t=0
+  for n in struct.unpack('>%dH'%(len(b)//2),b): t+=n
+  while t>0xffff: t=(t&0xffff)+(t>>16)
+  return 0xffff-t
+ip=struct.pack('>BBHHHBBH4s4s',0x45,0,20,1,0,1,132,0,socket.inet_aton('192.0.2.1'),socket.inet_aton('198.51.100.2'))
+ip=ip[:10]+struct.pack('>H',sum(ip))+ip[12:]
+extension=b'\\x20\\0\\x12\\x34\\0\\x0c\\1\\1'+b'12345678'
+icmp=struct.pack('>BBHBBH',11,0,0,0,5,0)+ip+extension
+icmp=icmp[:2]+struct.pack('>H',sum(icmp))+icmp[4:]
+socket.socket(socket.AF_INET,socket.SOCK_RAW,socket.IPPROTO_ICMP).sendto(icmp,('192.0.2.1',0))
+";
+        gatun_lab::run(net.server.command("python3").args(["-c", says])).unwrap();
+        assert!(client.wait(Duration::from_secs(15)).unwrap().success(), "{}", daemon.stdout());
+        let ended = daemon.stop(Signal::TERM);
+        assert_eq!(counter(&ended.stdout, "forwarded, IPv4 to IPv6"), 1, "{}", ended.stdout);
+        assert!(!ended.stdout.contains("no_headroom"), "{}", ended.stdout);
+    });
+}
+
 #[test]
 fn tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed() {
     in_lab("traffic::tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed", || {

@@ -631,7 +631,7 @@ pub(crate) const ICMP: &[Key] = &[
         "suppress",
         Kind::List(&REASON),
         "[\"no_bib\"]",
-        "Reasons for a drop, by name, that are not answered with an error.",
+        "Reasons for a drop, by name, that are not answered with an error, in either direction. All others are, where RFC 7915 4.4 and 5.4 or another RFC want it: `wkp_nonglobal`, `dst_not_pref64` and `udp_zero_csum` too.",
     )
     .default("[]"),
     key("quota_code6", Kind::Integer { min: 0, max: 6 }, "1", "Code of the ICMPv6 Destination Unreachable that tells a host that a limit of its subscriber is reached: 1 is \"administratively prohibited\".").default("1"),

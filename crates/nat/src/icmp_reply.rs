@@ -31,7 +31,9 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         // RFC 7915 5.4: administratively prohibited, unless something else is said.
         ExtensionAfterFragment
         | AuthenticationHeader
+        | DestinationNotPool6
         | WellKnownNonGlobal
+        | ZeroUdpChecksum
         | Denylist
         | AddressDependentFilter
         | SubscriberPortQuota
@@ -92,7 +94,9 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         NoEam => unreachable4(1),
         // Not ExternalSynPolicy: no SYN is answered before six seconds (RFC 5382 REQ-4), and RFC 6146 3.5.2.2 wants
         // those discarded silently that policy forbids.
-        Denylist | AddressDependentFilter | AddressPortDependentFilter => unreachable4(13),
+        AddressDependentFilter | AddressPortDependentFilter => unreachable4(13),
+        // RFC 7915 4.4: administratively prohibited, unless something else is said.
+        Denylist | WellKnownNonGlobal | ZeroUdpChecksum | FragmentZeroChecksum => unreachable4(13),
         // RFC 6888 REQ-11: whatever cannot be mapped.
         SubscriberSessionQuota
         | SubscriberPortQuota

@@ -25,6 +25,7 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         ExtensionAfterFragment | AuthenticationHeader | WellKnownNonGlobal | AddressDependentFilter => {
             (1, 1, 0)
         }
+        DestinationNotPool6 | ZeroUdpChecksum => (1, 1, 0),
         SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate => (1, 1, 0),
         SourceNotAllowed => (1, 5, 0),
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
@@ -46,6 +47,7 @@ pub fn for_ipv4(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         UnsupportedProtocol | AuthenticationHeader | OwnProtocol => (3, 2, 0),
         NoBib | OwnUdp => (3, 3, 0),
         AddressDependentFilter | AddressPortDependentFilter => (3, 13, 0),
+        WellKnownNonGlobal | ZeroUdpChecksum | FragmentZeroChecksum => (3, 13, 0),
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SubscriberTableFull => {
             (3, 1, 0)
         }

@@ -69,7 +69,8 @@ const REACHED: [DropReason; 55] = [
 ];
 
 /// Nor these.
-const MARKS: [&str; 15] = [
+const MARKS: [&str; 16] = [
+    "a ping in pieces is carried between the families",
     "a piece that was held follows its first one",
     "a datagram is collected for its checksum",
     "a flow joins a shared port",

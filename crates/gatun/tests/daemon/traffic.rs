@@ -274,6 +274,7 @@ fn stateful_tcp_crosses_outward_and_inward_by_a_static_binding() {
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert!(daemon.stderr().contains("translating with 1 worker,"), "{}", daemon.stderr());
         assert!(ping(&net.client, 5, SERVER, ""));
+        assert!(ping(&net.client, 3, SERVER, "-s 3000"), "in three pieces each way");
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
         // A datagram to a port that nobody has.

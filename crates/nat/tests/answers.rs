@@ -43,8 +43,10 @@ fn without_checksum(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Each packet, why it is dropped, and the type and code of the answer.
-fn cases() -> Vec<(Plan, Vec<u8>, DropReason, (u8, u8))> {
+/// A packet, why it is dropped, and the type and code of the answer.
+type Case = (Plan, Vec<u8>, DropReason, (u8, u8));
+
+fn cases() -> Vec<Case> {
     use DropReason::*;
     let (six, four) = ((1, 1), (3, 13));
     let computes = |mut plan: Plan| {

@@ -1,6 +1,7 @@
 //! The translator's own addresses as an instance sees them: as IPv4 addresses (see [`crate::own`]).
 
 use super::addresses::{Addresses, Via};
+use crate::special::{FirstOctets, illegal_destination4};
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// `own4`, and what stands for `own6`.
@@ -14,6 +15,8 @@ pub(super) struct OwnAddresses {
     /// The bits in which all of them agree, and how they are there.
     mask: u32,
     bits: u32,
+    /// First octets of all of them, and of addresses that nothing is sent to.
+    suspect: FirstOctets,
 }
 
 impl OwnAddresses {
@@ -29,7 +32,9 @@ impl OwnAddresses {
             [None, None] => [Ipv4Addr::BROADCAST; 2],
         };
         let mask = !(u32::from(a) ^ u32::from(b));
-        OwnAddresses { all, alone: all, is_mapped, mask, bits: u32::from(a) }
+        let mut suspect = FirstOctets::ILLEGAL;
+        all.into_iter().flatten().for_each(|own| suspect.add(own));
+        OwnAddresses { all, alone: all, is_mapped, mask, bits: u32::from(a), suspect }
     }
 
     /// Leaves addresses to pools.
@@ -47,6 +52,17 @@ impl OwnAddresses {
     #[inline(always)]
     pub(super) fn may_contain(&self, a: Ipv4Addr) -> bool {
         (u32::from(a) ^ self.bits) & self.mask == 0
+    }
+
+    /// Whether an address is an own one, a pool's too, or one that nothing is sent to.
+    #[inline(always)]
+    pub(super) fn end_or_refuse(&self, a: Ipv4Addr) -> bool {
+        self.suspect.contain(a) && self.end_or_refuse_suspect(a)
+    }
+
+    #[cold]
+    fn end_or_refuse_suspect(&self, a: Ipv4Addr) -> bool {
+        illegal_destination4(a) || self.all.contains(&Some(a))
     }
 
     /// What stands for `own6`.

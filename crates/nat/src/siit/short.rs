@@ -53,15 +53,12 @@ impl SiitState {
         }
         let (src4, _) = self.addresses.short4(src, looks.src)?;
         let (dst4, by_mapping) = self.addresses.short4(dst, looks.dst)?;
-        let goes_long = match by_mapping {
-            true => self.own.is_mapped,
-            // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
-            false => {
-                self.own.may_contain(dst4)
-                    || self.hairpin == Hairpin::Intrinsic && self.addresses.eamt.covers_v4(dst4)
-            }
-        };
-        if goes_long || illegal_source4(src4) || illegal_destination4(dst4) {
+        // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
+        let may_turn = self.hairpin == Hairpin::Intrinsic && !by_mapping;
+        if illegal_source4(src4)
+            || self.own.end_or_refuse(dst4)
+            || may_turn && self.addresses.eamt.covers_v4(dst4)
+        {
             return None;
         }
         Some(To4::new((src, dst), (src4, dst4), Ports::Keep))
@@ -73,11 +70,8 @@ impl SiitState {
         if illegal_source4(src) || illegal_destination4(dst) || self.goes_long4 {
             return None;
         }
-        let (src6, _) = self.addresses.short6(src, looks.src)?;
-        let (dst6, by_mapping) = self.addresses.short6(dst, looks.dst)?;
-        if !by_mapping && self.own.may_contain(dst) {
-            return None;
-        }
+        let src6 = self.addresses.short6(src, looks.src, |_| false)?;
+        let dst6 = self.addresses.short6(dst, looks.dst, |dst| self.own.may_contain(dst))?;
         Some(To6::new((src, dst), (src6, dst6), Ports::Keep))
     }
 }

@@ -10,7 +10,7 @@
 //! | TCP, fragments, other ICMP messages | dropped silently |
 //!
 //! TCP gets no reset: nothing here speaks TCP, and a reset that anybody can cause with a forged source is of use to
-//! nobody. Fragments are not put together for an answer.
+//! nobody. Fragments are not put together for an answer. Decision 0022.
 //!
 //! An own address may lie in a pool. Its bindings come first; so do the pool's ports in what comes from outside, and
 //! for TCP in what comes from inside, as a SYN there may have to wait (RFC 5382 REQ-4). A ping is another host's only

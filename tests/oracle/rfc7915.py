@@ -405,7 +405,7 @@ def four_to_six_or_drop(packet, config):
         raise Drop()
     elif h.proto == UDP and h.first and h.payload[6:8] == b"\0\0":
         if not h.whole:
-            raise Drop()
+            raise Drop((3, 13, 0))  # RFC 7915 4.5, 4.4
         checksum = 0xFFFF - ones_sum(pseudo(src, dst, h.length, UDP) + h.payload) or 0xFFFF
         payload = h.payload[:6] + pack(">H", checksum) + h.payload[8:]
     else:

@@ -523,8 +523,8 @@ const ERROR4_MAX: Key = key(
 
 /// `[translator]`
 pub(crate) const TRANSLATOR: &[Key] = &[
-    key("own4", ADDRESS4, "\"192.0.2.1\"", "The translator's IPv4 address: source of the ICMPv4 errors it makes, and it answers pings. It may lie in a pool.").default("the second address of the first pool"),
-    key("own6", ADDRESS6, "\"64:ff9b::192.0.2.1\"", "The translator's IPv6 address: source of the ICMPv6 errors it makes, and it answers pings. It may lie in a `pool6`.").default("`own4` inside the first `pool6`"),
+    key("own4", ADDRESS4, "\"192.0.2.1\"", "The translator's IPv4 address: source of the ICMPv4 errors it makes. It answers pings; UDP to it gets Port Unreachable, TCP is dropped, and nothing to it is translated (`own_udp`, `own_proto`, `own_other`). It may lie in a pool, whose ports and `static` bindings come first.").default("the second address of the first pool"),
+    key("own6", ADDRESS6, "\"64:ff9b::192.0.2.1\"", "The translator's IPv6 address: source of the ICMPv6 errors it makes, and as `own4` for the rest. It may lie in a `pool6`.").default("`own4` inside the first `pool6`"),
     MTU4, MTU6, LOWEST_MTU6, MSS_MAX, TOS, TRAFFIC_CLASS, ZERO_UDP, ERROR4_MAX,
 ];
 
@@ -631,7 +631,7 @@ pub(crate) const ICMP: &[Key] = &[
         "suppress",
         Kind::List(&REASON),
         "[\"no_bib\"]",
-        "Reasons for a drop, by name, that are not answered with an error.",
+        "Reasons for a drop, by name, that are not answered with an error, in either direction. All others are, where RFC 7915 4.4 and 5.4 or another RFC want it: `wkp_nonglobal`, `dst_not_pref64` and `udp_zero_csum` too.",
     )
     .default("[]"),
     key("quota_code6", Kind::Integer { min: 0, max: 6 }, "1", "Code of the ICMPv6 Destination Unreachable that tells a host that a limit of its subscriber is reached: 1 is \"administratively prohibited\".").default("1"),

@@ -11,13 +11,10 @@ use gatun_api::types as api;
 use gatun_api::types::{Fate as Told, PortFrom};
 use gatun_nat::explain::{self as nat, Explanation, Fate, Opening, PortSource, Rule};
 use gatun_nat::{Instant, Nat};
-use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64};
+use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, Prefix64, TAILROOM};
 use gatun_worker::jobs::Job;
 use std::net::IpAddr;
 use tokio::sync::oneshot;
-
-/// Room for what a packet grows by.
-const TAILROOM: usize = 64;
 
 /// Asks an engine about a packet; the buffer holds the translated one afterwards.
 struct Ask {

@@ -23,8 +23,21 @@ pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
         WellKnownNonGlobal => {
             "RFC 6052 3.1: 64:ff9b::/96 must not stand for IPv4 addresses that are not global"
         }
+        OwnUdp => {
+            "RFC 1122 4.1.3.1, RFC 4443 3.1: UDP to a port of the host itself where nothing listens gets Port Unreachable"
+        }
+        OwnProtocol => {
+            "RFC 1122 3.2.2.1, RFC 4443 3.4: a protocol that the host itself does not speak is answered as such"
+        }
+        OwnOther => "RFC 1122 3.2.1.3, RFC 1812 5.2.3: what is sent to the host itself is not forwarded",
+        DestinationNotPool6 => "RFC 7915 5.4: a packet that is not translated is answered with ICMPv6 1/1",
+        ZeroUdpChecksum | FragmentZeroChecksum => {
+            "RFC 7915 4.5: UDP without checksum that gets none is discarded; RFC 7915 4.4: answered with ICMPv4 3/13"
+        }
         SourceNotAllowed => "RFC 4443 3.1, code 5: the source fails the ingress policy",
-        FragmentIcmp => "RFC 7915 1.2: fragmented ICMP messages are not translated",
+        FragmentIcmp => {
+            "RFC 7915 1.2: fragmented ICMP messages are not translated, but for pings by an instance with state"
+        }
         FragmentOverlap => "RFC 5722 4: a datagram with overlapping fragments is discarded as a whole",
         NoBib => "RFC 6146 3.5.1, 3.5.2.2: without a BIB entry a packet from outside is discarded",
         NoSession => "RFC 6146 3.5.3: an answer that no session asked for is discarded",

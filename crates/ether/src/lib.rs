@@ -84,3 +84,5 @@ pub use stats::{Answer, Count, Dropped, Foreign, Note, Stats, Taken, Unsent};
 pub const ANSWER_ROOM: usize = 8;
 /// The longest Ethernet header: with two tags.
 pub const HEADER_MAX: usize = frame::LEN_MAX;
+
+const _: () = assert!(HEADER_MAX <= gatun_wire::DEVICE_ROOM);

@@ -294,6 +294,9 @@ static void gatun_device_missed(uint16_t port, struct gatun_missed *missed)
 	missed->tx_errors = stats.oerrors;
 }
 
+/* gatun_wire::HEADROOM: packets grow into it. */
+_Static_assert(RTE_PKTMBUF_HEADROOM >= 128, "DPDK was built with too little room in front of packets");
+
 static struct rte_mempool *gatun_pool_new(const char *name, unsigned buffers, uint16_t room, int socket)
 {
 	return rte_pktmbuf_pool_create(name, buffers, RTE_MIN(256u, buffers / 2), 0, room + RTE_PKTMBUF_HEADROOM,

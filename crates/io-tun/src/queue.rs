@@ -4,7 +4,7 @@ use crate::together::Together;
 use crate::vnet;
 use arrayvec::ArrayVec;
 use gatun_io::{BURST_MAX, Backend, Handler, PACKET_MAX, RxError, STRIDE, Stats, Transmit, TxError, Waker};
-use gatun_wire::{HEADROOM, Offload, Packet, Segmentation};
+use gatun_wire::{DEVICE_ROOM, HEADROOM, Offload, Packet, Segmentation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Once so many bytes are read, the burst is handled: a few super-packets fill the second-level cache.
 const BURST_BYTES_MAX: usize = 256 * 1024;
 
-const _: () = assert!(HEADROOM >= vnet::LEN + 48);
+const _: () = assert!(vnet::LEN <= DEVICE_ROOM);
 
 /// One queue of a TUN device.
 pub struct TunQueue {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Bytes that the kernel leaves in front of what it receives (`XDP_PACKET_HEADROOM`).
 pub(crate) const ROOM_IN_FRONT: usize = 256;
 
-const _: () = assert!(ROOM_IN_FRONT >= HEADROOM + 22);
+const _: () = assert!(ROOM_IN_FRONT >= HEADROOM);
 
 /// The right to the bytes of one frame of a [`Umem`].
 #[derive(Debug, PartialEq, Eq)]

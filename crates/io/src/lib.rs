@@ -15,7 +15,8 @@
 //!
 //! Make a crate `io-<name>`, implement [`Backend`], and keep every `unsafe` of the driver inside it.
 //!
-//! - Leave [`gatun_wire::HEADROOM`] bytes in front of each received packet, and say in
+//! - Leave [`gatun_wire::HEADROOM`] bytes in front of each received packet and [`gatun_wire::TAILROOM`] behind one that
+//!   may grow, check at build time that the device's header fits [`gatun_wire::DEVICE_ROOM`], and say in
 //!   [`gatun_wire::Offload`] exactly what the device has left undone. A device without offloads uses the
 //!   default: checksums complete, one packet each.
 //! - The buffers stay the backend's: DPDK builds the `Packet` over its mbuf and, in
@@ -39,7 +40,7 @@ pub mod processors;
 pub mod stats;
 pub mod waker;
 
-use gatun_wire::{HEADROOM, Packet};
+use gatun_wire::{HEADROOM, Packet, TAILROOM};
 use std::io;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ pub const PACKET_MAX: usize = 65_535 + 40;
 /// buffers' first lines out of one cache set, and leave room behind a packet for a reply that pads.
 pub const STRIDE: usize = 65_536 + 704;
 
-const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256);
+const _: () = assert!(STRIDE >= HEADROOM + PACKET_MAX + 256 && 256 >= TAILROOM);
 
 /// What is done with a received burst.
 pub type Handler<'a> = dyn FnMut(&mut [Packet<'_>], &mut dyn Transmit) + 'a;
@@ -92,7 +93,8 @@ pub trait Backend: Send {
 
 /// The sending half of a backend. Every call is counted in [`Stats`], as sent or by its error.
 pub trait Transmit {
-    /// Sends packet `index` of the burst that is being handled, as it now is. At most once per packet.
+    /// Sends packet `index` of the burst that is being handled, as it now is: with [`gatun_wire::DEVICE_ROOM`] bytes in
+    /// front. At most once per packet.
     fn forward(&mut self, index: usize, packet: &mut Packet<'_>);
 
     /// Sends a packet in a buffer that is not the backend's, with [`gatun_wire::HEADROOM`] in front.

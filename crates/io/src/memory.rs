@@ -53,6 +53,7 @@ struct MemoryTx {
 
 /// Room after a packet, for a reply that pads.
 const TAILROOM: usize = 256;
+const _: () = assert!(TAILROOM >= gatun_wire::TAILROOM);
 
 impl Memory {
     /// A backend and its other end.

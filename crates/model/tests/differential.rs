@@ -10,7 +10,7 @@ const HISTORIES: u64 = 240;
 const STEPS: usize = 4_000;
 
 /// What these histories are of no use without.
-const REACHED: [DropReason; 52] = [
+const REACHED: [DropReason; 55] = [
     ShortL3,
     BadVersion,
     BadHeaderLength,
@@ -63,10 +63,14 @@ const REACHED: [DropReason; 52] = [
     FragmentMemory,
     FragmentIcmp,
     FragmentOrphan,
+    OwnUdp,
+    OwnProtocol,
+    OwnOther,
 ];
 
 /// Nor these.
-const MARKS: [&str; 15] = [
+const MARKS: [&str; 16] = [
+    "a ping in pieces is carried between the families",
     "a piece that was held follows its first one",
     "a datagram is collected for its checksum",
     "a flow joins a shared port",

@@ -6,6 +6,7 @@ use crate::engine::Core;
 use crate::nat44::{self, From4, Nat44};
 use crate::nat64::six_to_four::endpoints;
 use crate::nat64::{self, From6, Nat64};
+use crate::own::{self, ToOwn};
 use crate::pool6::Owner;
 use crate::shared::Shared;
 use crate::stateful::inbound::FromOutside;
@@ -15,7 +16,7 @@ use crate::tally::Tally;
 use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::icmp_6to4;
-use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings, icmp_error};
+use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Settings};
 
 impl Core {
     /// Gives a packet, which came from `realm`, to whom it belongs. It leaves for realm 0 where nobody says another.
@@ -45,8 +46,10 @@ impl Core {
             return self.stateful6(now, packet, From6 { view, l4, instance, pool6 });
         }
         let sh = &mut self.shared;
-        if is_ping(l4) && sh.own6 == Some(view.dst) {
-            return answer_ping6(packet, &view, l4);
+        if sh.own6 == Some(view.dst)
+            && let Some(fate) = own::at_own6(&sh.tables, &self.siit, ToOwn::six(&view, l4))
+        {
+            return fate.answer6(packet, &view, l4);
         }
         let mut stateless = self.siit.iter().enumerate();
         let (number, siit) =
@@ -64,12 +67,14 @@ impl Core {
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
         let sh = &mut self.shared;
         let Some(nat) = self.nat64.get(usize::from(from.instance)) else { return Err(DropReason::NoSession) };
+        let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
+        if (sh.own4 == Some(behind) || sh.own6 == Some(from.view.dst))
+            && let Some(fate) = ToOwn::six(&from.view, from.l4).fate_at(&sh.tables, behind, true)
+        {
+            return fate.answer6(packet, &from.view, from.l4);
+        }
         if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
             return fragments::from_inside6(nats, sh, now, packet, from);
-        }
-        let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
-        if is_ping(from.l4) && (sh.own6 == Some(from.view.dst) || sh.own4 == Some(behind)) {
-            return answer_ping6(packet, &from.view, from.l4);
         }
         if let Some(query) = Query::of(from.l4, true) {
             let hash = hash_of(&sh.tables, nat, from, &query);
@@ -89,11 +94,10 @@ impl Core {
         let bytes = packet.bytes();
         let view = Ipv4View::parse(bytes)?;
         let l4 = view.l4(bytes)?;
-        if is_ping(l4) && self.shared.own4 == Some(view.dst) && view.fragment.is_none() {
-            return match icmp_error::may_answer4(&view, l4) {
-                true => icmp_error::echo_reply4(packet, &view).map(|()| Step::Echo),
-                false => Err(DropReason::SourceMartian),
-            };
+        if self.shared.own4 == Some(view.dst)
+            && let Some(fate) = self.at_own4(&view, l4, realm)
+        {
+            return fate.answer4(packet, &view, l4);
         }
         let siit = self.siit.iter().enumerate().find(|(_, s)| s.claims4(view.dst));
         let siit = siit.map(|(number, siit)| (self.shared.tally.stateless(number), siit));
@@ -135,6 +139,12 @@ impl Core {
         }
         packet.realm = to_realm;
         Ok(Step::Pass)
+    }
+
+    /// What becomes of an IPv4 packet to the own address; `None` where it is a pool's.
+    pub(crate) fn at_own4(&self, view: &Ipv4View, l4: L4, realm: u8) -> Option<own::Fate> {
+        let from_inside = self.inside44(view.src, realm).is_some();
+        ToOwn::four(view, l4).fate_at(&self.shared.tables, view.dst, from_inside)
     }
 
     /// Any packet to a pool address.
@@ -302,18 +312,6 @@ fn error_from_outside(
         return nat44::icmp::inbound(nat, sh, packet, &from.view, quoted);
     }
     nat64::icmp::four_to_six(nats, sh, packet, from)
-}
-
-/// Answers a ping, if it comes from one host: not to a multicast group (RFC 4443 4.2, RFC 1122 3.2.2.6).
-fn answer_ping6(packet: &mut Packet<'_>, view: &Ipv6View, l4: L4) -> Result<Step, DropReason> {
-    if !icmp_error::may_answer6(view, l4) {
-        return Err(DropReason::SourceMartian);
-    }
-    icmp_error::echo_reply6(packet, view).map(|()| Step::Echo)
-}
-
-fn is_ping(l4: L4) -> bool {
-    matches!(l4, L4::Echo { request: true, .. })
 }
 
 #[inline]

@@ -491,7 +491,8 @@ impl Core {
             sh.counters.icmp_errors_limited += 1;
             return false;
         }
-        let made = match (direction, sh.own6, sh.own4) {
+        let (own4, own6) = icmp_reply::sources(reason, packet.bytes(), (sh.own4, sh.own6));
+        let made = match (direction, own6, own4) {
             (Direction::SixToFour, Some(own6), _) => icmp_error::error6(packet, own6, message),
             (Direction::FourToSix | Direction::FourToFour, _, Some(own4)) => {
                 let id = sh.idents.next(u64::from(u32::from(own4)) << 32);

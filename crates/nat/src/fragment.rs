@@ -7,7 +7,7 @@
 //!     | later()                 ^
 //!     v                         | first(), then release() gives the held ones
 //!   WAITING  later: held -------'
-//!     | collect(): a first one whose UDP checksum is zero (RFC 7915 4.5)
+//!     | collect(): a first one whose checksum needs all: UDP without one (RFC 7915 4.5), a ping that is or becomes IPv6
 //!     v
 //!   COLLECTING  all held until nothing is missing, then release() with their sum
 //!
@@ -307,8 +307,8 @@ impl<M: Copy> Fragments<M> {
         Ok(self.entry(at).map_or(0, |e| e.held_count))
     }
 
-    /// Holds a first fragment whose UDP checksum is zero until its whole datagram is there: only then can
-    /// the checksum be computed. `true` where it is there now: call [`release`](Self::release).
+    /// Holds a first fragment until its whole datagram is there: only then can its checksum be computed, or the length
+    /// that it covers be known. `true` where it is there now: call [`release`](Self::release).
     ///
     /// # Errors
     /// As of [`first`](Self::first).

@@ -1,5 +1,6 @@
 //! Which ICMP error a reason causes: one table for each family (RFC 7915 4.4, 5.4; RFC 6146 3.5).
 
+use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::icmp_error::{self, Message};
 use gatun_wire::rfc7915::mtu;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Settings};
@@ -21,10 +22,18 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         RoutingSegmentsLeft => Some(Message { kind: 4, code: 0, word: Ipv6View::segments_left_at(packet)? }),
         // RFC 6146 3.5: other protocols.
         UnsupportedProtocol => unreachable6(4),
+        OwnUdp => unreachable6(4),
+        // RFC 4443 3.4: unrecognized Next Header, and where it stands.
+        OwnProtocol => {
+            let view = Ipv6View::parse(packet).ok()?;
+            Some(Message { kind: 4, code: 1, word: view.next_header_at.into() })
+        }
         // RFC 7915 5.4: administratively prohibited, unless something else is said.
         ExtensionAfterFragment
         | AuthenticationHeader
+        | DestinationNotPool6
         | WellKnownNonGlobal
+        | ZeroUdpChecksum
         | Denylist
         | AddressDependentFilter
         | SubscriberPortQuota
@@ -47,6 +56,21 @@ pub(crate) fn is_quota(reason: DropReason) -> bool {
     matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
 }
 
+/// The source of an error for `reason`: an own address, or the one that the packet was sent to, where that is what it is
+/// about (RFC 4443 2.2 a). IPv4 and IPv6.
+pub(crate) fn sources(
+    reason: DropReason,
+    packet: &[u8],
+    own: (Option<Ipv4Addr>, Option<Ipv6Addr>),
+) -> (Option<Ipv4Addr>, Option<Ipv6Addr>) {
+    if !matches!(reason, DropReason::OwnUdp | DropReason::OwnProtocol) {
+        return own;
+    }
+    let four = Ipv4View::parse(packet).map(|view| view.dst);
+    let six = Ipv6View::parse_fixed(packet).map(|view| view.dst);
+    (four.ok(), six.ok())
+}
+
 /// The MTU of Packet Too Big: of the IPv4 side, or of the IPv6 side for a packet that fits the IPv4 one
 /// and was turned round (RFC 6146 3.8, RFC 7757 4.2).
 fn too_big(packet: &[u8], settings: &Settings) -> u32 {
@@ -65,12 +89,14 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
             Some(Message { kind: 3, code: 4, word: mtu::fragmentation_needed(&view, settings).into() })
         }
         SourceRoute => unreachable4(5),
-        UnsupportedProtocol | AuthenticationHeader => unreachable4(2),
-        NoBib => unreachable4(3),
+        UnsupportedProtocol | AuthenticationHeader | OwnProtocol => unreachable4(2),
+        NoBib | OwnUdp => unreachable4(3),
         NoEam => unreachable4(1),
         // Not ExternalSynPolicy: no SYN is answered before six seconds (RFC 5382 REQ-4), and RFC 6146 3.5.2.2 wants
         // those discarded silently that policy forbids.
-        Denylist | AddressDependentFilter | AddressPortDependentFilter => unreachable4(13),
+        AddressDependentFilter | AddressPortDependentFilter => unreachable4(13),
+        // RFC 7915 4.4: administratively prohibited, unless something else is said.
+        Denylist | WellKnownNonGlobal | ZeroUdpChecksum | FragmentZeroChecksum => unreachable4(13),
         // RFC 6888 REQ-11: whatever cannot be mapped.
         SubscriberSessionQuota
         | SubscriberPortQuota

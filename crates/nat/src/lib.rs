@@ -47,6 +47,7 @@ mod ident;
 mod look_ahead;
 mod nat44;
 mod nat64;
+mod own;
 mod path_mtu;
 mod plain;
 mod pool6;

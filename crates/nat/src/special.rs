@@ -11,11 +11,31 @@ use gatun_wire::Prefix64;
 /// The rest of 240/4 is reserved, not illegal: hosts in the field use it as unicast.
 #[inline(always)]
 pub fn illegal_source4(a: Ipv4Addr) -> bool {
-    // A bit for each first octet with an illegal address: most addresses are legal at one look.
-    const SUSPECT: [u64; 4] =
-        [1, 1 << (127 - 64), 1 << (169 - 128), 0xffff << (224 - 192) | 1 << (255 - 192)];
-    let first = (u32::from(a) >> 24) as usize;
-    SUSPECT[first / 64] >> (first % 64) & 1 == 1 && illegal_among_suspect4(a)
+    FirstOctets::ILLEGAL.contain(a) && illegal_among_suspect4(a)
+}
+
+/// A bit for each first octet of IPv4 addresses: most addresses are none of a set at one look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstOctets([u64; 4]);
+
+impl FirstOctets {
+    /// Those with an illegal address.
+    pub(crate) const ILLEGAL: FirstOctets =
+        FirstOctets([1, 1 << (127 - 64), 1 << (169 - 128), 0xffff << (224 - 192) | 1 << (255 - 192)]);
+
+    /// Adds an address's.
+    pub(crate) fn add(&mut self, a: Ipv4Addr) {
+        let first = a.octets()[0];
+        if let Some(bits) = self.0.get_mut(usize::from(first / 64)) {
+            *bits |= 1 << (first % 64);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn contain(&self, a: Ipv4Addr) -> bool {
+        let first = u32::from(a) >> 24;
+        self.0.get(first as usize / 64).is_some_and(|bits| bits >> (first % 64) & 1 == 1)
+    }
 }
 
 #[cold]

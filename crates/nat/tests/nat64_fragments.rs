@@ -384,3 +384,132 @@ fn a_subscriber_with_many_addresses_has_one_share_of_the_fragments() {
     assert_eq!(bed.drops(DropReason::FragmentTooMany), 17);
     assert_eq!(bed.send(&later(2, 1)).verdict, Verdict::Held, "the neighbour has its own");
 }
+
+/// A ping as both families have it: data of 3001 bytes, an identifier of one's own on each side.
+fn ping6(src: &str, dst: &str, request: bool, id: u16) -> Vec<u8> {
+    echo6(src, dst, request, id, &payload())
+}
+
+/// ICMPv6's checksum covers the length of the whole message, so no piece leaves before the last one has come.
+// proves: A61-6, A61-7
+#[test]
+fn pings_in_pieces_go_out_and_come_back_in_any_order() {
+    for order in orders() {
+        let mut bed = Bed::nat64(POOL6);
+        let request = ping6(CLIENT, SERVER6, true, 77);
+        let sent = send_all(&mut bed, &cut6(&request, &[1232, 1232]), &order);
+        assert_eq!((sent.len(), bed.nat.counters().held), (3, 0), "{order:?}");
+        let whole = join4(&sent);
+        check(&whole);
+        let id = ends(&whole).sport;
+        let wanted = echo4("192.0.2.1", SERVER, true, id, &payload());
+        assert_eq!((&whole[12..], whole[8]), (&wanted[12..], 63));
+
+        // As large pieces as an Ethernet has, two of which the IPv6 side's lowest MTU cuts once more.
+        let reply = echo4(SERVER, "192.0.2.1", false, id, &payload());
+        let sent = send_all(&mut bed, &cut4(&reply, &[1480, 1480]), &order);
+        assert_eq!((sent.len(), bed.nat.counters().held), (5, 0), "{order:?}");
+        let whole = join6(&sent);
+        check(&whole);
+        let wanted = ping6(SERVER6, CLIENT, false, 77);
+        assert_eq!((&whole[8..], whole[7]), (&wanted[8..], 63));
+        assert_eq!(bed.nat.counters().forwarded.packets, 6);
+        assert_eq!((bed.nat.occupancy().sessions, bed.nat.counters().icmp_errors_sent), (1, 0));
+    }
+}
+
+/// A checksum that was wrong leaves as wrong: it is changed, not made.
+#[test]
+fn the_wrong_checksum_of_a_ping_in_pieces_stays_wrong() {
+    let right = ping6(CLIENT, SERVER6, true, 77);
+    let mut wrong = right.clone();
+    wrong[42] ^= 0x40;
+    let [right, wrong] = [right, wrong].map(|request| {
+        let mut bed = Bed::nat64(POOL6);
+        join4(&send_all(&mut bed, &cut6(&request, &[1232, 1232]), &[1, 0, 2]))
+    });
+    check(&right);
+    let field = |packet: &[u8]| i32::from(u16::from_be_bytes([packet[22], packet[23]]));
+    // As far off as before, in ones' complement.
+    assert_eq!((field(&wrong) - field(&right)).rem_euclid(0xffff) % 0x4000, 0);
+    assert_ne!(field(&wrong), field(&right));
+    assert_eq!((&wrong[..22], &wrong[24..]), (&right[..22], &right[24..]));
+}
+
+/// To one's own public end: both translations at once, each with the whole message's length.
+#[test]
+fn a_ping_in_pieces_turns_round() {
+    for order in orders() {
+        let mut bed = Bed::nat64(POOL6);
+        let own = behind(POOL6, "192.0.2.1");
+        let pieces = cut6(&ping6(CLIENT, &own, true, 77), &[1232, 1232]);
+        let sent = send_all(&mut bed, &pieces, &order);
+        let whole = join6(&sent);
+        check(&whole);
+        assert_eq!((&whole[8..], whole[7]), (&ping6(&own, CLIENT, true, 77)[8..], 62), "{order:?}");
+        assert_eq!((bed.nat.counters().hairpinned.packets, bed.nat.counters().held), (3, 0));
+    }
+}
+
+#[test]
+fn a_ping_that_stays_incomplete_is_dropped_when_its_time_is_up() {
+    let mut bed = Bed::nat64(POOL6);
+    let pieces = cut6(&ping6(CLIENT, SERVER6, true, 77), &[1232, 1232]);
+    for piece in &pieces[..2] {
+        assert_eq!(bed.send(piece).verdict, Verdict::Held);
+    }
+    assert_eq!(bed.pass_ms(3_000).len(), 0);
+    let c = bed.nat.counters();
+    assert_eq!(
+        (c.held, c.dropped.packets, c.drops[0][DropReason::FragmentTimeout as usize].packets),
+        (0, 2, 2)
+    );
+    // What comes too late waits in vain.
+    assert_eq!(bed.send(&pieces[2]).verdict, Verdict::Held);
+    bed.pass_ms(3_000);
+    assert_eq!(bed.nat.counters().dropped.packets, 3);
+}
+
+/// Pings that never end fill what one source may have, and no more; whole ones go on.
+#[test]
+fn pings_in_pieces_hold_no_more_than_their_sources_share() {
+    let mut plan = plan_with(POOL6);
+    plan.limits.fragments_per_source = 8;
+    let mut bed = Bed::new(&plan);
+    for n in 0..100u16 {
+        let mut pieces = cut6(&ping6(CLIENT, SERVER6, true, n), &[1232, 1232]);
+        pieces[0][46..48].copy_from_slice(&n.to_be_bytes());
+        let _ = bed.send(&pieces[0]);
+        assert!(bed.nat.counters().held <= 4, "a datagram and its piece count as two");
+    }
+    assert!(bed.drops(DropReason::FragmentTooMany) >= 90);
+    bed.through(&echo6(CLIENT, SERVER6, true, 7, b"whole"));
+    bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"whole"));
+    // Overlaps end the whole message.
+    let mut bed = Bed::nat64(POOL6);
+    let mut pieces = cut6(&ping6(CLIENT, SERVER6, true, 77), &[1232, 1232]);
+    pieces[1][42..44].copy_from_slice(&(1224u16 | 1).to_be_bytes());
+    let _ = bed.send(&pieces[0]);
+    assert_eq!(bed.send(&pieces[1]).verdict, Verdict::Drop(DropReason::FragmentOverlap));
+    assert_eq!(bed.drops(DropReason::FragmentOverlap), 2);
+    assert_eq!(bed.nat.counters().held, 0);
+}
+
+#[test]
+fn icmp_messages_in_pieces_that_are_no_pings_are_dropped_and_counted() {
+    let mut bed = Bed::nat64(POOL6);
+    let about = udp4(SERVER, 53, "192.0.2.1", 5000, &payload());
+    for piece in cut4(&error4(SERVER, "192.0.2.1", (3, 3, 0), &about), &[1200, 1000]) {
+        assert!(matches!(bed.send(&piece).verdict, Verdict::Drop(_)));
+    }
+    let about = udp6(SERVER6, 53, CLIENT, 5000, &payload());
+    for piece in cut6(&error6(CLIENT, SERVER6, (1, 4, 0), &about), &[1232, 1232]) {
+        assert!(matches!(bed.send(&piece).verdict, Verdict::Drop(_)));
+    }
+    assert_eq!((bed.drops(DropReason::FragmentIcmp), bed.drops(DropReason::FragmentOrphan)), (2, 4));
+    // The other family's ICMP is a protocol like any that is not translated.
+    for piece in cut6(&other6(CLIENT, SERVER6, 1), &[8]) {
+        assert!(!matches!(bed.send(&piece).verdict, Verdict::Forward | Verdict::Held));
+    }
+    assert_eq!(bed.drops(DropReason::UnsupportedProtocol), 2);
+}

@@ -29,7 +29,7 @@ pub mod view;
 
 pub use core::net::{Ipv4Addr, Ipv6Addr};
 pub use drop::DropReason;
-pub use packet::{Checksum, HEADROOM, Offload, Packet, Segmentation};
+pub use packet::{Checksum, DEVICE_ROOM, GROWTH_MAX, HEADROOM, Offload, Packet, Segmentation, TAILROOM};
 pub use rfc6052::Prefix64;
 pub use rfc7915::{Ports, Settings, To4, To6, Whole};
 pub use view::{FragmentInfo, Ipv4View, Ipv6View, L4};

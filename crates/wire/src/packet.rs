@@ -10,8 +10,21 @@ use crate::hdr::put16;
 use crate::{DropReason, checksum};
 
 /// Bytes of room in front that a backend leaves for a received packet: enough for IPv4 to IPv6 with a
-/// Fragment header (+28), an ICMP error's headers (+48), and what the device wants before the packet.
+/// Fragment header (+28) or an ICMP error's headers (+48), and [`DEVICE_ROOM`] before these.
 pub const HEADROOM: usize = 128;
+
+/// Bytes in front of a packet that is to be sent, for the device's own header. No translation takes them; a backend
+/// checks where it is built that its header is no longer.
+pub const DEVICE_ROOM: usize = 32;
+
+/// Bytes of room behind a received packet: for a packet that grows by more than the headroom has.
+pub const TAILROOM: usize = 64;
+
+/// The most that translation makes a packet grow by. An ICMPv4 error that quotes a header alone, and an extension
+/// behind it, has it padded to 128 bytes as ICMPv6 error (RFC 4884 4): 28 + 20 bytes become 48 + 128.
+pub const GROWTH_MAX: usize = 128;
+
+const _: () = assert!(HEADROOM >= DEVICE_ROOM + 48 && HEADROOM - DEVICE_ROOM + TAILROOM >= GROWTH_MAX);
 
 /// The state of the transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -163,12 +176,12 @@ impl<'b> Packet<'b> {
     }
 
     /// Replaces the whole packet by `new`, whatever is left for a device to do included. Where it is
-    /// longer, headroom is taken first, then tailroom.
+    /// longer, headroom is taken first, but for [`DEVICE_ROOM`], then tailroom.
     ///
     /// # Errors
     /// [`DropReason::NoHeadroom`] where the buffer is too short; the packet is unchanged.
     pub fn replace(&mut self, new: &[u8]) -> Result<(), DropReason> {
-        let start = self.end.saturating_sub(new.len());
+        let start = self.end.saturating_sub(new.len()).max(self.start.min(DEVICE_ROOM));
         let end = start + new.len();
         let place = self.buf.get_mut(start..end).ok_or(DropReason::NoHeadroom)?;
         place.copy_from_slice(new);

@@ -7,12 +7,9 @@
 use gatun_nat::explain::{Explanation, Opening, Rule};
 use gatun_nat::plan::{Net6, Transport};
 use gatun_nat::{Instant, Verdict};
-use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet};
+use gatun_wire::{HEADROOM, Ipv4View, Ipv6View, L4, Packet, TAILROOM};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Weak};
-
-/// Room behind a packet for what it grows by.
-const TAILROOM: usize = 64;
 
 /// Which packets are meant: those for which all holds that is said.
 #[derive(Clone, Debug, Default)]

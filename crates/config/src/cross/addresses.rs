@@ -149,7 +149,11 @@ pub(super) fn own_addresses(
         let mapped = read.siit.iter().flat_map(|i| &i.eamt).find(|e| e.eam.v4.contains(*own.get_ref()));
         if let Some(entry) = mapped {
             let what = format!("`own4` lies in the mapping of {}/{}", entry.eam.v4.addr, entry.eam.v4.len);
-            problems.warn(own.span(), what, "pings to it are answered here and do not reach the mapped host");
+            problems.warn(
+                own.span(),
+                what,
+                "packets to it end at the translator and do not reach the mapped host",
+            );
         }
     }
     (own4, own6)

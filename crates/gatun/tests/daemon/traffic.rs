@@ -20,6 +20,85 @@ fn pings_cross_in_both_directions_and_the_translator_answers_its_own() {
     });
 }
 
+/// Ten datagrams to each form of an own address: the kernel routes all of them back to the device.
+#[test]
+fn a_datagram_to_an_own_address_is_answered_once_and_does_not_go_round() {
+    in_lab("traffic::a_datagram_to_an_own_address_is_answered_once_and_does_not_go_round", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        let is_refused = "import socket,sys
+to=sys.argv[1]
+for n in range(10):
+  s=socket.socket(socket.AF_INET6 if ':' in to else socket.AF_INET,socket.SOCK_DGRAM)
+  s.settimeout(5)
+  s.connect((to,9))
+  s.send(b'x')
+  try: s.recv(9); sys.exit('an answer')
+  except ConnectionRefusedError: pass
+";
+        for (host, own) in [
+            (&net.server, "192.0.2.14"),
+            (&net.client, "2001:db8:ffff::1"),
+            (&net.client, "2001:db8:64::c000:20e"),
+        ] {
+            gatun_lab::run(host.command("python3").args(["-c", is_refused, own])).unwrap();
+        }
+        assert!(ping(&net.client, 2, "2001:db8:64::c000:20e", "") && ping(&net.server, 2, "192.0.2.14", ""));
+        let ended = daemon.stop(Signal::TERM);
+        let row = ended.stdout.lines().find(|line| line.contains("own_udp")).unwrap_or_default();
+        let cells: Vec<&str> =
+            row.split(['│', '┆', '|']).map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(cells[..3], ["own_udp", "20", "10"], "{}", ended.stdout);
+        assert_eq!(counter(&ended.stdout, "ICMP errors sent"), 30, "{}", ended.stdout);
+        assert_eq!(counter(&ended.stdout, "echo replies"), 4, "{}", ended.stdout);
+        for way in ["forwarded, IPv6 to IPv4", "forwarded, IPv4 to IPv6"] {
+            assert_eq!(counter(&ended.stdout, way), 0, "{}", ended.stdout);
+        }
+    });
+}
+
+/// Time Exceeded about a header alone, and an extension behind it (RFC 4884), which ICMPv6 wants 128 bytes before: the
+/// packet grows from 64 to 192 bytes.
+#[test]
+fn an_error_that_grows_by_128_bytes_arrives() {
+    in_lab("traffic::an_error_that_grows_by_128_bytes_arrives", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        let hears = "import socket
+s=socket.socket(socket.AF_INET6,socket.SOCK_RAW,socket.IPPROTO_ICMPV6); s.settimeout(10)
+print('up',flush=True)
+while True:
+  d=s.recv(999)
+  if d[0]==3: break
+assert len(d)==8+128+16 and d[4]==16 and d[-16]==0x20, d.hex()
+";
+        let out = std::path::Path::new("/run/hears");
+        let mut command = net.client.command("python3");
+        command.args(["-c", hears]).stdout(std::fs::File::create(out).unwrap());
+        let mut client = Process::start(&mut command).unwrap();
+        let is_up = || std::fs::read(out).is_ok_and(|said| !said.is_empty());
+        gatun_lab::wait_until("the client's socket", Duration::from_secs(10), is_up).unwrap();
+        let says = "import socket,struct
+def sum(b):
+  t=0
+  for n in struct.unpack('>%dH'%(len(b)//2),b): t+=n
+  while t>0xffff: t=(t&0xffff)+(t>>16)
+  return 0xffff-t
+ip=struct.pack('>BBHHHBBH4s4s',0x45,0,20,1,0,1,132,0,socket.inet_aton('192.0.2.1'),socket.inet_aton('198.51.100.2'))
+ip=ip[:10]+struct.pack('>H',sum(ip))+ip[12:]
+extension=b'\\x20\\0\\x12\\x34\\0\\x0c\\1\\1'+b'12345678'
+icmp=struct.pack('>BBHBBH',11,0,0,0,5,0)+ip+extension
+icmp=icmp[:2]+struct.pack('>H',sum(icmp))+icmp[4:]
+socket.socket(socket.AF_INET,socket.SOCK_RAW,socket.IPPROTO_ICMP).sendto(icmp,('192.0.2.1',0))
+";
+        gatun_lab::run(net.server.command("python3").args(["-c", says])).unwrap();
+        assert!(client.wait(Duration::from_secs(15)).unwrap().success(), "{}", daemon.stdout());
+        let ended = daemon.stop(Signal::TERM);
+        assert_eq!(counter(&ended.stdout, "forwarded, IPv4 to IPv6"), 1, "{}", ended.stdout);
+        assert!(!ended.stdout.contains("no_headroom"), "{}", ended.stdout);
+    });
+}
+
 #[test]
 fn tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed() {
     in_lab("traffic::tcp_super_packets_with_unfinished_checksums_cross_both_ways_unharmed", || {
@@ -195,6 +274,7 @@ fn stateful_tcp_crosses_outward_and_inward_by_a_static_binding() {
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert!(daemon.stderr().contains("translating with 1 worker,"), "{}", daemon.stderr());
         assert!(ping(&net.client, 5, SERVER, ""));
+        assert!(ping(&net.client, 3, SERVER, "-s 3000"), "in three pieces each way");
         tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
         // A datagram to a port that nobody has.

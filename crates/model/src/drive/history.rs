@@ -16,7 +16,7 @@ pub enum Op {
     Hairpin { proto: Proto, host: u8, port: u8, target: Target, form: Form },
     /// Many packets of a flood.
     Flood { flood: Flood, proto: Proto, door: u8, host: u8, remote: u8, first: u16, packets: u8 },
-    /// A ping to the translator itself, from inside or outside.
+    /// A ping or another packet to the translator itself, from inside or outside.
     Ping { inside: bool, host: u8, form: Form },
     /// An ICMP error about a packet that was forwarded lately, cut to `keep` bytes.
     Error { inside: bool, about: u8, kind: u8, code: u8, word: u32, router: u8, keep: u16, form: Form },

@@ -3,7 +3,7 @@
 use super::compare::Pair;
 use super::forge::{cut, error, forge, router4, router6, twisted};
 use super::history::{Flood, Form, Op, Proto, Target};
-use super::universe::{HOST_PORTS, OWN4, OWN6, POOLS, REMOTE_PORTS, host, host4, remote};
+use super::universe::{HOST_PORTS, OWN6, POOLS, REMOTE_PORTS, host, host4, remote};
 use crate::model::Parcel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -57,12 +57,21 @@ impl Pair {
                 vec![self.sent_by(form.door, forge(proto, from, to, ports, &form))]
             }
             Op::Ping { inside, host: h, form } => {
+                let own4 = self.plan.own4.unwrap_or(Ipv4Addr::UNSPECIFIED);
                 let (from, to) = match (inside, form.door % 2) {
                     (true, 0) => (host(h).into(), OWN6.into()),
-                    (true, _) => self.through(form.door, h, OWN4),
-                    (false, _) => (remote(h).into(), OWN4.into()),
+                    (true, _) => self.through(form.door, h, own4),
+                    (false, _) => (remote(h).into(), own4.into()),
                 };
-                let packet = forge(Proto::Echo(form.ttl % 8 != 0), from, to, (7, 0), &form);
+                let proto = match form.len % 7 {
+                    0 => Proto::Udp,
+                    1 => Proto::Tcp(2),
+                    2 => Proto::Other([47, 59, 2][usize::from(form.len) % 3]),
+                    _ => Proto::Echo(form.ttl % 8 != 0),
+                };
+                // Ports of pools, of static bindings, and others.
+                let port = [22, 7, 1001, 1021, 1040, 5000][(usize::from(form.len) / 7 + usize::from(h)) % 6];
+                let packet = forge(proto, from, to, (7, port), &form);
                 vec![if inside && form.door % 2 == 1 {
                     self.sent_by(form.door, packet)
                 } else {

@@ -9,8 +9,8 @@ use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{Prefix64, Settings, mss};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The translator's own addresses.
-pub const OWN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
+/// The translator's own addresses, where they lie in no pool.
+const OWN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 /// See [`OWN4`].
 pub const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
 /// The pools' first addresses.
@@ -115,6 +115,10 @@ pub fn universe(number: u64) -> Plan {
     };
     if ruled {
         realms::add(realms, &mut plan);
+    }
+    // The first pool's first address, where subscribers have ports and static bindings are.
+    if Rng::new(number ^ 0x6f77_6e34).one_in(3) {
+        plan.own4 = Some(POOLS[0]);
     }
     add_static_bindings(&mut r, &mut plan);
     plan

@@ -6,7 +6,7 @@ use super::from_outside::{Arrival, Passage};
 use super::rules::Kind;
 use super::tcp::{self, State};
 use super::{Fate, Model, Result, Seen};
-use crate::wire::{Header, L4, errors, get16, parse, proto, to4, to44};
+use crate::wire::{Header, L4, get16, parse, proto, to4, to44};
 use gatun_wire::{DropReason, Settings};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -30,22 +30,16 @@ impl Model {
         let h = parse::parse6(packet, false)?;
         let (src, dst) = (v6(h.src), v6(h.dst));
         let l4 = parse::l4(&h, false)?;
-        let pings = matches!(l4, L4::Echo { request: true, .. });
-        if Some(dst) == self.plan.own6 {
-            return match pings {
-                true => self.answer_ping(&h, errors::may_answer6(packet), seen),
-                false => Err(DropReason::DestinationNotPool6),
-            };
-        }
         self.mark_choice(realm, (h.src, h.dst));
         let owner = self.owner6(realm, self.host_of(&h, l4), dst);
-        let (instance, prefix) = owner.ok_or(DropReason::DestinationNotPool6)?;
-        let Some(remote) = extract(&self.plan.nat64[instance].pool6[prefix], dst) else {
+        let behind = owner.and_then(|(instance, n)| extract(&self.plan.nat64[instance].pool6[n], dst));
+        let is_own = Some(dst) == self.plan.own6 || behind.is_some() && behind == self.plan.own4;
+        if is_own && let Some(fate) = self.for_itself(packet, &h, l4, (behind, true), seen) {
+            return fate;
+        }
+        let (Some((instance, prefix)), Some(remote)) = (owner, behind) else {
             return Err(DropReason::DestinationNotPool6);
         };
-        if Some(remote) == self.plan.own4 && pings && h.is_whole() {
-            return self.answer_ping(&h, errors::may_answer6(packet), seen);
-        }
         self.out(&Sent { packet, h: &h, l4, instance, src, prefix, remote }, seen)
     }
 

@@ -32,7 +32,7 @@ pub mod tcp;
 mod time;
 
 use crate::coverage::Coverage;
-use crate::wire::{L4, errors, parse};
+use crate::wire::{L4, parse};
 use addresses::v4;
 use bib::{Binding, ICMP, TCP, UDP};
 use gatun_nat::counters::Counters;
@@ -223,8 +223,11 @@ impl Model {
         let h = parse::parse4(packet, false)?;
         let (src, dst) = (v4(h.src), v4(h.dst));
         let l4 = parse::l4(&h, false)?;
-        if Some(dst) == self.plan.own4 && h.is_whole() && matches!(l4, L4::Echo { request: true, .. }) {
-            return self.answer_ping(&h, errors::may_answer4(packet), seen);
+        let to_own = (Some(dst), self.inside44(realm, src).is_some());
+        if Some(dst) == self.plan.own4
+            && let Some(fate) = self.for_itself(packet, &h, l4, to_own, seen)
+        {
+            return fate;
         }
         let ports = match l4 {
             L4::Tcp { src, dst, .. } | L4::Udp { src, dst, .. } => Some((src, dst)),

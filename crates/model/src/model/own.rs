@@ -1,11 +1,12 @@
 //! What the translator says itself: echo replies, and ICMP errors within their rate.
 
 use super::addresses::{v4, v6};
+use super::bib::{ICMP, TCP, UDP};
 use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::adjusted;
-use crate::wire::{Header, errors, get16, parse, put16, to6};
+use crate::wire::{Header, L4, errors, get16, parse, proto, put16, to6};
 use gatun_wire::{DropReason, Settings};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 impl Model {
     /// The error that answers a packet dropped for `reason`, where one does and may be sent.
@@ -39,11 +40,18 @@ impl Model {
             let policy = &self.plan.icmp;
             code = if way == Way::SixToFour { policy.quota_code6 } else { policy.quota_code4 };
         }
+        // RFC 4443 2.2 a: about a packet to one of the translator's addresses, from that address.
+        let about_own = matches!(reason, DropReason::OwnUdp | DropReason::OwnProtocol);
+        let (own6, own4) = match about_own {
+            false => (self.plan.own6, self.plan.own4),
+            true if way == Way::SixToFour => (address(packet, 24), None),
+            true => (None, parse::parse4(packet, false).ok().map(|h| v4(h.dst))),
+        };
         Some(match way {
-            Way::SixToFour => errors::error6(packet, self.plan.own6?, (kind, code, word)),
+            Way::SixToFour => errors::error6(packet, own6?, (kind, code, word)),
             Way::FourToSix | Way::FourToFour => {
                 let ident = if seen.bytes.len() >= 6 { get16(&seen.bytes, 4) } else { 0 };
-                errors::error4(packet, self.plan.own4?, (kind, code, word), ident, s.icmp4_error_max.into())
+                errors::error4(packet, own4?, (kind, code, word), ident, s.icmp4_error_max.into())
             }
         })
     }
@@ -75,13 +83,9 @@ impl Model {
     /// The settings of the NAT64 instance that a packet is for; those of the first one where it is for none.
     fn settings_for(&self, way: Way, parcel: &Parcel) -> Settings {
         let Parcel { realm, bytes: packet } = parcel;
-        let address = |at: usize| -> Option<Ipv6Addr> {
-            let octets: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
-            Some(octets.into())
-        };
         let instance = match way {
-            Way::SixToFour => address(8)
-                .zip(address(24))
+            Way::SixToFour => address(packet, 8)
+                .zip(address(packet, 24))
                 .and_then(|(src, dst)| self.owner6(*realm, src, dst))
                 .map(|owner| owner.0),
             _ => parse::parse4(packet, false).ok().and_then(|h| {
@@ -90,6 +94,53 @@ impl Model {
             }),
         };
         self.plan.nat64.get(instance.unwrap_or(0)).map(|n| n.settings).unwrap_or_default()
+    }
+
+    /// A packet to an own address, or to what stands for it: `address` in IPv4. They are a host's (RFC 1122 3.2.1.3).
+    /// `None` where it is for a pool that the address lies in.
+    pub(super) fn for_itself(
+        &self,
+        packet: &[u8],
+        h: &Header<'_>,
+        l4: L4,
+        (address, from_inside): (Option<Ipv4Addr>, bool),
+        seen: &Seen,
+    ) -> Option<Result<Fate>> {
+        let may_answer = match h.src {
+            IpAddr::V4(_) => errors::may_answer4(packet),
+            IpAddr::V6(_) => errors::may_answer6(packet),
+        };
+        if address.is_some_and(|a| self.is_the_pools(h, l4, a, from_inside)) {
+            return None;
+        }
+        Some(match l4 {
+            L4::Echo { request: true, .. } if h.is_whole() => self.answer_ping(h, may_answer, seen),
+            _ if !h.is_whole() => Err(DropReason::OwnOther),
+            L4::Udp { .. } => Err(DropReason::OwnUdp),
+            L4::Other if h.proto != proto::IGMP && h.proto != proto::NO_NEXT => Err(DropReason::OwnProtocol),
+            _ => Err(DropReason::OwnOther),
+        })
+    }
+
+    /// Choice: an own address may be a pool's too. What is bound there goes to whom it is bound to, a ping only where
+    /// the configuration has bound it; ports that nobody has are the pool's from outside, and for TCP, where a SYN
+    /// may have to wait (RFC 5382 REQ-4).
+    fn is_the_pools(&self, h: &Header<'_>, l4: L4, a: Ipv4Addr, from_inside: bool) -> bool {
+        let Some(pool) = self.pool_of(a) else { return false };
+        match l4 {
+            L4::Tcp { dst, .. } => {
+                self.binding_outside(TCP, (a, dst)).is_some() || self.pool_has(pool, TCP, a, dst)
+            }
+            L4::Udp { dst, .. } => {
+                let has = !from_inside && self.pool_has(pool, UDP, a, dst);
+                has || self.binding_outside(UDP, (a, dst)).is_some()
+            }
+            L4::Echo { request: true, .. } if from_inside => false,
+            L4::Echo { request: true, id } if h.is_whole() => {
+                self.binding_outside(ICMP, (a, id)).is_some_and(|b| self.bindings[b].fixed)
+            }
+            _ => true,
+        }
     }
 
     /// RFC 1122 3.2.2.6, RFC 4443 4.2: the sender has to be one host.
@@ -130,4 +181,9 @@ impl Model {
             IpAddr::V6(src) => crate::wire::to6::build(h.tos, 64, 58, (v6(h.dst), src), None, p.len(), &p),
         }
     }
+}
+
+fn address(packet: &[u8], at: usize) -> Option<Ipv6Addr> {
+    let octets: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
+    Some(octets.into())
 }

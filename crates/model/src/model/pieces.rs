@@ -9,20 +9,16 @@ use super::from_outside::{Arrival, Passage, query_back};
 use super::rules::Kind;
 use super::{Fate, Model, Parcel, Result, Seen, Way};
 use crate::wire::sum::{pseudo, sum, sum_from};
-use crate::wire::{Header, L4, parse, proto, put16};
+use crate::wire::{Header, L4, parse, proto, put16, to4, to6, to44};
 use gatun_nat::Verdict;
 use gatun_wire::DropReason;
 use gatun_wire::rfc7915::ZeroChecksum;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// ICMP's checksum needs the whole message where the other side is IPv6 (RFC 7915 1.2).
-fn check_protocol(number: u8, with_icmp: bool) -> Result<()> {
-    match number {
-        proto::TCP | proto::UDP => Ok(()),
-        proto::ICMP if with_icmp => Ok(()),
-        proto::ICMP | proto::ICMPV6 => Err(DropReason::FragmentIcmp),
-        _ => Err(DropReason::UnsupportedProtocol),
-    }
+fn check_protocol(h: &Header<'_>) -> Result<()> {
+    let icmp = if h.src.is_ipv4() { proto::ICMP } else { proto::ICMPV6 };
+    let known = [proto::TCP, proto::UDP, icmp].contains(&h.proto);
+    if known { Ok(()) } else { Err(DropReason::UnsupportedProtocol) }
 }
 
 fn is_query(l4: L4) -> bool {
@@ -38,7 +34,7 @@ impl Model {
     pub(super) fn piece_out(&mut self, s: &Sent<'_>, seen: &Seen) -> Result<Fate> {
         let six = self.kind(s.instance) == Kind::Six;
         self.check_source(s)?;
-        check_protocol(s.h.proto, !six)?;
+        check_protocol(s.h)?;
         let way = if six { Way::SixToFour } else { Way::FourToFour };
         let p = &Piece {
             packet: s.packet,
@@ -70,7 +66,12 @@ impl Model {
             Ok((outside, None)) => (outside, None),
             Err(reason) => return self.first(p, Err(reason), seen),
         };
-        self.first(p, Ok(Memo::Out { instance, outside, turned, ident: None }), seen)
+        let memo = Memo::Out { instance, outside, turned, ident: None };
+        let becomes_six = turned.is_some_and(|arrival| self.kind(arrival.instance) == Kind::Six);
+        if matches!(s.l4, L4::Echo { .. }) && (six || becomes_six) {
+            return self.collect(p, memo, seen);
+        }
+        self.first(p, Ok(memo), seen)
     }
 
     /// To a pool.
@@ -82,7 +83,7 @@ impl Model {
         pool: usize,
         seen: &Seen,
     ) -> Result<Fate> {
-        check_protocol(h.proto, !self.plan.nat44.is_empty())?;
+        check_protocol(h)?;
         // Whose it is shows only the first piece. Choice: until then, the first user's.
         let user = self.users_of(pool).next().ok_or(DropReason::NoBib)?;
         let way = if self.kind(user) == Kind::Six { Way::FourToSix } else { Way::FourToFour };
@@ -109,13 +110,25 @@ impl Model {
             }
             Err(reason) => return self.first(p, Err(reason), seen),
         };
-        let collects = matches!(l4, L4::Udp { no_checksum: true, .. })
-            && self.kind(arrival.instance) == Kind::Six
-            && self.plan.nat64[arrival.instance].settings.udp_zero_checksum == ZeroChecksum::Compute;
-        if !collects {
-            return self.first(p, Ok(Memo::In(arrival)), seen);
+        let collects = self.kind(arrival.instance) == Kind::Six
+            && match l4 {
+                L4::Udp { no_checksum, .. } => {
+                    let settings = &self.plan.nat64[arrival.instance].settings;
+                    no_checksum && settings.udp_zero_checksum == ZeroChecksum::Compute
+                }
+                // The length of the whole message is part of ICMPv6's checksum.
+                L4::Echo { .. } => true,
+                _ => false,
+            };
+        match collects {
+            true => self.collect(p, Memo::In(arrival), seen),
+            false => self.first(p, Ok(Memo::In(arrival)), seen),
         }
-        let at = self.note(p, State::Collecting(Memo::In(arrival)))?;
+    }
+
+    /// The first piece of a datagram of which all is needed.
+    fn collect(&mut self, p: &Piece<'_>, memo: Memo, seen: &Seen) -> Result<Fate> {
+        let at = self.note(p, State::Collecting(memo))?;
         self.hold(at, p)?;
         if self.datagram(at).is_complete() {
             self.release(at, seen)?;
@@ -133,7 +146,7 @@ impl Model {
             }
         };
         let at = self.note(p, State::Known(memo))?;
-        let fate = self.follow(at, p.packet, seen);
+        let fate = self.follow(at, p.packet, false, seen);
         match &fate {
             Err(_) | Ok(Fate::Lost(_)) => self.refuse(p),
             Ok(_) if !self.datagram(at).held.is_empty() => self.release(at, seen)?,
@@ -146,7 +159,7 @@ impl Model {
     fn later(&mut self, p: &Piece<'_>, seen: &Seen) -> Result<Fate> {
         let at = self.note(p, State::Waiting)?;
         if let State::Known(_) = self.datagram(at).state {
-            let fate = self.follow(at, p.packet, seen);
+            let fate = self.follow(at, p.packet, false, seen);
             if self.datagram(at).is_complete() && self.datagram(at).held.is_empty() {
                 self.close_datagram(at);
             }
@@ -159,23 +172,20 @@ impl Model {
         Ok(Fate::Held)
     }
 
-    /// A piece, as its datagram's first one was translated. Of ICMP, none becomes IPv6 (RFC 7915 1.2).
-    fn follow(&mut self, at: usize, packet: &[u8], seen: &Seen) -> Result<Fate> {
+    /// A piece, as its datagram's first one was translated; `done` is whether what it carries has been already.
+    fn follow(&mut self, at: usize, packet: &[u8], done: bool, seen: &Seen) -> Result<Fate> {
         self.learn(at, seen);
         let (State::Known(memo) | State::Collecting(memo)) = self.datagram(at).state else {
             return Err(DropReason::FragmentOrphan);
         };
         match memo {
             Memo::Pass => Ok(Fate::Passed { realm: 0 }),
-            Memo::In(arrival) if self.kind(arrival.instance) == Kind::Six && packet[9] == proto::ICMP => {
-                Err(DropReason::FragmentIcmp)
-            }
             Memo::In(arrival) => {
                 let packets = self.write_back(packet, arrival, false)?;
                 Ok(Fate::Forward { packets, realm: self.realm_of(arrival.instance), hairpinned: false })
             }
             Memo::Out { instance, outside, turned, ident } => {
-                self.follow_out(packet, instance, outside, turned, ident.unwrap_or(0))
+                self.follow_out((packet, done), instance, outside, turned, ident.unwrap_or(0))
             }
         }
     }
@@ -205,7 +215,7 @@ impl Model {
 
     fn follow_out(
         &self,
-        packet: &[u8],
+        (packet, done): (&[u8], bool),
         instance: usize,
         outside: End4,
         turned: Option<Arrival>,
@@ -213,26 +223,69 @@ impl Model {
     ) -> Result<Fate> {
         let six = self.kind(instance) == Kind::Six;
         let h = if six { parse::parse6(packet, false)? } else { parse::parse4(packet, false)? };
-        let l4 = parse::l4(&h, false)?;
-        let (src, prefix, remote) = match (h.src, h.dst) {
-            (IpAddr::V6(src), IpAddr::V6(dst)) => {
-                let prefix = self.prefix_with(instance, dst).ok_or(DropReason::DestinationNotPool6)?;
-                let remote = extract(&self.plan.nat64[instance].pool6[prefix], dst);
-                (src, prefix, remote.ok_or(DropReason::DestinationNotPool6)?)
-            }
-            _ => (v4(h.src).to_ipv6_mapped(), 0, v4(h.dst)),
-        };
+        let l4 = if done { L4::Later } else { parse::l4(&h, false)? };
+        let (src, prefix, remote) = self.sent_to(instance, &h)?;
         let s = &Sent { packet, h: &h, l4, instance, src, prefix, remote };
-        let to_six = turned.is_some_and(|arrival| self.kind(arrival.instance) == Kind::Six);
-        if to_six && h.proto == proto::ICMP {
-            self.write_out(s, outside, true, ident)?;
-            return Ok(Fate::Lost(DropReason::FragmentIcmp));
-        }
         self.send_out(s, outside, turned, ident)
+    }
+
+    /// The sender as it stands in bindings, the prefix that it wrote to, and whom it meant.
+    fn sent_to(&self, instance: usize, h: &Header<'_>) -> Result<(Ipv6Addr, usize, Ipv4Addr)> {
+        let (IpAddr::V6(src), IpAddr::V6(dst)) = (h.src, h.dst) else {
+            return Ok((v4(h.src).to_ipv6_mapped(), 0, v4(h.dst)));
+        };
+        let prefix = self.prefix_with(instance, dst).ok_or(DropReason::DestinationNotPool6)?;
+        let remote = extract(&self.plan.nat64[instance].pool6[prefix], dst);
+        Ok((src, prefix, remote.ok_or(DropReason::DestinationNotPool6)?))
+    }
+
+    /// Translates an echo message that has been collected: all of it at once, in its pieces' places.
+    fn translate_message(&self, held: &mut [(usize, Vec<u8>)], memo: Memo) -> Result<()> {
+        let mut data = Vec::new();
+        for (_, packet) in held.iter() {
+            data.extend(parse_any(packet)?.payload);
+        }
+        let first = held.first().map(|(_, packet)| packet.clone()).unwrap_or_default();
+        let h = parse_any(&first)?;
+        let whole = Header { payload: &data, length: data.len(), piece: None, ..h.clone() };
+        let l4 = parse::l4(&whole, false)?;
+        let new = match memo {
+            Memo::Pass => return Ok(()),
+            Memo::In(arrival) => self.message_to_six(&whole, l4, arrival)?,
+            Memo::Out { instance, outside: (address, id), turned, .. } => {
+                let ends = (address, self.sent_to(instance, &h)?.2);
+                let out = match self.kind(instance) {
+                    Kind::Six => to4::transport(&whole, l4, ends, Some((id, id))),
+                    Kind::Four => to44::transport(&whole, l4, ends, Some((id, id))),
+                };
+                let (src, dst) = (ends.0.into(), ends.1.into());
+                let four = Header { src, dst, proto: proto::ICMP, payload: &out, ..whole };
+                match turned.filter(|arrival| self.kind(arrival.instance) == Kind::Six) {
+                    Some(arrival) => self.message_to_six(&four, parse::l4(&four, false)?, arrival)?,
+                    None => out,
+                }
+            }
+        };
+        let mut rest = &new[..];
+        for (_, packet) in held.iter_mut() {
+            let (at, len) = parse_any(packet).map(|h| (h.header_len, h.payload.len()))?;
+            let (here, further) = rest.split_at(len);
+            packet[at..at + len].copy_from_slice(here);
+            rest = further;
+        }
+        Ok(())
+    }
+
+    fn message_to_six(&self, h: &Header<'_>, l4: L4, to: Arrival) -> Result<Vec<u8>> {
+        let settings = &self.plan.nat64[to.instance].settings;
+        let src = self.outside_as_seen(to.instance, to.prefix.unwrap_or(0), v4(h.src));
+        let ports = Some((to.inside.1, to.inside.1));
+        to6::transport(h, l4, &to6::Out6 { src, dst: to.inside.0, ports, settings })
     }
 
     /// Sends what was held, in order of offsets, behind the packet at hand.
     fn release(&mut self, at: usize, seen: &Seen) -> Result<()> {
+        self.learn(at, seen);
         let (collected, memo) = match self.datagram(at).state {
             State::Known(memo) => (false, memo),
             State::Collecting(memo) => (true, memo),
@@ -243,12 +296,19 @@ impl Model {
         self.coverage.mark("a piece that was held follows its first one");
         if collected {
             self.coverage.mark("a datagram is collected for its checksum");
+        }
+        let protocol = held.first().map_or(0, |(_, packet)| if packet[0] >> 4 == 4 { packet[9] } else { 0 });
+        let is_message = collected && protocol != proto::UDP;
+        if is_message {
+            self.coverage.mark("a ping in pieces is carried between the families");
+            self.translate_message(&mut held, memo)?;
+        } else if collected {
             fill_checksum(&mut held)?;
         }
         for (_, packet) in held {
             self.counters.held -= 1;
             let len = packet.len();
-            match self.follow(at, &packet, seen) {
+            match self.follow(at, &packet, is_message, seen) {
                 Ok(Fate::Forward { packets, realm, hairpinned }) => {
                     self.count_forwarded(way, len, hairpinned);
                     self.counters.fragments_made += packets.len() as u64 - 1;
@@ -275,6 +335,10 @@ impl Model {
             _ => Way::FourToFour,
         }
     }
+}
+
+fn parse_any(packet: &[u8]) -> Result<Header<'_>> {
+    if packet[0] >> 4 == 6 { parse::parse6(packet, false) } else { parse::parse4(packet, false) }
 }
 
 /// RFC 7915 4.5: the UDP checksum that the sender left out, now that all is there.

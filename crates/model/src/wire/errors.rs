@@ -20,10 +20,12 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
             (2, 0, if size <= of_ipv4 { s.mtu6.max(1280) } else { of_ipv4 })
         }
         RoutingSegmentsLeft => (4, 0, parse::segments_left_at(packet)?),
-        UnsupportedProtocol => (1, 4, 0),
+        UnsupportedProtocol | OwnUdp => (1, 4, 0),
+        OwnProtocol => (4, 1, parse::protocol_at(packet)?),
         ExtensionAfterFragment | AuthenticationHeader | WellKnownNonGlobal | AddressDependentFilter => {
             (1, 1, 0)
         }
+        DestinationNotPool6 | ZeroUdpChecksum => (1, 1, 0),
         SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate => (1, 1, 0),
         SourceNotAllowed => (1, 5, 0),
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
@@ -42,9 +44,10 @@ pub fn for_ipv4(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
             (3, 4, s.mtu6 - 20 - fragment)
         }
         SourceRoute => (3, 5, 0),
-        UnsupportedProtocol | AuthenticationHeader => (3, 2, 0),
-        NoBib => (3, 3, 0),
+        UnsupportedProtocol | AuthenticationHeader | OwnProtocol => (3, 2, 0),
+        NoBib | OwnUdp => (3, 3, 0),
         AddressDependentFilter | AddressPortDependentFilter => (3, 13, 0),
+        WellKnownNonGlobal | ZeroUdpChecksum | FragmentZeroChecksum => (3, 13, 0),
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SubscriberTableFull => {
             (3, 1, 0)
         }

@@ -23,6 +23,7 @@ pub mod proto {
     pub const ESP: u8 = 50;
     pub const AH: u8 = 51;
     pub const ICMPV6: u8 = 58;
+    pub const NO_NEXT: u8 = 59;
     pub const DEST_OPTIONS: u8 = 60;
     /// Mobility, HIP, Shim6: nobody steps over these.
     pub const FURTHER_EXTENSIONS: [u8; 3] = [135, 139, 140];

@@ -186,6 +186,20 @@ pub fn segments_left_at(packet: &[u8]) -> Option<u32> {
     None
 }
 
+/// Where the byte stands that names the protocol of a whole IPv6 packet (RFC 4443 3.4: what the error points at).
+pub fn protocol_at(packet: &[u8]) -> Option<u32> {
+    let (mut named_at, mut at) = (6, 40);
+    while matches!(
+        *packet.get(named_at)?,
+        proto::HOP_BY_HOP | proto::DEST_OPTIONS | proto::ROUTING | proto::FRAGMENT
+    ) {
+        let is_fragment = packet[named_at] == proto::FRAGMENT;
+        let size = if is_fragment { 8 } else { 8 + 8 * usize::from(*packet.get(at + 1)?) };
+        (named_at, at) = (at, at + size);
+    }
+    Some(named_at as u32)
+}
+
 /// The transport header. Of a `quoted` packet, eight bytes are enough.
 pub fn l4(h: &Header<'_>, quoted: bool) -> Result<L4, DropReason> {
     if !h.is_first() {

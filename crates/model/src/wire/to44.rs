@@ -56,7 +56,7 @@ fn resum(header: &mut [u8]) {
 }
 
 /// The payload with new ports and checksum: right where it was right, as wrong where it was not.
-fn transport(h: &Header<'_>, l4: L4, ends: (Ipv4Addr, Ipv4Addr), ports: NewPorts) -> Vec<u8> {
+pub fn transport(h: &Header<'_>, l4: L4, ends: (Ipv4Addr, Ipv4Addr), ports: NewPorts) -> Vec<u8> {
     let mut p = h.payload.to_vec();
     match l4 {
         L4::Tcp { .. } | L4::Udp { .. } => {

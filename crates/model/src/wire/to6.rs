@@ -94,7 +94,8 @@ fn lowest(s: &Settings) -> usize {
     s.lowest_ipv6_mtu.min(s.mtu6) as usize
 }
 
-fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, DropReason> {
+/// The payload with new ports, types and checksum, or why it has none.
+pub fn transport(h: &Header<'_>, l4: L4, out: &Out6<'_>) -> Result<Vec<u8>, DropReason> {
     let mut p = h.payload.to_vec();
     let (src, dst) = (IpAddr::V6(out.src), IpAddr::V6(out.dst));
     match l4 {

@@ -16,10 +16,12 @@ mod outward;
 use crate::bib::Place;
 use crate::counters::Direction;
 use crate::engine::{Core, Nat};
+use crate::icmp_reply;
 use crate::inspect::{BindingInfo, SessionInfo};
 use crate::nat44;
 use crate::nat64;
 use crate::nat64::From6;
+use crate::own::{self, ToOwn};
 use crate::plan::{Net6, Transport};
 use crate::pool6::Owner;
 use crate::siit::SiitState;
@@ -211,9 +213,10 @@ impl Core {
     /// The error that a drop would be answered with.
     fn answer_to(&self, packet: &Packet<'_>, e: &Explanation, reason: DropReason) -> Option<Message> {
         let bytes = packet.bytes();
+        let (own4, own6) = icmp_reply::sources(reason, bytes, (self.shared.own4, self.shared.own6));
         let own = match e.direction {
-            Direction::SixToFour => self.shared.own6.is_some(),
-            Direction::FourToSix | Direction::FourToFour => self.shared.own4.is_some(),
+            Direction::SixToFour => own6.is_some(),
+            Direction::FourToSix | Direction::FourToFour => own4.is_some(),
         };
         let message = self.message(packet, e.direction, reason)?;
         (own && self.may_answer(bytes, e.direction, reason)).then_some(message)
@@ -230,9 +233,11 @@ impl Core {
             e.rule = Rule::Pool6(*prefix, prefix.extract_unchecked(view.dst));
             return self.explain_nat64(packet, From6 { view, l4, instance, pool6 }, e);
         }
-        if is_ping(l4) && self.shared.own6 == Some(view.dst) {
+        if self.shared.own6 == Some(view.dst)
+            && let Some(fate) = own::at_own6(&self.shared.tables, &self.siit, ToOwn::six(&view, l4))
+        {
             e.rule = Rule::Own;
-            return Err(End::Fate(Fate::Echo));
+            return step(fate.answer6(packet, &view, l4)?, e);
         }
         let mut stateless = self.siit.iter().enumerate();
         let (number, siit) =
@@ -247,13 +252,15 @@ impl Core {
         let nat = self.nat64.get(usize::from(from.instance)).ok_or(DropReason::NoSession)?;
         e.pool = Some(sh.tables.pool_of(from.instance));
         e.mtu = Some(mtu::packet_too_big(&nat.settings));
+        let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
+        if (sh.own4 == Some(behind) || sh.own6 == Some(from.view.dst))
+            && let Some(fate) = ToOwn::six(&from.view, from.l4).fate_at(&sh.tables, behind, true)
+        {
+            e.rule = Rule::Own;
+            return step(fate.answer6(packet, &from.view, from.l4)?, e);
+        }
         if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
             return Err(End::Fate(Fate::Untold));
-        }
-        let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
-        if is_ping(from.l4) && (sh.own6 == Some(from.view.dst) || sh.own4 == Some(behind)) {
-            e.rule = Rule::Own;
-            return Err(End::Fate(Fate::Echo));
         }
         match (Query::of(from.l4, true), from.l4) {
             (Some(query), _) => outward::from6(self, nat, packet, &from, &query, e)
@@ -270,9 +277,11 @@ impl Core {
     fn explain4(&self, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
         let view = Ipv4View::parse(packet.bytes())?;
         let l4 = view.l4(packet.bytes())?;
-        if is_ping(l4) && self.shared.own4 == Some(view.dst) && view.fragment.is_none() {
+        if self.shared.own4 == Some(view.dst)
+            && let Some(fate) = self.at_own4(&view, l4, packet.realm)
+        {
             e.rule = Rule::Own;
-            return Err(End::Fate(Fate::Echo));
+            return step(fate.answer4(packet, &view, l4)?, e);
         }
         let siit = self.siit.iter().enumerate().find(|(_, s)| s.claims4(view.dst));
         if let Some(nat) = self.inside44(view.src, packet.realm) {
@@ -407,8 +416,4 @@ fn whole_query(view: &Ipv4View, l4: L4, outbound: bool) -> Result<Query, End> {
         (None, L4::IcmpError { .. }) => Err(End::Fate(Fate::Untold)),
         (None, l4) => Err(nat64::icmp::unusable(l4, view.proto).into()),
     }
-}
-
-fn is_ping(l4: L4) -> bool {
-    matches!(l4, L4::Echo { request: true, .. })
 }

@@ -1,6 +1,6 @@
 //! The short way of first packets: plain ones from inside that open a session, a datagram or a SYN.
 
-use super::write_outbound44;
+use super::{addresses6, write_outbound44};
 use crate::bib::Opening;
 use crate::engine::Core;
 use crate::look_ahead::SessionHint;
@@ -45,6 +45,7 @@ impl Core {
             || sh.paths.is_too_large(now, remote.0, plain.len4())
             || nat.check_source(opening.inside.addr).is_err()
             || nat.check_embedded(pool6, remote.0).is_err()
+            || addresses6(packet.bytes()).is_some_and(|(_, dst)| sh.own6 == Some(dst))
         {
             return Opened::General;
         }
@@ -108,6 +109,7 @@ fn open(
     if may_answer
         || policy::may_open(&query) != Ok(true)
         || illegal_destination4(remote.0)
+        || sh.own4 == Some(remote.0)
         || sh.tables.locate(remote.0).is_some()
         || sh.tables.find_session(hint.hash, inside, remote).is_some()
     {

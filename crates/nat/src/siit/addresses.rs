@@ -10,6 +10,9 @@ use gatun_wire::{DropReason, Prefix64};
 /// Which of an instance's prefixes. Small on purpose: it goes with every address.
 pub(super) type PrefixIx = u16;
 
+/// No prefix. A number that none has is told apart by one comparison, an `Option` by two.
+const NO_PREFIX: PrefixIx = PrefixIx::MAX;
+
 /// What led from one address to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
@@ -32,13 +35,13 @@ pub(super) struct Addresses {
     pub(super) eamt: Eamt,
     /// Longest first.
     prefixes: Vec<Prefix64>,
-    /// The one for IPv4 addresses without mapping.
-    first: Option<PrefixIx>,
+    /// The one for IPv4 addresses without mapping, or [`NO_PREFIX`].
+    first: PrefixIx,
     /// No mapping has an IPv6 address inside one of the prefixes, so the prefixes can be asked first: they
     /// answer at once.
     prefixes_apart: bool,
-    /// The well-known prefix, where it must not stand for addresses that are not global.
-    restricted: Option<PrefixIx>,
+    /// The well-known prefix, where it must not stand for addresses that are not global, or [`NO_PREFIX`].
+    restricted: PrefixIx,
     denied4: Ranges<u32>,
     denied6: Ranges<u128>,
     /// Whether one of them has a network.
@@ -54,9 +57,9 @@ impl Addresses {
         let inside = |net: &Net6| prefixes.iter().any(|p| p.contains(net.addr) || net.contains(p.address()));
         Addresses {
             eamt,
-            first: first.map(|ix| ix as PrefixIx),
+            first: first.map_or(NO_PREFIX, |ix| ix as PrefixIx),
             prefixes_apart: !plan.eamt.iter().any(|eam| inside(&eam.v6)),
-            restricted: restricted.map(|ix| ix as PrefixIx).filter(|_| !plan.wkp_non_global),
+            restricted: restricted.filter(|_| !plan.wkp_non_global).map_or(NO_PREFIX, |ix| ix as PrefixIx),
             prefixes,
             denied4: Ranges::new(plan.denylist4.iter().map(range4)),
             denied6: Ranges::new(plan.denylist6.iter().map(range6)),
@@ -73,7 +76,7 @@ impl Addresses {
     /// Whether an IPv4 address has an IPv6 address, leaving aside what forbids its use.
     #[inline]
     pub(super) fn covers4(&self, a: Ipv4Addr) -> bool {
-        self.first.is_some() || self.eamt.covers_v4(a)
+        self.has_first_prefix() || self.eamt.covers_v4(a)
     }
 
     /// The IPv4 address for an IPv6 address.
@@ -82,22 +85,29 @@ impl Addresses {
     /// `missing` where there is none; `wkp_nonglobal`, `denylist`.
     #[inline]
     pub(super) fn to4(&self, a: Ipv6Addr, missing: DropReason) -> Result<Mapped<Ipv4Addr>, DropReason> {
+        let mapped = self.ipv4_of(a).ok_or(missing)?;
+        if let Via::Prefix(ix) = mapped.via {
+            self.check_well_known(ix, mapped.address)?;
+        }
+        self.check_denied(mapped.address, a)?;
+        Ok(mapped)
+    }
+
+    /// The IPv4 address for an IPv6 address, leaving aside what forbids its use.
+    #[inline]
+    pub(super) fn ipv4_of(&self, a: Ipv6Addr) -> Option<Mapped<Ipv4Addr>> {
         let by_prefix = self.prefix_of(a);
         let by_mapping = match by_prefix {
             Some(_) if self.prefixes_apart => None,
             _ => self.eamt.v6_to_v4(a),
         };
-        let mapped = match (by_mapping, by_prefix) {
-            (Some(address), _) => Mapped { address, via: Via::Eam },
+        match (by_mapping, by_prefix) {
+            (Some(address), _) => Some(Mapped { address, via: Via::Eam }),
             (None, Some((ix, prefix))) => {
-                let address = prefix.extract_unchecked(a);
-                self.check_well_known(ix, address)?;
-                Mapped { address, via: Via::Prefix(ix) }
+                Some(Mapped { address: prefix.extract_unchecked(a), via: Via::Prefix(ix) })
             }
-            (None, None) => return Err(missing),
-        };
-        self.check_denied(mapped.address, a)?;
-        Ok(mapped)
+            (None, None) => None,
+        }
     }
 
     /// The IPv6 address for an IPv4 address.
@@ -107,7 +117,7 @@ impl Addresses {
     #[inline]
     pub(super) fn to6(&self, a: Ipv4Addr, missing: DropReason) -> Result<Mapped<Ipv6Addr>, DropReason> {
         let Some(address) = self.eamt.v4_to_v6(a) else {
-            return self.embed(self.first.ok_or(missing)?, a);
+            return self.embed(self.first().ok_or(missing)?, a);
         };
         self.check_denied(a, address)?;
         Ok(Mapped { address, via: Via::Eam })
@@ -121,7 +131,7 @@ impl Addresses {
         a: Ipv4Addr,
         missing: DropReason,
     ) -> Result<Mapped<Ipv6Addr>, DropReason> {
-        match self.first {
+        match self.first() {
             Some(prefix) => self.embed(prefix, a),
             None => self.to6(a, missing),
         }
@@ -170,15 +180,21 @@ impl Addresses {
         Some((address, true))
     }
 
-    /// As [`to6`](Self::to6), for an address that has been looked up.
+    /// As [`to6`](Self::to6), for an address that has been looked up; none that `may_be` an own one and has no mapping.
     #[inline(always)]
-    pub(super) fn short6(&self, a: Ipv4Addr, look: Look) -> Option<Ipv6Addr> {
+    pub(super) fn short6(
+        &self,
+        a: Ipv4Addr,
+        look: Look,
+        may_be: impl FnOnce(Ipv4Addr) -> bool,
+    ) -> Option<Ipv6Addr> {
         let address = match self.eamt.v4_to_v6_at(look, a) {
             Some(address) => address,
+            None if may_be(a) => return None,
             None => {
-                let ix = self.first?;
-                let prefix = self.prefixes.get(usize::from(ix))?;
-                self.check_well_known(ix, a).ok()?;
+                // There is none of that number where there is no prefix.
+                let prefix = self.prefixes.get(usize::from(self.first))?;
+                self.check_well_known(self.first, a).ok()?;
                 prefix.embed(a)
             }
         };
@@ -189,7 +205,11 @@ impl Addresses {
     /// Whether every IPv4 address has an IPv6 address.
     #[inline]
     pub(super) fn has_first_prefix(&self) -> bool {
-        self.first.is_some()
+        self.first != NO_PREFIX
+    }
+
+    fn first(&self) -> Option<PrefixIx> {
+        Some(self.first).filter(|first| *first != NO_PREFIX)
     }
 
     /// The longest prefix that an address lies in.
@@ -201,7 +221,7 @@ impl Addresses {
     /// RFC 6052 3.1: 64:ff9b::/96 does not stand for addresses that are not global.
     #[inline(always)]
     fn check_well_known(&self, prefix: PrefixIx, a: Ipv4Addr) -> Result<(), DropReason> {
-        if self.restricted == Some(prefix) && non_global4(a) {
+        if self.restricted == prefix && non_global4(a) {
             return Err(DropReason::WellKnownNonGlobal);
         }
         Ok(())

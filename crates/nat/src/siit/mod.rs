@@ -12,6 +12,7 @@
 
 mod addresses;
 mod hairpin;
+mod own;
 mod rfc6791;
 mod short;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod tests;
 
 use crate::build_error::BuildError;
 use crate::eamt::{Eamt, EamtError};
+use crate::own::ToOwn;
 use crate::plan::{self, Hairpin, Plan};
 use crate::special::{illegal_destination4, illegal_destination6, illegal_source4, illegal_source6};
 use crate::step::Step;
@@ -28,6 +30,7 @@ use alloc::sync::Arc;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Ports, Settings, To4, To6, Whole};
+use own::OwnAddresses;
 use rfc6791::ErrorSources;
 pub(crate) use short::{General, Looks};
 
@@ -36,6 +39,9 @@ pub(crate) use short::{General, Looks};
 pub struct SiitState {
     addresses: Addresses,
     error_sources: ErrorSources,
+    own: OwnAddresses,
+    /// Whether no IPv4 packet goes the short way.
+    goes_long4: bool,
     hairpin: Hairpin,
     settings: Settings,
 }
@@ -46,21 +52,29 @@ impl SiitState {
     /// # Errors
     /// As [`SiitState::new`].
     pub fn all(plan: &Plan) -> Result<Arc<[SiitState]>, BuildError> {
+        let ranges = || plan.pools.iter().flat_map(|pool| &pool.ranges);
+        let is_pools = |a: Ipv4Addr| ranges().any(|range| range.first <= a && a <= range.last);
         let state = |siit: &plan::Siit| {
-            SiitState::new(siit, plan.own4, plan.own6)
-                .map_err(|e| BuildError(format!("siit {:?}: {e}", siit.name)))
+            let mut state = SiitState::new(siit, plan.own4, plan.own6)
+                .map_err(|e| BuildError(format!("siit {:?}: {e}", siit.name)))?;
+            state.own.leave(is_pools);
+            Ok(state)
         };
         plan.siit.iter().map(state).collect()
     }
 
-    /// An instance; `own4` and `own6` are the last resort as sources of ICMP errors passed on.
+    /// An instance; packets to `own4` and `own6` end at the translator, and these are the last resort as sources of ICMP
+    /// errors passed on.
     ///
     /// # Errors
     /// Where the mappings are no table.
     pub fn new(plan: &plan::Siit, own4: Option<Ipv4Addr>, own6: Option<Ipv6Addr>) -> Result<Self, EamtError> {
-        let eamt = Eamt::build(&plan.eamt)?;
+        let addresses = Addresses::new(plan, Eamt::build(&plan.eamt)?);
+        let own = OwnAddresses::new(&addresses, own4, own6);
         Ok(SiitState {
-            addresses: Addresses::new(plan, eamt),
+            addresses,
+            goes_long4: plan.hairpin == Hairpin::Simple || own.is_mapped,
+            own,
             error_sources: ErrorSources::new(plan, own4, own6),
             hairpin: plan.hairpin,
             settings: plan.settings,
@@ -87,6 +101,11 @@ impl SiitState {
         self.addresses.eamt.covers_v4(dst)
     }
 
+    /// The IPv4 address that stands for `own6` here.
+    pub(crate) fn own6_in_ipv4(&self) -> Option<Ipv4Addr> {
+        self.own.of6()
+    }
+
     /// Header translation, as configured.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -104,6 +123,9 @@ impl SiitState {
         l4: L4,
         id: u16,
     ) -> Result<Step, DropReason> {
+        if self.addresses.ipv4_of(view.dst).is_some_and(|dst| self.own.contains(dst.address)) {
+            return ToOwn::six(view, l4).fate().answer6(packet, view, l4);
+        }
         if matches!(l4, L4::IcmpError { .. }) {
             return self.error_six_to_four(packet, view, id);
         }
@@ -128,6 +150,9 @@ impl SiitState {
     /// # Errors
     /// The packet is unchanged then.
     pub fn four_to_six(&self, packet: &mut Packet<'_>, view: &Ipv4View, l4: L4) -> Result<Step, DropReason> {
+        if self.own.contains(view.dst) {
+            return ToOwn::four(view, l4).fate().answer4(packet, view, l4);
+        }
         if matches!(l4, L4::IcmpError { .. }) {
             return self.error_four_to_six(packet, view);
         }

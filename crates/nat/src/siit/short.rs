@@ -56,7 +56,7 @@ impl SiitState {
         // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
         let may_turn = self.hairpin == Hairpin::Intrinsic && !by_mapping;
         if illegal_source4(src4)
-            || illegal_destination4(dst4)
+            || self.own.end_or_refuse(dst4)
             || may_turn && self.addresses.eamt.covers_v4(dst4)
         {
             return None;
@@ -67,11 +67,11 @@ impl SiitState {
     /// The addresses that a plain IPv4 packet gets.
     #[inline(always)]
     pub(crate) fn short4(&self, src: Ipv4Addr, dst: Ipv4Addr, looks: &Looks) -> Option<To6> {
-        if illegal_source4(src) || illegal_destination4(dst) || self.hairpin == Hairpin::Simple {
+        if illegal_source4(src) || illegal_destination4(dst) || self.goes_long4 {
             return None;
         }
-        let src6 = self.addresses.short6(src, looks.src)?;
-        let dst6 = self.addresses.short6(dst, looks.dst)?;
+        let src6 = self.addresses.short6(src, looks.src, |_| false)?;
+        let dst6 = self.addresses.short6(dst, looks.dst, |dst| self.own.may_contain(dst))?;
         Some(To6::new((src, dst), (src6, dst6), Ports::Keep))
     }
 }

@@ -52,13 +52,11 @@ struct Desk<'a> {
     lifetime_ms: u32,
 }
 
-/// Whether fragments of this protocol are translated. ICMP's are not where the other side is IPv6: its
-/// checksum needs the whole message (RFC 7915 1.2).
-fn check_protocol(proto: u8, with_icmp: bool) -> Result<(), DropReason> {
+/// Whether fragments of this protocol are translated; `icmp` is the family's own.
+fn check_protocol(proto: u8, icmp: u8) -> Result<(), DropReason> {
     match proto {
         TCP | UDP => Ok(()),
-        ICMP if with_icmp => Ok(()),
-        ICMP | ICMPV6 => Err(DropReason::FragmentIcmp),
+        own if own == icmp => Ok(()),
         _ => Err(DropReason::UnsupportedProtocol),
     }
 }
@@ -73,17 +71,19 @@ pub(crate) fn from_inside6(
 ) -> Result<Step, DropReason> {
     let nat = nats.nat64(from.instance).ok_or(DropReason::NoSession)?;
     nat.check_source(from.view.src)?;
-    check_protocol(from.view.proto, false)?;
+    check_protocol(from.view.proto, ICMPV6)?;
     let fragment = Fragment::of6(from.instance.into(), &from.view).ok_or(DropReason::FragmentOrphan)?;
     let fragment = fragment.counted_for(nat.policy.subscriber(from.view.src).prefix);
     let lifetime_ms = nat.policy.timeouts.fragment_ms;
     let mut desk = Desk { nats, sh, now, fragment, lifetime_ms };
-    let result = match Query::of(from.l4, true) {
-        Some(query) => {
+    let result = match (from.l4, Query::of(from.l4, true)) {
+        (l4, Some(query)) => {
             let to = nat64::six_to_four::decide_fragment(nat, desk.sh, now, from, &query);
-            desk.first_outbound(packet, &query, from.instance, to.map(Outward::From6))
+            desk.first_outbound(packet, l4, &query, from.instance, to.map(Outward::From6))
         }
-        None => desk.later(packet),
+        (L4::LaterFragment, None) => desk.later(packet),
+        // An ICMP error in pieces, or a message that is none of ours.
+        (_, None) => desk.first(packet, Err(DropReason::FragmentIcmp)),
     };
     settle_ended(sh);
     result
@@ -97,7 +97,7 @@ pub(crate) fn from_inside4(
     packet: &mut Packet<'_>,
     from: &From4<'_>,
 ) -> Result<Step, DropReason> {
-    check_protocol(from.view.proto, true)?;
+    check_protocol(from.view.proto, ICMP)?;
     let instance = from.nat.policy.instance;
     let fragment = Fragment::of44(instance.into(), &from.view).ok_or(DropReason::FragmentOrphan)?;
     let subscriber = from.nat.policy.subscriber(from.view.src.to_ipv6_mapped());
@@ -111,7 +111,7 @@ pub(crate) fn from_inside4(
         }
         (_, Some(query)) => {
             let to = nat44::outbound::decide(desk.sh, now, from, &query);
-            desk.first_outbound(packet, &query, instance, to.map(Outward::From4))
+            desk.first_outbound(packet, from.l4, &query, instance, to.map(Outward::From4))
         }
         (L4::LaterFragment, None) => desk.later(packet),
         // An ICMP error in pieces, or a message that is none of ours.
@@ -129,7 +129,7 @@ pub(crate) fn from_outside(
     packet: &mut Packet<'_>,
     from: &FromOutside,
 ) -> Result<Step, DropReason> {
-    check_protocol(from.view.proto, !nats.nat44.is_empty())?;
+    check_protocol(from.view.proto, ICMP)?;
     // Which instance it is for shows only at the first fragment; the pool tells datagrams apart.
     let table = OF_POOLS - from.place.pool as u16;
     let policy = nats.of_pool(&sh.tables, from.place.pool).next().ok_or(DropReason::NoBib)?;
@@ -153,6 +153,7 @@ impl Desk<'_> {
     fn first_outbound(
         &mut self,
         packet: &mut Packet<'_>,
+        l4: L4,
         query: &Query,
         instance: u8,
         to: Result<Outward, DropReason>,
@@ -162,10 +163,10 @@ impl Desk<'_> {
             Err(reason) => return self.first(packet, Err(reason)),
         };
         let Some(place) = self.sh.tables.locate(to.addresses().1) else {
-            return self.first(packet, Ok(Memo::Out { instance, to }));
+            return self.decided(packet, l4, Memo::Out { instance, to });
         };
         match hairpin::decide(self.nats, self.sh, self.now, packet, query, &to, place) {
-            Ok(back) => self.first(packet, Ok(Memo::Turned { out: (instance, to), back })),
+            Ok(back) => self.decided(packet, l4, Memo::Turned { out: (instance, to), back }),
             Err(Refused::Drop(reason)) => self.first(packet, Err(reason)),
             Err(Refused::Hold) => {
                 self.hold_syn(packet, &Unsolicited::hairpinned(self.nats, (instance, &to), place))
@@ -190,20 +191,34 @@ impl Desk<'_> {
             Err(Refused::Drop(reason)) => return self.first(packet, Err(reason)),
             Err(Refused::Hold) => return self.hold_syn(packet, &from.unsolicited(query)),
         };
-        let memo = Memo::In { instance: instance.policy().instance, to };
-        // RFC 6146 3.4: a datagram without UDP checksum is collected, because the checksum needs all of it.
-        if let (Instance::Nat64(nat), L4::Udp { no_checksum: true, .. }) = (instance, from.l4)
-            && nat.settings.udp_zero_checksum == ZeroChecksum::Compute
-        {
-            let fragments = &mut self.sh.fragments;
-            let complete = fragments.collect(self.now, &self.fragment, self.lifetime_ms, packet, memo)?;
-            self.sh.counters.held += 1;
-            if complete {
-                self.release();
-            }
-            return Ok(Step::Held);
+        self.decided(packet, from.l4, Memo::In { instance: instance.policy().instance, to })
+    }
+
+    /// A first fragment that may pass: at once, or, where its checksum needs all of the datagram, with the last one.
+    fn decided(&mut self, packet: &mut Packet<'_>, l4: L4, memo: Memo) -> Result<Step, DropReason> {
+        if !self.needs_all(l4, &memo) {
+            return self.first(packet, Ok(memo));
         }
-        self.first(packet, Ok(memo))
+        let fragments = &mut self.sh.fragments;
+        let complete = fragments.collect(self.now, &self.fragment, self.lifetime_ms, packet, memo)?;
+        self.sh.counters.held += 1;
+        if complete {
+            self.release();
+        }
+        Ok(Step::Held)
+    }
+
+    /// Whether a datagram has to be collected (RFC 6146 3.4): UDP without checksum, which is to get one, and echo messages
+    /// that are or become ICMPv6, whose checksum covers their length.
+    fn needs_all(&self, l4: L4, memo: &Memo) -> bool {
+        match (l4, memo) {
+            (L4::Echo { .. }, memo) => memo.has_ipv6(),
+            (L4::Udp { no_checksum: true, .. }, Memo::In { instance, to: Inward::To6(_) }) => {
+                let nat = self.nats.nat64(*instance);
+                nat.is_some_and(|nat| nat.settings.udp_zero_checksum == ZeroChecksum::Compute)
+            }
+            _ => false,
+        }
     }
 
     /// A first fragment that was decided on, or refused: those that wait for it follow.
@@ -214,7 +229,7 @@ impl Desk<'_> {
     ) -> Result<Step, DropReason> {
         let memo = decided.inspect_err(|_| self.refuse())?;
         let waiting = self.sh.fragments.first(self.now, &self.fragment, self.lifetime_ms, memo)?;
-        let done = follow(self.nats, packet, &memo);
+        let done = follow(self.nats, packet, &memo, None);
         match &done {
             Err(_) | Ok(Step::Lost(_)) => self.refuse(),
             Ok(_) if waiting > 0 => self.release(),
@@ -228,7 +243,7 @@ impl Desk<'_> {
         match self.sh.fragments.later(self.now, &self.fragment, self.lifetime_ms, packet) {
             Later::Known(memo) => {
                 self.follows(&memo);
-                follow(self.nats, packet, &memo)
+                follow(self.nats, packet, &memo, None)
             }
             Later::Drop(reason) => Err(reason),
             Later::Held => {
@@ -297,6 +312,18 @@ impl Memo {
         }
     }
 
+    /// Whether a packet is IPv6 on one of its sides.
+    fn has_ipv6(&self) -> bool {
+        match self {
+            Memo::Out { to, .. } => matches!(to, Outward::From6(_)),
+            Memo::In { to, .. } => matches!(to, Inward::To6(_)),
+            Memo::Turned { out, back } => {
+                matches!(out.1, Outward::From6(_)) || matches!(back.1, Inward::To6(_))
+            }
+            Memo::Pass => false,
+        }
+    }
+
     fn direction(&self) -> Direction {
         match self {
             Memo::Out { to: Outward::From6(_), .. } | Memo::Turned { out: (_, Outward::From6(_)), .. } => {
@@ -308,29 +335,34 @@ impl Memo {
     }
 }
 
-/// Translates a fragment, first or not, as its datagram's first one is.
-fn follow(nats: Instances<'_>, packet: &mut Packet<'_>, memo: &Memo) -> Result<Step, DropReason> {
+/// Translates a fragment, first or not, as its datagram's first one is; `whole` is the datagram, if it was collected.
+fn follow(
+    nats: Instances<'_>,
+    packet: &mut Packet<'_>,
+    memo: &Memo,
+    whole: Option<Datagram>,
+) -> Result<Step, DropReason> {
     let missing = DropReason::FragmentOrphan;
     match *memo {
         Memo::Out { instance, to: Outward::From6(to) } => {
             let nat = nats.nat64(instance).ok_or(missing)?;
             let view = Ipv6View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
-            let to = To4 { ports: ports_for(l4, to.ports), ..to };
+            let to = To4 { ports: ports_for(l4, to.ports, whole), ..to };
             rfc7915::six_to_four::translate(packet, &view, l4, &to, 0, &nat.settings).map(Step::forward)
         }
         Memo::Out { instance, to: Outward::From4(to) } => {
             let Some(Instance::Nat44(nat)) = nats.get(instance) else { return Err(missing) };
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
-            let to = Rewrite { ports: ports_for(l4, to.ports), ..to };
+            let to = Rewrite { ports: ports_for(l4, to.ports, whole), ..to };
             rfc3022::translate(packet, &view, l4, &to, nat.link).map(Step::forward)
         }
         Memo::In { instance, to } => {
             let instance = nats.get(instance).ok_or(missing)?;
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
-            instance.write_inward(packet, &view, l4, &inward_for(l4, to)).map(Step::forward)
+            instance.write_inward(packet, &view, l4, &inward_for(l4, to, whole)).map(Step::forward)
         }
         Memo::Pass => Ok(Step::Pass),
         Memo::Turned { out, back } => {
@@ -338,28 +370,32 @@ fn follow(nats: Instances<'_>, packet: &mut Packet<'_>, memo: &Memo) -> Result<S
                 Outward::From6(_) => Ipv6View::parse(packet.bytes())?.l4(packet.bytes())?,
                 Outward::From4(_) => Ipv4View::parse(packet.bytes())?.l4(packet.bytes())?,
             };
-            let to = outward_for(l4, out.1);
-            hairpin::turn(nats, packet, (out.0, &to), (back.0, &inward_for(l4, back.1)))
+            let to = outward_for(l4, out.1, whole);
+            hairpin::turn(nats, packet, (out.0, &to), (back.0, &inward_for(l4, back.1, whole)))
         }
     }
 }
 
-/// Only a first fragment has ports.
-fn ports_for(l4: L4, first: Ports) -> Ports {
-    if l4 == L4::LaterFragment { Ports::Keep } else { first }
-}
-
-fn inward_for(l4: L4, to: Inward) -> Inward {
-    match to {
-        Inward::To6(to) => Inward::To6(To6 { ports: ports_for(l4, to.ports), ..to }),
-        Inward::To4(to) => Inward::To4(Rewrite { ports: ports_for(l4, to.ports), ..to }),
+/// Only a first fragment has ports; all of an echo message that was collected are told its length.
+fn ports_for(l4: L4, first: Ports, whole: Option<Datagram>) -> Ports {
+    match (first, whole) {
+        (Ports::EchoId(id), Some(whole)) => Ports::EchoPiece { id, len: whole.len as u16 },
+        _ if l4 == L4::LaterFragment => Ports::Keep,
+        (first, _) => first,
     }
 }
 
-fn outward_for(l4: L4, to: Outward) -> Outward {
+fn inward_for(l4: L4, to: Inward, whole: Option<Datagram>) -> Inward {
     match to {
-        Outward::From6(to) => Outward::From6(To4 { ports: ports_for(l4, to.ports), ..to }),
-        Outward::From4(to) => Outward::From4(Rewrite { ports: ports_for(l4, to.ports), ..to }),
+        Inward::To6(to) => Inward::To6(To6 { ports: ports_for(l4, to.ports, whole), ..to }),
+        Inward::To4(to) => Inward::To4(Rewrite { ports: ports_for(l4, to.ports, whole), ..to }),
+    }
+}
+
+fn outward_for(l4: L4, to: Outward, whole: Option<Datagram>) -> Outward {
+    match to {
+        Outward::From6(to) => Outward::From6(To4 { ports: ports_for(l4, to.ports, whole), ..to }),
+        Outward::From4(to) => Outward::From4(Rewrite { ports: ports_for(l4, to.ports, whole), ..to }),
     }
 }
 
@@ -369,11 +405,11 @@ fn send_released(
     counters: &mut Counters,
     released: &mut Released<'_, Memo>,
 ) -> Result<(), DropReason> {
-    if let Some(datagram) = released.datagram.filter(|_| released.info.is_first()) {
-        fill_checksum(&mut released.packet, datagram)?;
-    }
     let packet = &mut released.packet;
-    match follow(nats, packet, &released.memo)? {
+    if let Some(datagram) = released.datagram.filter(|_| released.info.is_first()) {
+        fill_checksum(packet, datagram)?;
+    }
+    match follow(nats, packet, &released.memo, released.datagram)? {
         Step::Forward { whole: Whole::Yes, .. } => {}
         Step::Forward { whole: Whole::Split(max), .. } => {
             counters.fragments_made += emit.push_cut(packet, max)?;
@@ -386,10 +422,13 @@ fn send_released(
     emit.push(packet.realm, packet.bytes(), &[])
 }
 
-/// Writes the UDP checksum that the sender left out, now that the whole datagram is there.
+/// Writes the UDP checksum that the sender left out, now that the whole datagram is there. That of an echo message is
+/// there, and changes by difference.
 fn fill_checksum(packet: &mut Packet<'_>, datagram: Datagram) -> Result<(), DropReason> {
     const CHECKSUM: usize = 6;
-    let view = Ipv4View::parse(packet.bytes())?;
+    let Some(view) = Ipv4View::parse(packet.bytes()).ok().filter(|view| view.proto == UDP) else {
+        return Ok(());
+    };
     let at = usize::from(view.l4_offset) + CHECKSUM;
     let bytes = packet.bytes_mut();
     let addresses = bytes.get(12..20).ok_or(DropReason::L4Truncated)?;

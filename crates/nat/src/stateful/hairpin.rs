@@ -53,7 +53,7 @@ pub(crate) fn decide(
     }
     let (src_port, dst_port) = match out.ports() {
         Ports::Set { src, dst } => (src, dst),
-        Ports::EchoId(id) => (0, id),
+        Ports::EchoId(id) | Ports::EchoPiece { id, .. } => (0, id),
         Ports::Keep => (query.src_port, query.dst_port),
     };
     let inward = Query { src_port, dst_port, ..*query };

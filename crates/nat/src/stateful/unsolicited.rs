@@ -29,7 +29,7 @@ impl Unsolicited {
         // A SYN has ports.
         let (src_port, dst_port) = match out.ports() {
             Ports::Set { src, dst } => (src, dst),
-            Ports::EchoId(_) | Ports::Keep => (0, 0),
+            Ports::EchoId(_) | Ports::EchoPiece { .. } | Ports::Keep => (0, 0),
         };
         let realm = nats.get(number).map_or(0, |instance| instance.policy().realm);
         Unsolicited { place, outside: (dst, dst_port), remote: (src, src_port), realm }

@@ -21,7 +21,7 @@ fn refused(reason: DropReason) -> Verdict {
 fn what_is_to_nobody_here_is_not_consumed_but_counted() {
     let mut bed = Bed::nat64(POOL6);
     let out = bed.send(&udp6(CLIENT, 5000, "2001:db8:77::1", 53, b"x"));
-    assert_eq!(out.verdict, dropped(DropReason::DestinationNotPool6));
+    assert_eq!(out.verdict, refused(DropReason::DestinationNotPool6));
     let out = bed.send(&udp4(SERVER, 53, "192.0.2.2", 5000, b"x"));
     assert_eq!(out.verdict, dropped(DropReason::NotInPool));
     assert_eq!(bed.nat.occupancy(), Default::default());
@@ -115,7 +115,10 @@ fn the_well_known_prefix_stands_for_no_private_address_in_either_direction() {
             }
             assert_eq!(out.verdict, refused(DropReason::WellKnownNonGlobal), "{private}");
             assert_eq!(icmp_type(&out.bytes), (1, 1));
-            assert_eq!(inbound.verdict, dropped(DropReason::WellKnownNonGlobal), "{private}");
+            // To 240/4 goes no error (RFC 1812 4.3.2.7).
+            let answers = if private == "240.0.0.1" { dropped } else { refused };
+            assert_eq!(inbound.verdict, answers(DropReason::WellKnownNonGlobal), "{private}");
+            assert!(private == "240.0.0.1" || icmp_type(&inbound.bytes) == (3, 13));
             assert_eq!(bed.nat.occupancy().sessions, 2);
         }
     }

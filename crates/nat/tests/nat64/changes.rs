@@ -355,7 +355,7 @@ fn a_prefix_that_goes_takes_its_sessions_and_one_that_stays_keeps_its_own() {
     live.changed(|plan| plan.nat64[0].pool6 = vec![prefix("2001:db8:66::/96"), prefix(NEW6)]);
     assert_eq!(live.bed.nat.settled().sessions, 1);
     let gone = udp6(&client(1), 3000, SERVER6, 53, b"x");
-    assert_eq!(live.bed.send(&gone).verdict, Verdict::Drop(DropReason::DestinationNotPool6));
+    assert_eq!(live.bed.send(&gone).verdict, Verdict::Reply(Reply::Error(DropReason::DestinationNotPool6)));
     assert_eq!(live.back(&first), Verdict::Drop(DropReason::NoBib));
     assert_eq!(live.bed.through(&by_second), second);
     let back = live.bed.through(&udp4(SERVER, 53, T, second.sport, b"y"));

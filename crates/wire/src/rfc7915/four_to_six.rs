@@ -1,6 +1,6 @@
 //! IPv4 to IPv6 (RFC 7915 4.1), everything but ICMP errors.
 
-use super::{Settings, To6, Whole, ZeroChecksum, mtu, transport};
+use super::{Ports, Settings, To6, Whole, ZeroChecksum, mtu, transport};
 use crate::hdr::{fragment, icmpv4, icmpv6, ipv6};
 use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, mss, proto};
 
@@ -19,7 +19,7 @@ pub fn translate(
     to: &To6,
     settings: &Settings,
 ) -> Result<Whole, DropReason> {
-    let next_header = protocol(view, l4)?;
+    let next_header = protocol(view, l4, to.ports)?;
     if view.l4_offset > 20 && view.has_source_route(packet.bytes()) {
         return Err(DropReason::SourceRoute);
     }
@@ -81,7 +81,7 @@ fn finish_slow(
     match l4 {
         L4::Echo { request, id } => {
             let kind = if request { icmpv6::ECHO_REQUEST } else { icmpv6::ECHO_REPLY };
-            let pseudo = super::icmpv6_pseudo((to.src, to.dst), l4_bytes.len() as u32);
+            let pseudo = super::icmpv6_pseudo((to.src, to.dst), to.ports.message_len(l4_bytes.len()));
             transport::rewrite_echo(l4_bytes, kind, id, to.ports, pseudo);
         }
         _ => transport::rewrite(l4_bytes, l4, to.ports, to.addresses, partial),
@@ -116,13 +116,13 @@ fn header(
 
 /// The Next Header of the transport, or why the packet has none.
 #[inline]
-fn protocol(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
+fn protocol(view: &Ipv4View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     if matches!(l4, L4::Tcp { .. } | L4::Udp { .. }) {
         return Ok(view.proto);
     }
     match view.proto {
         proto::TCP | proto::UDP => Ok(view.proto), // a later fragment
-        proto::ICMP => icmp(view, l4),
+        proto::ICMP => icmp(view, l4, ports),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
         proto::AH => Err(DropReason::AuthenticationHeader),
         // As Next Header these would be ICMPv6 without a pseudo-header in its checksum, or extension
@@ -134,12 +134,14 @@ fn protocol(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
     }
 }
 
-fn icmp(view: &Ipv4View, l4: L4) -> Result<u8, DropReason> {
-    if view.fragment.is_some() {
+fn icmp(view: &Ipv4View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
+    let is_known = matches!(ports, Ports::EchoPiece { .. });
+    if view.fragment.is_some() && !is_known {
         return Err(DropReason::FragmentIcmp); // RFC 7915 1.2
     }
     match l4 {
         L4::Echo { .. } => Ok(proto::ICMPV6),
+        L4::LaterFragment if is_known => Ok(proto::ICMPV6),
         L4::IcmpOther { kind } | L4::IcmpError { kind, .. } if icmpv4::is_single_hop(kind) => {
             Err(DropReason::IcmpSingleHop)
         }

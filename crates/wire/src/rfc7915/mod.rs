@@ -79,6 +79,24 @@ pub enum Ports {
     },
     /// Identifier of an echo message.
     EchoId(u16),
+    /// Of a piece of an echo message, the first or a later one. ICMPv6's checksum covers the length of the whole
+    /// message, so it has to be known.
+    EchoPiece {
+        /// Identifier.
+        id: u16,
+        /// Bytes of the message in all its pieces, from its type on.
+        len: u16,
+    },
+}
+
+impl Ports {
+    /// Bytes of the ICMP message that a packet with `here` bytes of it belongs to.
+    fn message_len(self, here: usize) -> u32 {
+        match self {
+            Ports::EchoPiece { len, .. } => len.into(),
+            _ => here as u32,
+        }
+    }
 }
 
 /// The addresses and ports of the IPv4 packet to be made.

@@ -1,6 +1,6 @@
 //! IPv6 to IPv4 (RFC 7915 5.1), everything but ICMP errors.
 
-use super::{Settings, To4, Whole, mtu, transport};
+use super::{Ports, Settings, To4, Whole, mtu, transport};
 use crate::hdr::{icmpv4, icmpv6, ipv4};
 use crate::{DropReason, Ipv6View, L4, Packet, Segmentation, mss, proto};
 use core::net::Ipv6Addr;
@@ -9,7 +9,8 @@ use core::net::Ipv6Addr;
 ///
 /// `id` is the identification to use where the packet has no Fragment header; a device that cuts a
 /// super-packet counts on from it ([`super::segment::count`] says how far).
-/// Echo messages become ICMPv4 echo messages; ICMP errors are [`super::icmp_6to4`]'s.
+/// Echo messages become ICMPv4 echo messages, their pieces where [`Ports::EchoPiece`] says how long they are; ICMP errors
+/// are [`super::icmp_6to4`]'s.
 ///
 /// A UDP datagram without checksum (RFC 6935) stays without: IPv4 allows it, and it is not ours to vouch
 /// for. Every other checksum is adjusted, never zeroed.
@@ -27,7 +28,7 @@ pub fn translate(
     id: u16,
     settings: &Settings,
 ) -> Result<Whole, DropReason> {
-    let proto = protocol(view, l4)?;
+    let proto = protocol(view, l4, to.ports)?;
     if view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded);
     }
@@ -71,7 +72,7 @@ fn finish_slow(packet: &mut Packet<'_>, from: (Ipv6Addr, Ipv6Addr), l4: L4, to: 
         packet.complete_checksum();
         let l4_bytes = packet.bytes_mut().get_mut(ipv4::LEN..).unwrap_or_default();
         let kind = if request { icmpv4::ECHO_REQUEST } else { icmpv4::ECHO_REPLY };
-        let pseudo = super::icmpv6_pseudo(from, l4_bytes.len() as u32).inverse();
+        let pseudo = super::icmpv6_pseudo(from, to.ports.message_len(l4_bytes.len())).inverse();
         transport::rewrite_echo(l4_bytes, kind, id, to.ports, pseudo);
     } else {
         let l4_bytes = packet.bytes_mut().get_mut(ipv4::LEN..).unwrap_or_default();
@@ -82,12 +83,12 @@ fn finish_slow(packet: &mut Packet<'_>, from: (Ipv6Addr, Ipv6Addr), l4: L4, to: 
 
 /// The IPv4 protocol, or why the packet has none.
 #[inline]
-fn protocol(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
+fn protocol(view: &Ipv6View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
     if matches!(l4, L4::Tcp { .. } | L4::Udp { .. }) {
         return Ok(view.proto);
     }
     match view.proto {
-        proto::ICMPV6 => icmp(view, l4),
+        proto::ICMPV6 => icmp(view, l4, ports),
         proto::IGMP => Err(DropReason::IcmpSingleHop),
         // ICMPv4 under an IPv6 header would come out as a message that nobody has looked at.
         proto::ICMP => Err(DropReason::UnsupportedProtocol),
@@ -95,12 +96,14 @@ fn protocol(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
     }
 }
 
-fn icmp(view: &Ipv6View, l4: L4) -> Result<u8, DropReason> {
-    if view.fragment.is_some_and(|f| !f.is_atomic()) {
+fn icmp(view: &Ipv6View, l4: L4, ports: Ports) -> Result<u8, DropReason> {
+    let is_known = matches!(ports, Ports::EchoPiece { .. });
+    if view.fragment.is_some_and(|f| !f.is_atomic()) && !is_known {
         return Err(DropReason::FragmentIcmp); // RFC 7915 1.2
     }
     match l4 {
         L4::Echo { .. } => Ok(proto::ICMP),
+        L4::LaterFragment if is_known => Ok(proto::ICMP),
         L4::IcmpOther { kind } if icmpv6::is_single_hop(kind) => Err(DropReason::IcmpSingleHop),
         _ => Err(DropReason::IcmpUnknownType),
     }

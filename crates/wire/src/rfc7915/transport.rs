@@ -79,7 +79,7 @@ fn sum_after(field: u16, addresses: Delta, ports: u32) -> u16 {
 pub(crate) fn rewrite_echo(bytes: &mut [u8], kind: u8, id: u16, ports: Ports, pseudo: Delta) {
     let Some(head) = bytes.first_chunk_mut::<8>() else { return };
     let new_id = match ports {
-        Ports::EchoId(new) => new,
+        Ports::EchoId(new) | Ports::EchoPiece { id: new, .. } => new,
         _ => id,
     };
     let types = Delta::of(u16::from(head[0]) << 8, u16::from(kind) << 8);

@@ -7,7 +7,8 @@ use etherparse::{
 };
 use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
 use gatun_wire::{
-    DropReason, HEADROOM, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Settings, To4, To6, Whole,
+    DEVICE_ROOM, DropReason, GROWTH_MAX, HEADROOM, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Settings,
+    TAILROOM, To4, To6, Whole,
 };
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -286,16 +287,19 @@ impl V6 {
     }
 }
 
-/// Runs `f` on `bytes` as a packet in a marked buffer; gives what `f` gave, the packet then, its leftovers.
+/// Runs `f` on `bytes` as a packet in a marked buffer, which has the least room that a backend may leave; gives what `f`
+/// gave, the packet then, its leftovers. Whatever `f` does, the device's own header has to fit in front.
 pub fn in_buffer<R>(
     bytes: &[u8],
     offload: Offload,
     f: impl FnOnce(&mut Packet<'_>) -> R,
 ) -> (R, Vec<u8>, Offload) {
-    let mut buf = vec![MARK; HEADROOM + bytes.len() + 64];
+    let mut buf = vec![MARK; HEADROOM + bytes.len() + TAILROOM];
     buf[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(bytes);
     let mut packet = Packet::with_offload(&mut buf, HEADROOM, bytes.len(), offload).unwrap();
     let result = f(&mut packet);
+    assert!(packet.headroom() >= DEVICE_ROOM, "{} bytes in front of {bytes:02x?}", packet.headroom());
+    assert!(packet.len() <= bytes.len() + GROWTH_MAX, "{} bytes of {bytes:02x?}", packet.len());
     (result, packet.bytes().to_vec(), packet.offload)
 }
 

@@ -1,7 +1,7 @@
 //! RFC 7915 4.2, 4.3, 5.2, 5.3: ICMP errors with the packets inside them, every byte.
 
 use crate::common::*;
-use gatun_wire::{DropReason, Offload, Ports, Settings};
+use gatun_wire::{DropReason, GROWTH_MAX, Offload, Ports, Settings};
 
 fn settings() -> Settings {
     Settings::default()
@@ -533,4 +533,23 @@ fn a_long_datagram_gives_way_to_its_extension_and_a_lying_length_is_refused() {
     assert_eq!(six(1, 0, 255 << 24, &body6[..200]).0, Err(DropReason::IcmpExtensionBad));
     // A length that covers everything: there is no extension.
     assert_eq!(four(3, 1, 50 << 16, &body4[..200]), (Ok(()), outer6(1, 0, 0, &body6[..220])));
+}
+
+/// A header alone, or with a little more, and an extension behind it: 128 bytes have to stand before that.
+// proves: A79-38
+#[test]
+fn an_error_that_grows_as_much_as_one_can_leaves_room_for_the_devices_header() {
+    for len in 0..=40u8 {
+        let (body4, body6) =
+            (inner4().raw(132, &vec![7; len.into()]), inner6().raw(132, &vec![7; len.into()]));
+        let (cut4, cut6) = (body4.len().next_multiple_of(4), body6.len().next_multiple_of(8));
+        let error4 = padded(&body4, cut4);
+        let out = four(11, 0, (cut4 as u32 / 4) << 16, &error4);
+        assert_eq!(out, (Ok(()), outer6(3, 0, 16 << 24, &padded(&body6, 128))));
+        if len == 0 {
+            assert_eq!(out.1.len() - (20 + 8 + error4.len()), GROWTH_MAX);
+        }
+        let out = six(3, 0, (cut6 as u32 / 8) << 24, &padded(&body6, cut6));
+        assert_eq!(out, (Ok(()), outer4(11, 0, 32 << 16, &padded(&body4, 128))));
+    }
 }

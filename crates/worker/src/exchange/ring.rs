@@ -16,6 +16,7 @@ pub(super) const PACKETS_MAX: usize = 1024;
 const TOGETHER_MAX: usize = 16 << 10;
 /// Bytes behind a packet.
 const TAILROOM: usize = 256;
+const _: () = assert!(TAILROOM >= gatun_wire::TAILROOM);
 
 const _: () = assert!(HEADROOM + PACKET_MAX + TAILROOM + 128 <= STRIDE);
 

@@ -626,7 +626,9 @@ pub(crate) const TIMEOUTS: &[Key] = &[
 pub(crate) const ICMP: &[Key] = &[
     key("rate", Kind::Integer { min: 0, max: 1_000_000 }, "1000", "Errors a second; 0 sends none.")
         .default("1000"),
-    key("burst", Kind::Integer { min: 1, max: 1_000_000 }, "200", "Errors at once.").default("200"),
+    key("burst", Kind::Integer { min: 1, max: 1_000_000 }, "200", "Errors at once. The last quarter is reserved for Packet Too Big and Fragmentation Needed.").default("200"),
+    key("rate_per_source", Kind::Integer { min: 0, max: 1_000_000 }, "100", "Errors a second to one receiver: a subscriber, or else a /64 or an IPv4 address. 0 sets no limit per receiver.").default("a tenth of `rate`, at least 1"),
+    key("burst_per_source", Kind::Integer { min: 1, max: 1_000_000 }, "50", "Errors at once to one receiver. The last quarter is reserved as in `burst`.").default("a quarter of `burst`, at least 1"),
     key(
         "suppress",
         Kind::List(&REASON),

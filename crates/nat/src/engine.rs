@@ -147,7 +147,7 @@ impl Nat {
             syns: SynStore::new(if stateful { plan.limits.syn_store_max } else { 0 }, hasher)?,
             fragments: Fragments::new(&fragment_limits(plan), seed)?,
             idents: Idents::new(&mut rng),
-            icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
+            icmp_limit: IcmpLimit::new(&plan.icmp, hasher)?,
             suppressed: suppressed(&plan.icmp),
             quota_codes: quota_codes(&plan.icmp),
             turned_mtu: 0,
@@ -481,14 +481,13 @@ impl Core {
             message.word = turned_mtu;
         }
         let allowed = self.may_answer(packet.bytes(), direction, reason);
-        let settings = self.settings_of(packet);
+        let (settings, source) = (self.settings_of(packet), self.error_source(packet));
         let sh = &mut self.shared;
         if !allowed {
             sh.counters.icmp_errors_suppressed += 1;
             return false;
         }
-        if !sh.icmp_limit.allow(now) {
-            sh.counters.icmp_errors_limited += 1;
+        if !sh.may_send_error(now, source, icmp_reply::is_too_big(reason)) {
             return false;
         }
         let made = match (direction, sh.own6, sh.own4) {

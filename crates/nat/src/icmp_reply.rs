@@ -47,6 +47,11 @@ pub(crate) fn is_quota(reason: DropReason) -> bool {
     matches!(reason, SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate)
 }
 
+/// Whether the error tells of a path's MTU: connections hang without it.
+pub(crate) fn is_too_big(reason: DropReason) -> bool {
+    matches!(reason, DropReason::TooBig6 | DropReason::TooBig4)
+}
+
 /// The MTU of Packet Too Big: of the IPv4 side, or of the IPv6 side for a packet that fits the IPv4 one
 /// and was turned round (RFC 6146 3.8, RFC 7757 4.2).
 fn too_big(packet: &[u8], settings: &Settings) -> u32 {

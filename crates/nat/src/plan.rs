@@ -651,8 +651,12 @@ impl Default for Limits {
 pub struct IcmpPolicy {
     /// Errors a second.
     pub rate: u32,
-    /// Errors at once.
+    /// Errors at once; the last quarter is for Packet Too Big and Fragmentation Needed alone.
     pub burst: u32,
+    /// Errors a second to one subscriber, /64 or IPv4 address; 0 is no limit of its own.
+    pub rate_per_source: u32,
+    /// As `burst`, to one of these.
+    pub burst_per_source: u32,
     /// Reasons that are not answered though they could be.
     pub suppressed: Vec<DropReason>,
     /// Code of the ICMPv6 Destination Unreachable that tells a subscriber of its quota.
@@ -669,6 +673,8 @@ impl Default for IcmpPolicy {
         IcmpPolicy {
             rate: 1_000,
             burst: 200,
+            rate_per_source: 100,
+            burst_per_source: 50,
             suppressed: suppressed.to_vec(),
             quota_code6: 1,
             quota_code4: 1,

@@ -42,9 +42,9 @@ counted_kinds! {
         BadL3Checksum, "bad_l3csum", "The IPv4 header checksum is wrong (RFC 7915 4.1).";
         BadL4Checksum, "bad_l4csum", "The checksum of an ICMP message that had to be understood is wrong (RFC 5508 REQ-3).";
         L4Truncated, "l4_truncated", "The transport header is cut off.";
-        SourceRoute, "v4_opt_srcroute", "An unexpired IPv4 source route option (RFC 7915 4.1); answered with ICMPv4 3/5.";
+        SourceRoute, "v4_opt_srcroute", "An unexpired IPv4 source route option (RFC 7915 4.1); the answer is ICMPv4 3/5, within [icmp] rate.";
         ExtensionChainTooLong, "v6_ext_chain_too_long", "More IPv6 extension headers than the walk's bound.";
-        RoutingSegmentsLeft, "v6_rh_segleft", "A routing header with segments left (RFC 7915 5.1); answered with ICMPv6 4/0.";
+        RoutingSegmentsLeft, "v6_rh_segleft", "A routing header with segments left (RFC 7915 5.1); the answer is ICMPv6 4/0, within [icmp] rate.";
         ExtensionAfterFragment, "v6_ext_after_frag", "An extension header after the Fragment header (RFC 7915 5.1.1).";
         AuthenticationHeader, "v6_ah", "IPsec AH covers the addresses, so it cannot be translated.";
         // Addresses
@@ -75,7 +75,7 @@ counted_kinds! {
         ExternalSynPolicy, "v4_syn_policy", "Connections from outside are switched off.";
         SynStoreFull, "syn_store_full", "No room to hold another unsolicited SYN for six seconds.";
         SynHeldAlready, "syn_held_already", "A SYN of the same connection is held already.";
-        SynExpired, "syn_expired_icmp", "A held SYN was not answered within six seconds; ICMPv4 3/3 was sent.";
+        SynExpired, "syn_expired", "The inside host did not open the connection of a held SYN within six seconds; the answer is Port Unreachable, within [icmp] rate.";
         SynWasAnswered, "syn_answered", "A held SYN was dropped because the inside host opened the connection itself (RFC 5382 REQ-4).";
         NonSynClosed, "non_syn_closed", "A TCP packet without SYN for a connection that does not exist.";
         TcpInvalidFlags, "tcp_invalid_flags", "A TCP flag combination that no stack sends.";
@@ -103,9 +103,9 @@ counted_kinds! {
         IcmpErrorNoState, "icmp_err_no_state", "An ICMP error about a packet of no known session.";
         IcmpExtensionBad, "icmp_ext_bad", "The length field of an ICMP extension (RFC 4884) is wrong.";
         // Size and route
-        TtlExceeded, "ttl", "The TTL or Hop Limit ended here; answered with Time Exceeded.";
-        TooBig6, "ptb_sent", "An IPv6 packet does not fit the IPv4 side's MTU; answered with Packet Too Big.";
-        TooBig4, "fragneeded_sent", "An IPv4 packet with DF does not fit the IPv6 side's MTU; answered with Fragmentation Needed.";
+        TtlExceeded, "ttl", "The TTL or Hop Limit ended here; the answer is Time Exceeded, within [icmp] rate.";
+        TooBig6, "too_big6", "An IPv6 packet does not fit the IPv4 side's MTU; the answer is Packet Too Big, within [icmp] rate.";
+        TooBig4, "too_big4", "An IPv4 packet with DF does not fit the IPv6 side's MTU; the answer is Fragmentation Needed, within [icmp] rate.";
         Unfragmentable, "mtu_unfragmentable", "Too large, and it cannot be cut: a segmented datagram or a fragment with offloads.";
         ZeroUdpChecksum, "udp_zero_csum", "A UDP packet without checksum (udp_zero_checksum = drop).";
         UnsupportedProtocol, "unsupported_proto", "A transport protocol that this instance does not translate.";
@@ -127,6 +127,9 @@ mod tests {
         let names: BTreeSet<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
         assert_eq!(names.len(), DropReason::COUNT);
         for r in DropReason::ALL {
+            // An answer may be refused by its rate: what was sent is counted apart.
+            assert!(!r.name().contains("sent") && !r.help().contains("was sent"), "{}", r.name());
+            assert!(!r.help().contains("answered with"), "{}", r.name());
             assert!(r.help().ends_with('.') || r.help().contains("; see"), "{}: {}", r.name(), r.help());
         }
     }

@@ -169,9 +169,13 @@ fn read_icmp(table: &Table<'_>, problems: &mut Problems) -> IcmpPolicy {
         table.list("suppress", problems, read).into_iter().map(toml::Spanned::into_inner).collect();
     suppressed.sort_unstable();
     suppressed.dedup();
+    let rate = table.integer("rate", problems).unwrap_or(d.rate);
+    let burst = table.integer("burst", problems).unwrap_or(d.burst);
     IcmpPolicy {
-        rate: table.integer("rate", problems).unwrap_or(d.rate),
-        burst: table.integer("burst", problems).unwrap_or(d.burst),
+        rate,
+        burst,
+        rate_per_source: table.integer("rate_per_source", problems).unwrap_or((rate / 10).max(1)),
+        burst_per_source: table.integer("burst_per_source", problems).unwrap_or((burst / 4).max(1)),
         suppressed,
         quota_code6: table.integer("quota_code6", problems).map_or(d.quota_code6, |code| code as u8),
         quota_code4: table.integer("quota_code4", problems).map_or(d.quota_code4, |code| code as u8),

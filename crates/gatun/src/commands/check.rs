@@ -252,6 +252,7 @@ fn memory(config: &Config, needs: &Needs) -> String {
     lines.extend(pools.map(|(pool, &bytes)| (format!("pool {}", pool.name), bytes)));
     lines.push((count(limits.syn_store_max, "held connection attempts"), tables.syns));
     lines.push((count(limits.path_mtus_max, "hosts behind narrow paths"), tables.paths));
+    lines.push(("rates of ICMP errors by source".to_owned(), tables.icmp_rates));
     lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
     let events = &config.plan.events;
     lines.push((count(events.ring_len.saturating_add(events.state_ring_len), "events"), tables.events));
@@ -338,7 +339,7 @@ fn json_of_memory(needs: &Needs) -> serde_json::Value {
     json!({
         "workers": needs.tables.len(),
         "sessions": t.sessions(), "subscribers": t.subscribers, "pools": t.pools,
-        "held_connection_attempts": t.syns, "paths": t.paths, "fragments": t.fragments, "events": t.events,
+        "held_connection_attempts": t.syns, "paths": t.paths, "icmp_rates": t.icmp_rates, "fragments": t.fragments, "events": t.events,
         "mappings": needs.mappings, "packets": needs.packets, "program": needs.program,
     })
 }

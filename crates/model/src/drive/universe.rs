@@ -382,6 +382,8 @@ pub(super) fn icmp(r: &mut Rng) -> IcmpPolicy {
     let mut policy = IcmpPolicy {
         rate: r.of(&[0, 1, 100, 100_000]),
         burst: r.of(&[1, 5, 1000]),
+        rate_per_source: r.of(&[0, 1, 100, 100_000]),
+        burst_per_source: r.of(&[1, 4, 1000]),
         quota_code6: r.of(&[1, 3]),
         quota_code4: r.of(&[1, 13]),
         ..IcmpPolicy::default()

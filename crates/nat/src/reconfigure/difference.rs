@@ -372,9 +372,19 @@ impl Difference {
     }
 
     fn icmp(&mut self, old: &IcmpPolicy, new: &IcmpPolicy) {
-        let IcmpPolicy { rate, burst, suppressed, quota_code6, quota_code4 } = new;
+        let IcmpPolicy {
+            rate,
+            burst,
+            rate_per_source,
+            burst_per_source,
+            suppressed,
+            quota_code6,
+            quota_code4,
+        } = new;
         self.note("icmp rate", old.rate, *rate);
         self.note("icmp burst", old.burst, *burst);
+        self.note("icmp rate_per_source", old.rate_per_source, *rate_per_source);
+        self.note("icmp burst_per_source", old.burst_per_source, *burst_per_source);
         let names =
             |reasons: &[gatun_wire::DropReason]| -> Vec<_> { reasons.iter().map(|r| r.name()).collect() };
         self.note("icmp suppress", names(&old.suppressed), names(suppressed));

@@ -236,6 +236,7 @@ fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() 
     plan.limits.session_rate_per_subscriber = 10;
     plan.limits.session_burst_per_subscriber = 20;
     plan.icmp.quota_code6 = 5;
+    plan.icmp.rate_per_source = 0;
     let mut bed = Bed::new(&plan);
     let scan = |bed: &mut Bed, from: u16| {
         (from..from + 100)

@@ -532,6 +532,8 @@ pub(crate) const TRANSLATOR: &[Key] = &[
 pub(crate) const LIMITS: &[Key] = &[
     key("sessions_max", Kind::Integer { min: 1, max: 268_435_456 }, "1_000_000", "Sessions.")
         .default("262_144"),
+    key("sessions_reserved", Kind::Integer { min: 0, max: 90 }, "25", "Last part of `sessions_max`, in percent, reserved for subscribers with few sessions. 0 reserves none: then a few greedy subscribers lock out all others.").default("25"),
+    key("sessions_reserved_below", Kind::Integer { min: 1, max: 268_435_456 }, "64", "Subscribers with fewer sessions may use the reserve. `gatun check` says how many greedy subscribers fill the table.").default("a 1024th of the reserve, 4 to 64"),
     key("subscribers_max", Kind::Integer { min: 1, max: 268_435_456 }, "65_536", "Subscribers with state.")
         .default("65_536"),
     key(

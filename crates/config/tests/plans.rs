@@ -145,6 +145,8 @@ icmp4_error_max = 1000
 
 [limits]
 sessions_max = 1_000
+sessions_reserved = 10
+sessions_reserved_below = 7
 subscribers_max = 100
 sessions_per_subscriber = 50
 ports_per_subscriber = 40
@@ -242,6 +244,8 @@ fn every_key_reaches_the_plan() {
         plan.limits,
         Limits {
             sessions_max: 1_000,
+            sessions_reserved: 10,
+            sessions_reserved_below: 7,
             subscribers_max: 100,
             sessions_per_subscriber: 50,
             ports_per_subscriber: 40,

@@ -50,6 +50,9 @@ pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
             "RFC 6146 3.5.1.1, RFC 6888 REQ-11: where no transport address is to be had, the packet is discarded and answered"
         }
         HoldDownAll => "RFC 6888 REQ-8: a port that was given back is given to nobody else for a while",
+        SessionTableReserved => {
+            "RFC 6888 REQ-4: one subscriber cannot take what others need; the last part of the table is theirs"
+        }
         SessionTableFull | BibTableFull | SubscriberTableFull => {
             "RFC 6888 REQ-12: existing sessions are not evicted to make room for new ones"
         }

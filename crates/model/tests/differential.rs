@@ -10,7 +10,7 @@ const HISTORIES: u64 = 240;
 const STEPS: usize = 4_000;
 
 /// What these histories are of no use without.
-const REACHED: [DropReason; 52] = [
+const REACHED: [DropReason; 53] = [
     ShortL3,
     BadVersion,
     BadHeaderLength,
@@ -46,6 +46,7 @@ const REACHED: [DropReason; 52] = [
     NonSynClosed,
     TcpInvalidFlags,
     SessionTableFull,
+    SessionTableReserved,
     SubscriberTableFull,
     PortsExhausted,
     SubscriberPortQuota,
@@ -66,7 +67,8 @@ const REACHED: [DropReason; 52] = [
 ];
 
 /// Nor these.
-const MARKS: [&str; 15] = [
+const MARKS: [&str; 16] = [
+    "a source has had its ICMP errors",
     "a piece that was held follows its first one",
     "a datagram is collected for its checksum",
     "a flow joins a shared port",

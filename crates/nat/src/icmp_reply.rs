@@ -35,8 +35,8 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         SourceNotAllowed => unreachable6(5),
         NoEam => unreachable6(0),
         // RFC 6146 3.5.1.1: no transport address to be had.
-        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
-        | SubscriberTableFull => unreachable6(3),
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
+        | BibTableFull | SubscriberTableFull => unreachable6(3),
         _ => None,
     }
 }
@@ -86,6 +86,7 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         | HoldDownAll
         | PoolEmpty
         | SessionTableFull
+        | SessionTableReserved
         | BibTableFull
         | SubscriberTableFull => unreachable4(1),
         _ => None,

@@ -603,6 +603,10 @@ impl Default for EventPlan {
 pub struct Limits {
     /// Sessions.
     pub sessions_max: u32,
+    /// Part of `sessions_max`, of a hundred, that only subscribers with few sessions may use.
+    pub sessions_reserved: u8,
+    /// What few is: fewer than this.
+    pub sessions_reserved_below: u32,
     /// Inside hosts or prefixes with state.
     pub subscribers_max: u32,
     /// Sessions of one subscriber.
@@ -631,6 +635,8 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             sessions_max: 262_144,
+            sessions_reserved: 25,
+            sessions_reserved_below: 64,
             subscribers_max: 65_536,
             sessions_per_subscriber: 16_384,
             ports_per_subscriber: 4_096,
@@ -643,6 +649,15 @@ impl Default for Limits {
             fragment_bytes_max: 4 << 20,
             fragments_per_source: 128,
         }
+    }
+}
+
+impl Limits {
+    /// Sessions that any subscriber may open; the rest up to `sessions_max` is reserved for those with few.
+    #[inline]
+    pub fn sessions_for_all(&self) -> u32 {
+        let open = 100 - u64::from(self.sessions_reserved.min(100));
+        (u64::from(self.sessions_max) * open / 100) as u32
     }
 }
 

@@ -81,6 +81,7 @@ counted_kinds! {
         TcpInvalidFlags, "tcp_invalid_flags", "A TCP flag combination that no stack sends.";
         TcpRstOutOfWindow, "tcp_rst_oow", "A reset outside the sequence window.";
         SessionTableFull, "sess_table_full", "limits.sessions_max is reached.";
+        SessionTableReserved, "sess_table_reserved", "What is left of limits.sessions_max is reserved for subscribers with fewer sessions (limits.sessions_reserved).";
         BibTableFull, "bib_table_full", "limits.bindings_max is reached.";
         SubscriberTableFull, "subscriber_table_full", "limits.subscribers_max is reached.";
         // Ports

@@ -351,6 +351,8 @@ pub(super) fn settings(r: &mut Rng) -> Settings {
 pub(super) fn limits(r: &mut Rng) -> Limits {
     let tight = Limits {
         sessions_max: r.of(&[8, 24, 64, 300]),
+        sessions_reserved: r.of(&[0, 0, 10, 25, 50]),
+        sessions_reserved_below: r.of(&[1, 2, 5, 100]),
         subscribers_max: r.of(&[2, 3, 8, 64]),
         sessions_per_subscriber: r.of(&[4, 12, 40, 1000]),
         ports_per_subscriber: r.of(&[2, 6, 20, 1000]),
@@ -368,6 +370,7 @@ pub(super) fn limits(r: &mut Rng) -> Limits {
         // So that pools and their blocks come to their ends first.
         true => Limits {
             sessions_max: 300,
+            sessions_reserved: 0,
             sessions_per_subscriber: 1000,
             ports_per_subscriber: 1000,
             ports_per_subscriber_by: [1000; 3],

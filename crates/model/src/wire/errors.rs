@@ -26,8 +26,8 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         }
         SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate => (1, 1, 0),
         SourceNotAllowed => (1, 5, 0),
-        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
-        | SubscriberTableFull => (1, 3, 0),
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
+        | BibTableFull | SubscriberTableFull => (1, 3, 0),
         _ => return None,
     })
 }
@@ -45,9 +45,8 @@ pub fn for_ipv4(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         UnsupportedProtocol | AuthenticationHeader => (3, 2, 0),
         NoBib => (3, 3, 0),
         AddressDependentFilter | AddressPortDependentFilter => (3, 13, 0),
-        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SubscriberTableFull => {
-            (3, 1, 0)
-        }
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
+        | SubscriberTableFull => (3, 1, 0),
         reason if is_quota(reason) => (3, 1, 0),
         _ => return None,
     })

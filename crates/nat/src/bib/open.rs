@@ -102,10 +102,12 @@ impl Tables {
 
     /// Whether a subscriber may have another session; counts it for its rate (RFC 6888 REQ-4, REQ-5).
     fn admit(&mut self, subscriber: u32) -> Result<(), DropReason> {
-        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
-        if s.sessions >= self.limits.sessions_per_subscriber {
+        let sessions = self.subscribers.get(subscriber).ok_or(DropReason::SubscriberTableFull)?.sessions;
+        if sessions >= self.limits.sessions_per_subscriber {
             return Err(DropReason::SubscriberSessionQuota);
         }
+        self.room_for(sessions)?;
+        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
         if s.admit(self.now, &self.limits) { Ok(()) } else { Err(DropReason::SubscriberRate) }
     }
 

@@ -331,6 +331,8 @@ impl Difference {
     fn limits(&mut self, old: &Limits, new: &Limits) {
         let Limits {
             sessions_max,
+            sessions_reserved,
+            sessions_reserved_below,
             subscribers_max,
             sessions_per_subscriber,
             ports_per_subscriber,
@@ -345,6 +347,8 @@ impl Difference {
         } = new;
         // Whether there is room for more is known where the engine is.
         self.note("sessions_max", old.sessions_max, *sessions_max);
+        self.note("sessions_reserved", old.sessions_reserved, *sessions_reserved);
+        self.note("sessions_reserved_below", old.sessions_reserved_below, *sessions_reserved_below);
         self.note("subscribers_max", old.subscribers_max, *subscribers_max);
         self.note("sessions_per_subscriber", old.sessions_per_subscriber, *sessions_per_subscriber);
         self.note("ports_per_subscriber", old.ports_per_subscriber, *ports_per_subscriber);

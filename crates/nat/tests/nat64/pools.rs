@@ -3,8 +3,8 @@
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
 use gatun_nat::plan::{Pairing, PoolRange};
-use gatun_nat::{Plan, Reply, Verdict};
-use gatun_wire::DropReason;
+use gatun_nat::{BURST, Plan, Reply, Verdict};
+use gatun_wire::{DropReason, HEADROOM, Packet};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -279,6 +279,56 @@ fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
     bed.through(&udp6(&client(1 << 16), 5000, SERVER6, 1, b"x"));
     bed.pass_ms(310_000);
     bed.through(&udp6(&client(2), 5000, SERVER6, 2, b"x"));
+}
+
+/// Sends `count` UDP packets of a host to as many remote addresses; says how many were forwarded.
+fn opens(bed: &mut Bed, host: &str, first: u32, count: u32) -> u32 {
+    let model = udp6(host, 5000, SERVER6, 53, b"x");
+    let packet = |n: u32| {
+        let mut bytes = model.clone();
+        bytes[36..40].copy_from_slice(&(0x0b00_0000 + n).to_be_bytes());
+        bytes
+    };
+    let mut forwarded = 0;
+    for from in (first..first + count).step_by(BURST) {
+        let packets: Vec<Vec<u8>> = (from..(first + count).min(from + BURST as u32)).map(packet).collect();
+        let mut bufs: Vec<Vec<u8>> =
+            packets.iter().map(|p| [&[0; HEADROOM][..], p, &[0; 64]].concat()).collect();
+        let len = model.len();
+        let mut burst: Vec<Packet<'_>> =
+            bufs.iter_mut().map(|buf| Packet::new(buf, HEADROOM, len).unwrap()).collect();
+        let mut verdicts = [Verdict::Pass; BURST];
+        assert_eq!(bed.nat.process(bed.now, &mut burst, &mut verdicts), packets.len());
+        forwarded += verdicts[..packets.len()].iter().filter(|v| **v == Verdict::Forward).count() as u32;
+    }
+    forwarded
+}
+
+#[test]
+fn greedy_subscribers_lock_no_new_one_out() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    let mut bed = Bed::new(&plan);
+    let greedy = |n: u32| format!("2001:db8:bad:{n:x}::1");
+    let all: u32 = (0..16).map(|n| opens(&mut bed, &greedy(n), 0, 16_384)).sum();
+    assert_eq!(all, 12 * 16_384 + 4 * 64, "three quarters of the table are for all");
+    assert!(bed.drops(DropReason::SessionTableReserved) > 0);
+    // As many again as `gatun check` says that there is room for beside newcomers.
+    (16..900).for_each(|n| assert_eq!(opens(&mut bed, &greedy(n), 0, 100), 64));
+    let newcomers = (0..20).map(|n| udp6(&format!("2001:db8:900d:{n:x}::1"), 5000, SERVER6, 53, b"x"));
+    newcomers.for_each(|packet| drop(bed.through(&packet)));
+    assert_eq!(opens(&mut bed, "2001:db8:900d:5::1", 0, 40), 40, "and more than one session each");
+    bed.now = bed.now.plus_ms(1_000);
+    // The refused are told as a full table tells them, and what is open goes on.
+    let out = bed.send(&udp6(&greedy(20), 5000, SERVER6, 54, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::SessionTableReserved));
+    assert_eq!(icmp_type(&out.bytes), (1, 3));
+    assert_eq!(opens(&mut bed, &greedy(1), 0, 16_384), 16_384);
+    // It is a reserve of sessions, whoever opens them: a stranger from outside adds to those of his host.
+    let port = bed.through(&udp6("2001:db8:900d:6::1", 5000, SERVER6, 53, b"x")).sport;
+    let strangers = (0..80).map(|n| udp4(&format!("203.0.113.{n}"), 53, T, port, b"x"));
+    let let_in = strangers.filter(|p| bed.send(p).verdict == Verdict::Forward).count();
+    assert_eq!(let_in, 63);
 }
 
 // proves: R68-11, R55-8

@@ -554,7 +554,7 @@ impl Tables {
             self.enter_peer(id, record)?;
         }
         if new_binding {
-            self.bindings.insert(hashes.binding, id).map_err(|_| DropReason::BibTableFull)?;
+            self.bindings.insert(hashes.binding, id).map_err(|_| DropReason::SessionTableFull)?;
         }
         Ok(())
     }

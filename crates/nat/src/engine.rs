@@ -491,17 +491,16 @@ impl Core {
             return false;
         }
         let made = match (direction, sh.own6, sh.own4) {
-            (Direction::SixToFour, Some(own6), _) => icmp_error::error6(packet, own6, message),
+            (Direction::SixToFour, Some(own6), _) => icmp_error::error6(packet, own6, message).is_ok(),
             (Direction::FourToSix | Direction::FourToFour, _, Some(own4)) => {
                 let id = sh.idents.next(u64::from(u32::from(own4)) << 32);
-                icmp_error::error4(packet, own4, message, id, settings.icmp4_error_max)
+                icmp_error::error4(packet, own4, message, id, settings.icmp4_error_max).is_ok()
             }
-            _ => Err(DropReason::NoRoute),
+            // Nobody to speak for.
+            _ => false,
         };
-        if made.is_err() {
-            sh.counters.icmp_errors_suppressed += 1;
-        }
-        made.is_ok()
+        sh.counters.icmp_errors_suppressed += u64::from(!made);
+        made
     }
 }
 
@@ -542,8 +541,8 @@ fn add_static_bindings(plan: &Plan, tables: &mut Tables) -> Result<(), BuildErro
     let of44 = plan.nat44.iter().map(|n| ("nat44", &n.name, &n.static_bindings));
     for (instance, (kind, name, bindings)) in of64.chain(of44).enumerate() {
         for (i, b) in bindings.iter().enumerate() {
-            tables.add_binding(instance as u8, b).map_err(|reason| {
-                BuildError(format!("{kind} {name:?}: static binding {}: {}", i + 1, reason.help()))
+            tables.add_binding(instance as u8, b).map_err(|why| {
+                BuildError(format!("{kind} {name:?}: static binding {}: {}", i + 1, why.help()))
             })?;
         }
     }
@@ -557,3 +556,6 @@ fn fragment_limits(plan: &Plan) -> Limits {
     }
     plan.limits
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,7 +36,7 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         NoEam => unreachable6(0),
         // RFC 6146 3.5.1.1: no transport address to be had.
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
-        | BibTableFull | SubscriberTableFull => unreachable6(3),
+        | SubscriberTableFull => unreachable6(3),
         _ => None,
     }
 }
@@ -87,7 +87,6 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         | PoolEmpty
         | SessionTableFull
         | SessionTableReserved
-        | BibTableFull
         | SubscriberTableFull => unreachable4(1),
         _ => None,
     }

@@ -38,7 +38,7 @@ counted_kinds! {
         ShortL3, "short_l3", "The packet is shorter than its IP header.";
         BadVersion, "bad_version", "The first four bits are neither 4 nor 6.";
         BadHeaderLength, "bad_hlen", "The IPv4 header length field is below 5 or reaches past the packet.";
-        BadLength, "bad_len", "The IP length field is larger than the packet, or smaller than its headers.";
+        BadLength, "bad_len", "A length is wrong: IP's is larger than the packet or smaller than its headers, UDP's does not fit, or a fragment is no multiple of 8 bytes or ends past 65,535.";
         BadL3Checksum, "bad_l3csum", "The IPv4 header checksum is wrong (RFC 7915 4.1).";
         BadL4Checksum, "bad_l4csum", "The checksum of an ICMP message that had to be understood is wrong (RFC 5508 REQ-3).";
         L4Truncated, "l4_truncated", "The transport header is cut off.";
@@ -57,7 +57,6 @@ counted_kinds! {
         NotInPool, "not_in_pool", "The IPv4 destination, or its port, is in no pool and no mapping.";
         NoEam, "no_eam", "No explicit address mapping and no prefix covers the address.";
         SourceNotAllowed, "src_not_allowed", "The IPv6 source is outside the prefixes that this instance serves.";
-        UOctetNonzero, "u_octet_nonzero", "Bits 64 to 71 of a translated IPv6 address are not zero, and strict checking is on.";
         // Fragments
         FragmentTimeout, "frag_timeout", "The first fragment, or a missing one, did not come in time.";
         FragmentOverlap, "frag_overlap", "Fragments of one packet overlap (RFC 5722, RFC 1858).";
@@ -79,10 +78,8 @@ counted_kinds! {
         SynWasAnswered, "syn_answered", "A held SYN was dropped because the inside host opened the connection itself (RFC 5382 REQ-4).";
         NonSynClosed, "non_syn_closed", "A TCP packet without SYN for a connection that does not exist.";
         TcpInvalidFlags, "tcp_invalid_flags", "A TCP flag combination that no stack sends.";
-        TcpRstOutOfWindow, "tcp_rst_oow", "A reset outside the sequence window.";
         SessionTableFull, "sess_table_full", "limits.sessions_max is reached.";
         SessionTableReserved, "sess_table_reserved", "What is left of limits.sessions_max is reserved for subscribers with fewer sessions (limits.sessions_reserved).";
-        BibTableFull, "bib_table_full", "limits.bindings_max is reached.";
         SubscriberTableFull, "subscriber_table_full", "limits.subscribers_max is reached.";
         // Ports
         PoolEmpty, "pool_empty", "The pool has no address for this protocol.";
@@ -93,7 +90,6 @@ counted_kinds! {
         SubscriberBlockQuota, "sub_block_quota", "The subscriber's port blocks are full, and it has as many as its pool allows.";
         BlockNone, "block_none", "No free port block on the addresses that this subscriber may use.";
         HoldDownAll, "holddown_all", "Nothing is free: ports or blocks given back lately are held down (RFC 6888 REQ-8).";
-        StaticConflict, "static_conflict", "The port belongs to a static binding of another host.";
         // ICMP
         IcmpUnknownType, "icmp_unknown_type", "An ICMP type or code that has no translation (RFC 7915 4.2, 5.2).";
         IcmpSingleHop, "icmp_single_hop", "An ICMP message for one link only: MLD, IGMP, neighbour discovery.";
@@ -111,9 +107,7 @@ counted_kinds! {
         ZeroUdpChecksum, "udp_zero_csum", "A UDP packet without checksum (udp_zero_checksum = drop).";
         UnsupportedProtocol, "unsupported_proto", "A transport protocol that this instance does not translate.";
         NoHeadroom, "no_headroom", "The buffer has no room for the larger header: a backend's defect.";
-        // Input and output
-        NoRoute, "no_route", "The system refused the packet: no route.";
-        TransmitFull, "tx_ring_full", "The device did not take the packet.";
+        // Output
         EmitFull, "emit_full", "No buffer for another packet made by the engine.";
     }
 }

@@ -27,7 +27,7 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate => (1, 1, 0),
         SourceNotAllowed => (1, 5, 0),
         PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
-        | BibTableFull | SubscriberTableFull => (1, 3, 0),
+        | SubscriberTableFull => (1, 3, 0),
         _ => return None,
     })
 }

@@ -317,3 +317,68 @@ fn every_drop_reason_is_raised_by_a_packet() {
         DropReason::ALL.iter().filter(|reason| raised.iter().all(|(r, _)| r != *reason)).collect();
     assert!(without.is_empty(), "no packet raises {without:?}: add one, or take the reason away");
 }
+
+/// Plans and packets that cause an error, with its type and code: IPv6's, then IPv4's.
+fn answered() -> Vec<(DropReason, Plan, Vec<u8>, (u8, u8))> {
+    use DropReason::*;
+    let mut denied = siit();
+    denied.siit[0].denylist4 = vec![Net4::new(v4(HOST4), 32).unwrap()];
+    let mut unmapped = siit();
+    unmapped.siit[0].pool6.clear();
+    let well_known = plan_with("64:ff9b::/96");
+    let private = udp6(CLIENT, 5000, &behind("64:ff9b::/96", "10.0.0.1"), 53, b"x");
+    let ah = with_headers(&from_host(b"x"), 51, &[17, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let routed = with_headers(&from_host(b"x"), 43, &[17, 0, 0, 1, 0, 0, 0, 0]);
+    let large4 = with_flags4(to_host(&[7; 1472]), 0x4000);
+    vec![
+        (WellKnownNonGlobal, well_known, private, (1, 1)),
+        (AuthenticationHeader, siit(), ah, (1, 1)),
+        (RoutingSegmentsLeft, siit(), routed, (4, 0)),
+        (TtlExceeded, siit(), with_hops(from_host(b"x"), 1), (3, 0)),
+        (TooBig6, siit(), from_host(&[7; 1480]), (2, 0)),
+        (UnsupportedProtocol, plan_with(POOL6), other6(CLIENT, SERVER6, 132), (1, 4)),
+        (Denylist, denied, to_host(b"x"), (3, 13)),
+        (TtlExceeded, siit(), with_hops(to_host(b"x"), 1), (11, 0)),
+        (TooBig4, siit(), large4, (3, 4)),
+        (NoEam, unmapped, to_host(b"x"), (3, 1)),
+        (UnsupportedProtocol, plan_with(POOL6), other4(SERVER, T, 132), (3, 2)),
+    ]
+}
+
+// proves: A79-39, A79-74
+#[test]
+fn errors_have_their_codes_and_a_rate_and_each_can_be_switched_off() {
+    for (reason, plan, packet, expected) in answered() {
+        let mut bed = Bed::new(&plan);
+        let out = bed.send(&packet);
+        assert_eq!(out.verdict, Verdict::Reply(crate::Reply::Error(reason)));
+        assert_eq!(icmp_type(&out.bytes), expected, "{reason:?}");
+        let mut off = plan.clone();
+        off.icmp.suppressed.push(reason);
+        let mut bed = Bed::new(&off);
+        assert_eq!(bed.send(&packet).verdict, Verdict::Drop(reason));
+        assert_eq!(bed.nat.counters().icmp_errors_suppressed, 1, "{reason:?}");
+        let mut slow = plan;
+        (slow.icmp.rate, slow.icmp.burst) = (1, 2);
+        let mut bed = Bed::new(&slow);
+        let answers = (0..9).filter(|_| matches!(bed.send(&packet).verdict, Verdict::Reply(_))).count();
+        assert_eq!((answers, bed.nat.counters().icmp_errors_limited), (2, 7), "{reason:?}");
+    }
+}
+
+// proves: A79-39, A79-74
+#[test]
+fn no_error_answers_an_error_a_later_fragment_or_multicast() {
+    let later = with_headers(&from_host(b"x"), 44, &[17, 0, 0, 8, 0, 0, 0, 1]);
+    let (error6, error4) = (
+        error6(HOST6, SERVER6, (1, 4, 0), &udp6(SERVER6, 53, HOST6, 5000, b"x")),
+        error4(SERVER, HOST4, (3, 3, 0), &udp4(HOST4, 5000, SERVER, 53, b"x")),
+    );
+    let multicast = udp6(HOST6, 5000, "ff0e::1", 53, b"x");
+    for packet in [later, error6, error4, later4(HOST4, 64, false), multicast] {
+        let mut bed = Bed::new(&siit());
+        let verdict = bed.send(&with_hops(packet, 1)).verdict;
+        assert!(matches!(verdict, Verdict::Drop(_) | Verdict::Pass), "{verdict:?}");
+        assert_eq!(bed.nat.counters().icmp_errors_sent, 0);
+    }
+}

@@ -2,10 +2,10 @@
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
-use gatun_nat::plan::{Pairing, PoolRange};
+use gatun_nat::plan::{self, Pairing, PoolRange};
 use gatun_nat::{BURST, Plan, Reply, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 fn client(n: u32) -> String {
@@ -96,7 +96,7 @@ fn any_free_port_is_better_than_a_drop() {
     assert_eq!(ports, (1022..=1025).collect());
 }
 
-// proves: R68-11, R68-13, R47-11
+// proves: R68-11, R68-13
 #[test]
 fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
     let mut bed = Bed::new(&small_pool((2000, 2099)));
@@ -118,6 +118,54 @@ fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
     bed.through(&tcp6(&client(200), 5000, SERVER6, 80, "S", b""));
     bed.pass_ms(310_000);
     bed.through(&late);
+}
+
+/// How a new host of its own subscriber is mapped and filtered: what RFC 4787 REQ-11 wants never to change.
+fn behaviour(bed: &mut Bed, n: u32) -> Vec<(bool, bool, bool)> {
+    let host = client(n << 16);
+    let mapped = |bed: &mut Bed, port: u16, to: &str, remote: u16| {
+        let e = bed.through(&udp6(&host, port, to, remote, b"x"));
+        (e.src, e.sport)
+    };
+    let behaves = |port: u16| {
+        let first = mapped(bed, port, SERVER6, 53);
+        // Endpoint-independent mapping: another host, another port of it, and again.
+        let same =
+            [(OTHER6, 53), (SERVER6, 54), (SERVER6, 53)].map(|(to, at)| mapped(bed, port, to, at) == first);
+        let stranger = udp4("203.0.113.9", 1000 + port, &first.0.to_string(), first.1, b"x");
+        // Endpoint-independent filtering: a stranger reaches the host, at the port that it sends from.
+        let e = ends(bed.send(&stranger).forwarded());
+        (same == [true; 3], e.dst == v6(&host), e.dport == port)
+    };
+    [5000, 5001, 5003].map(behaves).into()
+}
+
+// proves: R47-11
+#[test]
+fn hosts_are_mapped_and_filtered_alike_in_an_empty_and_in_a_nearly_full_pool_of_several_addresses() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    plan.pools = vec![pool("192.0.2.1", "192.0.2.4", (2000, 2099))];
+    let mut bed = Bed::new(&plan);
+    let empty = behaviour(&mut bed, 0);
+    assert_eq!(empty, [(true, true, true); 3]);
+    let mut given = BTreeMap::new();
+    for n in 1..=390u32 {
+        let packet = udp6(&client(n << 16), 5000, SERVER6, 53, b"x");
+        let e = bed.through(&packet);
+        assert_eq!(given.insert((e.src, e.sport), packet), None, "a port of two");
+    }
+    assert_eq!(given.keys().map(|(address, _)| address).collect::<BTreeSet<_>>().len(), 4);
+    // 393 of 400 ports are given.
+    assert_eq!(behaviour(&mut bed, 1000), empty);
+    assert_eq!(behaviour(&mut bed, 0), empty);
+    let full = (0..5).map(|n| bed.send(&udp6(&client(2000 << 16), 7000 + n, SERVER6, 53, b"x")).verdict);
+    assert_eq!(full.last(), Some(refused(DropReason::PortsExhausted)));
+    // Nobody's translation has changed by it.
+    for ((address, port), packet) in given {
+        let e = bed.through(&packet);
+        assert_eq!((e.src, e.sport), (address, port));
+    }
 }
 
 // proves: R78-4, R47-2
@@ -377,7 +425,6 @@ fn a_full_subscriber_table_stops_new_subscribers_and_no_old_ones() {
     bed.through(&late);
 }
 
-// proves: A52-8
 #[test]
 fn two_instances_with_two_pools_do_not_meet() {
     let mut plan = plan_with(POOL6);
@@ -396,7 +443,26 @@ fn two_instances_with_two_pools_do_not_meet() {
     assert_eq!(back.src, v6(&behind("2001:db8:65::/96", SERVER)));
 }
 
-// proves: R47-3, R47-7
+// proves: A52-8
+#[test]
+fn of_two_instances_prefixes_the_longest_match_decides_whose_a_packet_is() {
+    let (short, long) = ("2001:db8:122::/48", "2001:db8:122:344::/96");
+    for turned in [false, true] {
+        let mut plan = plan_with(if turned { long } else { short });
+        plan.pools.push(pool("198.18.0.1", "198.18.0.1", (1, 65535)));
+        plan.nat64.push(plan::Nat64 { pool: 1, ..nat64(if turned { short } else { long }) });
+        let mut bed = Bed::new(&plan);
+        let pools = if turned { [T, "198.18.0.1"] } else { ["198.18.0.1", T] };
+        for (pool6, public) in [long, short].into_iter().zip(pools) {
+            let e = bed.through(&udp6("2001:beef::2", 5000, &behind(pool6, SERVER), 53, b"x"));
+            assert_eq!((e.src, e.dst), (v4(public).into(), v4(SERVER).into()), "{pool6}");
+            let back = bed.through(&udp4(SERVER, 53, public, e.sport, b"x"));
+            assert_eq!(back.src, v6(&behind(pool6, SERVER)));
+        }
+    }
+}
+
+// proves: R47-3, A52-8
 #[test]
 fn two_instances_on_one_pool_never_share_a_port() {
     let mut plan = small_pool((2000, 2007));

@@ -66,6 +66,7 @@ pub(super) fn nat64(flows: Flows, ports: Ports) -> anyhow::Result<Plan> {
         nat64: vec![Nat64 { name: "bench".into(), pool6: vec![pool6()?], ..Nat64::default() }],
         limits: Limits {
             sessions_max: u32::try_from(flows.count)?,
+            sessions_reserved: 0,
             subscribers_max: u32::try_from(flows.subscribers)?,
             sessions_per_subscriber: each,
             ports_per_subscriber: each,

@@ -461,8 +461,8 @@ pub(crate) const SIIT: &[Key] = &[
     key("eam_file", Kind::List(&FILE), "\"mappings.txt\"", "Files with more mappings: an IPv4 and an IPv6 prefix a line, `#` begins a comment. A path that does not begin with `/` starts at the configuration file's directory."),
     key("allow_overlap", Kind::Flag, "false", "Whether a mapping may lie inside another one (RFC 7757 3.1). A packet and its answer can then be translated by different mappings.").default("false"),
     key("hairpin", Kind::Words(|| words(HAIRPIN)), "\"intrinsic\"", "How mapped hosts reach each other by their IPv4 addresses (RFC 7757 4): inside Gatun, by a router behind it (`simple`), or not at all.").default("\"intrinsic\""),
-    key("denylist4", Kind::List(&NET4), "[\"192.0.2.0/24\"]", "IPv4 addresses that are never translated, unless they are mapped.").default("[]"),
-    key("denylist6", Kind::List(&NET6), "[\"2001:db8:1::/48\"]", "IPv6 addresses that are never translated, unless they are mapped.").default("[]"),
+    key("denylist4", Kind::List(&NET4), "[\"192.0.2.0/24\"]", "IPv4 addresses that are never translated, mapped or not: it beats `eam` and `pool6`.").default("[]"),
+    key("denylist6", Kind::List(&NET6), "[\"2001:db8:1::/48\"]", "IPv6 addresses that are never translated, mapped or not: it beats `eam` and `pool6`.").default("[]"),
     key("icmp_pool4", Kind::List(&NET4), "[\"198.51.100.0/28\"]", "Sources for ICMPv4 errors whose IPv6 source has no IPv4 address (RFC 6791).").default("`own4`"),
     key("icmp_pool4_mode", Kind::Words(|| words(POOL_MODE)), "\"hash\"", "How one of them is chosen: by a hash of the router's address, or by its distance.").default("\"hash\""),
     key("icmp_pool6", Kind::List(&NET6), "[\"2001:db8:6791::/64\"]", "Sources for ICMPv6 errors whose IPv4 source has no IPv6 address.").default("`own6`"),
@@ -532,6 +532,8 @@ pub(crate) const TRANSLATOR: &[Key] = &[
 pub(crate) const LIMITS: &[Key] = &[
     key("sessions_max", Kind::Integer { min: 1, max: 268_435_456 }, "1_000_000", "Sessions.")
         .default("262_144"),
+    key("sessions_reserved", Kind::Integer { min: 0, max: 90 }, "25", "Last part of `sessions_max`, in percent, reserved for subscribers with few sessions. 0 reserves none: then a few greedy subscribers lock out all others.").default("25"),
+    key("sessions_reserved_below", Kind::Integer { min: 1, max: 268_435_456 }, "64", "Subscribers with fewer sessions may use the reserve. `gatun check` says how many greedy subscribers fill the table.").default("a 1024th of the reserve, 4 to 64"),
     key("subscribers_max", Kind::Integer { min: 1, max: 268_435_456 }, "65_536", "Subscribers with state.")
         .default("65_536"),
     key(
@@ -626,7 +628,9 @@ pub(crate) const TIMEOUTS: &[Key] = &[
 pub(crate) const ICMP: &[Key] = &[
     key("rate", Kind::Integer { min: 0, max: 1_000_000 }, "1000", "Errors a second; 0 sends none.")
         .default("1000"),
-    key("burst", Kind::Integer { min: 1, max: 1_000_000 }, "200", "Errors at once.").default("200"),
+    key("burst", Kind::Integer { min: 1, max: 1_000_000 }, "200", "Errors at once. The last quarter is reserved for Packet Too Big and Fragmentation Needed.").default("200"),
+    key("rate_per_source", Kind::Integer { min: 0, max: 1_000_000 }, "100", "Errors a second to one receiver: a subscriber, or else a /64 or an IPv4 address. 0 sets no limit per receiver.").default("a tenth of `rate`, at least 1"),
+    key("burst_per_source", Kind::Integer { min: 1, max: 1_000_000 }, "50", "Errors at once to one receiver. The last quarter is reserved as in `burst`.").default("a quarter of `burst`, at least 1"),
     key(
         "suppress",
         Kind::List(&REASON),

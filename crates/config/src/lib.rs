@@ -14,6 +14,7 @@
 mod cross;
 mod eam_fast;
 mod edit;
+mod greedy;
 mod keys;
 mod memory;
 mod problem;
@@ -26,6 +27,7 @@ mod value;
 mod wrong_keys_tests;
 
 pub use edit::{Mapping, NotEdited, add_mapping, remove_mapping};
+pub use greedy::subscribers_that_fill;
 pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;

@@ -107,7 +107,6 @@ eam = [{ v4 = "192.0.2.7", v6 = "2001:db8:2::7" }]
     insta::assert_snapshot!(report(text));
 }
 
-// proves: A52-8
 #[test]
 fn an_address_belongs_to_one_pool_also_where_the_ports_differ() {
     let text = r#"

@@ -145,6 +145,8 @@ icmp4_error_max = 1000
 
 [limits]
 sessions_max = 1_000
+sessions_reserved = 10
+sessions_reserved_below = 7
 subscribers_max = 100
 sessions_per_subscriber = 50
 ports_per_subscriber = 40
@@ -169,6 +171,8 @@ fragment = "2500ms"
 [icmp]
 rate = 10
 burst = 5
+rate_per_source = 4
+burst_per_source = 3
 suppress = ["no_bib", "ttl", "no_bib"]
 quota_code6 = 3
 quota_code4 = 13
@@ -240,6 +244,8 @@ fn every_key_reaches_the_plan() {
         plan.limits,
         Limits {
             sessions_max: 1_000,
+            sessions_reserved: 10,
+            sessions_reserved_below: 7,
             subscribers_max: 100,
             sessions_per_subscriber: 50,
             ports_per_subscriber: 40,
@@ -254,6 +260,7 @@ fn every_key_reaches_the_plan() {
         }
     );
     assert_eq!((plan.icmp.rate, plan.icmp.burst), (10, 5));
+    assert_eq!((plan.icmp.rate_per_source, plan.icmp.burst_per_source), (4, 3));
     assert_eq!((plan.icmp.quota_code6, plan.icmp.quota_code4), (3, 13));
     let kinds = EventKinds::NONE.with(EventKind::SessionCreated).with(EventKind::QuotaHit);
     assert_eq!(

@@ -47,7 +47,12 @@ fn plan() -> Plan {
             subscriber_len: 64,
             ..Nat64::default()
         }],
-        limits: Limits { sessions_max: SESSIONS + 1000, subscribers_max: SUBSCRIBERS, ..Limits::default() },
+        limits: Limits {
+            sessions_max: SESSIONS + 1000,
+            sessions_reserved: 0,
+            subscribers_max: SUBSCRIBERS,
+            ..Limits::default()
+        },
         ..Plan::default()
     }
 }

@@ -63,7 +63,10 @@ pub(crate) fn of(reason: DropReason) -> Option<&'static str> {
             "RFC 6146 3.5.1.1, RFC 6888 REQ-11: where no transport address is to be had, the packet is discarded and answered"
         }
         HoldDownAll => "RFC 6888 REQ-8: a port that was given back is given to nobody else for a while",
-        SessionTableFull | BibTableFull | SubscriberTableFull => {
+        SessionTableReserved => {
+            "RFC 6888 REQ-4: one subscriber cannot take what others need; the last part of the table is theirs"
+        }
+        SessionTableFull | SubscriberTableFull => {
             "RFC 6888 REQ-12: existing sessions are not evicted to make room for new ones"
         }
         IcmpUnknownType => "RFC 7915 4.2, 5.2: this ICMP message has no counterpart, and is dropped silently",
@@ -90,7 +93,7 @@ mod tests {
     fn every_rule_names_its_rfc_and_reasons_of_limits_and_devices_have_none() {
         let with: Vec<_> = DropReason::ALL.iter().filter_map(|&reason| of(reason)).collect();
         assert!(with.len() > 30 && with.iter().all(|rule| rule.starts_with("RFC ")), "{with:?}");
-        assert_eq!(of(DropReason::TransmitFull), None);
+        assert_eq!(of(DropReason::EmitFull), None);
         assert_eq!(of(DropReason::Denylist), None);
     }
 }

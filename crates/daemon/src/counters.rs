@@ -65,7 +65,8 @@ fn packets(snapshot: &Snapshot) -> Table {
     plain("messages about paths below 1260 bytes", engine.path_mtus_learnt);
     plain("hosts behind such paths forgotten for others", engine.path_mtus_evicted);
     plain("ICMP errors sent", engine.icmp_errors_sent);
-    plain("ICMP errors over the rate limit", engine.icmp_errors_limited);
+    plain("ICMP errors over the rate of all", engine.icmp_errors_limited);
+    plain("ICMP errors over the rate of one source", engine.icmp_errors_limited_per_source);
     plain("super-packets received (TSO, USO)", device.rx_super_packets);
     plain("super-packets sent", device.tx_super_packets);
     let handed = &snapshot.worker.handed;

@@ -10,7 +10,7 @@ const HISTORIES: u64 = 240;
 const STEPS: usize = 4_000;
 
 /// What these histories are of no use without.
-const REACHED: [DropReason; 55] = [
+const REACHED: [DropReason; 56] = [
     ShortL3,
     BadVersion,
     BadHeaderLength,
@@ -46,6 +46,7 @@ const REACHED: [DropReason; 55] = [
     NonSynClosed,
     TcpInvalidFlags,
     SessionTableFull,
+    SessionTableReserved,
     SubscriberTableFull,
     PortsExhausted,
     SubscriberPortQuota,
@@ -69,8 +70,9 @@ const REACHED: [DropReason; 55] = [
 ];
 
 /// Nor these.
-const MARKS: [&str; 16] = [
+const MARKS: [&str; 17] = [
     "a ping in pieces is carried between the families",
+    "a source has had its ICMP errors",
     "a piece that was held follows its first one",
     "a datagram is collected for its checksum",
     "a flow joins a shared port",

@@ -500,6 +500,18 @@ impl Tables {
         Ok(())
     }
 
+    /// Whether there is room for another session of a subscriber that has so many: the last part of the table is
+    /// reserved, so that some greedy subscribers do not lock out all others.
+    fn room_for(&self, sessions: u32) -> Result<(), DropReason> {
+        let limits = &self.limits;
+        if sessions < limits.sessions_reserved_below
+            || self.sessions.len() < limits.sessions_for_all() as usize
+        {
+            return Ok(());
+        }
+        Err(DropReason::SessionTableReserved)
+    }
+
     /// Puts a record into a ring and all tables. Where `primary` is none, the record is a new binding
     /// whose port is allocated already. On `Err` the port of a new binding has been released.
     fn insert(
@@ -542,7 +554,7 @@ impl Tables {
             self.enter_peer(id, record)?;
         }
         if new_binding {
-            self.bindings.insert(hashes.binding, id).map_err(|_| DropReason::BibTableFull)?;
+            self.bindings.insert(hashes.binding, id).map_err(|_| DropReason::SessionTableFull)?;
         }
         Ok(())
     }

@@ -21,3 +21,27 @@ impl From<OutOfMemory> for BuildError {
         BuildError(format!("{e}: lower the limits"))
     }
 }
+
+/// Why a binding of the configuration cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotBound {
+    /// Something else has the port, or the inside host has another one.
+    Taken,
+    /// The address is in no pool of the instance.
+    NotInPool,
+    /// A table is at its end.
+    Full,
+}
+
+impl NotBound {
+    /// One sentence for an operator.
+    pub const fn help(self) -> &'static str {
+        match self {
+            NotBound::Taken => {
+                "The port belongs to another static binding, or the inside end has one already."
+            }
+            NotBound::NotInPool => "The outside address is not in the instance's pool.",
+            NotBound::Full => "The table of sessions has no room for it.",
+        }
+    }
+}

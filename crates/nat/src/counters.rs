@@ -69,7 +69,7 @@ pub struct Counters {
     pub forwarded: Count,
     /// Not for the translator.
     pub passed: Count,
-    /// Answered: with an ICMP error (the reason is in `drops` too) or an echo reply.
+    /// Answered: with an ICMP error that was sent (the reason is in `drops` too) or an echo reply.
     pub replied: Count,
     /// Dropped without an answer.
     pub dropped: Count,
@@ -85,8 +85,10 @@ pub struct Counters {
     pub echo_replies: u64,
     /// ICMP errors made and sent.
     pub icmp_errors_sent: u64,
-    /// ICMP errors not made, because of the rate limit.
+    /// ICMP errors not made, because all together reached `icmp.rate`.
     pub icmp_errors_limited: u64,
+    /// ICMP errors not made, because their receiver reached `icmp.rate_per_source`.
+    pub icmp_errors_limited_per_source: u64,
     /// ICMP errors not made, because they are switched off or may not answer such a packet.
     pub icmp_errors_suppressed: u64,
     /// Further packets made by the engine: fragments of a packet that was cut.
@@ -116,6 +118,7 @@ impl Default for Counters {
             echo_replies: 0,
             icmp_errors_sent: 0,
             icmp_errors_limited: 0,
+            icmp_errors_limited_per_source: 0,
             icmp_errors_suppressed: 0,
             fragments_made: 0,
             probes_sent: 0,

@@ -3,6 +3,7 @@
 use crate::bib::Tables;
 use crate::counters::Direction;
 use crate::engine::Core;
+use crate::icmp_limit::Source;
 use crate::nat44::{self, From4, Nat44};
 use crate::nat64::six_to_four::endpoints;
 use crate::nat64::{self, From6, Nat64};
@@ -270,6 +271,21 @@ impl Core {
             self.nat44.iter().find(|n| self.shared.tables.pool_of(n.policy.instance) == place.pool)
         };
         inside.or_else(of_pool).or(self.nat44.first()).map_or(0, |n| n.link.mtu)
+    }
+
+    /// Whose rate of ICMP errors a packet counts for: its subscriber's; where it has none, that of its /64 or its
+    /// IPv4 address.
+    pub(crate) fn error_source(&self, packet: &Packet<'_>) -> Source {
+        let (packet, realm) = (packet.bytes(), packet.realm);
+        if let Ok(view) = Ipv6View::parse_fixed(packet) {
+            let owner = self.owners.of_packet(view.src, view.dst, realm).map(|(_, owner)| owner.instance);
+            let nat64 = owner.and_then(|instance| self.nat64.get(usize::from(instance)));
+            return Source::new(realm, view.src, nat64.map_or(Source::IPV6, |n| n.policy.subscriber_len));
+        }
+        let source = Ipv4View::parse(packet).map_or(Ipv4Addr::UNSPECIFIED, |view| view.src);
+        let nat44 = self.inside44(source, realm);
+        let len = nat44.map_or(Source::IPV4, |n| n.policy.subscriber_len);
+        Source::new(realm, source.to_ipv6_mapped(), len)
     }
 
     /// The settings of the instance that a packet belongs to, as far as it can be read; the first

@@ -147,7 +147,7 @@ impl Nat {
             syns: SynStore::new(if stateful { plan.limits.syn_store_max } else { 0 }, hasher)?,
             fragments: Fragments::new(&fragment_limits(plan), seed)?,
             idents: Idents::new(&mut rng),
-            icmp_limit: IcmpLimit::new(plan.icmp.rate, plan.icmp.burst),
+            icmp_limit: IcmpLimit::new(&plan.icmp, hasher)?,
             suppressed: suppressed(&plan.icmp),
             quota_codes: quota_codes(&plan.icmp),
             turned_mtu: 0,
@@ -481,29 +481,27 @@ impl Core {
             message.word = turned_mtu;
         }
         let allowed = self.may_answer(packet.bytes(), direction, reason);
-        let settings = self.settings_of(packet);
+        let (settings, source) = (self.settings_of(packet), self.error_source(packet));
         let sh = &mut self.shared;
         if !allowed {
             sh.counters.icmp_errors_suppressed += 1;
             return false;
         }
-        if !sh.icmp_limit.allow(now) {
-            sh.counters.icmp_errors_limited += 1;
+        if !sh.may_send_error(now, source, icmp_reply::is_too_big(reason)) {
             return false;
         }
         let (own4, own6) = icmp_reply::sources(reason, packet.bytes(), (sh.own4, sh.own6));
         let made = match (direction, own6, own4) {
-            (Direction::SixToFour, Some(own6), _) => icmp_error::error6(packet, own6, message),
+            (Direction::SixToFour, Some(own6), _) => icmp_error::error6(packet, own6, message).is_ok(),
             (Direction::FourToSix | Direction::FourToFour, _, Some(own4)) => {
                 let id = sh.idents.next(u64::from(u32::from(own4)) << 32);
-                icmp_error::error4(packet, own4, message, id, settings.icmp4_error_max)
+                icmp_error::error4(packet, own4, message, id, settings.icmp4_error_max).is_ok()
             }
-            _ => Err(DropReason::NoRoute),
+            // Nobody to speak for.
+            _ => false,
         };
-        if made.is_err() {
-            sh.counters.icmp_errors_suppressed += 1;
-        }
-        made.is_ok()
+        sh.counters.icmp_errors_suppressed += u64::from(!made);
+        made
     }
 }
 
@@ -544,8 +542,8 @@ fn add_static_bindings(plan: &Plan, tables: &mut Tables) -> Result<(), BuildErro
     let of44 = plan.nat44.iter().map(|n| ("nat44", &n.name, &n.static_bindings));
     for (instance, (kind, name, bindings)) in of64.chain(of44).enumerate() {
         for (i, b) in bindings.iter().enumerate() {
-            tables.add_binding(instance as u8, b).map_err(|reason| {
-                BuildError(format!("{kind} {name:?}: static binding {}: {}", i + 1, reason.help()))
+            tables.add_binding(instance as u8, b).map_err(|why| {
+                BuildError(format!("{kind} {name:?}: static binding {}: {}", i + 1, why.help()))
             })?;
         }
     }
@@ -559,3 +557,6 @@ fn fragment_limits(plan: &Plan) -> Limits {
     }
     plan.limits
 }
+
+#[cfg(test)]
+mod tests;

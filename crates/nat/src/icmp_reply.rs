@@ -44,7 +44,7 @@ pub(crate) fn for_ipv6(reason: DropReason, packet: &[u8], settings: &Settings) -
         SourceNotAllowed => unreachable6(5),
         NoEam => unreachable6(0),
         // RFC 6146 3.5.1.1: no transport address to be had.
-        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
         | SubscriberTableFull => unreachable6(3),
         _ => None,
     }
@@ -69,6 +69,11 @@ pub(crate) fn sources(
     let four = Ipv4View::parse(packet).map(|view| view.dst);
     let six = Ipv6View::parse_fixed(packet).map(|view| view.dst);
     (four.ok(), six.ok())
+}
+
+/// Whether the error tells of a path's MTU: connections hang without it.
+pub(crate) fn is_too_big(reason: DropReason) -> bool {
+    matches!(reason, DropReason::TooBig6 | DropReason::TooBig4)
 }
 
 /// The MTU of Packet Too Big: of the IPv4 side, or of the IPv6 side for a packet that fits the IPv4 one
@@ -107,7 +112,7 @@ pub(crate) fn for_ipv4(reason: DropReason, packet: &[u8], settings: &Settings) -
         | HoldDownAll
         | PoolEmpty
         | SessionTableFull
-        | BibTableFull
+        | SessionTableReserved
         | SubscriberTableFull => unreachable4(1),
         _ => None,
     }
@@ -135,4 +140,86 @@ pub(crate) fn may_answer6(packet: &[u8]) -> bool {
 pub(crate) fn may_answer4(packet: &[u8]) -> bool {
     Ipv4View::parse(packet)
         .is_ok_and(|view| icmp_error::may_answer4(&view, view.l4(packet).unwrap_or(L4::Other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Type and code of the errors that some text names, by reason: of ICMPv6.
+    fn named6(reason: DropReason) -> Option<(u8, u8)> {
+        use DropReason::*;
+        Some(match reason {
+            // RFC 7915 5.1: Hop Limit, MTU, routing header.
+            TtlExceeded => (3, 0),
+            TooBig6 => (2, 0),
+            RoutingSegmentsLeft => (4, 0),
+            // RFC 6146 3.5: other protocols; no transport address to be had.
+            UnsupportedProtocol => (1, 4),
+            SessionTableFull | SessionTableReserved | SubscriberTableFull | PoolEmpty | PortsExhausted
+            | BlockNone | HoldDownAll => (1, 3),
+            // RFC 4443 3.1: ingress policy; no route.
+            SourceNotAllowed => (1, 5),
+            NoEam => (1, 0),
+            _ => return None,
+        })
+    }
+
+    /// As above, of ICMPv4.
+    fn named4(reason: DropReason) -> Option<(u8, u8)> {
+        use DropReason::*;
+        Some(match reason {
+            // RFC 7915 4.1: TTL, MTU, source route.
+            TtlExceeded => (11, 0),
+            TooBig4 => (3, 4),
+            SourceRoute => (3, 5),
+            // RFC 1122 3.2.2.1: protocol and port unreachable.
+            UnsupportedProtocol | AuthenticationHeader => (3, 2),
+            NoBib => (3, 3),
+            // RFC 6888 REQ-11: host unreachable. The code of a quota is a setting.
+            SubscriberPortQuota
+            | SubscriberBlockQuota
+            | SubscriberSessionQuota
+            | SubscriberRate
+            | SessionTableFull
+            | SessionTableReserved
+            | SubscriberTableFull
+            | PoolEmpty
+            | PortsExhausted
+            | BlockNone
+            | HoldDownAll
+            | NoEam => (3, 1),
+            _ => return None,
+        })
+    }
+
+    // proves: A79-39, A79-74
+    #[test]
+    fn an_error_for_which_no_code_is_named_says_administratively_prohibited() {
+        let settings = Settings::default();
+        // With a routing header, whose third byte a Parameter Problem points at.
+        let mut six = [0; 56];
+        (six[0], six[5], six[6], six[40], six[43]) = (0x60, 16, 43, 59, 1);
+        let mut four = [0; 20];
+        (four[0], four[3]) = (0x45, 20);
+        let sum = !gatun_wire::checksum::sum(&four);
+        four[10..12].copy_from_slice(&sum.to_be_bytes());
+        let all = || DropReason::ALL.iter().copied();
+        let made6: Vec<_> = all().filter_map(|r| Some((r, for_ipv6(r, &six, &settings)?))).collect();
+        let made4: Vec<_> = all().filter_map(|r| Some((r, for_ipv4(r, &four, &settings)?))).collect();
+        for (reason, message) in &made6 {
+            assert_eq!((message.kind, message.code), named6(*reason).unwrap_or((1, 1)), "{reason:?}");
+        }
+        for (reason, message) in &made4 {
+            assert_eq!((message.kind, message.code), named4(*reason).unwrap_or((3, 13)), "{reason:?}");
+        }
+        let unnamed = |made: &[(DropReason, Message)], named: fn(DropReason) -> Option<(u8, u8)>| {
+            made.iter().filter(|(reason, _)| named(*reason).is_none()).count()
+        };
+        assert!(unnamed(&made6, named6) >= 5 && unnamed(&made4, named4) >= 3);
+        // Whatever is named is made.
+        assert!(all().filter(|r| named6(*r).is_some()).all(|r| made6.iter().any(|(made, _)| *made == r)));
+        assert!(all().filter(|r| named4(*r).is_some()).all(|r| made4.iter().any(|(made, _)| *made == r)));
+    }
 }

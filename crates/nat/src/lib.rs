@@ -8,6 +8,8 @@
 
 extern crate alloc;
 #[cfg(test)]
+extern crate self as gatun_nat;
+#[cfg(test)]
 extern crate std;
 
 pub mod counters;
@@ -60,7 +62,7 @@ mod super_packet;
 mod sweep;
 mod tally;
 
-pub use build_error::BuildError;
+pub use build_error::{BuildError, NotBound};
 pub use clear::{ClearCursor, Cleared, Extent, SessionKey};
 pub use counters::Counters;
 pub use emit::Emitted;

@@ -6,6 +6,7 @@ use crate::Plan;
 use crate::bib::{Tables, holds};
 use crate::event::Events;
 use crate::fragment::Fragments;
+use crate::icmp_limit::IcmpLimit;
 use crate::path_mtu::Paths;
 use crate::pool4::{Pool4State, PoolError};
 use crate::stateful::fragments::Memo;
@@ -29,6 +30,8 @@ pub struct TableBytes {
     pub syns: u64,
     /// What is known of paths.
     pub paths: u64,
+    /// Rates of ICMP errors by source.
+    pub icmp_rates: u64,
     /// Fragmented packets and held fragments.
     pub fragments: u64,
     /// Events that wait to be read.
@@ -53,8 +56,9 @@ impl TableBytes {
         };
         let events = Footprint::of_bytes(Events::bytes(&plan.events));
         let (events, paths) = (count(events), count(Paths::footprint(limits.path_mtus_max)));
+        let icmp_rates = count(IcmpLimit::footprint());
         if !plan.is_stateful() {
-            return Ok(TableBytes { events, paths, ..all });
+            return Ok(TableBytes { events, paths, icmp_rates, ..all });
         }
         let indexes = count(Tables::index_footprint(plan));
         let subscribers = count(Subscribers::footprint(limits.subscribers_max));
@@ -72,6 +76,7 @@ impl TableBytes {
             pools,
             syns,
             paths,
+            icmp_rates,
             fragments,
             events,
             record_huge_pages,
@@ -87,6 +92,7 @@ impl TableBytes {
     /// All together.
     pub fn total(&self) -> u64 {
         let pools: u64 = self.pools.iter().sum();
-        self.sessions() + self.subscribers + pools + self.syns + self.paths + self.fragments + self.events
+        let small = self.syns + self.paths + self.icmp_rates + self.fragments;
+        self.sessions() + self.subscribers + pools + small + self.events
     }
 }

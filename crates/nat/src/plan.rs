@@ -603,6 +603,10 @@ impl Default for EventPlan {
 pub struct Limits {
     /// Sessions.
     pub sessions_max: u32,
+    /// Part of `sessions_max`, of a hundred, that only subscribers with few sessions may use.
+    pub sessions_reserved: u8,
+    /// What few is: fewer than this.
+    pub sessions_reserved_below: u32,
     /// Inside hosts or prefixes with state.
     pub subscribers_max: u32,
     /// Sessions of one subscriber.
@@ -631,6 +635,8 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             sessions_max: 262_144,
+            sessions_reserved: 25,
+            sessions_reserved_below: 64,
             subscribers_max: 65_536,
             sessions_per_subscriber: 16_384,
             ports_per_subscriber: 4_096,
@@ -646,13 +652,26 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Sessions that any subscriber may open; the rest up to `sessions_max` is reserved for those with few.
+    #[inline]
+    pub fn sessions_for_all(&self) -> u32 {
+        let open = 100 - u64::from(self.sessions_reserved.min(100));
+        (u64::from(self.sessions_max) * open / 100) as u32
+    }
+}
+
 /// Which ICMP errors are made, and how many.
 #[derive(Clone, Debug)]
 pub struct IcmpPolicy {
     /// Errors a second.
     pub rate: u32,
-    /// Errors at once.
+    /// Errors at once; the last quarter is for Packet Too Big and Fragmentation Needed alone.
     pub burst: u32,
+    /// Errors a second to one subscriber, /64 or IPv4 address; 0 is no limit of its own.
+    pub rate_per_source: u32,
+    /// As `burst`, to one of these.
+    pub burst_per_source: u32,
     /// Reasons that are not answered though they could be.
     pub suppressed: Vec<DropReason>,
     /// Code of the ICMPv6 Destination Unreachable that tells a subscriber of its quota.
@@ -669,6 +688,8 @@ impl Default for IcmpPolicy {
         IcmpPolicy {
             rate: 1_000,
             burst: 200,
+            rate_per_source: 100,
+            burst_per_source: 50,
             suppressed: suppressed.to_vec(),
             quota_code6: 1,
             quota_code4: 1,

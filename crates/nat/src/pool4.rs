@@ -19,6 +19,7 @@ pub(crate) mod map;
 #[cfg(test)]
 mod tests;
 
+use crate::build_error::NotBound;
 use crate::kept::inheritance::{Inheritance, SpokenFor};
 use crate::plan::{Allocation, BlockProtocols, Blocks, HoldDown, Pool4, Transport};
 use crate::ports::Layout;
@@ -467,11 +468,10 @@ impl Pool4State {
     /// Marks the port of a static binding as used.
     ///
     /// # Errors
-    /// [`DropReason::NotInPool`] for an address that is not the pool's, [`DropReason::StaticConflict`] for
-    /// a port that is used.
-    pub fn reserve(&mut self, transport: Transport, address: Ipv4Addr, port: u16) -> Result<(), DropReason> {
-        let ix = self.address_ix(address).ok_or(DropReason::NotInPool)?;
-        if self.claim(transport, ix, port) { Ok(()) } else { Err(DropReason::StaticConflict) }
+    /// For an address that is not the pool's, or a port that is used.
+    pub fn reserve(&mut self, transport: Transport, address: Ipv4Addr, port: u16) -> Result<(), NotBound> {
+        let ix = self.address_ix(address).ok_or(NotBound::NotInPool)?;
+        if self.claim(transport, ix, port) { Ok(()) } else { Err(NotBound::Taken) }
     }
 
     /// Gives a port back; `None` where it was free already. Its binding is forgotten. A block that goes

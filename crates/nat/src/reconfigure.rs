@@ -350,7 +350,7 @@ impl Nat {
         let shared = &mut core.shared;
         (shared.own4, shared.own6) = (change.own4, change.own6);
         shared.suppressed = change.suppressed;
-        shared.icmp_limit.set(change.icmp.rate, change.icmp.burst);
+        shared.icmp_limit.set(&change.icmp);
         shared.quota_codes = crate::engine::quota_codes(&change.icmp);
         shared.fragments.set_per_source_max(change.tables.limits.fragments_per_source);
         shared.tables.events.set(&change.events);

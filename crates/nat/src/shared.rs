@@ -4,13 +4,14 @@ use crate::bib::Tables;
 use crate::counters::{Count, Counters, Direction};
 use crate::emit::Emit;
 use crate::fragment::Fragments;
-use crate::icmp_limit::IcmpLimit;
+use crate::icmp_limit::{IcmpLimit, Limited, Source};
 use crate::ident::Idents;
 use crate::path_mtu::Paths;
 use crate::session::Endpoint4;
 use crate::stateful::fragments::Memo;
 use crate::syn_store::SynStore;
 use crate::tally::{Row, Tally};
+use crate::time::Instant;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::DropReason;
 
@@ -39,6 +40,16 @@ impl Shared {
     /// Whether the error that a reason causes is switched off.
     pub(crate) fn is_suppressed(&self, reason: DropReason) -> bool {
         self.suppressed.get(reason as usize).copied().unwrap_or(false)
+    }
+
+    /// Whether the rates allow one more error; counts it where they do not.
+    pub(crate) fn may_send_error(&mut self, now: Instant, to: Source, too_big: bool) -> bool {
+        match self.icmp_limit.allow(now, to, too_big) {
+            Ok(()) => return true,
+            Err(Limited::Source) => self.counters.icmp_errors_limited_per_source += 1,
+            Err(Limited::All) => self.counters.icmp_errors_limited += 1,
+        }
+        false
     }
 
     /// A packet's fate: it is not forwarded, and why. Whether it is answered is counted apart.

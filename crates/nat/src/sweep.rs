@@ -4,13 +4,15 @@
 //! found them, or a packet has.
 
 use crate::counters::Direction;
+use crate::icmp_limit::Source;
 use crate::probe;
 use crate::session::{RecordId, Tick};
 use crate::shared::Shared;
 use crate::stateful::fragments::settle_ended;
 use crate::stateful::{Instance, Instances};
 use crate::time::Instant;
-use core::net::Ipv6Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::icmp_error::{self, Message};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 
@@ -171,12 +173,28 @@ fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
     }
 }
 
+/// Whose rate the answer to a held SYN counts for: its end may be missing, so it does not parse.
+fn held_source(packet: &Packet<'_>) -> Source {
+    let bytes = packet.bytes();
+    let (address, len) = match bytes.first().map(|b| b >> 4) {
+        Some(6) => {
+            let octets = bytes.get(ipv6::ADDRESSES..).and_then(|b| b.first_chunk::<16>());
+            (octets.map(|octets| Ipv6Addr::from(*octets)), Source::IPV6)
+        }
+        _ => {
+            let octets = bytes.get(ipv4::ADDRESSES..).and_then(|b| b.first_chunk::<4>());
+            (octets.map(|octets| Ipv4Addr::from(*octets).to_ipv6_mapped()), Source::IPV4)
+        }
+    };
+    Source::new(packet.realm, address.unwrap_or(Ipv6Addr::UNSPECIFIED), len)
+}
+
 /// The most of a held SYN that is kept and quoted, bytes.
 const QUOTE_MAX: usize = 256;
 
 /// Sends Port Unreachable about a held SYN, from the address that it was sent to. The sender is inside where it is
 /// IPv6, or of a realm.
-fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core::net::Ipv4Addr) -> bool {
+fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: Ipv4Addr) -> bool {
     const PORT_UNREACHABLE4: Message = Message { kind: 3, code: 3, word: 0 };
     const PORT_UNREACHABLE6: Message = Message { kind: 1, code: 4, word: 0 };
     // One that left its pool meanwhile is nothing to speak for.
@@ -184,8 +202,7 @@ fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: core
         sh.counters.icmp_errors_suppressed += 1;
         return false;
     }
-    if !sh.icmp_limit.allow(now) {
-        sh.counters.icmp_errors_limited += 1;
+    if !sh.may_send_error(now, held_source(packet), false) {
         return false;
     }
     // Its end may be missing: it does not parse.

@@ -113,6 +113,7 @@ fn nothing_is_allocated_after_construction() {
         let mut plan = plan_with(POOL6);
         plan.nat64[0].filtering = filtering;
         plan.limits.sessions_max = 1_000;
+        plan.limits.sessions_reserved = 0;
         plan.limits.subscribers_max = 300;
         let nat = Nat::new(&plan, [1, 2, 3, 4]).unwrap();
         let mut meter = Meter { nat, now: Instant(1_000), allocations: 0, emitted: 0 };

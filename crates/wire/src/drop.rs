@@ -38,13 +38,13 @@ counted_kinds! {
         ShortL3, "short_l3", "The packet is shorter than its IP header.";
         BadVersion, "bad_version", "The first four bits are neither 4 nor 6.";
         BadHeaderLength, "bad_hlen", "The IPv4 header length field is below 5 or reaches past the packet.";
-        BadLength, "bad_len", "The IP length field is larger than the packet, or smaller than its headers.";
+        BadLength, "bad_len", "A length is wrong: IP's is larger than the packet or smaller than its headers, UDP's does not fit, or a fragment is no multiple of 8 bytes or ends past 65,535.";
         BadL3Checksum, "bad_l3csum", "The IPv4 header checksum is wrong (RFC 7915 4.1).";
         BadL4Checksum, "bad_l4csum", "The checksum of an ICMP message that had to be understood is wrong (RFC 5508 REQ-3).";
         L4Truncated, "l4_truncated", "The transport header is cut off.";
-        SourceRoute, "v4_opt_srcroute", "An unexpired IPv4 source route option (RFC 7915 4.1); answered with ICMPv4 3/5.";
+        SourceRoute, "v4_opt_srcroute", "An unexpired IPv4 source route option (RFC 7915 4.1); the answer is ICMPv4 3/5, within [icmp] rate.";
         ExtensionChainTooLong, "v6_ext_chain_too_long", "More IPv6 extension headers than the walk's bound.";
-        RoutingSegmentsLeft, "v6_rh_segleft", "A routing header with segments left (RFC 7915 5.1); answered with ICMPv6 4/0.";
+        RoutingSegmentsLeft, "v6_rh_segleft", "A routing header with segments left (RFC 7915 5.1); the answer is ICMPv6 4/0, within [icmp] rate.";
         ExtensionAfterFragment, "v6_ext_after_frag", "An extension header after the Fragment header (RFC 7915 5.1.1).";
         AuthenticationHeader, "v6_ah", "IPsec AH covers the addresses, so it cannot be translated.";
         // Addresses
@@ -57,7 +57,6 @@ counted_kinds! {
         NotInPool, "not_in_pool", "The IPv4 destination, or its port, is in no pool and no mapping.";
         NoEam, "no_eam", "No explicit address mapping and no prefix covers the address.";
         SourceNotAllowed, "src_not_allowed", "The IPv6 source is outside the prefixes that this instance serves.";
-        UOctetNonzero, "u_octet_nonzero", "Bits 64 to 71 of a translated IPv6 address are not zero, and strict checking is on.";
         // Own addresses
         OwnUdp, "own_udp", "A UDP packet to an address of the translator itself, where nothing listens; answered with Port Unreachable.";
         OwnProtocol, "own_proto", "A protocol that the translator does not speak, to an address of its own; answered with Protocol Unreachable, or ICMPv6 4/1.";
@@ -79,13 +78,12 @@ counted_kinds! {
         ExternalSynPolicy, "v4_syn_policy", "Connections from outside are switched off.";
         SynStoreFull, "syn_store_full", "No room to hold another unsolicited SYN for six seconds.";
         SynHeldAlready, "syn_held_already", "A SYN of the same connection is held already.";
-        SynExpired, "syn_expired_icmp", "A held SYN was not answered within six seconds; ICMPv4 3/3 was sent.";
+        SynExpired, "syn_expired", "The inside host did not open the connection of a held SYN within six seconds; the answer is Port Unreachable, within [icmp] rate.";
         SynWasAnswered, "syn_answered", "A held SYN was dropped because the inside host opened the connection itself (RFC 5382 REQ-4).";
         NonSynClosed, "non_syn_closed", "A TCP packet without SYN for a connection that does not exist.";
         TcpInvalidFlags, "tcp_invalid_flags", "A TCP flag combination that no stack sends.";
-        TcpRstOutOfWindow, "tcp_rst_oow", "A reset outside the sequence window.";
         SessionTableFull, "sess_table_full", "limits.sessions_max is reached.";
-        BibTableFull, "bib_table_full", "limits.bindings_max is reached.";
+        SessionTableReserved, "sess_table_reserved", "What is left of limits.sessions_max is reserved for subscribers with fewer sessions (limits.sessions_reserved).";
         SubscriberTableFull, "subscriber_table_full", "limits.subscribers_max is reached.";
         // Ports
         PoolEmpty, "pool_empty", "The pool has no address for this protocol.";
@@ -96,7 +94,6 @@ counted_kinds! {
         SubscriberBlockQuota, "sub_block_quota", "The subscriber's port blocks are full, and it has as many as its pool allows.";
         BlockNone, "block_none", "No free port block on the addresses that this subscriber may use.";
         HoldDownAll, "holddown_all", "Nothing is free: ports or blocks given back lately are held down (RFC 6888 REQ-8).";
-        StaticConflict, "static_conflict", "The port belongs to a static binding of another host.";
         // ICMP
         IcmpUnknownType, "icmp_unknown_type", "An ICMP type or code that has no translation (RFC 7915 4.2, 5.2).";
         IcmpSingleHop, "icmp_single_hop", "An ICMP message for one link only: MLD, IGMP, neighbour discovery.";
@@ -107,16 +104,14 @@ counted_kinds! {
         IcmpErrorNoState, "icmp_err_no_state", "An ICMP error about a packet of no known session.";
         IcmpExtensionBad, "icmp_ext_bad", "The length field of an ICMP extension (RFC 4884) is wrong.";
         // Size and route
-        TtlExceeded, "ttl", "The TTL or Hop Limit ended here; answered with Time Exceeded.";
-        TooBig6, "ptb_sent", "An IPv6 packet does not fit the IPv4 side's MTU; answered with Packet Too Big.";
-        TooBig4, "fragneeded_sent", "An IPv4 packet with DF does not fit the IPv6 side's MTU; answered with Fragmentation Needed.";
+        TtlExceeded, "ttl", "The TTL or Hop Limit ended here; the answer is Time Exceeded, within [icmp] rate.";
+        TooBig6, "too_big6", "An IPv6 packet does not fit the IPv4 side's MTU; the answer is Packet Too Big, within [icmp] rate.";
+        TooBig4, "too_big4", "An IPv4 packet with DF does not fit the IPv6 side's MTU; the answer is Fragmentation Needed, within [icmp] rate.";
         Unfragmentable, "mtu_unfragmentable", "Too large, and it cannot be cut: a segmented datagram or a fragment with offloads.";
         ZeroUdpChecksum, "udp_zero_csum", "A UDP packet without checksum (udp_zero_checksum = drop); answered with ICMPv4 3/13.";
         UnsupportedProtocol, "unsupported_proto", "A transport protocol that this instance does not translate.";
         NoHeadroom, "no_headroom", "The buffer has no room for the larger header: a backend's defect.";
-        // Input and output
-        NoRoute, "no_route", "The system refused the packet: no route.";
-        TransmitFull, "tx_ring_full", "The device did not take the packet.";
+        // Output
         EmitFull, "emit_full", "No buffer for another packet made by the engine.";
     }
 }
@@ -131,6 +126,9 @@ mod tests {
         let names: BTreeSet<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
         assert_eq!(names.len(), DropReason::COUNT);
         for r in DropReason::ALL {
+            // An answer may be refused by its rate: what was sent is counted apart.
+            assert!(!r.name().contains("sent") && !r.help().contains("was sent"), "{}", r.name());
+            assert!(!r.help().contains("answered with"), "{}", r.name());
             assert!(r.help().ends_with('.') || r.help().contains("; see"), "{}: {}", r.name(), r.help());
         }
     }

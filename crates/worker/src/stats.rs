@@ -114,6 +114,7 @@ fn add_counters(a: &mut Counters, b: &Counters) {
     a.echo_replies += b.echo_replies;
     a.icmp_errors_sent += b.icmp_errors_sent;
     a.icmp_errors_limited += b.icmp_errors_limited;
+    a.icmp_errors_limited_per_source += b.icmp_errors_limited_per_source;
     a.icmp_errors_suppressed += b.icmp_errors_suppressed;
     a.fragments_made += b.fragments_made;
     a.probes_sent += b.probes_sent;

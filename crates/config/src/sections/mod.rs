@@ -109,6 +109,8 @@ fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
     let mut or = |name, default| table.integer(name, problems).unwrap_or(default);
     let mut limits = Limits {
         sessions_max: or("sessions_max", d.sessions_max),
+        sessions_reserved: or("sessions_reserved", d.sessions_reserved.into()) as u8,
+        sessions_reserved_below: or("sessions_reserved_below", 0),
         subscribers_max: or("subscribers_max", d.subscribers_max),
         sessions_per_subscriber: or("sessions_per_subscriber", d.sessions_per_subscriber),
         ports_per_subscriber: or("ports_per_subscriber", d.ports_per_subscriber),
@@ -125,6 +127,10 @@ fn read_limits(table: &Table<'_>, problems: &mut Problems) -> Limits {
         fragment_bytes_max: d.fragment_bytes_max,
         fragments_per_source: or("fragments_per_source", d.fragments_per_source),
     };
+    if limits.sessions_reserved_below == 0 {
+        let reserve = limits.sessions_max - limits.sessions_for_all();
+        limits.sessions_reserved_below = (reserve / 1024).clamp(4, d.sessions_reserved_below);
+    }
     if let Some(bytes) = table.bytes("fragment_bytes_max", problems) {
         limits.fragment_bytes_max = bytes;
     }
@@ -169,9 +175,13 @@ fn read_icmp(table: &Table<'_>, problems: &mut Problems) -> IcmpPolicy {
         table.list("suppress", problems, read).into_iter().map(toml::Spanned::into_inner).collect();
     suppressed.sort_unstable();
     suppressed.dedup();
+    let rate = table.integer("rate", problems).unwrap_or(d.rate);
+    let burst = table.integer("burst", problems).unwrap_or(d.burst);
     IcmpPolicy {
-        rate: table.integer("rate", problems).unwrap_or(d.rate),
-        burst: table.integer("burst", problems).unwrap_or(d.burst),
+        rate,
+        burst,
+        rate_per_source: table.integer("rate_per_source", problems).unwrap_or((rate / 10).max(1)),
+        burst_per_source: table.integer("burst_per_source", problems).unwrap_or((burst / 4).max(1)),
         suppressed,
         quota_code6: table.integer("quota_code6", problems).map_or(d.quota_code6, |code| code as u8),
         quota_code4: table.integer("quota_code4", problems).map_or(d.quota_code4, |code| code as u8),

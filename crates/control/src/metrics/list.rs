@@ -13,12 +13,17 @@ use gatun_nat::report::{InstanceStats, PoolStats};
 use gatun_wire::DropReason;
 use gatun_worker::Snapshot;
 
+const LIMITED: &str = "ICMP errors not made, because all together reached `icmp.rate`.";
+const LIMITED_PER_SOURCE: &str =
+    "ICMP errors not made, because their receiver reached `icmp.rate_per_source`.";
+
 /// What the engine counts beside packets: name, value, meaning.
-pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 9] {
+pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 10] {
     [
         ("echo_replies", c.echo_replies, "Echo requests to the translator itself, answered."),
         ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors made and sent."),
-        ("icmp_errors_limited", c.icmp_errors_limited, "ICMP errors not made, because of the rate limit."),
+        ("icmp_errors_limited", c.icmp_errors_limited, LIMITED),
+        ("icmp_errors_limited_per_source", c.icmp_errors_limited_per_source, LIMITED_PER_SOURCE),
         (
             "icmp_errors_suppressed",
             c.icmp_errors_suppressed,
@@ -331,7 +336,8 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     counter("echo_replies", &[], engine_counter, "Echo requests to the translator itself, answered."),
     counter("icmp_errors_sent", &[], engine_counter, "ICMP errors made and sent."),
-    counter("icmp_errors_limited", &[], engine_counter, "ICMP errors not made, because of the rate limit."),
+    counter("icmp_errors_limited", &[], engine_counter, LIMITED),
+    counter("icmp_errors_limited_per_source", &[], engine_counter, LIMITED_PER_SOURCE),
     counter(
         "icmp_errors_suppressed",
         &[],

@@ -1,7 +1,10 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
 use super::volume::Volume;
-use gatun_config::{Bytes, Config, Located, Network, PoolSize, Port, Report, Routes, Severity, Warnings};
+use gatun_config::{
+    Bytes, Config, Located, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
+    subscribers_that_fill,
+};
 use gatun_daemon::tables::{counted, group};
 use gatun_daemon::{Heard, LARGE, Needs, PortSettings};
 use gatun_nat::memory::TableBytes;
@@ -199,8 +202,37 @@ fn summary(config: &Config) -> String {
     let own = |address: Option<String>| address.unwrap_or_else(|| "none".to_owned());
     let (own4, own6) = (own(plan.own4.map(|a| a.to_string())), own(plan.own6.map(|a| a.to_string())));
     let _ = writeln!(out, "  own     {own4}, {own6}");
+    out += &limits(config);
     let _ = write!(out, "{}{}", memory(config, &needs(config)), Volume::of(config).summary(config));
     out
+}
+
+/// Sessions, and how many subscribers can take all of them.
+fn limits(config: &Config) -> String {
+    let plan = config.plan_of_worker();
+    if !plan.is_stateful() {
+        return String::new();
+    }
+    let (limits, fill) = (&plan.limits, subscribers_that_fill(&plan.limits));
+    let of64 = plan.nat64.iter().map(|nat| nat.subscriber_len);
+    let mut lens: Vec<u8> = of64.chain(plan.nat44.iter().map(|nat| nat.subscriber_len)).collect();
+    lens.sort_unstable();
+    lens.dedup();
+    let each = lens.iter().map(|len| format!("/{len}")).collect::<Vec<_>>().join(" or ");
+    let worker = if config.workers() > 1 { " of a worker" } else { "" };
+    let first = match fill > limits.subscribers_max.into() {
+        true => format!("; subscribers_max, {}, is reached first", group(limits.subscribers_max.into())),
+        false => String::new(),
+    };
+    let (sessions, few) = (counted(limits.sessions_max.into(), "session"), limits.sessions_reserved_below);
+    let reserve = match limits.sessions_reserved {
+        0 => "none reserved for subscribers with few".to_owned(),
+        percent => format!("the last {percent} % for subscribers with fewer than {}", group(few.into())),
+    };
+    format!(
+        "  limits  {sessions}{worker}, {reserve}\n          {} ({each} each) can fill the table{first}\n",
+        counted(fill, "greedy subscriber"),
+    )
 }
 
 /// A port, in two lines.
@@ -252,6 +284,7 @@ fn memory(config: &Config, needs: &Needs) -> String {
     lines.extend(pools.map(|(pool, &bytes)| (format!("pool {}", pool.name), bytes)));
     lines.push((count(limits.syn_store_max, "held connection attempts"), tables.syns));
     lines.push((count(limits.path_mtus_max, "hosts behind narrow paths"), tables.paths));
+    lines.push(("rates of ICMP errors by source".to_owned(), tables.icmp_rates));
     lines.push((count(limits.fragment_entries_max, "fragmented packets"), tables.fragments));
     let events = &config.plan.events;
     lines.push((count(events.ring_len.saturating_add(events.state_ring_len), "events"), tables.events));
@@ -324,6 +357,7 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
             "memory_bytes": needs.total(),
             "memory_by_table": json_of_memory(&needs),
             "huge_pages": needs.huge_pages(),
+            "greedy_subscribers_that_fill": subscribers_that_fill(&config.plan_of_worker().limits),
             "log_bytes_a_day": volume.log,
             "events_bytes_a_day": volume.json,
         })
@@ -338,7 +372,7 @@ fn json_of_memory(needs: &Needs) -> serde_json::Value {
     json!({
         "workers": needs.tables.len(),
         "sessions": t.sessions(), "subscribers": t.subscribers, "pools": t.pools,
-        "held_connection_attempts": t.syns, "paths": t.paths, "fragments": t.fragments, "events": t.events,
+        "held_connection_attempts": t.syns, "paths": t.paths, "icmp_rates": t.icmp_rates, "fragments": t.fragments, "events": t.events,
         "mappings": needs.mappings, "packets": needs.packets, "program": needs.program,
     })
 }
@@ -352,6 +386,25 @@ fn needs(config: &Config) -> Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn check_says_how_many_greedy_subscribers_fill_the_session_table() {
+        const TEXT: &str = "[[port]]\ndevice = \"x\"\nqueues = 1\n[[pool]]\nprefixes = \"192.0.2.1\"\n[[nat64]]\npool6 = \"2001:db8:64::/96\"\n\
+            subscriber = \"/56\"\n[limits]\n";
+        let said = |more: &str| {
+            let (config, _) = gatun_config::load_str(&format!("{TEXT}{more}"), "t.toml").unwrap();
+            (limits(&config), json_of(true, [].into_iter(), Some(&config)))
+        };
+        let (text, json) = said("");
+        let lines = "  limits  262,144 sessions, the last 25 % for subscribers with fewer than 64\n          \
+                     1,036 greedy subscribers (/56 each) can fill the table\n";
+        assert_eq!(text, lines);
+        assert!(json.contains("\"greedy_subscribers_that_fill\": 1036"), "{json}");
+        let (text, _) = said("sessions_reserved = 0\n");
+        assert!(text.contains("none reserved") && text.contains(" 16 greedy subscribers "), "{text}");
+        let (text, _) = said("subscribers_max = 1000\n");
+        assert!(text.ends_with("fill the table; subscribers_max, 1,000, is reached first\n"), "{text}");
+    }
 
     #[test]
     fn what_of_ports_and_workers_needs_a_restart_is_told_from_what_does_not() {

@@ -116,6 +116,7 @@ fn a_provider_knows_from_its_log_who_had_a_port() {
     });
 }
 
+// proves: XLAT-1
 #[test]
 fn a_program_of_ipv4_alone_passes_a_clat_and_a_plat() {
     follow("a_program_of_ipv4_alone_passes_a_clat_and_a_plat", &["python3", "curl", "traceroute"], || {

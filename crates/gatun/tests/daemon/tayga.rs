@@ -57,6 +57,7 @@ fn start_clat(client: &Namespace) -> Process {
     Process::start(&mut command).unwrap()
 }
 
+// proves: XLAT-1
 /// 464XLAT (RFC 6877): tayga translates statelessly at the client, Gatun statefully for the provider.
 #[test]
 fn ipv4_programs_behind_tayga_as_clat_reach_ipv4_servers_behind_gatun_as_plat() {

@@ -429,6 +429,11 @@ fn difference(engine: &Counters, model: &Counters) -> Option<String> {
         ("echo_replies", engine.echo_replies, model.echo_replies),
         ("icmp_errors_sent", engine.icmp_errors_sent, model.icmp_errors_sent),
         ("icmp_errors_limited", engine.icmp_errors_limited, model.icmp_errors_limited),
+        (
+            "icmp_errors_limited_per_source",
+            engine.icmp_errors_limited_per_source,
+            model.icmp_errors_limited_per_source,
+        ),
         ("icmp_errors_suppressed", engine.icmp_errors_suppressed, model.icmp_errors_suppressed),
         ("fragments_made", engine.fragments_made, model.fragments_made),
         ("probes_sent", engine.probes_sent, model.probes_sent),

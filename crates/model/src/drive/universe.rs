@@ -355,6 +355,8 @@ pub(super) fn settings(r: &mut Rng) -> Settings {
 pub(super) fn limits(r: &mut Rng) -> Limits {
     let tight = Limits {
         sessions_max: r.of(&[8, 24, 64, 300]),
+        sessions_reserved: r.of(&[0, 0, 10, 25, 50]),
+        sessions_reserved_below: r.of(&[1, 2, 5, 100]),
         subscribers_max: r.of(&[2, 3, 8, 64]),
         sessions_per_subscriber: r.of(&[4, 12, 40, 1000]),
         ports_per_subscriber: r.of(&[2, 6, 20, 1000]),
@@ -372,6 +374,7 @@ pub(super) fn limits(r: &mut Rng) -> Limits {
         // So that pools and their blocks come to their ends first.
         true => Limits {
             sessions_max: 300,
+            sessions_reserved: 0,
             sessions_per_subscriber: 1000,
             ports_per_subscriber: 1000,
             ports_per_subscriber_by: [1000; 3],
@@ -386,6 +389,8 @@ pub(super) fn icmp(r: &mut Rng) -> IcmpPolicy {
     let mut policy = IcmpPolicy {
         rate: r.of(&[0, 1, 100, 100_000]),
         burst: r.of(&[1, 5, 1000]),
+        rate_per_source: r.of(&[0, 1, 100, 100_000]),
+        burst_per_source: r.of(&[1, 4, 1000]),
         quota_code6: r.of(&[1, 3]),
         quota_code4: r.of(&[1, 13]),
         ..IcmpPolicy::default()

@@ -40,7 +40,7 @@ use gatun_nat::{Plan, Verdict};
 use gatun_wire::DropReason;
 use heard::{High, Told};
 use rules::{Kind, Rules};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use subscribers::Subscriber;
@@ -143,6 +143,8 @@ pub struct Model {
     /// Thousandths of ICMP errors that may be sent.
     error_tokens: u64,
     error_tokens_at: u64,
+    /// Until when each source's rate of them has been used, nanoseconds.
+    error_sources: BTreeMap<own::ErrorSource, u64>,
     counters: Counters,
     /// What fits at the receiver of a packet that was too big to be turned round.
     turned_mtu: Option<u32>,
@@ -175,6 +177,7 @@ impl Model {
             followed: datagrams::Followed::new(plan.limits.fragment_entries_max as usize),
             error_tokens: u64::from(plan.icmp.burst) * 1000,
             error_tokens_at: 0,
+            error_sources: BTreeMap::new(),
             counters: Counters::default(),
             turned_mtu: None,
             emitted: Vec::new(),

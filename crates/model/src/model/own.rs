@@ -8,6 +8,15 @@ use crate::wire::{Header, L4, errors, get16, parse, proto, put16, to6};
 use gatun_wire::{DropReason, Settings};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// Realm, and the first address of a network.
+pub(super) type ErrorSource = (u8, u128);
+
+/// The network of `len` bits that an address is in.
+pub(super) fn error_source(realm: u8, a: Ipv6Addr, len: u32) -> ErrorSource {
+    let host_bits = 128 - len;
+    (realm, u128::from(a).checked_shr(host_bits).unwrap_or(0).checked_shl(host_bits).unwrap_or(0))
+}
+
 impl Model {
     /// The error that answers a packet dropped for `reason`, where one does and may be sent.
     pub(super) fn answer(
@@ -31,7 +40,8 @@ impl Model {
             self.counters.icmp_errors_suppressed += 1;
             return None;
         }
-        if !self.take_error_token() {
+        let too_big = matches!(reason, DropReason::TooBig6 | DropReason::TooBig4);
+        if !self.take_error_token(self.error_source(way, parcel), too_big) {
             return None;
         }
         let (kind, mut code, mut word) = message;
@@ -65,19 +75,50 @@ impl Model {
         inside.or_else(of_pool).or(self.plan.nat44.first().map(|n| n.mtu)).unwrap_or(0)
     }
 
-    /// RFC 4443 2.4 f, RFC 1812 4.3.2.8: a token bucket.
-    pub(super) fn take_error_token(&mut self) -> bool {
-        let policy = &self.plan.icmp;
+    /// Whose rate of errors a packet counts for: its subscriber's, else that of its /64 or its IPv4 address.
+    fn error_source(&self, way: Way, parcel: &Parcel) -> ErrorSource {
+        let Parcel { realm, bytes: packet } = parcel;
+        let len_of = |instance: usize| self.rules[instance].subscriber_len;
+        if way == Way::SixToFour {
+            let at = |at: usize| packet.get(at..at + 16).and_then(|b| <[u8; 16]>::try_from(b).ok());
+            let Some((src, dst)) = at(8).zip(at(24)) else { return (*realm, 0) };
+            let (src, dst) = (Ipv6Addr::from(src), Ipv6Addr::from(dst));
+            let len = self.owner6(*realm, src, dst).map_or(64, |(instance, _)| len_of(instance));
+            return error_source(*realm, src, len);
+        }
+        let src = parse::parse4(packet, false).map_or(Ipv4Addr::UNSPECIFIED, |h| v4(h.src));
+        let len = self.inside44(*realm, src).map_or(128, len_of);
+        error_source(*realm, src.to_ipv6_mapped(), len)
+    }
+
+    /// RFC 4443 2.4 f, RFC 1812 4.3.2.8: a token bucket of each source, and one of all. The last quarter of each is
+    /// for messages about sizes.
+    pub(super) fn take_error_token(&mut self, source: ErrorSource, too_big: bool) -> bool {
+        let policy = self.plan.icmp.clone();
+        let reserved = |burst: u32| if too_big { 0 } else { u64::from(burst / 4) };
+        // What a source may have is kept as the time it takes to earn it.
+        let now = self.now * 1_000_000;
+        let used_until = 1_000_000_000u64.checked_div(policy.rate_per_source.into()).map(|each| {
+            let used_until = self.error_sources.get(&source).copied().unwrap_or(0).max(now) + each;
+            (used_until, each * (u64::from(policy.burst_per_source) - reserved(policy.burst_per_source)))
+        });
+        if used_until.is_some_and(|(used_until, most)| used_until - now > most) {
+            self.counters.icmp_errors_limited_per_source += 1;
+            self.coverage.mark("a source has had its ICMP errors");
+            return false;
+        }
         let gained = (self.now - self.error_tokens_at).saturating_mul(policy.rate.into());
         self.error_tokens = self.error_tokens.saturating_add(gained).min(u64::from(policy.burst) * 1000);
         self.error_tokens_at = self.now;
-        let enough = self.error_tokens >= 1000;
-        if enough {
-            self.error_tokens -= 1000;
-        } else {
+        if self.error_tokens < 1000 + reserved(policy.burst) * 1000 {
             self.counters.icmp_errors_limited += 1;
+            return false;
         }
-        enough
+        self.error_tokens -= 1000;
+        if let Some((used_until, _)) = used_until {
+            self.error_sources.insert(source, used_until);
+        }
+        true
     }
 
     /// The settings of the NAT64 instance that a packet is for; those of the first one where it is for none.

@@ -58,8 +58,14 @@ impl Model {
         let limits = self.plan.limits;
         let owner = self.subscribers[at].owner;
         let mine = self.bindings.iter().filter(|b| self.owner_of(b) == owner);
-        if mine.map(|b| b.sessions.len()).sum::<usize>() >= limits.sessions_per_subscriber as usize {
+        let sessions = mine.map(|b| b.sessions.len()).sum::<usize>();
+        if sessions >= limits.sessions_per_subscriber as usize {
             return Err(DropReason::SubscriberSessionQuota);
+        }
+        // Of a hundred sessions, the last ones are for subscribers that have few.
+        let open_to_all = u64::from(limits.sessions_max) * (100 - u64::from(limits.sessions_reserved)) / 100;
+        if self.session_count() as u64 >= open_to_all && sessions >= limits.sessions_reserved_below as usize {
+            return Err(DropReason::SessionTableReserved);
         }
         let Some(each) = 1_000_000_000u64.checked_div(limits.session_rate_per_subscriber.into()) else {
             return Ok(());

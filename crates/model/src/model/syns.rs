@@ -1,9 +1,11 @@
 //! Unsolicited SYNs from outside, held for six seconds (RFC 6146 3.5.2.2, RFC 5382 REQ-4).
 
 use super::bib::{End4, TCP};
+use super::own::{ErrorSource, error_source};
 use super::{Fate, Model, Parcel, Result, Way};
 use crate::wire::errors;
 use gatun_wire::DropReason;
+use std::net::Ipv4Addr;
 
 /// Choice: so much of a held SYN is kept and quoted; options and all, a SYN is shorter.
 const KEPT_MAX: usize = 192;
@@ -22,6 +24,22 @@ pub(super) struct HeldSyn {
     /// Of the packet as it came.
     len: usize,
     pub(super) ends: u64,
+}
+
+impl HeldSyn {
+    /// Whose rate of errors its answer counts for.
+    fn source(&self) -> ErrorSource {
+        match self.bytes[0] >> 4 {
+            6 => {
+                let src: [u8; 16] = self.bytes[8..24].try_into().unwrap_or_default();
+                error_source(self.realm, src.into(), 64)
+            }
+            _ => {
+                let src: [u8; 4] = self.bytes[12..16].try_into().unwrap_or_default();
+                error_source(self.realm, Ipv4Addr::from(src).to_ipv6_mapped(), 128)
+            }
+        }
+    }
 }
 
 impl Model {
@@ -96,7 +114,7 @@ impl Model {
             if left || self.plan.icmp.suppressed.contains(&DropReason::SynExpired) {
                 self.counters.icmp_errors_suppressed += 1;
                 self.count_dropped(Way::FourToSix, DropReason::SynExpired, syn.len);
-            } else if self.take_error_token() {
+            } else if self.take_error_token(syn.source(), false) {
                 self.counters.replied.add(syn.len);
                 self.counters.icmp_errors_sent += 1;
                 self.counters.drops[Way::FourToSix as usize][DropReason::SynExpired as usize].add(syn.len);

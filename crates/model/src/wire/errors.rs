@@ -28,7 +28,7 @@ pub fn for_ipv6(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         DestinationNotPool6 | ZeroUdpChecksum => (1, 1, 0),
         SubscriberPortQuota | SubscriberBlockQuota | SubscriberSessionQuota | SubscriberRate => (1, 1, 0),
         SourceNotAllowed => (1, 5, 0),
-        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | BibTableFull
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
         | SubscriberTableFull => (1, 3, 0),
         _ => return None,
     })
@@ -48,9 +48,8 @@ pub fn for_ipv4(reason: DropReason, packet: &[u8], s: &Settings) -> Option<Messa
         NoBib | OwnUdp => (3, 3, 0),
         AddressDependentFilter | AddressPortDependentFilter => (3, 13, 0),
         WellKnownNonGlobal | ZeroUdpChecksum | FragmentZeroChecksum => (3, 13, 0),
-        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SubscriberTableFull => {
-            (3, 1, 0)
-        }
+        PortsExhausted | BlockNone | HoldDownAll | PoolEmpty | SessionTableFull | SessionTableReserved
+        | SubscriberTableFull => (3, 1, 0),
         reason if is_quota(reason) => (3, 1, 0),
         _ => return None,
     })

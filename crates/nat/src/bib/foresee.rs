@@ -63,6 +63,7 @@ impl Tables {
         if subscriber.sessions >= self.limits.sessions_per_subscriber {
             return Err(DropReason::SubscriberSessionQuota);
         }
+        self.room_for(subscriber.sessions)?;
         let mut counted = subscriber;
         match counted.admit(self.now, &self.limits) {
             true => Ok((number, subscriber)),

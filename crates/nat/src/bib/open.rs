@@ -1,6 +1,7 @@
 //! New sessions and bindings: whose quota they count for, and which port they get.
 
 use super::{Hashes, NO_SUBSCRIBER, Opening, Tables};
+use crate::build_error::NotBound;
 use crate::event::EventKind;
 use crate::plan::{StaticBinding, Transport};
 use crate::pool4::PortRequest;
@@ -102,10 +103,12 @@ impl Tables {
 
     /// Whether a subscriber may have another session; counts it for its rate (RFC 6888 REQ-4, REQ-5).
     fn admit(&mut self, subscriber: u32) -> Result<(), DropReason> {
-        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
-        if s.sessions >= self.limits.sessions_per_subscriber {
+        let sessions = self.subscribers.get(subscriber).ok_or(DropReason::SubscriberTableFull)?.sessions;
+        if sessions >= self.limits.sessions_per_subscriber {
             return Err(DropReason::SubscriberSessionQuota);
         }
+        self.room_for(sessions)?;
+        let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
         if s.admit(self.now, &self.limits) { Ok(()) } else { Err(DropReason::SubscriberRate) }
     }
 
@@ -145,24 +148,23 @@ impl Tables {
     /// Makes a binding of the configuration: an anchor that no timer ends.
     ///
     /// # Errors
-    /// `static_conflict` where the port is not free, `no_bib` where the address is in no pool of the
-    /// instance, and a full table.
-    pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), DropReason> {
+    /// Where the port is not free, the address is in no pool of the instance, or a table is full.
+    pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), NotBound> {
         let (addr, port) = b.inside;
         let inside = &Inside { addr, port, transport: b.transport, instance };
         let outside = b.outside;
         if self.binding_of(inside).is_some() {
-            return Err(DropReason::StaticConflict);
+            return Err(NotBound::Taken);
         }
         let pool = self.pool_of(inside.instance);
-        let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
-        let address_ix = pool.address_ix(outside.0).ok_or(DropReason::NotInPool)?;
+        let pool = self.pools.get_mut(pool).ok_or(NotBound::NotInPool)?;
+        let address_ix = pool.address_ix(outside.0).ok_or(NotBound::NotInPool)?;
         if !pool.claim_static(inside.transport, address_ix, outside.1) {
-            return Err(DropReason::StaticConflict);
+            return Err(NotBound::Taken);
         }
         let nobody = (Ipv4Addr::UNSPECIFIED, 0);
         let anchor = Session::new(Kind::Anchor, inside, outside, address_ix, nobody, NO_SUBSCRIBER);
-        self.insert(&anchor, None, self.hashes_of(&anchor)).map(|_| ())
+        self.insert(&anchor, None, self.hashes_of(&anchor)).map(|_| ()).map_err(|_| NotBound::Full)
     }
 
     /// The hashes of a record whose subscriber is known.

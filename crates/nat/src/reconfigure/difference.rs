@@ -331,6 +331,8 @@ impl Difference {
     fn limits(&mut self, old: &Limits, new: &Limits) {
         let Limits {
             sessions_max,
+            sessions_reserved,
+            sessions_reserved_below,
             subscribers_max,
             sessions_per_subscriber,
             ports_per_subscriber,
@@ -345,6 +347,8 @@ impl Difference {
         } = new;
         // Whether there is room for more is known where the engine is.
         self.note("sessions_max", old.sessions_max, *sessions_max);
+        self.note("sessions_reserved", old.sessions_reserved, *sessions_reserved);
+        self.note("sessions_reserved_below", old.sessions_reserved_below, *sessions_reserved_below);
         self.note("subscribers_max", old.subscribers_max, *subscribers_max);
         self.note("sessions_per_subscriber", old.sessions_per_subscriber, *sessions_per_subscriber);
         self.note("ports_per_subscriber", old.ports_per_subscriber, *ports_per_subscriber);
@@ -372,9 +376,19 @@ impl Difference {
     }
 
     fn icmp(&mut self, old: &IcmpPolicy, new: &IcmpPolicy) {
-        let IcmpPolicy { rate, burst, suppressed, quota_code6, quota_code4 } = new;
+        let IcmpPolicy {
+            rate,
+            burst,
+            rate_per_source,
+            burst_per_source,
+            suppressed,
+            quota_code6,
+            quota_code4,
+        } = new;
         self.note("icmp rate", old.rate, *rate);
         self.note("icmp burst", old.burst, *burst);
+        self.note("icmp rate_per_source", old.rate_per_source, *rate_per_source);
+        self.note("icmp burst_per_source", old.burst_per_source, *burst_per_source);
         let names =
             |reasons: &[gatun_wire::DropReason]| -> Vec<_> { reasons.iter().map(|r| r.name()).collect() };
         self.note("icmp suppress", names(&old.suppressed), names(suppressed));

@@ -7,6 +7,10 @@ use gatun_nat::reconfigure::{Change, Forecast};
 use gatun_nat::{Instant, Nat, Plan, Verdict};
 use gatun_wire::{HEADROOM, Offload, Packet, Prefix64};
 use std::net::{Ipv4Addr, Ipv6Addr};
+// A unit test of the engine, which has no prelude of std, uses this too.
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
 
 pub const CLIENT: &str = "2001:db8:1::2";
 pub const SERVER: &str = "198.51.100.7";

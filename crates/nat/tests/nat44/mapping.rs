@@ -38,7 +38,7 @@ fn one_inside_endpoint_has_one_outside_endpoint_for_every_destination() {
     assert_eq!(bed.nat.counters().forwarded.packets, 63 + 60);
 }
 
-// proves: R47-3, R53-7, R47-11, R68-13
+// proves: R47-3, R53-7, R68-13
 #[test]
 fn no_two_endpoints_share_a_port_until_the_last_one_is_given_and_then_none_is_taken_away() {
     let mut plan = plan44();
@@ -189,7 +189,6 @@ fn identifications_of_many_hosts_do_not_meet_at_one_destination() {
     assert_eq!(bed.send(&packet).forwarded()[4..8], [0xab, 0xcd, 0x40, 0]);
 }
 
-// proves: R47-7
 #[test]
 fn what_is_for_nobody_is_dropped_and_said() {
     let mut bed = Bed::new(&plan44());

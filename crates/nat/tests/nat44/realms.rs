@@ -100,6 +100,28 @@ fn two_customers_with_the_same_addresses_have_sessions_and_pools_of_their_own() 
     assert_eq!(bed.counted("cgn").counters, Default::default());
 }
 
+// proves: R47-7
+#[test]
+fn an_address_of_the_inside_network_is_never_taken_for_a_remote_host() {
+    let mut bed = Bed::new(&plan());
+    for (realm, from, to) in [
+        // One of the inside network, the host's own address, and without a realm.
+        (FIRST, HOST, "10.9.9.9"),
+        (SECOND, HOST, "10.9.9.9"),
+        (FIRST, "10.0.0.6", HOST),
+        (HOME, crate::A, "100.64.9.9"),
+    ] {
+        for packet in [udp4(from, 5000, to, 53, b"x"), tcp4(from, 5000, to, 80, "S", b"")] {
+            assert_eq!(bed.drop_from(realm, &packet), Verdict::Pass, "{from} to {to}");
+        }
+    }
+    assert_eq!(bed.nat.occupancy(), Default::default());
+    // A remote host has the inside host's own address: what it sends goes where its binding says, not to that host.
+    let (_, out) = bed.from(FIRST, &udp4("10.0.0.6", 5000, SERVER, 53, b"x"));
+    let (to, stranger) = bed.from(HOME, &udp4(HOST, 53, T, out.sport, b"y"));
+    assert_eq!((to, stranger.src.as_str(), stranger.dst.as_str()), (FIRST, HOST, "10.0.0.6"));
+}
+
 #[test]
 fn what_comes_by_another_port_is_nobodys() {
     let mut bed = Bed::new(&plan());

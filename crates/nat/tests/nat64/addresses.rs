@@ -380,6 +380,51 @@ fn errors_made_here_are_limited_in_rate() {
     assert_eq!(bed.drops(DropReason::TtlExceeded), 20);
 }
 
+/// How many of these packets were answered with an error.
+fn errors(bed: &mut Bed, packets: impl Iterator<Item = Vec<u8>>) -> usize {
+    packets.map(|p| bed.send(&p).verdict).filter(|v| matches!(v, Verdict::Reply(Reply::Error(_)))).count()
+}
+
+#[test]
+fn a_flood_that_makes_errors_due_starves_nobody_elses_packet_too_big() {
+    let mut bed = Bed::nat64(POOL6);
+    let dying = |host: &str| with_hops(udp6(host, 5000, SERVER6, 53, b"x"), 1);
+    let large = |host: &str| udp6(host, 5000, SERVER6, 53, &[0; 1480]);
+    // One host, with the defaults.
+    assert_eq!(errors(&mut bed, (0..10_000).map(|_| dying(CLIENT))), 38, "a quarter of its 50 is for sizes");
+    assert_eq!(errors(&mut bed, (0..20).map(|_| large("2001:db8:2::2"))), 20);
+    assert_eq!(errors(&mut bed, (0..20).map(|_| large(CLIENT))), 12, "its own have a reserve, too");
+    // More hosts than all errors together: what is reserved goes to Packet Too Big.
+    assert!(errors(&mut bed, (0..400).map(|n| dying(&format!("2001:db8:3::{n:x}")))) < 200);
+    assert_eq!(errors(&mut bed, (0..20).map(|_| large("2001:db8:4::2"))), 20);
+    // What a bucket refused is counted apart, and never as sent.
+    let counters = bed.nat.counters();
+    assert_eq!(counters.icmp_errors_sent, counters.replied.packets);
+    assert_eq!(counters.icmp_errors_limited_per_source, 10_000 - 38 + 20 - 12);
+    let limited = counters.icmp_errors_limited + counters.icmp_errors_limited_per_source;
+    assert_eq!(limited, counters.dropped.packets);
+    assert_eq!(bed.drops(DropReason::TooBig6), 60);
+}
+
+#[test]
+fn a_flood_from_one_address_outside_starves_no_other_host_outside() {
+    let mut bed = Bed::nat64(POOL6);
+    let port = bed.through(&udp6(CLIENT, 5000, SERVER6, 53, b"x")).sport;
+    let large = |from: &str| with_flags4(udp4(from, 53, T, port, &[0; 1472]), 0x4000);
+    assert_eq!(errors(&mut bed, (0..1_000).map(|_| large("203.0.113.9"))), 50);
+    assert_eq!(errors(&mut bed, (0..20).map(|_| large(SERVER))), 20);
+}
+
+#[test]
+fn hosts_of_one_subscriber_share_their_rate_of_errors() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 56;
+    let mut bed = Bed::new(&plan);
+    let large = |net: u32, n: u32| udp6(&format!("2001:db8:5:{net:x}::{n:x}"), 5000, SERVER6, 53, &[0; 1480]);
+    assert_eq!(errors(&mut bed, (0..100).map(|n| large(n, n + 1))), 50);
+    assert_eq!(errors(&mut bed, (0..20).map(|n| large(0x100, n))), 20);
+}
+
 fn own_inside_pools() -> Plan {
     let mut plan = plan_with(POOL6);
     plan.own4 = Some(v4(T));

@@ -102,7 +102,7 @@ fn fragmentation_needed_tells_the_inside_host_what_fits() {
     }
 }
 
-// proves: A61-5, A61-61, R55-5
+// proves: A61-5, R55-5
 #[test]
 fn an_error_from_the_inside_host_quotes_what_the_outside_host_has_sent() {
     let mut bed = Bed::nat64(POOL6);
@@ -133,7 +133,35 @@ fn an_error_from_the_inside_host_quotes_what_the_outside_host_has_sent() {
     }
 }
 
-// proves: A61-61, A79-70
+// proves: A61-61
+#[test]
+fn an_error_from_inside_comes_from_the_address_that_its_own_binding_has() {
+    let mut plan = plan_with(POOL6);
+    plan.pools = vec![pool("192.0.2.1", "192.0.2.8", (1024, 65_535))];
+    let mut bed = Bed::new(&plan);
+    let mut addresses = std::collections::BTreeSet::new();
+    for n in 1..=32 {
+        let host = format!("2001:db8:1::{n:x}");
+        let e = bed.through(&udp6(&host, 5000, SERVER6, 53, b"x"));
+        let (std::net::IpAddr::V4(t), port) = (e.src, e.sport) else { panic!("{e:?}") };
+        let arrived = bed.send(&udp4(SERVER, 53, &t.to_string(), port, &[7; 1200])).forwarded().to_vec();
+        // Whoever sends it: the host, or a router that has no binding and no IPv4 address.
+        for (from, error, expected) in [
+            (host.as_str(), (1, 4, 0), (3, 3)),
+            (ROUTER6, (3, 0, 0), (11, 0)),
+            (ROUTER6, (2, 0, 1400), (3, 4)),
+        ] {
+            let out = bed.send(&error6(from, SERVER6, error, &arrived[..1200]));
+            let got = out.forwarded();
+            assert_eq!((icmp_type(got), &got[12..16]), (expected, &t.octets()[..]), "{from}");
+            assert_eq!(got[16..20], v4(SERVER).octets());
+        }
+        addresses.insert(t);
+    }
+    assert!(addresses.len() > 4, "bindings of several addresses: {addresses:?}");
+}
+
+// proves: A79-70
 #[test]
 fn a_router_in_front_of_the_host_may_say_too_big_whatever_sources_are_served() {
     let mut plan = plan_with(POOL6);

@@ -2,10 +2,10 @@
 
 use crate::common::*;
 use crate::{OTHER6, POOL6, SERVER6, T};
-use gatun_nat::plan::{Pairing, PoolRange};
-use gatun_nat::{Plan, Reply, Verdict};
-use gatun_wire::DropReason;
-use std::collections::BTreeSet;
+use gatun_nat::plan::{self, Pairing, PoolRange};
+use gatun_nat::{BURST, Plan, Reply, Verdict};
+use gatun_wire::{DropReason, HEADROOM, Packet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 fn client(n: u32) -> String {
@@ -96,7 +96,7 @@ fn any_free_port_is_better_than_a_drop() {
     assert_eq!(ports, (1022..=1025).collect());
 }
 
-// proves: R68-11, R68-13, R47-11
+// proves: R68-11, R68-13
 #[test]
 fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
     let mut bed = Bed::new(&small_pool((2000, 2099)));
@@ -118,6 +118,54 @@ fn a_pool_is_used_to_its_last_port_says_so_and_recovers() {
     bed.through(&tcp6(&client(200), 5000, SERVER6, 80, "S", b""));
     bed.pass_ms(310_000);
     bed.through(&late);
+}
+
+/// How a new host of its own subscriber is mapped and filtered: what RFC 4787 REQ-11 wants never to change.
+fn behaviour(bed: &mut Bed, n: u32) -> Vec<(bool, bool, bool)> {
+    let host = client(n << 16);
+    let mapped = |bed: &mut Bed, port: u16, to: &str, remote: u16| {
+        let e = bed.through(&udp6(&host, port, to, remote, b"x"));
+        (e.src, e.sport)
+    };
+    let behaves = |port: u16| {
+        let first = mapped(bed, port, SERVER6, 53);
+        // Endpoint-independent mapping: another host, another port of it, and again.
+        let same =
+            [(OTHER6, 53), (SERVER6, 54), (SERVER6, 53)].map(|(to, at)| mapped(bed, port, to, at) == first);
+        let stranger = udp4("203.0.113.9", 1000 + port, &first.0.to_string(), first.1, b"x");
+        // Endpoint-independent filtering: a stranger reaches the host, at the port that it sends from.
+        let e = ends(bed.send(&stranger).forwarded());
+        (same == [true; 3], e.dst == v6(&host), e.dport == port)
+    };
+    [5000, 5001, 5003].map(behaves).into()
+}
+
+// proves: R47-11
+#[test]
+fn hosts_are_mapped_and_filtered_alike_in_an_empty_and_in_a_nearly_full_pool_of_several_addresses() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    plan.pools = vec![pool("192.0.2.1", "192.0.2.4", (2000, 2099))];
+    let mut bed = Bed::new(&plan);
+    let empty = behaviour(&mut bed, 0);
+    assert_eq!(empty, [(true, true, true); 3]);
+    let mut given = BTreeMap::new();
+    for n in 1..=390u32 {
+        let packet = udp6(&client(n << 16), 5000, SERVER6, 53, b"x");
+        let e = bed.through(&packet);
+        assert_eq!(given.insert((e.src, e.sport), packet), None, "a port of two");
+    }
+    assert_eq!(given.keys().map(|(address, _)| address).collect::<BTreeSet<_>>().len(), 4);
+    // 393 of 400 ports are given.
+    assert_eq!(behaviour(&mut bed, 1000), empty);
+    assert_eq!(behaviour(&mut bed, 0), empty);
+    let full = (0..5).map(|n| bed.send(&udp6(&client(2000 << 16), 7000 + n, SERVER6, 53, b"x")).verdict);
+    assert_eq!(full.last(), Some(refused(DropReason::PortsExhausted)));
+    // Nobody's translation has changed by it.
+    for ((address, port), packet) in given {
+        let e = bed.through(&packet);
+        assert_eq!((e.src, e.sport), (address, port));
+    }
 }
 
 // proves: R78-4, R47-2
@@ -236,6 +284,7 @@ fn sessions_are_opened_at_a_rate_and_the_code_of_the_refusal_is_the_operators() 
     plan.limits.session_rate_per_subscriber = 10;
     plan.limits.session_burst_per_subscriber = 20;
     plan.icmp.quota_code6 = 5;
+    plan.icmp.rate_per_source = 0;
     let mut bed = Bed::new(&plan);
     let scan = |bed: &mut Bed, from: u16| {
         (from..from + 100)
@@ -278,6 +327,56 @@ fn a_subscriber_has_so_many_sessions_whoever_opens_them() {
     bed.through(&udp6(&client(1 << 16), 5000, SERVER6, 1, b"x"));
     bed.pass_ms(310_000);
     bed.through(&udp6(&client(2), 5000, SERVER6, 2, b"x"));
+}
+
+/// Sends `count` UDP packets of a host to as many remote addresses; says how many were forwarded.
+fn opens(bed: &mut Bed, host: &str, first: u32, count: u32) -> u32 {
+    let model = udp6(host, 5000, SERVER6, 53, b"x");
+    let packet = |n: u32| {
+        let mut bytes = model.clone();
+        bytes[36..40].copy_from_slice(&(0x0b00_0000 + n).to_be_bytes());
+        bytes
+    };
+    let mut forwarded = 0;
+    for from in (first..first + count).step_by(BURST) {
+        let packets: Vec<Vec<u8>> = (from..(first + count).min(from + BURST as u32)).map(packet).collect();
+        let mut bufs: Vec<Vec<u8>> =
+            packets.iter().map(|p| [&[0; HEADROOM][..], p, &[0; 64]].concat()).collect();
+        let len = model.len();
+        let mut burst: Vec<Packet<'_>> =
+            bufs.iter_mut().map(|buf| Packet::new(buf, HEADROOM, len).unwrap()).collect();
+        let mut verdicts = [Verdict::Pass; BURST];
+        assert_eq!(bed.nat.process(bed.now, &mut burst, &mut verdicts), packets.len());
+        forwarded += verdicts[..packets.len()].iter().filter(|v| **v == Verdict::Forward).count() as u32;
+    }
+    forwarded
+}
+
+#[test]
+fn greedy_subscribers_lock_no_new_one_out() {
+    let mut plan = plan_with(POOL6);
+    plan.nat64[0].subscriber_len = 64;
+    let mut bed = Bed::new(&plan);
+    let greedy = |n: u32| format!("2001:db8:bad:{n:x}::1");
+    let all: u32 = (0..16).map(|n| opens(&mut bed, &greedy(n), 0, 16_384)).sum();
+    assert_eq!(all, 12 * 16_384 + 4 * 64, "three quarters of the table are for all");
+    assert!(bed.drops(DropReason::SessionTableReserved) > 0);
+    // As many again as `gatun check` says that there is room for beside newcomers.
+    (16..900).for_each(|n| assert_eq!(opens(&mut bed, &greedy(n), 0, 100), 64));
+    let newcomers = (0..20).map(|n| udp6(&format!("2001:db8:900d:{n:x}::1"), 5000, SERVER6, 53, b"x"));
+    newcomers.for_each(|packet| drop(bed.through(&packet)));
+    assert_eq!(opens(&mut bed, "2001:db8:900d:5::1", 0, 40), 40, "and more than one session each");
+    bed.now = bed.now.plus_ms(1_000);
+    // The refused are told as a full table tells them, and what is open goes on.
+    let out = bed.send(&udp6(&greedy(20), 5000, SERVER6, 54, b"x"));
+    assert_eq!(out.verdict, refused(DropReason::SessionTableReserved));
+    assert_eq!(icmp_type(&out.bytes), (1, 3));
+    assert_eq!(opens(&mut bed, &greedy(1), 0, 16_384), 16_384);
+    // It is a reserve of sessions, whoever opens them: a stranger from outside adds to those of his host.
+    let port = bed.through(&udp6("2001:db8:900d:6::1", 5000, SERVER6, 53, b"x")).sport;
+    let strangers = (0..80).map(|n| udp4(&format!("203.0.113.{n}"), 53, T, port, b"x"));
+    let let_in = strangers.filter(|p| bed.send(p).verdict == Verdict::Forward).count();
+    assert_eq!(let_in, 63);
 }
 
 // proves: R68-11, R55-8
@@ -326,7 +425,6 @@ fn a_full_subscriber_table_stops_new_subscribers_and_no_old_ones() {
     bed.through(&late);
 }
 
-// proves: A52-8
 #[test]
 fn two_instances_with_two_pools_do_not_meet() {
     let mut plan = plan_with(POOL6);
@@ -345,7 +443,26 @@ fn two_instances_with_two_pools_do_not_meet() {
     assert_eq!(back.src, v6(&behind("2001:db8:65::/96", SERVER)));
 }
 
-// proves: R47-3, R47-7
+// proves: A52-8
+#[test]
+fn of_two_instances_prefixes_the_longest_match_decides_whose_a_packet_is() {
+    let (short, long) = ("2001:db8:122::/48", "2001:db8:122:344::/96");
+    for turned in [false, true] {
+        let mut plan = plan_with(if turned { long } else { short });
+        plan.pools.push(pool("198.18.0.1", "198.18.0.1", (1, 65535)));
+        plan.nat64.push(plan::Nat64 { pool: 1, ..nat64(if turned { short } else { long }) });
+        let mut bed = Bed::new(&plan);
+        let pools = if turned { [T, "198.18.0.1"] } else { ["198.18.0.1", T] };
+        for (pool6, public) in [long, short].into_iter().zip(pools) {
+            let e = bed.through(&udp6("2001:beef::2", 5000, &behind(pool6, SERVER), 53, b"x"));
+            assert_eq!((e.src, e.dst), (v4(public).into(), v4(SERVER).into()), "{pool6}");
+            let back = bed.through(&udp4(SERVER, 53, public, e.sport, b"x"));
+            assert_eq!(back.src, v6(&behind(pool6, SERVER)));
+        }
+    }
+}
+
+// proves: R47-3, A52-8
 #[test]
 fn two_instances_on_one_pool_never_share_a_port() {
     let mut plan = small_pool((2000, 2007));

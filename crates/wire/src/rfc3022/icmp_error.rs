@@ -33,7 +33,7 @@ pub fn embedded(packet: &[u8], view: &Ipv4View) -> Result<Embedded4, DropReason>
 /// identification stays: what the inside host wrote there is known no more. `mtu` as in [`super::translate`].
 ///
 /// # Errors
-/// `ttl`, `v4_opt_srcroute`, `fragneeded_sent`; the packet is unchanged then.
+/// `ttl`, `v4_opt_srcroute`, `too_big4`; the packet is unchanged then.
 pub fn translate(
     packet: &mut Packet<'_>,
     view: &Ipv4View,

@@ -56,7 +56,7 @@ pub struct Link {
 /// Rewrites the packet, in place.
 ///
 /// # Errors
-/// `ttl`, `v4_opt_srcroute`, `v6_ah`, `fragneeded_sent` for a packet with DF above the MTU, `icmp_unknown_type`
+/// `ttl`, `v4_opt_srcroute`, `v6_ah`, `too_big4` for a packet with DF above the MTU, `icmp_unknown_type`
 /// for ICMP errors ([`icmp_error`] is for them) and what else is no echo message, `mtu_unfragmentable` for a
 /// super-packet of datagrams that has to be cut by [`crate::rfc7915::segment`] first. The packet is
 /// unchanged then.

@@ -7,7 +7,7 @@ use crate::{DropReason, FragmentInfo, Ipv4View, L4, Packet, Segmentation, mss, p
 /// Makes the IPv4 packet an IPv6 packet, in place: the payload stays where it is.
 ///
 /// # Errors
-/// `ttl`, `v4_opt_srcroute`, `fragneeded_sent` (answered with [`mtu::fragmentation_needed`]),
+/// `ttl`, `v4_opt_srcroute`, `too_big4` (answered with [`mtu::fragmentation_needed`]),
 /// `udp_zero_csum`, `frag_zero_csum_stateless`, `frag_icmp`, `icmp_unknown_type`, `icmp_single_hop`,
 /// `unsupported_proto`, `v6_ah`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
 /// [`super::segment`] first. The packet is unchanged then.

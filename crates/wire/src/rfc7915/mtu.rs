@@ -15,12 +15,12 @@ const GROWTH: u32 = 20;
 /// The plateaus of RFC 1191 7.1: what path MTUs are likely.
 const PLATEAUS: [u16; 11] = [65_535, 32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
 
-/// The MTU that answers an IPv6 packet dropped with `ptb_sent`, in bytes: never less than 1280.
+/// The MTU that answers an IPv6 packet dropped with `too_big6`, in bytes: never less than 1280.
 pub fn packet_too_big(settings: &Settings) -> u32 {
     settings.mtu4.saturating_add(GROWTH).max(ipv6::MTU_MIN)
 }
 
-/// The MTU that answers an IPv4 packet dropped with `fragneeded_sent`, in bytes. A fragment gets a
+/// The MTU that answers an IPv4 packet dropped with `too_big4`, in bytes. A fragment gets a
 /// Fragment header, which its sender must leave room for too.
 pub fn fragmentation_needed(view: &Ipv4View, settings: &Settings) -> u16 {
     let mtu = settings.mtu6.saturating_sub(overhead(view.fragment.is_some()));

@@ -16,7 +16,7 @@ use core::net::Ipv6Addr;
 /// for. Every other checksum is adjusted, never zeroed.
 ///
 /// # Errors
-/// `ttl`, `ptb_sent` (answered with [`mtu::packet_too_big`]), `icmp_unknown_type`, `icmp_single_hop`,
+/// `ttl`, `too_big6` (answered with [`mtu::packet_too_big`]), `icmp_unknown_type`, `icmp_single_hop`,
 /// `frag_icmp`, `unsupported_proto`, ...; `mtu_unfragmentable` for a super-packet that has to be cut by
 /// [`super::segment`] first. The packet is unchanged then.
 #[inline(always)]

@@ -78,6 +78,7 @@ pool6 = "2001:db8:64::/96"
 subscriber = "/128"
 [limits]
 sessions_max = {sessions}
+sessions_reserved = 0
 subscribers_max = {subscribers}
 [translator]
 mtu4 = {mtu}

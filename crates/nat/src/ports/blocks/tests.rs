@@ -1,7 +1,7 @@
-use crate::Instant;
 use crate::plan::*;
 use crate::pool4::*;
 use crate::rng::Rng;
+use crate::{Instant, NotBound};
 use core::net::Ipv4Addr;
 use gatun_wire::DropReason;
 use proptest::prelude::*;
@@ -257,7 +257,7 @@ fn a_static_port_keeps_its_whole_block_from_subscribers() {
     bed.pool.reserve(Transport::Tcp, address, 1100).unwrap();
     bed.pool.reserve(Transport::Tcp, address, 1101).unwrap();
     bed.pool.reserve(UDP, address, 443).unwrap();
-    assert_eq!(bed.pool.reserve(UDP, address, 443), Err(DropReason::StaticConflict));
+    assert_eq!(bed.pool.reserve(UDP, address, 443), Err(NotBound::Taken));
     assert_eq!(bed.pool.usage(UDP), Usage { used: 0, total: 3 * 64 });
     for subscriber in 0..3 {
         let grant = bed.take(subscriber, UDP).unwrap();

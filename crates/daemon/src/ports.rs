@@ -232,7 +232,7 @@ fn open_tun(
     let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
     let orders = Some(links.orders());
     links::watch(links, (user, sandbox.clone()), events.clone())?;
-    let said = devices.iter().zip(configs).map(|(device, config)| {
+    let opened = devices.iter().zip(configs).map(|(device, config)| {
         let how = if device.attached { "attached" } else { "created" };
         let udp_gro = match (config.udp_gro, device.udp_gro) {
             (true, true) => "; UDP datagrams of one flow are written together",
@@ -241,7 +241,16 @@ fn open_tun(
         };
         format!("device {}: {how}, offloads: {}{udp_gro}", device.name, device.offloads.describe())
     });
-    let said = said.collect();
+    let preceded = devices.iter().flat_map(|device| {
+        let of = |route| {
+            format!(
+                "device {0}: gets packets for which the host has this route, which holds again when {0} is gone: {route}",
+                device.name
+            )
+        };
+        device.preceded.iter().map(of)
+    });
+    let said = opened.chain(preceded).collect();
     let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
     let backends = queues.into_iter().flatten().map(|queue| Box::new(queue) as Box<dyn Backend>);
     let guards = guards.into_iter().map(|guard: Guard| Box::new(guard) as Box<dyn Any>);

@@ -1,7 +1,7 @@
 //! Creating a TUN device, or attaching to an existing one.
 
 use crate::{TunError, TunQueue, ioctl, vnet};
-use gatun_netlink::{Device, DeviceError, Existing, Prefix};
+use gatun_netlink::{Compared, Device, Existing, Prefix, compare};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
@@ -31,6 +31,8 @@ pub struct TunConfig {
     pub addresses: Vec<Prefix>,
     /// Route these networks to it.
     pub routes: Vec<Prefix>,
+    /// Route them to it even where the host has routes to the same networks, which then wait behind.
+    pub precede_routes: bool,
 }
 
 /// Whether a device is made or exists.
@@ -55,6 +57,7 @@ impl Default for TunConfig {
             mtu: None,
             addresses: Vec::new(),
             routes: Vec::new(),
+            precede_routes: false,
         }
     }
 }
@@ -71,6 +74,8 @@ pub struct Tun {
     pub udp_gro: bool,
     /// Whether the device was there before.
     pub attached: bool,
+    /// The host's routes that get no packet while the device has its own, as `ip route` shows them.
+    pub preceded: Vec<String>,
     /// Tells a second instance that the device is taken; the kernel alone would let it share the queues
     /// of a multi-queue device.
     lock: Guard,
@@ -168,6 +173,8 @@ impl Tun {
             (Mode::Attach, false) => return Err(TunError::Missing(name.clone())),
             _ => {}
         }
+        // Before anything is made: a refusal leaves no trace.
+        let compared = compare_routes(&device, config)?;
         let first = open_device()?;
         check_features(&first, config.queues)?;
         let (name, flags) = attach_first(&first, name, config.queues)?;
@@ -185,8 +192,9 @@ impl Tun {
             ioctl::set_iff(&next, &name, flags).map_err(|e| attach_error(&name, e))?;
             queues.push(TunQueue::new(name.clone(), next, udp_gro));
         }
-        configure(&mut device, config)?;
-        Ok(Tun { name, queues, offloads, udp_gro, attached, lock })
+        configure(&mut device, config, &compared)?;
+        let preceded = compared.others.iter().map(ToString::to_string).collect();
+        Ok(Tun { name, queues, offloads, udp_gro, attached, preceded, lock })
     }
 
     /// The queues, to be given away, and the guard, to be kept while any of them is in use.
@@ -195,8 +203,21 @@ impl Tun {
     }
 }
 
+/// Compares the host's routes with those that the device is to have.
+fn compare_routes(device: &Device, config: &TunConfig) -> Result<Compared, TunError> {
+    if config.routes.is_empty() {
+        return Ok(Compared::default());
+    }
+    let compared = compare(&config.routes, device.index().ok())
+        .map_err(|e| TunError::Netlink(device.error("route show".into(), e)))?;
+    match compared.others.is_empty() || config.precede_routes {
+        true => Ok(compared),
+        false => Err(TunError::routes_exist(&config.name, &compared.others)),
+    }
+}
+
 /// Sets up what `config` asks for, in an order in which each step can succeed.
-fn configure(device: &mut Device, config: &TunConfig) -> Result<(), DeviceError> {
+fn configure(device: &mut Device, config: &TunConfig, compared: &Compared) -> Result<(), TunError> {
     let index = device.index().map_err(|e| device.error("link show".into(), e))?;
     if let Some(mtu) = config.mtu {
         device.set_mtu(index, mtu)?;
@@ -205,7 +226,13 @@ fn configure(device: &mut Device, config: &TunConfig) -> Result<(), DeviceError>
     if config.up {
         device.set_up(index)?;
     }
-    device.add_routes(index, &config.routes, Existing::Replace).map(drop)
+    let (free, taken) = compared.split();
+    device.add_routes(index, &free, Existing::Keep)?;
+    match device.add_routes(index, &taken, Existing::Precede)? {
+        0 => Ok(()),
+        // One that nothing can come before.
+        _ => Err(TunError::routes_exist(&config.name, &compared.others)),
+    }
 }
 
 /// An abstract socket's name is unique in its network namespace, as a device's is, and goes with the process.

@@ -3,7 +3,7 @@
 
 use crate::{TunConfig, TunError};
 use gatun_io::Waker;
-use gatun_netlink::{Device, Existing, Group, Monitor, Notice, Prefix};
+use gatun_netlink::{Device, Existing, Group, Monitor, Notice, Prefix, Route, compare};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -185,6 +185,8 @@ struct Watched {
     index: u32,
     addresses: Vec<Prefix>,
     routes: Vec<Prefix>,
+    /// Whether routes of others to the same networks are to wait behind ours.
+    precede: bool,
     up: bool,
     /// Whether something was told that did not arrive.
     missed: bool,
@@ -196,8 +198,8 @@ impl Watched {
         let mut netlink = Device::open(&device).map_err(|e| TunError::Ioctl("netlink", device.clone(), e))?;
         let state = netlink.index().and_then(|index| Ok((index, netlink.is_up(index)?)));
         let (index, up) = state.map_err(|e| TunError::Ioctl("watching the link", device.clone(), e))?;
-        let TunConfig { addresses, routes, .. } = config;
-        Ok(Watched { netlink, device, index, addresses, routes, up, missed: false, gone: false })
+        let TunConfig { addresses, routes, precede_routes: precede, .. } = config;
+        Ok(Watched { netlink, device, index, addresses, routes, precede, up, missed: false, gone: false })
     }
 
     fn is_now(&mut self, up: bool) -> Option<LinkEvent> {
@@ -239,30 +241,56 @@ impl Watched {
         let came = (only(&order.addresses, &before.0), only(&order.routes, &before.1));
         let went = (only(&before.0, &order.addresses), only(&before.1, &order.routes));
         (self.addresses, self.routes) = (order.addresses.clone(), order.routes.clone());
-        let up = self.up;
-        let mut change = || {
-            if up {
-                self.netlink.add_addresses(self.index, &came.0)?;
-                self.netlink.add_routes(self.index, &came.1, Existing::Replace)?;
-                self.netlink.remove_routes(self.index, &went.1)?;
-                self.netlink.remove_addresses(self.index, &went.0)?;
-            }
-            Ok(Rerouted {
-                routes_added: came.1.len(),
-                routes_removed: went.1.len(),
-                addresses_added: came.0.len(),
-                addresses_removed: went.0.len(),
-            })
-        };
-        let rerouted = change();
+        let rerouted = if self.up { self.change(&came, &went) } else { Ok(()) };
+        let rerouted = rerouted.map(|()| Rerouted {
+            routes_added: came.1.len(),
+            routes_removed: went.1.len(),
+            addresses_added: came.0.len(),
+            addresses_removed: went.0.len(),
+        });
         Some(LinkEvent::Rerouted { device: self.device.clone(), rerouted })
+    }
+
+    /// Sets and removes addresses and routes.
+    fn change(
+        &mut self,
+        came: &(Vec<Prefix>, Vec<Prefix>),
+        went: &(Vec<Prefix>, Vec<Prefix>),
+    ) -> Result<(), TunError> {
+        self.netlink.add_addresses(self.index, &came.0)?;
+        let (_, in_the_way) = self.add_routes(&came.1)?;
+        self.netlink.remove_routes(self.index, &went.1)?;
+        self.netlink.remove_addresses(self.index, &went.0)?;
+        match in_the_way.is_empty() {
+            true => Ok(()),
+            false => Err(TunError::routes_exist(&self.device, &in_the_way)),
+        }
     }
 
     fn restore(&mut self) -> Result<Restored, TunError> {
         self.netlink.add_addresses(self.index, &self.addresses)?;
-        // A route that somebody has set meanwhile may lead elsewhere on purpose.
-        let existing = self.netlink.add_routes(self.index, &self.routes, Existing::Keep)?;
-        let routes = self.routes.len() - existing;
-        Ok(Restored { routes, routes_existing: existing, addresses: self.addresses.len() })
+        let wanted = std::mem::take(&mut self.routes);
+        let added = self.add_routes(&wanted);
+        self.routes = wanted;
+        let (routes, in_the_way) = added?;
+        Ok(Restored { routes, routes_existing: in_the_way.len(), addresses: self.addresses.len() })
+    }
+
+    /// Sets those of `wanted` that are not there. Returns how many were set, and the routes of others that kept some from
+    /// being set: one that somebody has set meanwhile may lead elsewhere on purpose.
+    fn add_routes(&mut self, wanted: &[Prefix]) -> Result<(usize, Vec<Route>), TunError> {
+        if wanted.is_empty() {
+            return Ok((0, Vec::new()));
+        }
+        let compared = compare(wanted, Some(self.index));
+        let compared = compared.map_err(|e| self.netlink.error("route show".into(), e))?;
+        let (free, taken) = compared.split();
+        let mut added = free.len() - self.netlink.add_routes(self.index, &free, Existing::Keep)?;
+        if !self.precede {
+            let in_the_way = compared.others.into_iter().filter(|route| taken.contains(&route.to));
+            return Ok((added, in_the_way.collect()));
+        }
+        added += taken.len() - self.netlink.add_routes(self.index, &taken, Existing::Precede)?;
+        Ok((added, Vec::new()))
     }
 }

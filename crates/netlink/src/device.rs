@@ -36,12 +36,15 @@ impl std::fmt::Display for Prefix {
 /// What one datagram to the kernel carries, some 15 KB.
 const ROUTES_PER_BATCH: usize = 256;
 
-/// What to do where a route of the same network exists.
+/// Metric of an IPv6 route that comes before those of others; the kernel gives 256 to those of its interfaces' addresses.
+const FIRST6: u32 = 1;
+
+/// What to do where somebody has a route to the same network. No such route is ever removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Take its place.
-    Replace,
-    /// Leave it: somebody set it on purpose.
+    /// Come before it: packets take the new route, and the other one again as soon as the new one is gone.
+    Precede,
+    /// Leave it alone: somebody set it on purpose.
     Keep,
 }
 
@@ -184,7 +187,7 @@ impl Device {
         }
     }
 
-    /// Adds routes to the device; returns how many existed and were left alone.
+    /// Adds routes to the device; returns how many were not set as there are others, or the same.
     ///
     /// # Errors
     /// Where the kernel refuses one; others may be set.
@@ -203,15 +206,21 @@ impl Device {
 
     fn add_batch(&mut self, index: u32, routes: &[Prefix], existing: Existing) -> Result<usize, DeviceError> {
         let first = self.client.sequence + 1;
-        let how = match existing {
-            Existing::Replace => NLM_F_REPLACE,
-            Existing::Keep => NLM_F_EXCL,
-        };
         let mut batch = Vec::new();
         for (i, &route) in routes.iter().enumerate() {
             let answer = if i + 1 == routes.len() { NLM_F_ACK } else { 0 };
+            let mut message = route_message(index, route);
+            let how = match existing {
+                Existing::Keep => NLM_F_EXCL,
+                // Of IPv4 routes with one metric, the one that was set last without NLM_F_APPEND is the first.
+                Existing::Precede if route.addr.is_ipv4() => 0,
+                Existing::Precede => {
+                    message.attributes.push(RouteAttribute::Priority(FIRST6));
+                    NLM_F_EXCL
+                }
+            };
             let flags = NLM_F_REQUEST | NLM_F_CREATE | how | answer;
-            self.client.append(&mut batch, RouteNetlinkMessage::NewRoute(route_message(index, route)), flags);
+            self.client.append(&mut batch, RouteNetlinkMessage::NewRoute(message), flags);
         }
         let sent = self.client.socket.send(&batch, 0).map_err(|e| (e, first));
         let answers = sent.and_then(|_| self.client.answers(first));
@@ -219,7 +228,7 @@ impl Device {
         done.map_err(|(e, sequence)| {
             let route = routes.get((sequence - first) as usize).or(routes.last());
             let route = route.map_or(String::new(), Prefix::to_string);
-            self.error(format!("route replace {route} dev {}", self.name), e)
+            self.error(format!("route add {route} dev {}", self.name), e)
         })
     }
 
@@ -254,7 +263,7 @@ impl Device {
     }
 }
 
-fn family(addr: IpAddr) -> AddressFamily {
+pub(crate) fn route_family(addr: IpAddr) -> AddressFamily {
     match addr {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
@@ -269,7 +278,7 @@ fn link(index: u32) -> LinkMessage {
 
 fn address_message(index: u32, address: Prefix) -> AddressMessage {
     let mut message = AddressMessage::default();
-    message.header.family = family(address.addr);
+    message.header.family = route_family(address.addr);
     message.header.prefix_len = address.len;
     message.header.index = index;
     message.attributes.push(AddressAttribute::Address(address.addr));
@@ -283,7 +292,7 @@ fn address_message(index: u32, address: Prefix) -> AddressMessage {
 
 fn route_message(index: u32, route: Prefix) -> RouteMessage {
     let mut message = RouteMessage::default();
-    message.header.address_family = family(route.addr);
+    message.header.address_family = route_family(route.addr);
     message.header.destination_prefix_length = route.len;
     message.header.table = RouteHeader::RT_TABLE_MAIN;
     message.header.protocol = RouteProtocol::Static;
@@ -307,7 +316,7 @@ mod tests {
     #[test]
     fn a_missing_right_and_an_ipv6_switched_off_are_told_apart() {
         let text = |errno: Errno| {
-            let (device, action) = ("gatun0".to_owned(), "route replace ...".to_owned());
+            let (device, action) = ("gatun0".to_owned(), "route add ...".to_owned());
             DeviceError { device, action, error: errno.into() }.to_string()
         };
         assert!(text(Errno::PERM).ends_with("it needs CAP_NET_ADMIN"));

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   query     reads: links, addresses, the route to an address
+//!   routes    the main table, compared with the routes that a device is to have
 //!   device    sets the MTU, state, addresses and routes of one interface
 //!   monitor   notices of changes, for a thread that waits for them
 //!   client    the socket below all of them: requests, batches, answers
@@ -13,7 +14,9 @@ mod client;
 pub mod device;
 pub mod monitor;
 pub mod query;
+pub mod routes;
 
 pub use device::{Device, DeviceError, Existing, Prefix, has_ipv6};
 pub use monitor::{Group, Monitor, Notice};
 pub use query::{Link, Way};
+pub use routes::{Compared, Route, compare};

@@ -266,6 +266,7 @@ fn device(config: &Config, port: &Port) -> TunConfig {
         mtu: Some(port.mtu),
         addresses: port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect(),
         routes,
+        precede_routes: port.precede_routes,
     }
 }
 

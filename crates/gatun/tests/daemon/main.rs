@@ -22,6 +22,7 @@ mod operate;
 mod processors;
 mod reload;
 mod restart;
+mod routes;
 mod sandbox;
 mod service;
 mod start;

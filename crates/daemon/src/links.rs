@@ -1,4 +1,4 @@
-//! Links of the devices that are set down and up by hand, in a thread of its own.
+//! Links of the devices that are set down and up by hand, and routes that vanish, in a thread of its own.
 
 use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
@@ -52,6 +52,14 @@ pub(super) fn describe(event: &LinkEvent) -> String {
         LinkEvent::Up { device, restored: Ok(restored) } => {
             format!("device {device}: its link is up again; {}", list(restored))
         }
+        LinkEvent::RoutesVanished { device, restored: Ok(restored) } => {
+            format!("device {device}: routes had vanished; {}", list(restored))
+        }
+        LinkEvent::RoutesVanished { device, restored: Err(error) } => {
+            format!(
+                "device {device}: routes have vanished and cannot be set again, which gatun goes on trying: {error}"
+            )
+        }
         LinkEvent::Rerouted { device, rerouted: Ok(rerouted) } => {
             let Rerouted { routes_added, routes_removed, addresses_added, addresses_removed } = rerouted;
             format!(
@@ -70,9 +78,11 @@ pub(super) fn describe(event: &LinkEvent) -> String {
 
 fn list(restored: &Restored) -> String {
     let &Restored { routes, routes_existing, addresses } = restored;
-    let mut text = format!("set again: {routes} routes, {addresses} addresses");
+    let addresses = if addresses == 1 { "1 address".to_owned() } else { format!("{addresses} addresses") };
+    let count = |n| if n == 1 { "1 route".to_owned() } else { format!("{n} routes") };
+    let mut text = format!("set again: {}, {addresses}", count(routes));
     if routes_existing > 0 {
-        text += &format!("; left alone, as set by somebody else: {routes_existing} routes");
+        text += &format!("; left alone, as set by somebody else: {}", count(routes_existing));
     }
     text
 }

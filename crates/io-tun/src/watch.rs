@@ -1,6 +1,8 @@
 //! Links that are set down and up again by hand: the kernel takes a device's routes and IPv6 addresses away
-//! with the link, and does not bring them back.
+//! with the link, and does not bring them back. The same with an MTU below that of IPv6 (RFC 8200 5), and single routes may
+//! be removed by hand.
 
+use crate::repair::Repair;
 use crate::{TunConfig, TunError};
 use gatun_io::Waker;
 use gatun_netlink::{Device, Existing, Group, Monitor, Notice, Prefix, Route, compare};
@@ -8,6 +10,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// What happened to a device's link.
 #[derive(Debug)]
@@ -22,6 +25,13 @@ pub enum LinkEvent {
         /// The device.
         device: String,
         /// What was set up again, or why it could not be.
+        restored: Result<Restored, TunError>,
+    },
+    /// Routes vanished while its link was up.
+    RoutesVanished {
+        /// The device.
+        device: String,
+        /// What was set again, or why it could not be.
         restored: Result<Restored, TunError>,
     },
     /// It has other addresses and routes, as it was ordered.
@@ -101,7 +111,7 @@ impl LinkWatch {
     /// # Errors
     /// Where the kernel does not tell.
     pub fn new(devices: impl IntoIterator<Item = (String, TunConfig)>) -> Result<Self, TunError> {
-        let monitor = Monitor::open(&[Group::Link]);
+        let monitor = Monitor::open(&[Group::Link, Group::Ipv4Route, Group::Ipv6Route]);
         let monitor = monitor.map_err(|e| TunError::Ioctl("watching links", "netlink".into(), e))?;
         // Asked for once the monitor listens, so that no change falls between.
         let devices = devices.into_iter().map(|(device, config)| Watched::new(device, config));
@@ -148,7 +158,15 @@ impl LinkWatch {
                 }
                 continue;
             }
-            if self.monitor.wait(&self.orders.waker)? {
+            let now = Instant::now();
+            let due = self.devices.iter().filter_map(|device| device.repair.due()).min();
+            if due.is_some_and(|due| due <= now) {
+                if let Some(event) = self.devices.iter_mut().find_map(|device| device.repair_if_due(now)) {
+                    return Ok(Some(event));
+                }
+                continue;
+            }
+            if self.monitor.wait(&self.orders.waker, due.map(|due| due - now))? {
                 self.orders.waker.reset();
             }
         }
@@ -157,8 +175,8 @@ impl LinkWatch {
     fn take(&mut self, notice: &Notice) -> Option<LinkEvent> {
         let index = match notice {
             Notice::Link(link) => link.index,
-            Notice::LinkRemoved(index) => *index,
-            Notice::Addresses => return None,
+            Notice::LinkRemoved(index) | Notice::RouteRemoved { device: Some(index), .. } => *index,
+            Notice::Addresses | Notice::RouteRemoved { device: None, .. } => return None,
             Notice::Lost => {
                 self.ask_all();
                 return None;
@@ -166,7 +184,14 @@ impl LinkWatch {
         };
         let device = self.devices.iter_mut().find(|d| d.index == index)?;
         match notice {
-            Notice::Link(link) => device.is_now(link.is_up),
+            Notice::Link(link) => {
+                device.has_mtu(link.mtu);
+                device.is_now(link.is_up)
+            }
+            Notice::RouteRemoved { to, .. } => {
+                device.may_lack(to);
+                None
+            }
             _ => {
                 device.gone = true;
                 None
@@ -188,6 +213,8 @@ struct Watched {
     /// Whether routes of others to the same networks are to wait behind ours.
     precede: bool,
     up: bool,
+    mtu: u32,
+    repair: Repair,
     /// Whether something was told that did not arrive.
     missed: bool,
     gone: bool,
@@ -196,10 +223,56 @@ struct Watched {
 impl Watched {
     fn new(device: String, config: TunConfig) -> Result<Self, TunError> {
         let mut netlink = Device::open(&device).map_err(|e| TunError::Ioctl("netlink", device.clone(), e))?;
-        let state = netlink.index().and_then(|index| Ok((index, netlink.is_up(index)?)));
-        let (index, up) = state.map_err(|e| TunError::Ioctl("watching the link", device.clone(), e))?;
-        let TunConfig { addresses, routes, precede_routes: precede, .. } = config;
-        Ok(Watched { netlink, device, index, addresses, routes, precede, up, missed: false, gone: false })
+        let state = netlink.index().and_then(|index| netlink.link(index));
+        let link = state.map_err(|e| TunError::Ioctl("watching the link", device.clone(), e))?;
+        let TunConfig { addresses, mut routes, precede_routes: precede, .. } = config;
+        routes.sort_unstable();
+        Ok(Watched {
+            netlink,
+            device,
+            index: link.index,
+            addresses,
+            routes,
+            precede,
+            up: link.is_up,
+            mtu: link.mtu,
+            repair: Repair::default(),
+            missed: false,
+            gone: false,
+        })
+    }
+
+    /// A higher MTU may bring IPv6 back.
+    fn has_mtu(&mut self, mtu: u32) {
+        if std::mem::replace(&mut self.mtu, mtu) < mtu {
+            self.repair.suspect_anew(Instant::now());
+        }
+    }
+
+    /// Its route to `network` was removed.
+    fn may_lack(&mut self, network: &Prefix) {
+        if self.routes.binary_search(network).is_ok() {
+            self.repair.suspect(Instant::now());
+        }
+    }
+
+    /// Sets routes again that have vanished, where it is time for that. While the link is down, that waits for the link.
+    fn repair_if_due(&mut self, now: Instant) -> Option<LinkEvent> {
+        self.repair.due().filter(|due| *due <= now)?;
+        let is_up = self.up && self.netlink.link(self.index).is_ok_and(|link| link.is_up);
+        if !is_up {
+            self.repair.succeeded(now, false);
+            return None;
+        }
+        let restored = self.restore();
+        let is_news = match &restored {
+            Ok(Restored { routes, routes_existing, .. }) => {
+                self.repair.succeeded(now, *routes > 0);
+                routes + routes_existing > 0
+            }
+            Err(_) => self.repair.failed(now),
+        };
+        is_news.then(|| LinkEvent::RoutesVanished { device: self.device.clone(), restored })
     }
 
     fn is_now(&mut self, up: bool) -> Option<LinkEvent> {
@@ -213,19 +286,17 @@ impl Watched {
     /// What was missed may be that the link was down and is up again.
     fn ask(&mut self) -> io::Result<Option<LinkEvent>> {
         self.missed = false;
-        let up = match self.netlink.is_up(self.index) {
+        let up = match self.netlink.link(self.index) {
             Err(e) if Errno::from_io_error(&e) == Some(Errno::NODEV) => {
                 self.gone = true;
                 return Ok(None);
             }
-            other => other?,
+            other => other?.is_up,
         };
-        if !(self.up && up) {
-            return Ok(self.is_now(up));
+        if self.up && up {
+            self.repair.suspect(Instant::now());
         }
-        let restored = self.restore();
-        let unharmed = matches!(restored, Ok(Restored { routes: 0, .. }));
-        Ok((!unharmed).then(|| LinkEvent::Up { device: self.device.clone(), restored }))
+        Ok(self.is_now(up))
     }
 
     /// Does what is ordered, where it is for this device. While the link is down, only notes it.
@@ -241,6 +312,7 @@ impl Watched {
         let came = (only(&order.addresses, &before.0), only(&order.routes, &before.1));
         let went = (only(&before.0, &order.addresses), only(&before.1, &order.routes));
         (self.addresses, self.routes) = (order.addresses.clone(), order.routes.clone());
+        self.routes.sort_unstable();
         let rerouted = if self.up { self.change(&came, &went) } else { Ok(()) };
         let rerouted = rerouted.map(|()| Rerouted {
             routes_added: came.1.len(),

@@ -4,7 +4,7 @@
 //! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
 
 use crate::client::Client;
-use crate::query::link_of;
+use crate::query::{Link, link_of};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -232,14 +232,14 @@ impl Device {
         })
     }
 
-    /// Whether its link is set up.
+    /// The state of its link.
     ///
     /// # Errors
     /// Where there is no such device any more, or the kernel does not answer.
-    pub fn is_up(&mut self, index: u32) -> io::Result<bool> {
+    pub fn link(&mut self, index: u32) -> io::Result<Link> {
         let answers = self.client.ask(RouteNetlinkMessage::GetLink(link(index)), 0)?;
         let link = answers.into_iter().find_map(link_of);
-        link.map(|link| link.is_up).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        link.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
     /// Sends one request and waits for the kernel's answer to it.

@@ -1,7 +1,7 @@
 //! Creating a TUN device, or attaching to an existing one.
 
 use crate::{TunError, TunQueue, ioctl, vnet};
-use gatun_netlink::{Compared, Device, Existing, Prefix, compare};
+use gatun_netlink::{Compared, Device, Existing, Link, Prefix, compare};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
@@ -216,14 +216,16 @@ fn compare_routes(device: &Device, config: &TunConfig) -> Result<Compared, TunEr
     }
 }
 
-/// Sets up what `config` asks for, in an order in which each step can succeed.
+/// Sets up what `config` asks for and the device lacks, in an order in which each step can succeed. A device that lacks
+/// nothing is used without any right.
 fn configure(device: &mut Device, config: &TunConfig, compared: &Compared) -> Result<(), TunError> {
-    let index = device.index().map_err(|e| device.error("link show".into(), e))?;
-    if let Some(mtu) = config.mtu {
-        device.set_mtu(index, mtu)?;
+    let link = device.index().and_then(|index| device.link(index));
+    let Link { index, mtu, is_up, .. } = link.map_err(|e| device.error("link show".into(), e))?;
+    if let Some(wanted) = config.mtu.filter(|wanted| *wanted != mtu) {
+        device.set_mtu(index, wanted)?;
     }
     device.add_addresses(index, &config.addresses)?;
-    if config.up {
+    if config.up && !is_up {
         device.set_up(index)?;
     }
     let (free, taken) = compared.split();

@@ -4,8 +4,8 @@
 //! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
 
 use crate::client::Client;
-use crate::query::{Link, link_of};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
+use crate::query::{Link, address_of, link_of};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
@@ -65,7 +65,10 @@ impl fmt::Display for DeviceError {
         write!(f, "device '{device}': `ip {action}` failed: {error}")?;
         // Both are `PermissionDenied` to the standard library.
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::PERM) => write!(f, "; it needs CAP_NET_ADMIN"),
+            Some(Errno::PERM) => write!(
+                f,
+                "; it needs CAP_NET_ADMIN: let root run `ip {action}` before gatun starts, or start gatun with that right"
+            ),
             Some(Errno::ACCESS) => write!(
                 f,
                 "; IPv6 may be switched off: sysctl -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0"
@@ -143,12 +146,30 @@ impl Device {
         self.request(RouteNetlinkMessage::SetLink(link), action)
     }
 
-    /// Gives it addresses; those that it has stay.
+    /// Gives it a text, by which it is known again.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn set_alias(&mut self, index: u32, alias: &str) -> Result<(), DeviceError> {
+        let mut link = link(index);
+        link.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
+        let action = format!("link set dev {} alias '{alias}'", self.name);
+        self.request(RouteNetlinkMessage::SetLink(link), action)
+    }
+
+    /// Gives it addresses; those that it has stay. Without any that is missing, it needs no right.
     ///
     /// # Errors
     /// Where the kernel refuses one; those before it are set.
     pub fn add_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
-        for &address in addresses {
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answers = self.client.ask(request, NLM_F_DUMP);
+        let answers = answers.map_err(|e| self.error("address show".into(), e))?;
+        let there: Vec<_> = answers.into_iter().filter_map(address_of).collect();
+        for &address in addresses.iter().filter(|&&address| !there.contains(&(index, address))) {
             let action = format!("address replace {address} dev {}", self.name);
             self.request(RouteNetlinkMessage::NewAddress(address_message(index, address)), action)?;
         }
@@ -319,7 +340,7 @@ mod tests {
             let (device, action) = ("gatun0".to_owned(), "route add ...".to_owned());
             DeviceError { device, action, error: errno.into() }.to_string()
         };
-        assert!(text(Errno::PERM).ends_with("it needs CAP_NET_ADMIN"));
+        assert!(text(Errno::PERM).contains("CAP_NET_ADMIN: let root run `ip route add ...` before"));
         assert!(text(Errno::ACCESS).contains("disable_ipv6=0") && !text(Errno::ACCESS).contains("CAP_"));
     }
 }

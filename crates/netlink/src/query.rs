@@ -1,6 +1,7 @@
 //! Reads of the kernel's links, addresses and routes; nothing is changed.
 
 use crate::client::Client;
+use crate::device::Prefix;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
@@ -27,6 +28,8 @@ pub struct Link {
     pub mac: Option<[u8; 6]>,
     /// Whether it is no device but software of the kernel: a veth, a bridge, a VLAN.
     pub is_software: bool,
+    /// A text that somebody has given it.
+    pub alias: Option<String>,
 }
 
 /// Where the kernel would send a packet.
@@ -50,11 +53,13 @@ impl From<LinkMessage> for Link {
             is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
             mac: None,
             is_software: false,
+            alias: None,
         };
         for attribute in message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name = name,
                 LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
                 LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
                 LinkAttribute::LinkInfo(infos) => {
                     link.is_software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
@@ -141,18 +146,21 @@ fn way_of(answer: RouteNetlinkMessage) -> Option<Way> {
 /// Where the kernel does not answer.
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let mut addresses = Vec::new();
-    for answer in Client::open()?.ask(request, NLM_F_DUMP)? {
-        let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
-        // Of a link with two ends, `Address` is the other one's.
-        let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
-            AddressAttribute::Local(addr) => [Some(*addr), other],
-            AddressAttribute::Address(addr) => [local, Some(*addr)],
-            _ => [local, other],
-        });
-        addresses.extend(found[0].or(found[1]));
-    }
-    Ok(addresses)
+    let answers = Client::open()?.ask(request, NLM_F_DUMP)?;
+    Ok(answers.into_iter().filter_map(address_of).map(|(_, prefix)| prefix.addr).collect())
+}
+
+/// An address, and the number of its interface.
+pub(crate) fn address_of(answer: RouteNetlinkMessage) -> Option<(u32, Prefix)> {
+    let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
+    // Of a link with two ends, `Address` is the other one's.
+    let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
+        AddressAttribute::Local(addr) => [Some(*addr), other],
+        AddressAttribute::Address(addr) => [local, Some(*addr)],
+        _ => [local, other],
+    });
+    let addr = found[0].or(found[1])?;
+    Some((message.header.index, Prefix { addr, len: message.header.prefix_len }))
 }
 
 #[cfg(test)]

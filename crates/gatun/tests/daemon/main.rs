@@ -3,6 +3,7 @@
 //! Each test runs itself again inside a sandbox of `gatun_lab`.
 
 mod api;
+mod attach;
 mod browser;
 mod config;
 #[cfg(feature = "dpdk")]

@@ -79,7 +79,7 @@ impl fmt::Display for TunError {
             ),
             TunError::Exists(name) => write!(
                 f,
-                "device '{name}' exists: write mode = \"attach\" to use it, take it away (ip link delete {name}), or choose \
+                "device '{name}' exists, and gatun has not made it: write mode = \"attach\" to use it, take it away (ip link delete {name}), or choose \
                  another name for the device"
             ),
             TunError::Missing(name) => write!(

@@ -104,11 +104,12 @@ pub enum Killed {
     #[default]
     Goes,
     /// It stays with its routes, for the next process. At an orderly end it goes all the same.
-    Stays {
-        /// Whether the process before has left one of this name: it is used as if it were made now.
-        left: bool,
-    },
+    Stays,
 }
+
+/// Alias of the devices that Gatun makes, by which one that was left over is known to be Gatun's own: its name is no proof,
+/// and files of a killed process may be gone, or out of reach in another mount namespace.
+const OWN: &str = "made by gatun";
 
 /// Offloads that the kernel agreed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,8 +163,8 @@ impl Tun {
         }
         let mut lock = lock(name)?;
         let mut device = Device::open(name).map_err(|e| TunError::Ioctl("netlink", name.clone(), e))?;
-        let left = device.exists() && killed == Killed::Stays { left: true };
-        if left && config.mode == Mode::Create {
+        let left = config.mode == Mode::Create && is_own(&mut device);
+        if left {
             take_away_unless_fits(name, config.queues)?;
         }
         let attached = device.exists();
@@ -180,10 +181,13 @@ impl Tun {
         let (name, flags) = attach_first(&first, name, config.queues)?;
         device.rename(&name);
         let offloads = set_up_framing(&first, &name, config.offload)?;
-        if config.mode == Mode::Create && killed != Killed::Goes {
-            let stays = |fd: OwnedFd| ioctl::set_persist(&fd, true).map(|()| fd);
-            let lasting = first.try_clone().and_then(stays);
-            lock.lasting = Some(lasting.map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.clone(), e))?);
+        if config.mode == Mode::Create {
+            if !attached {
+                let index = device.index().map_err(|e| device.error("link show".into(), e))?;
+                device.set_alias(index, OWN)?;
+            }
+            lock.lasting =
+                last(&first, killed).map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.clone(), e))?;
         }
         let udp_gro = config.udp_gro && offloads == Offloads::All;
         let mut queues = vec![TunQueue::new(name.clone(), first, udp_gro)];
@@ -246,6 +250,21 @@ fn lock(name: &str) -> Result<Guard, TunError> {
             io::ErrorKind::AddrInUse => TunError::SecondInstance(name.to_owned()),
             _ => TunError::Ioctl("locking", name.to_owned(), e),
         })
+}
+
+/// Whether the device exists and is one that Gatun has made.
+fn is_own(device: &mut Device) -> bool {
+    let link = device.index().and_then(|index| device.link(index));
+    link.is_ok_and(|link| link.alias.as_deref() == Some(OWN))
+}
+
+/// Lets a device of ours stay where this process is killed, or go. Returns a queue to let it go by at an orderly end.
+fn last(first: &OwnedFd, killed: Killed) -> io::Result<Option<OwnedFd>> {
+    ioctl::set_persist(first, killed == Killed::Stays)?;
+    match killed {
+        Killed::Goes => Ok(None),
+        Killed::Stays => first.try_clone().map(Some),
+    }
 }
 
 fn open_device() -> Result<OwnedFd, TunError> {

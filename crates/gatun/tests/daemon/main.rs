@@ -11,6 +11,7 @@ mod dpdk;
 mod events;
 mod export;
 mod harness;
+mod leftover;
 mod lifecycle;
 #[cfg(feature = "xdp")]
 mod live_ports;

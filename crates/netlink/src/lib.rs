@@ -4,6 +4,7 @@
 //!   query     reads: links, addresses, the route to an address
 //!   routes    the main table, compared with the routes that a device is to have
 //!   device    sets the MTU, state, addresses and routes of one interface
+//!   netfilter rules that forwarded packets meet
 //!   monitor   notices of changes, for a thread that waits for them
 //!   client    the socket below all of them: requests, batches, answers
 //! ```
@@ -13,6 +14,7 @@
 mod client;
 pub mod device;
 pub mod monitor;
+pub mod netfilter;
 pub mod query;
 pub mod routes;
 

@@ -19,7 +19,7 @@ impl Listening {
     ///
     /// # Errors
     /// Each says what to do about it.
-    pub(super) fn open(self) -> anyhow::Result<Opened> {
+    pub(super) fn open(mut self) -> anyhow::Result<Opened> {
         let Prepared { start, estate, .. } = &self.prepared;
         // Sessions go on in the next process; so do packets, then.
         let killed = if estate.is_some() { Killed::Stays } else { Killed::Goes };
@@ -29,6 +29,9 @@ impl Listening {
             processors.others.stay().context("the processors of the daemon's other threads")?;
         }
         let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
+        // While there are devices to be looked at, and the right to read netfilter's rules.
+        let start = &mut self.prepared.start;
+        start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
         privileges::drop_all(start.user.as_ref())?;
         Ok(Opened { listening: self, ports, processors })
     }

@@ -6,6 +6,7 @@ mod api;
 mod attach;
 mod browser;
 mod config;
+mod doctor;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod events;

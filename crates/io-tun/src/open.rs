@@ -197,6 +197,11 @@ impl Tun {
             queues.push(TunQueue::new(name.clone(), next, udp_gro));
         }
         configure(&mut device, config, &compared)?;
+        if left {
+            // Those of the configuration before.
+            let index = device.index().map_err(|e| device.error("link show".into(), e))?;
+            device.remove_routes(index, &compared.stale)?;
+        }
         let preceded = compared.others.iter().map(ToString::to_string).collect();
         Ok(Tun { name, queues, offloads, udp_gro, attached, preceded, lock })
     }
@@ -209,10 +214,11 @@ impl Tun {
 
 /// Compares the host's routes with those that the device is to have.
 fn compare_routes(device: &Device, config: &TunConfig) -> Result<Compared, TunError> {
-    if config.routes.is_empty() {
+    let index = device.index().ok();
+    if config.routes.is_empty() && index.is_none() {
         return Ok(Compared::default());
     }
-    let compared = compare(&config.routes, device.index().ok())
+    let compared = compare(&config.routes, index)
         .map_err(|e| TunError::Netlink(device.error("route show".into(), e)))?;
     match compared.others.is_empty() || config.precede_routes {
         true => Ok(compared),

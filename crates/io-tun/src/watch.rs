@@ -359,7 +359,8 @@ impl Watched {
         let (free, taken) = compared.split();
         let mut added = free.len() - self.netlink.add_routes(self.index, &free, Existing::Keep)?;
         if !self.precede {
-            let in_the_way = compared.others.into_iter().filter(|route| taken.contains(&route.to));
+            let in_the_way =
+                compared.others.into_iter().filter(|route| taken.binary_search(&route.to).is_ok());
             return Ok((added, in_the_way.collect()));
         }
         added += taken.len() - self.netlink.add_routes(self.index, &taken, Existing::Precede)?;

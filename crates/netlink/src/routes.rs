@@ -89,12 +89,16 @@ pub struct Compared {
     pub missing: Vec<Prefix>,
     /// Routes of others to wanted destinations.
     pub others: Vec<Route>,
+    /// Destinations of the device's static routes that are not wanted.
+    pub stale: Vec<Prefix>,
 }
 
 impl Compared {
     /// Missing destinations that nobody else has a route for, and those that somebody has.
     pub fn split(&self) -> (Vec<Prefix>, Vec<Prefix>) {
-        self.missing.iter().partition(|prefix| self.others.iter().all(|route| route.to != **prefix))
+        let mut taken: Vec<&Prefix> = self.others.iter().map(|route| &route.to).collect();
+        taken.sort_unstable();
+        self.missing.iter().partition(|prefix| taken.binary_search(prefix).is_err())
     }
 }
 
@@ -103,17 +107,23 @@ impl Compared {
 /// # Errors
 /// Where the kernel does not answer.
 pub fn compare(wanted: &[Prefix], device: Option<u32>) -> io::Result<Compared> {
-    let mut compared = Compared { missing: wanted.to_vec(), others: Vec::new() };
+    let mut compared = Compared { missing: wanted.to_vec(), ..Compared::default() };
     compared.missing.sort_unstable();
     compared.missing.dedup();
     let mut there = vec![false; compared.missing.len()];
     for v4 in [true, false] {
-        if !compared.missing.iter().any(|prefix| prefix.addr.is_ipv4() == v4) {
+        if device.is_none() && !compared.missing.iter().any(|prefix| prefix.addr.is_ipv4() == v4) {
             continue;
         }
         for_each(v4, |route| {
-            let Ok(at) = compared.missing.binary_search(&route.to) else { return };
-            if device.is_some() && route.device == device {
+            let is_its_own = device.is_some() && route.device == device;
+            let Ok(at) = compared.missing.binary_search(&route.to) else {
+                if is_its_own && route.is_direct() && route.protocol == RouteProtocol::Static {
+                    compared.stale.push(route.to);
+                }
+                return;
+            };
+            if is_its_own {
                 if let Some(there) = there.get_mut(at).filter(|_| route.is_direct()) {
                     *there = true;
                 }
@@ -233,7 +243,8 @@ mod tests {
     fn missing_destinations_are_split_by_whether_somebody_has_them() {
         let taken = route("192.168.1.0/24", RouteType::Unicast, 0);
         let free = Prefix { addr: "192.0.2.0".parse().unwrap(), len: 24 };
-        let compared = Compared { missing: vec![free, taken.to], others: vec![taken.clone()] };
+        let compared =
+            Compared { missing: vec![free, taken.to], others: vec![taken.clone()], ..Compared::default() };
         assert_eq!(compared.split(), (vec![free], vec![taken.to]));
     }
 }

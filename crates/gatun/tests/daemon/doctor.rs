@@ -26,38 +26,57 @@ fn rules(net: &Topology, rules: &str) {
 const DROPS: &str = "add table inet f; add chain inet f other; \
                      add chain inet f forward { type filter hook forward priority 0; policy drop; };";
 
+/// Without it, packets of known connections are dropped, too.
+const KNOWN: &str = "add rule inet f forward ct state established,related accept;";
+const ONE: &str = "add rule inet f forward iifname nat64 accept;";
+const BOTH: &str =
+    "add rule inet f forward iifname nat64 accept; add rule inet f forward oifname nat64 accept;";
+const JUMP: &str = "add rule inet f forward jump other; add rule inet f other ip daddr 192.0.2.0/24 return;";
+const NO_POLICY: &str = "add table inet f; add chain inet f other; \
+                         add chain inet f forward { type filter hook forward priority 0; };";
+
+/// Rules that let no connection through.
+fn dropping() -> Vec<String> {
+    let map =
+        "add rule inet f forward ct state vmap { established : accept, related : accept, invalid : drop };";
+    let filter = "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; };";
+    vec![
+        DROPS.to_owned(),
+        format!("{DROPS}{KNOWN}"),
+        format!("{DROPS}{map}{JUMP}"),
+        format!("{NO_POLICY}{KNOWN}add rule inet f forward reject;"),
+        format!("{NO_POLICY}add rule inet f forward oifname nat64 drop;"),
+        format!("{DROPS}{KNOWN}{ONE}"),
+        format!("{DROPS}{KNOWN}add rule inet f forward iifname docker0 accept;"),
+        filter.to_owned(),
+    ]
+}
+
+/// Rules that let connections through. `index`: the device's number.
+fn accepting(index: &str) -> Vec<String> {
+    let wild = BOTH.replace("nat64", "\"nat*\"");
+    let by_index =
+        BOTH.replace("iifname nat64", "iif nat64").replace("oifname nat64", &format!("oif {index}"));
+    let other = BOTH.replace("nat64", "docker0");
+    let accepts = "add rule inet f other meta nfproto { ipv4, ipv6 } accept;";
+    vec![
+        format!("{DROPS}{KNOWN}{BOTH}"),
+        format!("{DROPS}{KNOWN}{wild}"),
+        format!("{DROPS}{KNOWN}{by_index}"),
+        format!("{DROPS}{KNOWN}{other}{JUMP}{accepts}"),
+        format!("{NO_POLICY}{KNOWN}{BOTH}add rule inet f forward reject;"),
+        NO_POLICY.to_owned(),
+    ]
+}
+
 #[test]
 fn rules_that_drop_forwarded_packets_are_found_and_others_are_not() {
     in_lab_with("doctor::rules_that_drop_forwarded_packets_are_found_and_others_are_not", no_nft, || {
         let net = network();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
-        let known = "add rule inet f forward ct state established,related accept;";
-        let map = "add rule inet f forward ct state vmap { established : accept, related : accept, invalid : drop };";
-        let both =
-            "add rule inet f forward iifname nat64 accept; add rule inet f forward oifname nat64 accept;";
-        let wild = both.replace("nat64", "\"nat*\"");
         let link = net.translator.run("ip -oneline link show nat64").unwrap();
         let index = link.split(':').next().unwrap();
-        let by_index =
-            both.replace("iifname nat64", "iif nat64").replace("oifname nat64", &format!("oif {index}"));
-        let other = both.replace("nat64", "docker0");
-        let one = "add rule inet f forward iifname nat64 accept;";
-        let jump = "add rule inet f forward jump other; add rule inet f other ip daddr 192.0.2.0/24 return;";
-        let accepts = "add rule inet f other meta nfproto { ipv4, ipv6 } accept;";
-        let no_policy = "add table inet f; add chain inet f other; \
-                         add chain inet f forward { type filter hook forward priority 0; };";
-        let ends = "add rule inet f forward reject;";
-        for set in [
-            DROPS.to_owned(),
-            format!("{DROPS}{known}"),
-            format!("{DROPS}{map}{jump}"),
-            format!("{no_policy}{known}{ends}"),
-            format!("{no_policy}add rule inet f forward oifname nat64 drop;"),
-            format!("{DROPS}{known}{one}"),
-            format!("{DROPS}{known}add rule inet f forward iifname docker0 accept;"),
-            "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; };"
-                .to_owned(),
-        ] {
+        for set in dropping() {
             rules(&net, &set);
             assert!(!ping(&net.client, 1, SERVER, "-W 1"), "{set}");
             let (wrong, code) = doctor(&net, "");
@@ -68,23 +87,20 @@ fn rules_that_drop_forwarded_packets_are_found_and_others_are_not() {
             let fix = text.lines().find_map(|line| line.trim().strip_prefix("fix: ")).unwrap().to_owned();
             if fix.contains("nft insert") {
                 // The advice helps.
-                gatun_lab::run(net.translator.command("nft").arg(fix.replace("nft insert", "insert"))).unwrap();
+                gatun_lab::run(net.translator.command("nft").arg(fix.replace("nft insert", "insert")))
+                    .unwrap();
                 assert_eq!(doctor(&net, ""), (vec![], 0), "{fix}");
                 let back = "insert rule inet f forward ct state established accept";
                 gatun_lab::run(net.translator.command("nft").arg(back)).unwrap();
                 assert!(ping(&net.client, 1, SERVER, ""), "{set}: {fix}");
             } else {
-                assert_eq!(fix, "iptables -I FORWARD -i nat64 -j ACCEPT; iptables -I FORWARD -o nat64 -j ACCEPT");
+                assert_eq!(
+                    fix,
+                    "iptables -I FORWARD -i nat64 -j ACCEPT; iptables -I FORWARD -o nat64 -j ACCEPT"
+                );
             }
         }
-        for set in [
-            format!("{DROPS}{known}{both}"),
-            format!("{DROPS}{known}{wild}"),
-            format!("{DROPS}{known}{by_index}"),
-            format!("{DROPS}{known}{other}{jump}{accepts}"),
-            format!("{no_policy}{known}{both}{ends}"),
-            no_policy.to_owned(),
-        ] {
+        for set in accepting(index) {
             rules(&net, &set);
             assert!(ping(&net.client, 1, SERVER, ""), "{set}");
             assert_eq!(doctor(&net, ""), (vec![], 0), "{set}");

@@ -79,6 +79,22 @@ fn a_device_left_over_is_taken_over_when_names_json_is_corrupt() {
 }
 
 #[test]
+fn a_device_left_over_has_no_routes_of_the_configuration_before() {
+    in_lab("leftover::a_device_left_over_has_no_routes_of_the_configuration_before", || {
+        let net = network();
+        let config = format!("{CREATE}{NAT64}");
+        kill(&net, Daemon::start(&net, &config));
+        net.translator.ip("route add 203.0.113.99/32 dev nat64").unwrap();
+        let daemon = Daemon::start(&net, &config.replace("192.0.2.1", "192.0.2.7"));
+        assert!(ping(&net.client, 1, SERVER, ""));
+        let routes = net.translator.run("ip route show dev nat64").unwrap();
+        assert!(routes.contains("192.0.2.7 ") && !routes.contains("192.0.2.1 "), "{routes}");
+        assert!(routes.contains("203.0.113.99 "), "it was set by hand: {routes}");
+        daemon.stop(Signal::TERM);
+    });
+}
+
+#[test]
 fn a_device_of_somebody_else_is_never_taken() {
     in_lab("leftover::a_device_of_somebody_else_is_never_taken", || {
         let net = network();

@@ -43,6 +43,9 @@ pub(super) fn watch(
     readiness.recv().context("the thread that watches links has ended")?
 }
 
+/// The lowest MTU of a link that carries IPv6 (RFC 8200 5), bytes.
+const MTU6_MIN: u32 = 1280;
+
 /// What an operator reads about it.
 pub(super) fn describe(event: &LinkEvent) -> String {
     match event {
@@ -52,10 +55,14 @@ pub(super) fn describe(event: &LinkEvent) -> String {
         LinkEvent::Up { device, restored: Ok(restored) } => {
             format!("device {device}: its link is up again; {}", list(restored))
         }
-        LinkEvent::RoutesVanished { device, restored: Ok(restored) } => {
+        LinkEvent::RoutesVanished { device, restored: Ok(restored), .. } => {
             format!("device {device}: routes had vanished; {}", list(restored))
         }
-        LinkEvent::RoutesVanished { device, restored: Err(error) } => {
+        LinkEvent::RoutesVanished { device, mtu, restored: Err(_) } if *mtu < MTU6_MIN => format!(
+            "device {device}: its MTU is {mtu}, and the kernel has no IPv6 below {MTU6_MIN}: routes have vanished and cannot be \
+             set again until `ip link set {device} mtu {MTU6_MIN}`, or more"
+        ),
+        LinkEvent::RoutesVanished { device, restored: Err(error), .. } => {
             format!(
                 "device {device}: routes have vanished and cannot be set again, which gatun goes on trying: {error}"
             )

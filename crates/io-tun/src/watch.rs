@@ -31,6 +31,8 @@ pub enum LinkEvent {
     RoutesVanished {
         /// The device.
         device: String,
+        /// Its MTU: below 1280 bytes there is no IPv6 on it (RFC 8200 5).
+        mtu: u32,
         /// What was set again, or why it could not be.
         restored: Result<Restored, TunError>,
     },
@@ -272,7 +274,7 @@ impl Watched {
             }
             Err(_) => self.repair.failed(now),
         };
-        is_news.then(|| LinkEvent::RoutesVanished { device: self.device.clone(), restored })
+        is_news.then(|| LinkEvent::RoutesVanished { device: self.device.clone(), mtu: self.mtu, restored })
     }
 
     fn is_now(&mut self, up: bool) -> Option<LinkEvent> {

@@ -165,8 +165,11 @@ fn for_each(v4: bool, mut each: impl FnMut(Route)) -> io::Result<()> {
 }
 
 /// A route of the main table; `None`: it is of another one, or one that the kernel has found out for itself. `any`: where
-/// it leads without a destination.
+/// it leads without a destination; routes of the other IP version, which a kernel without IPv6 lists instead, are left out.
 pub(crate) fn route_of(message: &RouteMessage, any: IpAddr) -> Option<Route> {
+    if message.header.address_family != route_family(any) {
+        return None;
+    }
     let mut table = u32::from(message.header.table);
     let mut route = Route {
         to: Prefix { addr: any, len: message.header.destination_prefix_length },

@@ -135,7 +135,7 @@ fn routes_that_vanish_are_set_again_and_logged_once() {
         // IPv6 ends below its MTU, with its routes and addresses; and it comes back without them.
         net.translator.ip("link set nat64 mtu 1000").unwrap();
         assert!(!ping(&net.client, 1, SERVER, "-W 1"));
-        daemon.says("cannot be set again");
+        daemon.says("its MTU is 1000, and the kernel has no IPv6 below 1280: routes have vanished and cannot be set again");
         net.translator.ip("link set nat64 mtu 1500").unwrap();
         let said = repaired(&net, &daemon, &before, 5);
         assert!(ping(&net.client, 1, SERVER, "") && ping(&net.client, 1, "2001:db8:9::1", ""));

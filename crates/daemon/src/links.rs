@@ -68,10 +68,18 @@ pub(super) fn describe(event: &LinkEvent) -> String {
             )
         }
         LinkEvent::Rerouted { device, rerouted: Ok(rerouted) } => {
-            let Rerouted { routes_added, routes_removed, addresses_added, addresses_removed } = rerouted;
+            let Rerouted { routes_added, routes_removed, addresses_added, addresses_removed, preceded } =
+                rerouted;
+            let preceded = match preceded.is_empty() {
+                true => String::new(),
+                false => format!(
+                    "; it gets packets for which the host has routes, which hold again when it is gone: {}",
+                    preceded.join("; ")
+                ),
+            };
             format!(
                 "device {device}: {routes_added} routes added, {routes_removed} removed; {addresses_added} addresses \
-                 added, {addresses_removed} removed"
+                 added, {addresses_removed} removed{preceded}"
             )
         }
         LinkEvent::Rerouted { device, rerouted: Err(error) } => format!(

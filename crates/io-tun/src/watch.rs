@@ -46,7 +46,7 @@ pub enum LinkEvent {
 }
 
 /// What was set and taken away by order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rerouted {
     /// Routes that were added.
     pub routes_added: usize,
@@ -56,6 +56,8 @@ pub struct Rerouted {
     pub addresses_added: usize,
     /// Addresses that were removed.
     pub addresses_removed: usize,
+    /// The host's routes that get no packet while the device has its own, as `ip route` shows them.
+    pub preceded: Vec<String>,
 }
 
 /// Orders other addresses and routes, from another thread.
@@ -315,29 +317,30 @@ impl Watched {
         let went = (only(&before.0, &order.addresses), only(&before.1, &order.routes));
         (self.addresses, self.routes) = (order.addresses.clone(), order.routes.clone());
         self.routes.sort_unstable();
-        let rerouted = if self.up { self.change(&came, &went) } else { Ok(()) };
-        let rerouted = rerouted.map(|()| Rerouted {
+        let rerouted = if self.up { self.change(&came, &went) } else { Ok(Vec::new()) };
+        let rerouted = rerouted.map(|preceded| Rerouted {
             routes_added: came.1.len(),
             routes_removed: went.1.len(),
             addresses_added: came.0.len(),
             addresses_removed: went.0.len(),
+            preceded,
         });
         Some(LinkEvent::Rerouted { device: self.device.clone(), rerouted })
     }
 
-    /// Sets and removes addresses and routes.
+    /// Sets and removes addresses and routes. Returns the host's routes that wait behind ours now.
     fn change(
         &mut self,
         came: &(Vec<Prefix>, Vec<Prefix>),
         went: &(Vec<Prefix>, Vec<Prefix>),
-    ) -> Result<(), TunError> {
+    ) -> Result<Vec<String>, TunError> {
         self.netlink.add_addresses(self.index, &came.0)?;
-        let (_, in_the_way) = self.add_routes(&came.1)?;
+        let (_, others) = self.add_routes(&came.1)?;
         self.netlink.remove_routes(self.index, &went.1)?;
         self.netlink.remove_addresses(self.index, &went.0)?;
-        match in_the_way.is_empty() {
-            true => Ok(()),
-            false => Err(TunError::routes_exist(&self.device, &in_the_way)),
+        match others.is_empty() || self.precede {
+            true => Ok(others.iter().map(ToString::to_string).collect()),
+            false => Err(TunError::routes_exist(&self.device, &others)),
         }
     }
 
@@ -346,12 +349,14 @@ impl Watched {
         let wanted = std::mem::take(&mut self.routes);
         let added = self.add_routes(&wanted);
         self.routes = wanted;
-        let (routes, in_the_way) = added?;
-        Ok(Restored { routes, routes_existing: in_the_way.len(), addresses: self.addresses.len() })
+        let (routes, others) = added?;
+        let routes_existing = if self.precede { 0 } else { others.len() };
+        Ok(Restored { routes, routes_existing, addresses: self.addresses.len() })
     }
 
-    /// Sets those of `wanted` that are not there. Returns how many were set, and the routes of others that kept some from
-    /// being set: one that somebody has set meanwhile may lead elsewhere on purpose.
+    /// Sets those of `wanted` that are not there. Returns how many were set, and the routes of others to the rest of them,
+    /// which wait behind ours or, without `precede`, kept ours from being set: one that somebody has set meanwhile may lead
+    /// elsewhere on purpose.
     fn add_routes(&mut self, wanted: &[Prefix]) -> Result<(usize, Vec<Route>), TunError> {
         if wanted.is_empty() {
             return Ok((0, Vec::new()));
@@ -360,12 +365,10 @@ impl Watched {
         let compared = compared.map_err(|e| self.netlink.error("route show".into(), e))?;
         let (free, taken) = compared.split();
         let mut added = free.len() - self.netlink.add_routes(self.index, &free, Existing::Keep)?;
-        if !self.precede {
-            let in_the_way =
-                compared.others.into_iter().filter(|route| taken.binary_search(&route.to).is_ok());
-            return Ok((added, in_the_way.collect()));
+        if self.precede {
+            added += taken.len() - self.netlink.add_routes(self.index, &taken, Existing::Precede)?;
         }
-        added += taken.len() - self.netlink.add_routes(self.index, &taken, Existing::Precede)?;
-        Ok((added, Vec::new()))
+        let others = compared.others.into_iter().filter(|route| taken.binary_search(&route.to).is_ok());
+        Ok((added, others.collect()))
     }
 }

@@ -102,6 +102,17 @@ fn a_reload_leaves_the_hosts_routes_as_they_are_and_names_them() {
         let now = routes(&net);
         assert!(before.iter().all(|route| now.contains(route)), "{before:#?} in {now:#?}");
         daemon.stop(Signal::TERM);
+        // Where the device comes first, the route is named as well.
+        let before = routes(&net);
+        let precede = format!("{CREATE}precede_routes = true\n");
+        let daemon = Daemon::start(&net, &format!("{precede}routes = [\"2001:db8:64::/96\"]\n{SIIT}"));
+        let said = daemon.reload(&format!("{precede}{more}{SIIT}"), "hold again when it is gone");
+        assert!(said.contains("198.51.100.0/24 dev outside proto kernel"), "{said}");
+        assert_eq!(goes_to(&net, "198.51.100.2"), "nat64");
+        daemon.reload(&format!("{precede}routes = [\"2001:db8:64::/96\"]\n{SIIT}"), "2 removed");
+        assert_eq!(goes_to(&net, "198.51.100.2"), "outside");
+        daemon.stop(Signal::TERM);
+        assert_eq!(routes(&net), before);
     });
 }
 

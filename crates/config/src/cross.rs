@@ -274,6 +274,7 @@ fn build_ports(read: &Sections, problems: &mut Problems) -> Vec<Port> {
         queues: port.queues,
         addresses: port.addresses.clone(),
         routes: port.routes.clone(),
+        precede_routes: port.precede_routes,
         mtu: port.mtu.unwrap_or(mtu),
         offload: port.offload,
         udp_gro: port.udp_gro,

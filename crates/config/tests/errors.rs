@@ -573,3 +573,14 @@ fn where_the_daemon_is_asked_is_a_path_or_nowhere() {
     let alone = "[[siit]]\npool6 = \"2001:db8:46::/96\"\n[api]\nkey = \"/etc/gatun/api.key\"";
     assert!(warnings(alone).contains("`key` is for `listen_tls`, which is not there"));
 }
+
+#[test]
+fn a_device_that_stays_does_not_come_before_the_hosts_routes() {
+    let text = "[[port]]\ndevice = \"nat64\"\nmode = \"attach\"\nprecede_routes = true\n[[siit]]\npool6 = \"2001:db8::/96\"\n\
+                eam = [{ v4 = \"192.0.2.1\", v6 = \"2001:db8:1::1\" }]\n";
+    let report = report(text);
+    assert!(
+        report.contains("gatun.toml:4:18: error: `precede_routes` is for devices that end with gatun"),
+        "{report}"
+    );
+}

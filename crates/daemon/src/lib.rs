@@ -126,6 +126,9 @@ pub struct Read {
 /// Reads a configuration.
 pub type Reader = Box<dyn Fn(Source<'_>) -> Read + Send>;
 
+/// Looks at this machine, and gives lines for the log.
+pub type Look = Box<dyn FnOnce() -> Vec<String> + Send>;
+
 /// What the daemon needs to begin.
 pub struct Setup {
     /// What the configuration asks for.
@@ -140,6 +143,8 @@ pub struct Setup {
     pub forget: bool,
     /// Whether it gives up all it does not need.
     pub sandboxed: bool,
+    /// Looks at what on this machine keeps packets from being translated, once the devices are open.
+    pub look: Look,
     /// When the process began, for the figure in the log.
     pub started: Instant,
 }

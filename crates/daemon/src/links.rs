@@ -1,4 +1,4 @@
-//! Links of the devices that are set down and up by hand, in a thread of its own.
+//! Links of the devices that are set down and up by hand, and routes that vanish, in a thread of its own.
 
 use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
@@ -43,6 +43,9 @@ pub(super) fn watch(
     readiness.recv().context("the thread that watches links has ended")?
 }
 
+/// The lowest MTU of a link that carries IPv6 (RFC 8200 5), bytes.
+const MTU6_MIN: u32 = 1280;
+
 /// What an operator reads about it.
 pub(super) fn describe(event: &LinkEvent) -> String {
     match event {
@@ -52,11 +55,31 @@ pub(super) fn describe(event: &LinkEvent) -> String {
         LinkEvent::Up { device, restored: Ok(restored) } => {
             format!("device {device}: its link is up again; {}", list(restored))
         }
+        LinkEvent::RoutesVanished { device, restored: Ok(restored), .. } => {
+            format!("device {device}: routes had vanished; {}", list(restored))
+        }
+        LinkEvent::RoutesVanished { device, mtu, restored: Err(_) } if *mtu < MTU6_MIN => format!(
+            "device {device}: its MTU is {mtu}, and the kernel has no IPv6 below {MTU6_MIN}: routes have vanished and cannot be \
+             set again until `ip link set {device} mtu {MTU6_MIN}`, or more"
+        ),
+        LinkEvent::RoutesVanished { device, restored: Err(error), .. } => {
+            format!(
+                "device {device}: routes have vanished and cannot be set again, which gatun goes on trying: {error}"
+            )
+        }
         LinkEvent::Rerouted { device, rerouted: Ok(rerouted) } => {
-            let Rerouted { routes_added, routes_removed, addresses_added, addresses_removed } = rerouted;
+            let Rerouted { routes_added, routes_removed, addresses_added, addresses_removed, preceded } =
+                rerouted;
+            let preceded = match preceded.is_empty() {
+                true => String::new(),
+                false => format!(
+                    "; it gets packets for which the host has routes, which hold again when it is gone: {}",
+                    preceded.join("; ")
+                ),
+            };
             format!(
                 "device {device}: {routes_added} routes added, {routes_removed} removed; {addresses_added} addresses \
-                 added, {addresses_removed} removed"
+                 added, {addresses_removed} removed{preceded}"
             )
         }
         LinkEvent::Rerouted { device, rerouted: Err(error) } => format!(
@@ -70,9 +93,11 @@ pub(super) fn describe(event: &LinkEvent) -> String {
 
 fn list(restored: &Restored) -> String {
     let &Restored { routes, routes_existing, addresses } = restored;
-    let mut text = format!("set again: {routes} routes, {addresses} addresses");
+    let addresses = if addresses == 1 { "1 address".to_owned() } else { format!("{addresses} addresses") };
+    let count = |n| if n == 1 { "1 route".to_owned() } else { format!("{n} routes") };
+    let mut text = format!("set again: {}, {addresses}", count(routes));
     if routes_existing > 0 {
-        text += &format!("; left alone, as set by somebody else: {routes_existing} routes");
+        text += &format!("; left alone, as set by somebody else: {}", count(routes_existing));
     }
     text
 }

@@ -76,7 +76,9 @@ impl LogStore {
             Options { retention_ms: log.retention_ms, size_max: log.size_max, ..Options::default() };
         let (batches, received) = sync_channel(BATCHES_MAX);
         let (running, ended) = sync_channel(0);
-        let shared = Arc::new(Shared::default());
+        // Until the first write has failed, nothing is wrong with it.
+        let figures = Mutex::new(StoreFigures { is_well: true, ..StoreFigures::default() });
+        let shared = Arc::new(Shared { figures, ..Shared::default() });
         let sender = LogSender { batches, shared: Arc::clone(&shared) };
         let (at_ms, version) = (now_ms(), env!("CARGO_PKG_VERSION").to_owned());
         sender.mark(Mark::Start { at_ms, version, keeps_state: goes_on });
@@ -307,6 +309,7 @@ impl Keeper {
     }
 
     fn failed(&mut self, error: &str) {
+        self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner).is_well = false;
         if self.failing.as_deref() != Some(error) {
             self.output.error(&format!("log: {error}; packets go on, records wait"));
             self.failing = Some(error.to_owned());

@@ -8,7 +8,7 @@ use super::sandbox::Sandbox;
 use super::{Event, links, privileges};
 use anyhow::Context as _;
 use gatun_io::{Backend, Processors};
-use gatun_io_tun::{Guard, Killed, LinkWatch, Orders, Tun, TunConfig, TunError};
+use gatun_io_tun::{Guard, Killed, LinkWatch, Mode, Orders, Tun, TunConfig, TunError};
 use std::any::Any;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -167,18 +167,18 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Opens them. `left`: TUN devices that are made stay where the process is killed, and these have stayed. The threads that watch them begin here, as they keep rights that are then given up.
+    /// Opens them. `killed`: whether TUN devices that are made stay where the process is killed. The threads that watch them begin here, as they keep rights that are then given up.
     ///
     /// # Errors
     /// Each says what to do about it.
     pub(super) fn open(
         settings: &PortSettings,
-        left: Option<&[String]>,
+        killed: Killed,
         (user, sandbox): (Option<privileges::User>, &Sandbox),
         events: &Sender<Event>,
     ) -> anyhow::Result<Ports> {
         match settings {
-            PortSettings::Tun(devices) => open_tun(devices, left, (user, sandbox), events),
+            PortSettings::Tun(devices) => open_tun(devices, killed, (user, sandbox), events),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => {
                 let (backends, said, live) = xdp::open(ports, (user, sandbox), events)?;
@@ -202,13 +202,12 @@ impl Ports {
 /// How long a process that was killed may take to let go of its device.
 const LET_GO_MAX: Duration = Duration::from_millis(500);
 
-fn open_device(config: &TunConfig, left: Option<&[String]>) -> Result<Tun, TunError> {
-    let killed = left.map_or(Killed::Goes, |left| Killed::Stays { left: left.contains(&config.name) });
+fn open_device(config: &TunConfig, killed: Killed) -> Result<Tun, TunError> {
     let begin = Instant::now();
     loop {
         match Tun::open(config, killed) {
             Err(TunError::Busy(_) | TunError::SecondInstance(_))
-                if killed == (Killed::Stays { left: true }) && begin.elapsed() < LET_GO_MAX =>
+                if config.mode == Mode::Create && begin.elapsed() < LET_GO_MAX =>
             {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -219,21 +218,25 @@ fn open_device(config: &TunConfig, left: Option<&[String]>) -> Result<Tun, TunEr
 
 fn open_tun(
     configs: &[TunConfig],
-    left: Option<&[String]>,
+    killed: Killed,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<Ports> {
     let devices: Vec<Tun> = configs
         .iter()
-        .map(|config| open_device(config, left))
+        .map(|config| open_device(config, killed))
         .collect::<Result<_, _>>()
         .context("no device to work on")?;
     let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
     let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
     let orders = Some(links.orders());
     links::watch(links, (user, sandbox.clone()), events.clone())?;
-    let said = devices.iter().zip(configs).map(|(device, config)| {
-        let how = if device.attached { "attached" } else { "created" };
+    let opened = devices.iter().zip(configs).map(|(device, config)| {
+        let how = match (device.attached, config.mode) {
+            (false, _) => "created",
+            (true, Mode::Attach) => "attached",
+            (true, Mode::Create) => "taken over, as an earlier gatun left it",
+        };
         let udp_gro = match (config.udp_gro, device.udp_gro) {
             (true, true) => "; UDP datagrams of one flow are written together",
             (true, false) => "; no udp_gro, which needs USO: Linux 6.2",
@@ -241,7 +244,16 @@ fn open_tun(
         };
         format!("device {}: {how}, offloads: {}{udp_gro}", device.name, device.offloads.describe())
     });
-    let said = said.collect();
+    let preceded = devices.iter().flat_map(|device| {
+        let of = |route| {
+            format!(
+                "device {0}: gets packets for which the host has this route, which holds again when {0} is gone: {route}",
+                device.name
+            )
+        };
+        device.preceded.iter().map(of)
+    });
+    let said = opened.chain(preceded).collect();
     let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
     let backends = queues.into_iter().flatten().map(|queue| Box::new(queue) as Box<dyn Backend>);
     let guards = guards.into_iter().map(|guard: Guard| Box::new(guard) as Box<dyn Any>);

@@ -57,8 +57,6 @@ pub struct Names {
     /// How public addresses are dealt out to workers.
     #[serde(default)]
     pub dealt: Vec<Dealt>,
-    /// TUN devices that were made, and stay where the process is killed.
-    pub devices: Vec<String>,
     /// Public addresses that get no new bindings: the first and the last of each range, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub drained: Vec<(Ipv4Addr, Ipv4Addr)>,

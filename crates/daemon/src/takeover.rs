@@ -33,8 +33,6 @@ pub(super) struct Estate {
     /// What is written there.
     names: Names,
     before: Option<Names>,
-    /// TUN devices that the process before has made.
-    devices_left: Vec<String>,
     /// Bytes of memory that the files of processes before have.
     left_bytes: u64,
     /// The clock that goes on from process to process, at this one's time zero, ms.
@@ -91,12 +89,11 @@ impl Estate {
         let before = directory.names();
         let generation = before.as_ref().map_or(0, |before| before.generation + 1);
         let names = Names { generation, ..Names::default() };
-        let devices_left = before.as_ref().map(|before| before.devices.clone()).unwrap_or_default();
         let before = before.filter(|_| !forget);
         // Of processes killed while they started: their memory is needed now.
         directory.remove_all_but(before.as_ref().unwrap_or(&Names::default()));
         let left_bytes = before.as_ref().map_or(0, |before| directory.trim(before));
-        Estate { directory, names, before, devices_left, left_bytes, zero_ms }
+        Estate { directory, names, before, left_bytes, zero_ms }
     }
 
     /// This process's records.
@@ -153,11 +150,6 @@ impl Estate {
         let file = file.map_err(no_room)?;
         self.names.workers += 1;
         Ok(Keep::new(file.as_fd(), plan, self.zero_ms)?)
-    }
-
-    /// TUN devices that the process before has made.
-    pub(super) fn devices_left(&self) -> &[String] {
-        &self.devices_left
     }
 
     /// Gives the new engines the sessions of the process before; `steering` says whose they are where there are several.
@@ -228,14 +220,7 @@ impl Estate {
     ///
     /// # Errors
     /// Where that cannot be written.
-    pub(super) fn begin(
-        &mut self,
-        plan: &Plan,
-        devices: Vec<String>,
-        engines: &mut [Nat],
-        clock: Clock,
-    ) -> anyhow::Result<()> {
-        self.names.devices = devices;
+    pub(super) fn begin(&mut self, plan: &Plan, engines: &mut [Nat], clock: Clock) -> anyhow::Result<()> {
         self.names.instances = instances(plan);
         self.drain_again(engines);
         let is_gradual = self.is_gradual();

@@ -1,6 +1,6 @@
 //! Why a device cannot be used, and what to do about it.
 
-use gatun_netlink::DeviceError;
+use gatun_netlink::{DeviceError, Route};
 use std::fmt;
 use std::io;
 
@@ -29,8 +29,21 @@ pub enum TunError {
     SingleQueue(String),
     /// An ioctl failed otherwise.
     Ioctl(&'static str, String, io::Error),
+    /// The host has routes to networks that the device is to have: the first of them, and how many there are.
+    RoutesExist(String, Vec<String>, usize),
     /// The kernel refused an address, a route or another setting.
     Netlink(DeviceError),
+}
+
+/// Routes that an error names.
+const ROUTES_NAMED: usize = 5;
+
+impl TunError {
+    /// The host's `routes` are in the way of those that `device` is to have.
+    pub(crate) fn routes_exist(device: &str, routes: &[Route]) -> TunError {
+        let named = routes.iter().take(ROUTES_NAMED).map(ToString::to_string).collect();
+        TunError::RoutesExist(device.to_owned(), named, routes.len())
+    }
 }
 
 impl From<DeviceError> for TunError {
@@ -66,7 +79,7 @@ impl fmt::Display for TunError {
             ),
             TunError::Exists(name) => write!(
                 f,
-                "device '{name}' exists: write mode = \"attach\" to use it, take it away (ip link delete {name}), or choose \
+                "device '{name}' exists, and gatun has not made it: write mode = \"attach\" to use it, take it away (ip link delete {name}), or choose \
                  another name for the device"
             ),
             TunError::Missing(name) => write!(
@@ -85,6 +98,19 @@ impl fmt::Display for TunError {
                 "device '{name}' exists with one queue, and several workers need several: create it with `ip tuntap add dev {name} mode tun multi_queue`, or write queues = 1"
             ),
             TunError::Ioctl(what, name, e) => write!(f, "device '{name}': {what} failed: {e}"),
+            TunError::RoutesExist(device, routes, count) => {
+                let more = match count - routes.len() {
+                    0 => String::new(),
+                    n => format!(" and {n} more"),
+                };
+                write!(
+                    f,
+                    "this host has a route to a network that device '{device}' is to have: {}{more}. Packets to that network \
+                     would go to gatun instead. Take the network out of the pools, prefixes and mappings, or list other networks \
+                     in `routes` of the [[port]]; if gatun is to get these packets, write `precede_routes = true` there",
+                    routes.join("; ")
+                )
+            }
             TunError::Netlink(error) => error.fmt(f),
         }
     }

@@ -12,6 +12,7 @@ mod ioctl;
 mod join;
 pub mod open;
 pub mod queue;
+mod repair;
 mod together;
 pub mod vnet;
 pub mod watch;

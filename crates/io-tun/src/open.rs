@@ -1,7 +1,7 @@
 //! Creating a TUN device, or attaching to an existing one.
 
 use crate::{TunError, TunQueue, ioctl, vnet};
-use gatun_netlink::{Device, DeviceError, Existing, Prefix};
+use gatun_netlink::{Compared, Device, Existing, Link, Prefix, compare};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
@@ -31,6 +31,8 @@ pub struct TunConfig {
     pub addresses: Vec<Prefix>,
     /// Route these networks to it.
     pub routes: Vec<Prefix>,
+    /// Route them to it even where the host has routes to the same networks, which then wait behind.
+    pub precede_routes: bool,
 }
 
 /// Whether a device is made or exists.
@@ -55,6 +57,7 @@ impl Default for TunConfig {
             mtu: None,
             addresses: Vec::new(),
             routes: Vec::new(),
+            precede_routes: false,
         }
     }
 }
@@ -71,6 +74,8 @@ pub struct Tun {
     pub udp_gro: bool,
     /// Whether the device was there before.
     pub attached: bool,
+    /// The host's routes that get no packet while the device has its own, as `ip route` shows them.
+    pub preceded: Vec<String>,
     /// Tells a second instance that the device is taken; the kernel alone would let it share the queues
     /// of a multi-queue device.
     lock: Guard,
@@ -99,11 +104,12 @@ pub enum Killed {
     #[default]
     Goes,
     /// It stays with its routes, for the next process. At an orderly end it goes all the same.
-    Stays {
-        /// Whether the process before has left one of this name: it is used as if it were made now.
-        left: bool,
-    },
+    Stays,
 }
+
+/// Alias of the devices that Gatun makes, by which one that was left over is known to be Gatun's own: its name is no proof,
+/// and files of a killed process may be gone, or out of reach in another mount namespace.
+const OWN: &str = "made by gatun";
 
 /// Offloads that the kernel agreed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +163,8 @@ impl Tun {
         }
         let mut lock = lock(name)?;
         let mut device = Device::open(name).map_err(|e| TunError::Ioctl("netlink", name.clone(), e))?;
-        let left = device.exists() && killed == Killed::Stays { left: true };
-        if left && config.mode == Mode::Create {
+        let left = config.mode == Mode::Create && is_own(&mut device);
+        if left {
             take_away_unless_fits(name, config.queues)?;
         }
         let attached = device.exists();
@@ -168,15 +174,20 @@ impl Tun {
             (Mode::Attach, false) => return Err(TunError::Missing(name.clone())),
             _ => {}
         }
+        // Before anything is made: a refusal leaves no trace.
+        let compared = compare_routes(&device, config)?;
         let first = open_device()?;
         check_features(&first, config.queues)?;
         let (name, flags) = attach_first(&first, name, config.queues)?;
         device.rename(&name);
         let offloads = set_up_framing(&first, &name, config.offload)?;
-        if config.mode == Mode::Create && killed != Killed::Goes {
-            let stays = |fd: OwnedFd| ioctl::set_persist(&fd, true).map(|()| fd);
-            let lasting = first.try_clone().and_then(stays);
-            lock.lasting = Some(lasting.map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.clone(), e))?);
+        if config.mode == Mode::Create {
+            if !attached {
+                let index = device.index().map_err(|e| device.error("link show".into(), e))?;
+                device.set_alias(index, OWN)?;
+            }
+            lock.lasting =
+                last(&first, killed).map_err(|e| TunError::Ioctl("TUNSETPERSIST", name.clone(), e))?;
         }
         let udp_gro = config.udp_gro && offloads == Offloads::All;
         let mut queues = vec![TunQueue::new(name.clone(), first, udp_gro)];
@@ -185,8 +196,14 @@ impl Tun {
             ioctl::set_iff(&next, &name, flags).map_err(|e| attach_error(&name, e))?;
             queues.push(TunQueue::new(name.clone(), next, udp_gro));
         }
-        configure(&mut device, config)?;
-        Ok(Tun { name, queues, offloads, udp_gro, attached, lock })
+        configure(&mut device, config, &compared)?;
+        if left {
+            // Those of the configuration before.
+            let index = device.index().map_err(|e| device.error("link show".into(), e))?;
+            device.remove_routes(index, &compared.stale)?;
+        }
+        let preceded = compared.others.iter().map(ToString::to_string).collect();
+        Ok(Tun { name, queues, offloads, udp_gro, attached, preceded, lock })
     }
 
     /// The queues, to be given away, and the guard, to be kept while any of them is in use.
@@ -195,17 +212,39 @@ impl Tun {
     }
 }
 
-/// Sets up what `config` asks for, in an order in which each step can succeed.
-fn configure(device: &mut Device, config: &TunConfig) -> Result<(), DeviceError> {
-    let index = device.index().map_err(|e| device.error("link show".into(), e))?;
-    if let Some(mtu) = config.mtu {
-        device.set_mtu(index, mtu)?;
+/// Compares the host's routes with those that the device is to have.
+fn compare_routes(device: &Device, config: &TunConfig) -> Result<Compared, TunError> {
+    let index = device.index().ok();
+    if config.routes.is_empty() && index.is_none() {
+        return Ok(Compared::default());
+    }
+    let compared = compare(&config.routes, index)
+        .map_err(|e| TunError::Netlink(device.error("route show".into(), e)))?;
+    match compared.others.is_empty() || config.precede_routes {
+        true => Ok(compared),
+        false => Err(TunError::routes_exist(&config.name, &compared.others)),
+    }
+}
+
+/// Sets up what `config` asks for and the device lacks, in an order in which each step can succeed. A device that lacks
+/// nothing is used without any right.
+fn configure(device: &mut Device, config: &TunConfig, compared: &Compared) -> Result<(), TunError> {
+    let link = device.index().and_then(|index| device.link(index));
+    let Link { index, mtu, is_up, .. } = link.map_err(|e| device.error("link show".into(), e))?;
+    if let Some(wanted) = config.mtu.filter(|wanted| *wanted != mtu) {
+        device.set_mtu(index, wanted)?;
     }
     device.add_addresses(index, &config.addresses)?;
-    if config.up {
+    if config.up && !is_up {
         device.set_up(index)?;
     }
-    device.add_routes(index, &config.routes, Existing::Replace).map(drop)
+    let (free, taken) = compared.split();
+    device.add_routes(index, &free, Existing::Keep)?;
+    match device.add_routes(index, &taken, Existing::Precede)? {
+        0 => Ok(()),
+        // One that nothing can come before.
+        _ => Err(TunError::routes_exist(&config.name, &compared.others)),
+    }
 }
 
 /// An abstract socket's name is unique in its network namespace, as a device's is, and goes with the process.
@@ -217,6 +256,21 @@ fn lock(name: &str) -> Result<Guard, TunError> {
             io::ErrorKind::AddrInUse => TunError::SecondInstance(name.to_owned()),
             _ => TunError::Ioctl("locking", name.to_owned(), e),
         })
+}
+
+/// Whether the device exists and is one that Gatun has made.
+fn is_own(device: &mut Device) -> bool {
+    let link = device.index().and_then(|index| device.link(index));
+    link.is_ok_and(|link| link.alias.as_deref() == Some(OWN))
+}
+
+/// Lets a device of ours stay where this process is killed, or go. Returns a queue to let it go by at an orderly end.
+fn last(first: &OwnedFd, killed: Killed) -> io::Result<Option<OwnedFd>> {
+    ioctl::set_persist(first, killed == Killed::Stays)?;
+    match killed {
+        Killed::Goes => Ok(None),
+        Killed::Stays => first.try_clone().map(Some),
+    }
 }
 
 fn open_device() -> Result<OwnedFd, TunError> {

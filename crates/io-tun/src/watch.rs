@@ -1,13 +1,16 @@
 //! Links that are set down and up again by hand: the kernel takes a device's routes and IPv6 addresses away
-//! with the link, and does not bring them back.
+//! with the link, and does not bring them back. The same with an MTU below that of IPv6 (RFC 8200 5), and single routes may
+//! be removed by hand.
 
+use crate::repair::Repair;
 use crate::{TunConfig, TunError};
 use gatun_io::Waker;
-use gatun_netlink::{Device, Existing, Group, Monitor, Notice, Prefix};
+use gatun_netlink::{Device, Existing, Group, Monitor, Notice, Prefix, Route, compare};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// What happened to a device's link.
 #[derive(Debug)]
@@ -24,6 +27,15 @@ pub enum LinkEvent {
         /// What was set up again, or why it could not be.
         restored: Result<Restored, TunError>,
     },
+    /// Routes vanished while its link was up.
+    RoutesVanished {
+        /// The device.
+        device: String,
+        /// Its MTU: below 1280 bytes there is no IPv6 on it (RFC 8200 5).
+        mtu: u32,
+        /// What was set again, or why it could not be.
+        restored: Result<Restored, TunError>,
+    },
     /// It has other addresses and routes, as it was ordered.
     Rerouted {
         /// The device.
@@ -34,7 +46,7 @@ pub enum LinkEvent {
 }
 
 /// What was set and taken away by order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rerouted {
     /// Routes that were added.
     pub routes_added: usize,
@@ -44,6 +56,8 @@ pub struct Rerouted {
     pub addresses_added: usize,
     /// Addresses that were removed.
     pub addresses_removed: usize,
+    /// The host's routes that get no packet while the device has its own, as `ip route` shows them.
+    pub preceded: Vec<String>,
 }
 
 /// Orders other addresses and routes, from another thread.
@@ -101,7 +115,7 @@ impl LinkWatch {
     /// # Errors
     /// Where the kernel does not tell.
     pub fn new(devices: impl IntoIterator<Item = (String, TunConfig)>) -> Result<Self, TunError> {
-        let monitor = Monitor::open(&[Group::Link]);
+        let monitor = Monitor::open(&[Group::Link, Group::Ipv4Route, Group::Ipv6Route]);
         let monitor = monitor.map_err(|e| TunError::Ioctl("watching links", "netlink".into(), e))?;
         // Asked for once the monitor listens, so that no change falls between.
         let devices = devices.into_iter().map(|(device, config)| Watched::new(device, config));
@@ -148,7 +162,15 @@ impl LinkWatch {
                 }
                 continue;
             }
-            if self.monitor.wait(&self.orders.waker)? {
+            let now = Instant::now();
+            let due = self.devices.iter().filter_map(|device| device.repair.due()).min();
+            if due.is_some_and(|due| due <= now) {
+                if let Some(event) = self.devices.iter_mut().find_map(|device| device.repair_if_due(now)) {
+                    return Ok(Some(event));
+                }
+                continue;
+            }
+            if self.monitor.wait(&self.orders.waker, due.map(|due| due - now))? {
                 self.orders.waker.reset();
             }
         }
@@ -157,8 +179,8 @@ impl LinkWatch {
     fn take(&mut self, notice: &Notice) -> Option<LinkEvent> {
         let index = match notice {
             Notice::Link(link) => link.index,
-            Notice::LinkRemoved(index) => *index,
-            Notice::Addresses => return None,
+            Notice::LinkRemoved(index) | Notice::RouteRemoved { device: Some(index), .. } => *index,
+            Notice::Addresses | Notice::RouteRemoved { device: None, .. } => return None,
             Notice::Lost => {
                 self.ask_all();
                 return None;
@@ -166,7 +188,14 @@ impl LinkWatch {
         };
         let device = self.devices.iter_mut().find(|d| d.index == index)?;
         match notice {
-            Notice::Link(link) => device.is_now(link.is_up),
+            Notice::Link(link) => {
+                device.has_mtu(link.mtu);
+                device.is_now(link.is_up)
+            }
+            Notice::RouteRemoved { to, .. } => {
+                device.may_lack(to);
+                None
+            }
             _ => {
                 device.gone = true;
                 None
@@ -185,7 +214,11 @@ struct Watched {
     index: u32,
     addresses: Vec<Prefix>,
     routes: Vec<Prefix>,
+    /// Whether routes of others to the same networks are to wait behind ours.
+    precede: bool,
     up: bool,
+    mtu: u32,
+    repair: Repair,
     /// Whether something was told that did not arrive.
     missed: bool,
     gone: bool,
@@ -194,10 +227,56 @@ struct Watched {
 impl Watched {
     fn new(device: String, config: TunConfig) -> Result<Self, TunError> {
         let mut netlink = Device::open(&device).map_err(|e| TunError::Ioctl("netlink", device.clone(), e))?;
-        let state = netlink.index().and_then(|index| Ok((index, netlink.is_up(index)?)));
-        let (index, up) = state.map_err(|e| TunError::Ioctl("watching the link", device.clone(), e))?;
-        let TunConfig { addresses, routes, .. } = config;
-        Ok(Watched { netlink, device, index, addresses, routes, up, missed: false, gone: false })
+        let state = netlink.index().and_then(|index| netlink.link(index));
+        let link = state.map_err(|e| TunError::Ioctl("watching the link", device.clone(), e))?;
+        let TunConfig { addresses, mut routes, precede_routes: precede, .. } = config;
+        routes.sort_unstable();
+        Ok(Watched {
+            netlink,
+            device,
+            index: link.index,
+            addresses,
+            routes,
+            precede,
+            up: link.is_up,
+            mtu: link.mtu,
+            repair: Repair::default(),
+            missed: false,
+            gone: false,
+        })
+    }
+
+    /// A higher MTU may bring IPv6 back.
+    fn has_mtu(&mut self, mtu: u32) {
+        if std::mem::replace(&mut self.mtu, mtu) < mtu {
+            self.repair.suspect_anew(Instant::now());
+        }
+    }
+
+    /// Its route to `network` was removed.
+    fn may_lack(&mut self, network: &Prefix) {
+        if self.routes.binary_search(network).is_ok() {
+            self.repair.suspect(Instant::now());
+        }
+    }
+
+    /// Sets routes again that have vanished, where it is time for that. While the link is down, that waits for the link.
+    fn repair_if_due(&mut self, now: Instant) -> Option<LinkEvent> {
+        self.repair.due().filter(|due| *due <= now)?;
+        let is_up = self.up && self.netlink.link(self.index).is_ok_and(|link| link.is_up);
+        if !is_up {
+            self.repair.succeeded(now, false);
+            return None;
+        }
+        let restored = self.restore();
+        let is_news = match &restored {
+            Ok(Restored { routes, routes_existing, .. }) => {
+                self.repair.succeeded(now, *routes > 0);
+                routes + routes_existing > 0
+            }
+            Err(_) => self.repair.failed(now),
+        };
+        is_news.then(|| LinkEvent::RoutesVanished { device: self.device.clone(), mtu: self.mtu, restored })
     }
 
     fn is_now(&mut self, up: bool) -> Option<LinkEvent> {
@@ -211,19 +290,17 @@ impl Watched {
     /// What was missed may be that the link was down and is up again.
     fn ask(&mut self) -> io::Result<Option<LinkEvent>> {
         self.missed = false;
-        let up = match self.netlink.is_up(self.index) {
+        let up = match self.netlink.link(self.index) {
             Err(e) if Errno::from_io_error(&e) == Some(Errno::NODEV) => {
                 self.gone = true;
                 return Ok(None);
             }
-            other => other?,
+            other => other?.is_up,
         };
-        if !(self.up && up) {
-            return Ok(self.is_now(up));
+        if self.up && up {
+            self.repair.suspect(Instant::now());
         }
-        let restored = self.restore();
-        let unharmed = matches!(restored, Ok(Restored { routes: 0, .. }));
-        Ok((!unharmed).then(|| LinkEvent::Up { device: self.device.clone(), restored }))
+        Ok(self.is_now(up))
     }
 
     /// Does what is ordered, where it is for this device. While the link is down, only notes it.
@@ -239,30 +316,59 @@ impl Watched {
         let came = (only(&order.addresses, &before.0), only(&order.routes, &before.1));
         let went = (only(&before.0, &order.addresses), only(&before.1, &order.routes));
         (self.addresses, self.routes) = (order.addresses.clone(), order.routes.clone());
-        let up = self.up;
-        let mut change = || {
-            if up {
-                self.netlink.add_addresses(self.index, &came.0)?;
-                self.netlink.add_routes(self.index, &came.1, Existing::Replace)?;
-                self.netlink.remove_routes(self.index, &went.1)?;
-                self.netlink.remove_addresses(self.index, &went.0)?;
-            }
-            Ok(Rerouted {
-                routes_added: came.1.len(),
-                routes_removed: went.1.len(),
-                addresses_added: came.0.len(),
-                addresses_removed: went.0.len(),
-            })
-        };
-        let rerouted = change();
+        self.routes.sort_unstable();
+        let rerouted = if self.up { self.change(&came, &went) } else { Ok(Vec::new()) };
+        let rerouted = rerouted.map(|preceded| Rerouted {
+            routes_added: came.1.len(),
+            routes_removed: went.1.len(),
+            addresses_added: came.0.len(),
+            addresses_removed: went.0.len(),
+            preceded,
+        });
         Some(LinkEvent::Rerouted { device: self.device.clone(), rerouted })
+    }
+
+    /// Sets and removes addresses and routes. Returns the host's routes that wait behind ours now.
+    fn change(
+        &mut self,
+        came: &(Vec<Prefix>, Vec<Prefix>),
+        went: &(Vec<Prefix>, Vec<Prefix>),
+    ) -> Result<Vec<String>, TunError> {
+        self.netlink.add_addresses(self.index, &came.0)?;
+        let (_, others) = self.add_routes(&came.1)?;
+        self.netlink.remove_routes(self.index, &went.1)?;
+        self.netlink.remove_addresses(self.index, &went.0)?;
+        match others.is_empty() || self.precede {
+            true => Ok(others.iter().map(ToString::to_string).collect()),
+            false => Err(TunError::routes_exist(&self.device, &others)),
+        }
     }
 
     fn restore(&mut self) -> Result<Restored, TunError> {
         self.netlink.add_addresses(self.index, &self.addresses)?;
-        // A route that somebody has set meanwhile may lead elsewhere on purpose.
-        let existing = self.netlink.add_routes(self.index, &self.routes, Existing::Keep)?;
-        let routes = self.routes.len() - existing;
-        Ok(Restored { routes, routes_existing: existing, addresses: self.addresses.len() })
+        let wanted = std::mem::take(&mut self.routes);
+        let added = self.add_routes(&wanted);
+        self.routes = wanted;
+        let (routes, others) = added?;
+        let routes_existing = if self.precede { 0 } else { others.len() };
+        Ok(Restored { routes, routes_existing, addresses: self.addresses.len() })
+    }
+
+    /// Sets those of `wanted` that are not there. Returns how many were set, and the routes of others to the rest of them,
+    /// which wait behind ours or, without `precede`, kept ours from being set: one that somebody has set meanwhile may lead
+    /// elsewhere on purpose.
+    fn add_routes(&mut self, wanted: &[Prefix]) -> Result<(usize, Vec<Route>), TunError> {
+        if wanted.is_empty() {
+            return Ok((0, Vec::new()));
+        }
+        let compared = compare(wanted, Some(self.index));
+        let compared = compared.map_err(|e| self.netlink.error("route show".into(), e))?;
+        let (free, taken) = compared.split();
+        let mut added = free.len() - self.netlink.add_routes(self.index, &free, Existing::Keep)?;
+        if self.precede {
+            added += taken.len() - self.netlink.add_routes(self.index, &taken, Existing::Precede)?;
+        }
+        let others = compared.others.into_iter().filter(|route| taken.binary_search(&route.to).is_ok());
+        Ok((added, others.collect()))
     }
 }

@@ -130,7 +130,7 @@ impl Watch {
                 self.take(&notice)?;
                 continue;
             }
-            if self.monitor.wait(&self.orders.waker)? {
+            if self.monitor.wait(&self.orders.waker, None)? {
                 self.orders.waker.reset();
             }
         }
@@ -168,6 +168,7 @@ impl Watch {
                 gone.into_iter().for_each(|port| self.is_gone(port));
             }
             Notice::Addresses => return self.leave_addresses_to_kernel(),
+            Notice::RouteRemoved { .. } => {}
             Notice::Lost => return self.look_again(),
         }
         Ok(())

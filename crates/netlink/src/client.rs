@@ -39,10 +39,22 @@ impl Client {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut answers = Vec::new();
+        self.ask_each(message, flags, |answer| answers.push(answer))?;
+        Ok(answers)
+    }
+
+    /// The same, for answers that may be too many to be kept.
+    pub(crate) fn ask_each(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut each: impl FnMut(RouteNetlinkMessage),
+    ) -> io::Result<()> {
         let mut bytes = Vec::new();
         self.append(&mut bytes, message, NLM_F_REQUEST | flags);
         self.socket.send(&bytes, 0)?;
-        let mut answers = Vec::new();
+        let mut answered = false;
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
             for message in messages(&datagram) {
@@ -51,14 +63,17 @@ impl Client {
                     continue;
                 }
                 match message.payload {
-                    NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                    NetlinkPayload::InnerMessage(answer) => {
+                        answered = true;
+                        each(answer);
+                    }
                     NetlinkPayload::Error(e) if e.code.is_some() => return Err(e.to_io()),
-                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(answers),
+                    NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => return Ok(()),
                     _ => {}
                 }
             }
-            if flags & NLM_F_DUMP != NLM_F_DUMP && !answers.is_empty() {
-                return Ok(answers);
+            if flags & NLM_F_DUMP != NLM_F_DUMP && answered {
+                return Ok(());
             }
         }
     }

@@ -4,8 +4,8 @@
 //! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
 
 use crate::client::Client;
-use crate::query::link_of;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
+use crate::query::{Link, address_of, link_of};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
@@ -36,12 +36,15 @@ impl std::fmt::Display for Prefix {
 /// What one datagram to the kernel carries, some 15 KB.
 const ROUTES_PER_BATCH: usize = 256;
 
-/// What to do where a route of the same network exists.
+/// Metric of an IPv6 route that comes before those of others; the kernel gives 256 to those of its interfaces' addresses.
+const FIRST6: u32 = 1;
+
+/// What to do where somebody has a route to the same network. No such route is ever removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Take its place.
-    Replace,
-    /// Leave it: somebody set it on purpose.
+    /// Come before it: packets take the new route, and the other one again as soon as the new one is gone.
+    Precede,
+    /// Leave it alone: somebody set it on purpose.
     Keep,
 }
 
@@ -62,7 +65,10 @@ impl fmt::Display for DeviceError {
         write!(f, "device '{device}': `ip {action}` failed: {error}")?;
         // Both are `PermissionDenied` to the standard library.
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::PERM) => write!(f, "; it needs CAP_NET_ADMIN"),
+            Some(Errno::PERM) => write!(
+                f,
+                "; it needs CAP_NET_ADMIN: let root run `ip {action}` before gatun starts, or start gatun with that right"
+            ),
             Some(Errno::ACCESS) => write!(
                 f,
                 "; IPv6 may be switched off: sysctl -w net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0"
@@ -140,12 +146,30 @@ impl Device {
         self.request(RouteNetlinkMessage::SetLink(link), action)
     }
 
-    /// Gives it addresses; those that it has stay.
+    /// Gives it a text, by which it is known again.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn set_alias(&mut self, index: u32, alias: &str) -> Result<(), DeviceError> {
+        let mut link = link(index);
+        link.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
+        let action = format!("link set dev {} alias '{alias}'", self.name);
+        self.request(RouteNetlinkMessage::SetLink(link), action)
+    }
+
+    /// Gives it addresses; those that it has stay. Without any that is missing, it needs no right.
     ///
     /// # Errors
     /// Where the kernel refuses one; those before it are set.
     pub fn add_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
-        for &address in addresses {
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answers = self.client.ask(request, NLM_F_DUMP);
+        let answers = answers.map_err(|e| self.error("address show".into(), e))?;
+        let there: Vec<_> = answers.into_iter().filter_map(address_of).collect();
+        for &address in addresses.iter().filter(|&&address| !there.contains(&(index, address))) {
             let action = format!("address replace {address} dev {}", self.name);
             self.request(RouteNetlinkMessage::NewAddress(address_message(index, address)), action)?;
         }
@@ -184,7 +208,7 @@ impl Device {
         }
     }
 
-    /// Adds routes to the device; returns how many existed and were left alone.
+    /// Adds routes to the device; returns how many were not set as there are others, or the same.
     ///
     /// # Errors
     /// Where the kernel refuses one; others may be set.
@@ -203,15 +227,21 @@ impl Device {
 
     fn add_batch(&mut self, index: u32, routes: &[Prefix], existing: Existing) -> Result<usize, DeviceError> {
         let first = self.client.sequence + 1;
-        let how = match existing {
-            Existing::Replace => NLM_F_REPLACE,
-            Existing::Keep => NLM_F_EXCL,
-        };
         let mut batch = Vec::new();
         for (i, &route) in routes.iter().enumerate() {
             let answer = if i + 1 == routes.len() { NLM_F_ACK } else { 0 };
+            let mut message = route_message(index, route);
+            let how = match existing {
+                Existing::Keep => NLM_F_EXCL,
+                // Of IPv4 routes with one metric, the one that was set last without NLM_F_APPEND is the first.
+                Existing::Precede if route.addr.is_ipv4() => 0,
+                Existing::Precede => {
+                    message.attributes.push(RouteAttribute::Priority(FIRST6));
+                    NLM_F_EXCL
+                }
+            };
             let flags = NLM_F_REQUEST | NLM_F_CREATE | how | answer;
-            self.client.append(&mut batch, RouteNetlinkMessage::NewRoute(route_message(index, route)), flags);
+            self.client.append(&mut batch, RouteNetlinkMessage::NewRoute(message), flags);
         }
         let sent = self.client.socket.send(&batch, 0).map_err(|e| (e, first));
         let answers = sent.and_then(|_| self.client.answers(first));
@@ -219,18 +249,18 @@ impl Device {
         done.map_err(|(e, sequence)| {
             let route = routes.get((sequence - first) as usize).or(routes.last());
             let route = route.map_or(String::new(), Prefix::to_string);
-            self.error(format!("route replace {route} dev {}", self.name), e)
+            self.error(format!("route add {route} dev {}", self.name), e)
         })
     }
 
-    /// Whether its link is set up.
+    /// The state of its link.
     ///
     /// # Errors
     /// Where there is no such device any more, or the kernel does not answer.
-    pub fn is_up(&mut self, index: u32) -> io::Result<bool> {
+    pub fn link(&mut self, index: u32) -> io::Result<Link> {
         let answers = self.client.ask(RouteNetlinkMessage::GetLink(link(index)), 0)?;
         let link = answers.into_iter().find_map(link_of);
-        link.map(|link| link.is_up).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        link.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
     /// Sends one request and waits for the kernel's answer to it.
@@ -254,7 +284,7 @@ impl Device {
     }
 }
 
-fn family(addr: IpAddr) -> AddressFamily {
+pub(crate) fn route_family(addr: IpAddr) -> AddressFamily {
     match addr {
         IpAddr::V4(_) => AddressFamily::Inet,
         IpAddr::V6(_) => AddressFamily::Inet6,
@@ -269,7 +299,7 @@ fn link(index: u32) -> LinkMessage {
 
 fn address_message(index: u32, address: Prefix) -> AddressMessage {
     let mut message = AddressMessage::default();
-    message.header.family = family(address.addr);
+    message.header.family = route_family(address.addr);
     message.header.prefix_len = address.len;
     message.header.index = index;
     message.attributes.push(AddressAttribute::Address(address.addr));
@@ -283,7 +313,7 @@ fn address_message(index: u32, address: Prefix) -> AddressMessage {
 
 fn route_message(index: u32, route: Prefix) -> RouteMessage {
     let mut message = RouteMessage::default();
-    message.header.address_family = family(route.addr);
+    message.header.address_family = route_family(route.addr);
     message.header.destination_prefix_length = route.len;
     message.header.table = RouteHeader::RT_TABLE_MAIN;
     message.header.protocol = RouteProtocol::Static;
@@ -307,10 +337,10 @@ mod tests {
     #[test]
     fn a_missing_right_and_an_ipv6_switched_off_are_told_apart() {
         let text = |errno: Errno| {
-            let (device, action) = ("gatun0".to_owned(), "route replace ...".to_owned());
+            let (device, action) = ("gatun0".to_owned(), "route add ...".to_owned());
             DeviceError { device, action, error: errno.into() }.to_string()
         };
-        assert!(text(Errno::PERM).ends_with("it needs CAP_NET_ADMIN"));
+        assert!(text(Errno::PERM).contains("CAP_NET_ADMIN: let root run `ip route add ...` before"));
         assert!(text(Errno::ACCESS).contains("disable_ipv6=0") && !text(Errno::ACCESS).contains("CAP_"));
     }
 }

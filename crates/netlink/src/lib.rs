@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   query     reads: links, addresses, the route to an address
+//!   routes    the main table, compared with the routes that a device is to have
 //!   device    sets the MTU, state, addresses and routes of one interface
+//!   netfilter rules that forwarded packets meet
 //!   monitor   notices of changes, for a thread that waits for them
 //!   client    the socket below all of them: requests, batches, answers
 //! ```
@@ -12,8 +14,11 @@
 mod client;
 pub mod device;
 pub mod monitor;
+pub mod netfilter;
 pub mod query;
+pub mod routes;
 
 pub use device::{Device, DeviceError, Existing, Prefix, has_ipv6};
 pub use monitor::{Group, Monitor, Notice};
 pub use query::{Link, Way};
+pub use routes::{Compared, Route, compare};

@@ -1,15 +1,20 @@
-//! Notices of changes of links and addresses.
+//! Notices of changes of links, addresses and routes.
 
 use crate::client::messages;
+use crate::device::Prefix;
 use crate::query::Link;
+use crate::routes::route_of;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// A group of notices (RTNLGRP_ of `linux/rtnetlink.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +23,10 @@ pub enum Group {
     Link = 1,
     /// IPv4 addresses of interfaces.
     Ipv4Address = 5,
+    /// IPv4 routes. The kernel does not announce those that go with their link.
+    Ipv4Route = 7,
+    /// IPv6 routes.
+    Ipv6Route = 11,
 }
 
 /// A change that the kernel has announced.
@@ -29,6 +38,13 @@ pub enum Notice {
     LinkRemoved(u32),
     /// An interface has one address more or fewer.
     Addresses,
+    /// A route of the main table was removed.
+    RouteRemoved {
+        /// Its destination.
+        to: Prefix,
+        /// The number of its link, if it had exactly one.
+        device: Option<u32>,
+    },
     /// Notices were lost, or could not be read: anything may have changed.
     Lost,
 }
@@ -58,14 +74,15 @@ impl Monitor {
         self.notices.pop_front()
     }
 
-    /// Blocks until there are notices, or `waker` can be read: returns whether it can.
+    /// Blocks until there are notices, `waker` can be read, or the time is over: returns whether `waker` can be read.
     ///
     /// # Errors
     /// Where the kernel gives no more notices.
-    pub fn wait(&mut self, waker: impl AsFd) -> io::Result<bool> {
+    pub fn wait(&mut self, waker: impl AsFd, timeout: Option<Duration>) -> io::Result<bool> {
         let waker = waker.as_fd();
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&waker, PollFlags::IN)];
-        match poll(&mut fds, None) {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
@@ -98,12 +115,23 @@ fn notice(message: io::Result<NetlinkMessage<RouteNetlinkMessage>>) -> Option<No
             RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
                 Some(Notice::Addresses)
             }
+            RouteNetlinkMessage::DelRoute(route) => removed(&route),
             _ => None,
         },
         Ok(_) => None,
         // It may be about any link.
         Err(_) => Some(Notice::Lost),
     }
+}
+
+fn removed(message: &RouteMessage) -> Option<Notice> {
+    let any = match message.header.address_family {
+        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => return None,
+    };
+    let route = route_of(message, any)?;
+    Some(Notice::RouteRemoved { to: route.to, device: route.device })
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Reads of the kernel's links, addresses and routes; nothing is changed.
 
 use crate::client::Client;
+use crate::device::{Prefix, route_family};
 use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
@@ -27,6 +28,8 @@ pub struct Link {
     pub mac: Option<[u8; 6]>,
     /// Whether it is no device but software of the kernel: a veth, a bridge, a VLAN.
     pub is_software: bool,
+    /// A text that somebody has given it.
+    pub alias: Option<String>,
 }
 
 /// Where the kernel would send a packet.
@@ -50,11 +53,13 @@ impl From<LinkMessage> for Link {
             is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
             mac: None,
             is_software: false,
+            alias: None,
         };
         for attribute in message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name = name,
                 LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
                 LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
                 LinkAttribute::LinkInfo(infos) => {
                     link.is_software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
@@ -101,14 +106,27 @@ pub(crate) fn link_of(answer: RouteNetlinkMessage) -> Option<Link> {
 /// # Errors
 /// Where the kernel does not answer.
 pub fn way_to(address: IpAddr) -> io::Result<Way> {
+    way(address, Vec::new())
+}
+
+/// The way of a packet that comes from another host by an interface.
+///
+/// # Errors
+/// Where the kernel does not answer, or would not let such a packet in.
+pub fn way_of_forwarded(from: IpAddr, by: u32, to: IpAddr) -> io::Result<Way> {
+    way(to, vec![RouteAttribute::Source(from.into()), RouteAttribute::Iif(by)])
+}
+
+fn way(to: IpAddr, conditions: Vec<RouteAttribute>) -> io::Result<Way> {
     let mut route = RouteMessage::default();
-    let (family, len, destination) = match address {
-        IpAddr::V4(a) => (AddressFamily::Inet, 32, RouteAddress::Inet(a)),
-        IpAddr::V6(a) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(a)),
-    };
-    route.header.address_family = family;
+    let len = if to.is_ipv4() { 32 } else { 128 };
+    route.header.address_family = route_family(to);
     route.header.destination_prefix_length = len;
-    route.attributes.push(RouteAttribute::Destination(destination));
+    if !conditions.is_empty() {
+        route.header.source_prefix_length = len;
+    }
+    route.attributes.push(RouteAttribute::Destination(to.into()));
+    route.attributes.extend(conditions);
     match Client::open()?.ask(RouteNetlinkMessage::GetRoute(route), 0) {
         Err(e)
             if matches!(
@@ -140,19 +158,30 @@ fn way_of(answer: RouteNetlinkMessage) -> Option<Way> {
 /// # Errors
 /// Where the kernel does not answer.
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(interface_addresses()?.into_iter().map(|(_, prefix)| prefix.addr).collect())
+}
+
+/// The same, each with its prefix length, behind the number of its interface.
+///
+/// # Errors
+/// Where the kernel does not answer.
+pub fn interface_addresses() -> io::Result<Vec<(u32, Prefix)>> {
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let mut addresses = Vec::new();
-    for answer in Client::open()?.ask(request, NLM_F_DUMP)? {
-        let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
-        // Of a link with two ends, `Address` is the other one's.
-        let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
-            AddressAttribute::Local(addr) => [Some(*addr), other],
-            AddressAttribute::Address(addr) => [local, Some(*addr)],
-            _ => [local, other],
-        });
-        addresses.extend(found[0].or(found[1]));
-    }
-    Ok(addresses)
+    let answers = Client::open()?.ask(request, NLM_F_DUMP)?;
+    Ok(answers.into_iter().filter_map(address_of).collect())
+}
+
+/// An address, and the number of its interface.
+pub(crate) fn address_of(answer: RouteNetlinkMessage) -> Option<(u32, Prefix)> {
+    let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
+    // Of a link with two ends, `Address` is the other one's.
+    let found = message.attributes.iter().fold([None; 2], |[local, other], a| match a {
+        AddressAttribute::Local(addr) => [Some(*addr), other],
+        AddressAttribute::Address(addr) => [local, Some(*addr)],
+        _ => [local, other],
+    });
+    let addr = found[0].or(found[1])?;
+    Some((message.header.index, Prefix { addr, len: message.header.prefix_len }))
 }
 
 #[cfg(test)]

@@ -97,6 +97,10 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
         let what = format!("`{key}` is for TUN devices: others have no segments of 64 KB");
         problems.error(table.span_of(key), what, "take it out");
     }
+    if table.node("precede_routes").is_some() {
+        let what = "`precede_routes` is for TUN devices: others set no routes of the kernel";
+        problems.error(table.span_of("precede_routes"), what, "take it out");
+    }
     let vlan: Vec<u16> = table
         .list("vlan", problems, |v| value::integer(v, 1, 4094))
         .into_iter()

@@ -28,13 +28,15 @@ pub struct Port {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Routes to the device.
     pub routes: Routes,
+    /// Whether the device gets its routes even where the host has some to the same networks.
+    pub precede_routes: bool,
     /// MTU of the device in bytes.
     pub mtu: u32,
     /// Whether segments of up to 64 KB pass as one packet.
     pub offload: bool,
     /// Whether UDP datagrams of one flow are given to the kernel together.
     pub udp_gro: bool,
-    /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `mtu`, `offload` and `udp_gro` mean nothing.
+    /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `precede_routes`, `mtu`, `offload` and `udp_gro` mean nothing.
     pub ethernet: Option<Ethernet>,
 }
 
@@ -97,6 +99,7 @@ pub(crate) struct RawPort {
     pub(crate) queues: Option<u16>,
     pub(crate) addresses: Vec<(IpAddr, u8)>,
     pub(crate) routes: Routes,
+    pub(crate) precede_routes: bool,
     pub(crate) mtu: Option<u32>,
     pub(crate) offload: bool,
     pub(crate) udp_gro: bool,
@@ -114,6 +117,7 @@ impl RawPort {
             queues: None,
             addresses: Vec::new(),
             routes: Routes::Auto,
+            precede_routes: false,
             mtu: None,
             offload: true,
             udp_gro: false,
@@ -146,9 +150,18 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
         let what = "`udp_gro` is one of the offloads that `offload = false` switches off";
         problems.error(table.span_of("udp_gro"), what, "take one of the two out");
     }
+    let mode = table.get("mode", problems, device_mode).unwrap_or_default();
+    let precede_routes = table.flag("precede_routes", problems).unwrap_or(false);
+    if precede_routes && mode == DeviceMode::Attach {
+        let what = "`precede_routes` is for devices that end with gatun: with `mode = \"attach\"` the device would keep its \
+                    routes, and the host would not get its own ones back";
+        let instead = "write `mode = \"create\"`, or `routes = false` and set routes by hand";
+        problems.error(table.span_of("precede_routes"), what, instead);
+    }
     RawPort {
-        mode: table.get("mode", problems, device_mode).unwrap_or_default(),
+        mode,
         routes: read_routes(table, problems),
+        precede_routes,
         mtu: table.integer("mtu", problems),
         offload,
         udp_gro,

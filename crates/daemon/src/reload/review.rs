@@ -73,12 +73,13 @@ fn outside_engine(old: &Settings, new: &Settings) -> Vec<String> {
     restarts.extend(PortSettings::differ(&old.ports, &new.ports));
     let (old, new) = (old.ports.devices(), new.ports.devices());
     for (a, b) in old.iter().zip(new) {
-        let TunConfig { name, mode, queues, offload, udp_gro, up: _, mtu, addresses, routes } = b;
-        if (&a.name, a.mode, a.queues, a.offload, a.udp_gro, a.mtu)
-            != (name, *mode, *queues, *offload, *udp_gro, *mtu)
+        let TunConfig { name, mode, queues, offload, udp_gro, up: _, mtu, addresses, routes, precede_routes } =
+            b;
+        if (&a.name, a.mode, a.queues, a.offload, a.udp_gro, a.mtu, a.precede_routes)
+            != (name, *mode, *queues, *offload, *udp_gro, *mtu, *precede_routes)
         {
             restarts.push(format!(
-                "port of device {}: its device, mode, queues, offload, udp_gro or MTU",
+                "port of device {}: its device, mode, queues, offload, udp_gro, precede_routes or MTU",
                 a.name
             ));
         }
@@ -138,6 +139,7 @@ mod tests {
             TunConfig { mtu: Some(9000), ..with.clone() },
             TunConfig { offload: false, ..with.clone() },
             TunConfig { udp_gro: true, ..with.clone() },
+            TunConfig { precede_routes: true, ..with.clone() },
         ] {
             assert_eq!(refused(&with, &other).len(), 1, "{other:?}");
         }

@@ -5,8 +5,8 @@ use super::prepared::Prepared;
 use crate::control::Sockets;
 use crate::ports::Ports;
 use crate::privileges;
-use crate::takeover::Estate;
 use anyhow::Context as _;
+use gatun_io_tun::Killed;
 
 /// The API's sockets are open, and privileges are those that devices need.
 pub(super) struct Listening {
@@ -19,15 +19,19 @@ impl Listening {
     ///
     /// # Errors
     /// Each says what to do about it.
-    pub(super) fn open(self) -> anyhow::Result<Opened> {
+    pub(super) fn open(mut self) -> anyhow::Result<Opened> {
         let Prepared { start, estate, .. } = &self.prepared;
-        let left = estate.as_ref().map(Estate::devices_left);
+        // Sessions go on in the next process; so do packets, then.
+        let killed = if estate.is_some() { Killed::Stays } else { Killed::Goes };
         let processors = start.settings.ports.processors(&start.settings.cores)?;
         if let Some(processors) = &processors {
             // Before other threads start: these stay where this one does.
             processors.others.stay().context("the processors of the daemon's other threads")?;
         }
-        let ports = Ports::open(&start.settings.ports, left, (start.user, &start.sandbox), &start.sender)?;
+        let ports = Ports::open(&start.settings.ports, killed, (start.user, &start.sandbox), &start.sender)?;
+        // While there are devices to be looked at, and the right to read netfilter's rules.
+        let start = &mut self.prepared.start;
+        start.notes.extend(start.look.take().map(|look| look()).unwrap_or_default());
         privileges::drop_all(start.user.as_ref())?;
         Ok(Opened { listening: self, ports, processors })
     }

@@ -16,7 +16,7 @@ mod sandboxed;
 
 use crate::notify::Notifier;
 use crate::sandbox::Sandbox;
-use crate::{Event, Reader, Settings, Setup, User};
+use crate::{Event, Look, Reader, Settings, Setup, User};
 use gatun_worker::Clock;
 use prepared::Prepared;
 use std::path::PathBuf;
@@ -40,6 +40,7 @@ struct Start {
     read: Reader,
     user: Option<User>,
     sandbox: Sandbox,
+    look: Option<Look>,
     started: Instant,
     clock: Clock,
     notifier: Notifier,
@@ -52,12 +53,25 @@ struct Start {
 impl Start {
     /// What `setup` asks for, and whether without the sessions of the process before.
     fn new(setup: Setup) -> (Start, bool) {
-        let Setup { settings, file, read, user, forget, sandboxed, started } = setup;
+        let Setup { settings, file, read, user, forget, sandboxed, look, started } = setup;
+        let look = Some(look);
         let sandbox = if sandboxed { Sandbox::of(&settings) } else { Sandbox::none() };
         let (clock, notifier, notes) = (Clock::new(), Notifier::from_environment(), Vec::new());
         let (sender, events) = channel();
-        let start =
-            Start { settings, file, read, user, sandbox, started, clock, notifier, notes, sender, events };
+        let start = Start {
+            settings,
+            file,
+            read,
+            user,
+            sandbox,
+            look,
+            started,
+            clock,
+            notifier,
+            notes,
+            sender,
+            events,
+        };
         (start, forget)
     }
 }

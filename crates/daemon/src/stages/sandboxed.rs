@@ -46,7 +46,7 @@ impl Sandboxed {
         let means = Means { connect, sandbox };
         let hearers = Hearers::start(&settings, &mut engines, (clock, goes_on), means, &output)?;
         if let Some(estate) = &mut estate {
-            estate.begin(&settings.plan, ports.names.clone(), &mut engines, clock)?;
+            estate.begin(&settings.plan, &mut engines, clock)?;
         }
         let backends = std::mem::take(&mut ports.backends);
         let workers = start_workers(engines, backends, exchange, (clock, processors), &sender)?;

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-It looks at forwarding, routes, reverse path filters, MTUs, offloads, addresses of pools,
-huge pages, limits, the daemon, and what a name server says of ipv4only.arpa (RFC 7050).
-It works with and without a running daemon, and changes nothing.
+It looks at forwarding, firewall rules, routes, policy rules, reverse path filters, MTUs,
+offloads, addresses of pools, disks, huge pages, limits, the daemon with its log and collectors,
+and what a name server says of ipv4only.arpa (RFC 7050). It works with and without a running
+daemon, and changes nothing. Rules of the firewall are read with CAP_NET_ADMIN.
 
 Examples:
   gatun doctor                                 by the configuration that runs

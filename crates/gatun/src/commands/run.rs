@@ -2,11 +2,12 @@
 
 use super::choices;
 use super::volume::Volume;
+use crate::doctor::{self, Finding, State};
 use anyhow::anyhow;
 use gatun_api::types::{self, ConfigProblem};
 use gatun_config::{Config, DeviceMode, Driver, Located, Network, Port, Routes, Severity, StateDir};
 use gatun_control::Facts;
-use gatun_daemon::{ControlSettings, Costs, Needs, PortSettings, Read, Settings, Setup, Source, User};
+use gatun_daemon::{ControlSettings, Costs, Look, Needs, PortSettings, Read, Settings, Setup, Source, User};
 use gatun_io_tun::{Mode, Prefix, TunConfig};
 use gatun_nat::workers::Shares;
 use std::net::IpAddr;
@@ -77,13 +78,39 @@ pub(crate) struct Args {
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let file = args.file.or(args.config).ok_or_else(|| anyhow!("which configuration file?"))?;
-    let (config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
+    let (mut config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
+    let look = look(&mut config);
     let name = file.display().to_string();
     let first = settings(config, &name)?;
     let (user, forget, sandboxed, path) = (args.user, args.forget, !args.no_sandbox, file.clone());
     let read = Box::new(move |source: Source<'_>| read(source, &path, &name));
-    gatun_daemon::run(Setup { settings: first, file, read, user, forget, sandboxed, started })
+    gatun_daemon::run(Setup { settings: first, file, read, user, forget, sandboxed, look, started })
+}
+
+/// The quick checks of `gatun doctor`: what they find to be wrong.
+fn look(config: &mut Config) -> Look {
+    let config = without_mappings(config);
+    let line = |finding: Finding| {
+        let fix = finding.fix.map(|fix| format!("; fix: {fix}")).unwrap_or_default();
+        format!("doctor: {}: {}{fix}", finding.check, finding.what)
+    };
+    Box::new(move || {
+        let findings = doctor::quick(&config, true).into_iter();
+        findings.filter(|finding| finding.state == State::Wrong).map(line).collect()
+    })
+}
+
+/// A copy without what may be a million lines.
+fn without_mappings(config: &mut Config) -> Config {
+    let eamts: Vec<_> = config.plan.siit.iter_mut().map(|siit| std::mem::take(&mut siit.eamt)).collect();
+    let text = std::mem::take(&mut config.text);
+    let copy = config.clone();
+    config.text = text;
+    for (siit, eamt) in config.plan.siit.iter_mut().zip(eamts) {
+        siit.eamt = eamt;
+    }
+    copy
 }
 
 /// Reads the configuration again, or another one for the same file.
@@ -266,6 +293,7 @@ fn device(config: &Config, port: &Port) -> TunConfig {
         mtu: Some(port.mtu),
         addresses: port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect(),
         routes,
+        precede_routes: port.precede_routes,
     }
 }
 

@@ -145,7 +145,6 @@ fn load(at: &Where) -> anyhow::Result<()> {
     let directory = hold(&at.state, bytes)?;
     let there = directory.names();
     names.generation = there.as_ref().map_or(0, |there| there.generation + 1);
-    names.devices = Vec::new();
     let now_ms = takeover::clock_ms();
     let written = (0..names.workers).try_for_each(|worker| {
         let some = if worker == 0 { &sessions[..] } else { &[] };

@@ -2,12 +2,18 @@
 
 use super::Finding;
 use gatun_api::client::{Client, Error};
-use gatun_api::types::{Bound, Sandbox, Status, Worker};
+use gatun_api::types::{Bound, Export, LogStore, Sandbox, Status, Worker};
+use gatun_config::{Config, ExportTarget};
+use std::fs;
+use std::net::TcpStream;
+use std::time::Duration;
 
 const CHECK: &str = "daemon";
+/// How long a collector may take to take a connection.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a daemon says, and its process number where there is one.
-pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
+pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>, Option<u32>) {
     let status: Status = match client.get("/v1/status") {
         Ok(status) => status,
         Err(error @ Error::Connect(..)) => {
@@ -17,6 +23,7 @@ pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
         Err(error) => return (vec![Finding::wrong(CHECK, error.to_string(), "see the daemon's log")], None),
     };
     let mut findings = vec![Finding::ok(CHECK, format!("runs, process {}", status.pid))];
+    findings.extend(namespace(status.pid));
     if status.workers_silent > 0 {
         let what = format!("{} of {} workers do not answer", status.workers_silent, status.workers);
         findings.push(Finding::wrong(CHECK, what, "see the daemon's log; restart it, and report the defect"));
@@ -27,7 +34,80 @@ pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
     findings.push(sandbox(&status.sandbox));
     findings.push(super::system::pages(&status.pages));
     findings.extend(losses(client));
+    findings.extend(log(client));
+    findings.extend(collectors(client, config));
     (findings, Some(status.pid))
+}
+
+/// Whether this process has the daemon's interfaces, routes and rules.
+fn namespace(pid: u32) -> Option<Finding> {
+    const CHECK: &str = "namespace";
+    let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
+    // Another user's daemon, or one in a container with process numbers of its own, cannot be compared.
+    let (daemon, own) = (of(&pid.to_string()).ok()?, of("self").ok()?);
+    Some(match daemon == own {
+        true => Finding::ok(CHECK, "the daemon's network is the one that is looked at"),
+        false => Finding::wrong(
+            CHECK,
+            "the daemon is in another network namespace: what is said of interfaces, routes and rules is not about its own",
+            format!("nsenter --net=/proc/{pid}/ns/net gatun doctor"),
+        ),
+    })
+}
+
+/// Whether the log is written.
+fn log(client: &Client) -> Option<Finding> {
+    const CHECK: &str = "log";
+    let log: LogStore = client.get("/v1/log").ok().filter(|log: &LogStore| log.kept)?;
+    Some(match (log.well, log.lost) {
+        (false, lost) => Finding::wrong(
+            CHECK,
+            format!("the log cannot be written; {} records wait, {lost} are lost", log.waiting),
+            "is its disk full, or read-only? The daemon's log has the error",
+        ),
+        (true, 0) => Finding::ok(CHECK, format!("the log is written, {} records", log.records)),
+        (true, lost) => {
+            let what = format!("the log is written, and has lost {lost} records");
+            Finding::note(CHECK, what, "a faster disk; bindings = false in [log] where pools have blocks")
+        }
+    })
+}
+
+/// Whether collectors take what they are sent.
+fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
+    const CHECK: &str = "export";
+    let exports: Vec<Export> = client.get("/v1/exports").unwrap_or_default();
+    let one = |export: &Export| {
+        let target = config.and_then(|config| config.exports.iter().find(|of| of.name == export.name));
+        let target = target.map(|export| &export.target);
+        let place = target.map(|target| format!(" at {target}")).unwrap_or_default();
+        let name = &export.name;
+        let has_tried = export.sent + export.lost + export.waiting + export.spooled_bytes > 0;
+        if export.connected {
+            return Finding::ok(CHECK, format!("the collector '{name}'{place} takes events"));
+        }
+        // With nothing to send, nobody knows yet.
+        let refused = match target {
+            Some(ExportTarget::Tcp(address)) if !has_tried => {
+                TcpStream::connect_timeout(address, PATIENCE).is_err()
+            }
+            Some(ExportTarget::Unix(path)) if !has_tried => !path.exists(),
+            _ => has_tried,
+        };
+        if !refused {
+            return Finding::ok(CHECK, format!("the collector '{name}'{place} has had nothing to take yet"));
+        }
+        let what = format!(
+            "the collector '{name}'{place} is down: {} events wait, {} bytes are spooled, {} events are lost",
+            export.waiting, export.spooled_bytes, export.lost
+        );
+        Finding::wrong(
+            CHECK,
+            what,
+            "start it, or correct `to` of its [[export]]; `spool` keeps events meanwhile",
+        )
+    };
+    exports.iter().map(one).collect()
 }
 
 /// Whether the kernel keeps it from what it does not need.

@@ -1,42 +1,33 @@
-//! Where the kernel sends what has to be translated, and what fits on the way.
+//! Routes to what has to be translated, and the devices.
 
-use super::Finding;
+use super::{Finding, Host};
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
-use gatun_netlink::query::{Link, Way, links, way_to};
+use gatun_netlink::Prefix;
+use gatun_netlink::query::{Link, Way, way_to};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Networks that are tried; more are taken to be routed as these.
 const TRIED_MAX: usize = 64;
-/// The lowest MTU of a link that carries IPv6 (RFC 8200 5), bytes.
-const MTU6_MIN: u32 = 1280;
 /// Flags of a TUN device, as the kernel shows them: several queues, and offloads.
 const TUN_VNET_HDR: u32 = 0x4000;
 
-pub(super) fn examine(config: &Config, runs: bool) -> Vec<Finding> {
-    let links = match links() {
-        Ok(links) => links,
-        Err(error) => {
-            let what = format!("the kernel does not tell of its interfaces: {error}");
-            return vec![Finding::wrong("routes", what, "is this a container without netlink?")];
-        }
-    };
+pub(super) fn examine(config: &Config, host: &Host, runs: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for port in &config.ports {
         if port.ethernet.is_some() {
-            findings.extend(ethernet(port, &links));
+            findings.extend(ethernet(port, &host.links));
             continue;
         }
-        match links.iter().find(|link| link.name == port.device) {
+        match host.links.iter().find(|link| link.name == port.device) {
             Some(link) => {
                 findings.extend(device(port, link));
-                findings.extend(routed_here(config, port, link, &links));
+                findings.extend(routed_here(config, port, link, host));
             }
             None => findings.push(absent(port, runs)),
         }
     }
-    findings.extend(not_the_hosts_own(config));
-    findings.extend(ladder(config, &links));
+    findings.extend(not_the_hosts_own(config, host));
     findings
 }
 
@@ -109,7 +100,7 @@ fn offload(port: &Port) -> Option<Finding> {
 }
 
 /// Whether the kernel sends to the device what is to be translated.
-fn routed_here(config: &Config, port: &Port, link: &Link, links: &[Link]) -> Vec<Finding> {
+fn routed_here(config: &Config, port: &Port, link: &Link, host: &Host) -> Vec<Finding> {
     const CHECK: &str = "routes";
     let networks = match &port.routes {
         Routes::Auto => config.routes(),
@@ -117,23 +108,30 @@ fn routed_here(config: &Config, port: &Port, link: &Link, links: &[Link]) -> Vec
     };
     let mut findings = Vec::new();
     for network in networks.iter().take(TRIED_MAX) {
-        let address = one_of(network);
-        let name = |index: u32| {
-            let found = links.iter().find(|link| link.index == index);
-            found.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
-        };
-        let elsewhere = match way_to(address) {
+        let (elsewhere, fix) = match way_to(one_of(network)) {
             Ok(Way::By(index)) if index == link.index => continue,
             // Told of below.
             Ok(Way::Host) => continue,
-            Ok(Way::By(index)) => format!("goes to {}", name(index)),
-            Ok(Way::Nowhere) => "goes nowhere".to_owned(),
-            Err(error) => format!("cannot be asked about: {error}"),
+            // The other route may be the only one to a LAN: it is not ours to be replaced.
+            Ok(Way::By(index)) => (
+                format!("goes to {}", host.name(index)),
+                format!(
+                    "ip route get {} shows by which route; take that away, or the network out of the configuration",
+                    one_of(network)
+                ),
+            ),
+            Ok(Way::Nowhere) => {
+                ("goes nowhere".to_owned(), format!("ip route add {network} dev {}", link.name))
+            }
+            Err(error) => (
+                format!("cannot be asked about: {error}"),
+                format!("ip route add {network} dev {}", link.name),
+            ),
         };
         findings.push(Finding::wrong(
             CHECK,
             format!("what is sent to {network} {elsewhere}, not to {}", link.name),
-            format!("ip route replace {network} dev {}", link.name),
+            fix,
         ));
     }
     if findings.is_empty() && !networks.is_empty() {
@@ -143,7 +141,7 @@ fn routed_here(config: &Config, port: &Port, link: &Link, links: &[Link]) -> Vec
 }
 
 /// An address in a network that nobody has for a broadcast.
-fn one_of(network: &Network) -> IpAddr {
+pub(super) fn one_of(network: &Network) -> IpAddr {
     match network {
         Network::V4(net) if net.len < 31 => Ipv4Addr::from(u32::from(net.addr) | 1).into(),
         Network::V4(net) => net.addr.into(),
@@ -152,7 +150,7 @@ fn one_of(network: &Network) -> IpAddr {
 }
 
 /// Public addresses that the kernel keeps for itself: packets to them end here, untranslated.
-fn not_the_hosts_own(config: &Config) -> Vec<Finding> {
+fn not_the_hosts_own(config: &Config, host: &Host) -> Vec<Finding> {
     let first_ones = config.plan.pools.iter().flat_map(|pool| {
         let all = pool.ranges.iter().flat_map(|range| u32::from(range.first)..=u32::from(range.last));
         all.take(TRIED_MAX).map(|address| (Ipv4Addr::from(address), &pool.name))
@@ -164,10 +162,26 @@ fn not_the_hosts_own(config: &Config) -> Vec<Finding> {
             format!(
                 "{address} of pool '{pool}' is an address of this host: what is sent to it is not translated"
             ),
-            format!("ip address del {address}/32 dev ..., or take it out of the pool"),
+            free(address, host),
         )
     })
     .collect()
+}
+
+/// Advice for an address that is both the host's and a pool's. One that the host cannot do without is never to be deleted.
+fn free(address: Ipv4Addr, host: &Host) -> String {
+    let is4 = |(_, prefix): &&(u32, Prefix)| prefix.addr.is_ipv4();
+    let Some((index, prefix)) = host.addresses.iter().find(|(_, prefix)| prefix.addr == address) else {
+        return "take it out of the pool".to_owned();
+    };
+    let name = host.name(*index);
+    let is_alone = !host.addresses.iter().filter(is4).any(|(of, other)| of == index && other.addr != address);
+    match is_alone && name != "lo" {
+        true => format!(
+            "take it out of the pool: {name} has no other IPv4 address. Ask the provider for another one for the pool, or for {name}"
+        ),
+        false => format!("take it out of the pool, or: ip address del {prefix} dev {name}"),
+    }
 }
 
 fn ethernet(port: &Port, links: &[Link]) -> Vec<Finding> {
@@ -188,59 +202,6 @@ fn ethernet(port: &Port, links: &[Link]) -> Vec<Finding> {
         }
         Some(link) => vec![Finding::ok("device", format!("{} is there, MTU {}", link.name, link.mtu))],
     }
-}
-
-/// What fits from one side to the other.
-fn ladder(config: &Config, links: &[Link]) -> Vec<Finding> {
-    const CHECK: &str = "mtu";
-    let six = config.plan.nat64.iter().map(|n| (&n.name, &n.settings));
-    let six = six.chain(config.plan.siit.iter().map(|s| (&s.name, &s.settings)));
-    let mut findings = Vec::new();
-    for (name, settings) in six {
-        let small: Vec<&Link> = links
-            .iter()
-            .filter(|link| link.is_up && link.name != "lo")
-            .filter(|link| {
-                link.mtu < MTU6_MIN || (is_of(config, link) && link.mtu < settings.mtu6.min(settings.mtu4))
-            })
-            .collect();
-        for link in &small {
-            findings.push(match link.mtu < MTU6_MIN {
-                true => Finding::wrong(
-                    CHECK,
-                    format!("{} has an MTU of {}: IPv6 needs {MTU6_MIN} (RFC 8200 5)", link.name, link.mtu),
-                    format!("ip link set {} mtu {MTU6_MIN}, or more", link.name),
-                ),
-                false => Finding::wrong(
-                    CHECK,
-                    format!(
-                        "{} has an MTU of {}, below the {} and {} that '{name}' takes its sides to have",
-                        link.name, link.mtu, settings.mtu6, settings.mtu4
-                    ),
-                    format!("ip link set {} mtu {}, or set the instance's mtus", link.name, settings.mtu6),
-                ),
-            });
-        }
-        if small.is_empty() {
-            let what = format!(
-                "'{name}': IPv6 side {} bytes, IPv4 side {}; interfaces {}",
-                settings.mtu6,
-                settings.mtu4,
-                of_each(links)
-            );
-            findings.push(Finding::ok(CHECK, what));
-        }
-    }
-    findings
-}
-
-fn is_of(config: &Config, link: &Link) -> bool {
-    config.ports.iter().any(|port| port.device == link.name)
-}
-
-fn of_each(links: &[Link]) -> String {
-    let up = links.iter().filter(|link| link.is_up && link.name != "lo");
-    up.map(|link| format!("{} {}", link.name, link.mtu)).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

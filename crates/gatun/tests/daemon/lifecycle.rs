@@ -280,7 +280,7 @@ fn a_link_that_was_down_gets_back_the_routes_and_addresses_that_the_daemon_has_s
             net.translator.ip("route add 192.0.2.1/32 dev outside").unwrap();
             net.translator.ip("link set nat64 up").unwrap();
             let deadline = Instant::now() + Duration::from_secs(5);
-            while !daemon.stderr().contains("set by somebody else: 1 routes") {
+            while !daemon.stderr().contains("set by somebody else: 1 route") {
                 assert!(Instant::now() < deadline, "{}", daemon.stderr());
                 std::thread::sleep(Duration::from_millis(2));
             }

@@ -3,13 +3,16 @@
 //! Each test runs itself again inside a sandbox of `gatun_lab`.
 
 mod api;
+mod attach;
 mod browser;
 mod config;
+mod doctor;
 #[cfg(feature = "dpdk")]
 mod dpdk;
 mod events;
 mod export;
 mod harness;
+mod leftover;
 mod lifecycle;
 #[cfg(feature = "xdp")]
 mod live_ports;
@@ -22,6 +25,7 @@ mod operate;
 mod processors;
 mod reload;
 mod restart;
+mod routes;
 mod sandbox;
 mod service;
 mod start;

@@ -197,7 +197,7 @@ for port in range(20000, 20300):
 fn snapshot(workers: u32) -> String {
     format!(
         "{{\"gatun_snapshot\":1,\"names\":{{\"generation\":0,\"workers\":{workers},\"instances\":[],\
-         \"steering\":[1,2,3,4],\"devices\":[]}},\"sessions\":0}}\n"
+         \"steering\":[1,2,3,4]}},\"sessions\":0}}\n"
     )
 }
 

@@ -11,7 +11,7 @@ use gatun_lab::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-const NAT44: &str = r#"
+pub(crate) const NAT44: &str = r#"
 [translator]
 own4 = "192.0.2.14"
 [[pool]]
@@ -28,7 +28,7 @@ static = [
 "#;
 
 /// The lab's network with private IPv4 for the client, and a second client.
-fn private() -> (Topology, Namespace) {
+pub(crate) fn private() -> (Topology, Namespace) {
     let net = network();
     let second = Namespace::new("client2").unwrap();
     second.connect("eth0", &net.translator, "inside2").unwrap();
@@ -41,7 +41,7 @@ fn private() -> (Topology, Namespace) {
 }
 
 /// What comes from inside goes to the device, what comes from the device where it belongs.
-fn steer(net: &Topology) {
+pub(crate) fn steer(net: &Topology) {
     // The translator's kernel is a router too: its own errors about what came from the device go into the device
     // and come back, from an address of its own.
     net.translator.sysctl("net.ipv4.conf.nat64.accept_local", "1").unwrap();

@@ -76,7 +76,7 @@ fn explain_foretells_what_then_happens_and_leaves_no_trace() {
 }
 
 /// What the doctor finds in the translator's namespace: a line for each check that went wrong, and its exit status.
-fn doctor(net: &Topology, args: &str) -> (Vec<String>, i32) {
+pub(crate) fn doctor(net: &Topology, args: &str) -> (Vec<String>, i32) {
     let output = net.translator.command(BIN).arg("doctor").args(args.split_whitespace()).output().unwrap();
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(err.is_empty(), "{err}");
@@ -137,8 +137,9 @@ fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
         );
         broken(
             &net,
-            "ip -6 route del 2001:db8:64::/96 dev nat64",
-            "ip -6 route add 2001:db8:64::/96 dev nat64",
+            // One that is only deleted is set again.
+            "ip -6 route add unreachable 2001:db8:64::/96 metric 1",
+            "ip -6 route del unreachable 2001:db8:64::/96 metric 1",
             "what is sent to 2001:db8:64::/96 goes nowhere",
         );
         broken(

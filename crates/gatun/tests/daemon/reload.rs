@@ -130,7 +130,7 @@ fn what_cannot_be_or_needs_a_restart_or_is_the_same_changes_nothing_and_is_told(
         assert!(said.contains("sessions_max = 999999: the tables were made for 262144"), "{said}");
         let elsewhere = same.replace("device = \"nat64\"", "device = \"nat64\"\nmtu = 1400");
         let said = daemon.reload(&elsewhere, "nothing has changed");
-        assert!(said.contains("its device, mode, queues, offload, udp_gro or MTU"), "{said}");
+        assert!(said.contains("its device, mode, queues, offload, udp_gro, precede_routes or MTU"), "{said}");
         // Twice at once: the second finds what the first has done, or both are one.
         let limits = format!("{same}[limits]\nports_per_subscriber = 7\n");
         daemon.process.signal(Signal::HUP).unwrap();

@@ -249,8 +249,11 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
         })
         .unwrap();
         // A second one at the same place does not touch it.
-        let mut second =
-            Daemon::spawn(&net, &config.replace("device = \"nat64\"", "device = \"other\""), &[]);
+        let mut second = Daemon::spawn(
+            &net,
+            &config.replace("device = \"nat64\"", "device = \"other\"\nroutes = false"),
+            &[],
+        );
         gatun_lab::wait_until("the second one", Duration::from_secs(5), || {
             second.stderr().contains("is another gatun's, which runs")
         })
@@ -266,7 +269,7 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
         kill(daemon);
         // Names that nobody can read are no names.
         fs::write(format!("{STATE}/names.json"), b"{").unwrap();
-        let daemon = Daemon::start(&net, &config.replace("device = \"nat64\"", "device = \"third\""));
+        let daemon = Daemon::start(&net, &config);
         assert_eq!(sessions().len(), 0);
         daemon.stop(Signal::TERM);
     });
@@ -276,7 +279,7 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
 fn many(count: u32) -> String {
     let head = format!(
         "{{\"gatun_snapshot\":1,\"names\":{{\"generation\":0,\"workers\":1,\"instances\":[{{\"kind\":\"nat64\",\
-         \"name\":\"lab\",\"prefixes\":[\"2001:db8:64::/96\"]}}],\"steering\":[1,2,3,4],\"devices\":[]}},\
+         \"name\":\"lab\",\"prefixes\":[\"2001:db8:64::/96\"]}}],\"steering\":[1,2,3,4]}},\
          \"sessions\":{count}}}\n"
     );
     let line = |n: u32| {

@@ -1,0 +1,164 @@
+//! Routes: the host's own ones, and those of the device.
+
+use crate::harness::{CREATE, Daemon, SIIT, in_lab, network, ping};
+use gatun_lab::Topology;
+use gatun_lab::topology::SERVER;
+use rustix::process::Signal;
+use std::time::Duration;
+
+/// Both tables of the translator, a route a line, in order.
+fn routes(net: &Topology) -> Vec<String> {
+    let of = |family: &str| net.translator.run(&format!("ip {family} route")).unwrap();
+    let mut lines: Vec<String> = (of("-4") + &of("-6")).lines().map(|line| line.trim().to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+fn goes_to(net: &Topology, address: &str) -> String {
+    let told = net.translator.run(&format!("ip route get {address}")).unwrap();
+    told.split_whitespace().skip_while(|word| *word != "dev").nth(1).unwrap().to_owned()
+}
+
+/// Both are the translator's own links.
+const TAKEN: &str = "routes = [\"2001:db8:64::/96\", \"198.51.100.0/24\", \"2001:db8:1::/64\"]\n";
+
+#[test]
+fn a_route_of_the_host_is_named_and_kept_and_the_start_is_refused() {
+    in_lab("routes::a_route_of_the_host_is_named_and_kept_and_the_start_is_refused", || {
+        let net = network();
+        let before = routes(&net);
+        let mapped = SIIT.replace("192.0.2.1\"", "10.64.0.0/30\"").replace("::2\" }", "::10/126\" }");
+        for (config, named) in [
+            (
+                format!("{CREATE}{TAKEN}{SIIT}"),
+                "198.51.100.0/24 dev outside proto kernel scope link src 198.51.100.1",
+            ),
+            (format!("{CREATE}{TAKEN}{SIIT}"), "2001:db8:1::/64 dev inside proto kernel metric 256"),
+            (format!("{CREATE}{mapped}"), "10.64.0.0/30 dev small proto kernel scope link src 10.64.0.1"),
+        ] {
+            let ended = Daemon::spawn(&net, &config, &[]).wait();
+            assert!(!ended.success);
+            for part in [named, "precede_routes = true", "list other networks in `routes`"] {
+                assert!(ended.stderr.contains(part), "'{part}' in {}", ended.stderr);
+            }
+            assert_eq!(routes(&net), before);
+            assert!(net.translator.run("ip link show nat64").is_err(), "nothing was made");
+        }
+        // What refuses while gatun is away is meant to wait behind its route.
+        net.translator.ip("route add blackhole 192.0.2.1/32 metric 4096").unwrap();
+        let daemon = Daemon::start(&net, &format!("{CREATE}{SIIT}"));
+        assert!(ping(&net.client, 1, SERVER, ""));
+        daemon.stop(Signal::TERM);
+        // One that would come first is not.
+        net.translator.ip("route add blackhole 192.0.2.14/32").unwrap();
+        let ended = Daemon::spawn(&net, &format!("{CREATE}{SIIT}"), &[]).wait();
+        assert!(ended.stderr.contains("blackhole 192.0.2.14/32"), "{}", ended.stderr);
+    });
+}
+
+#[test]
+fn routes_that_were_preceded_hold_again_at_the_end_and_after_a_crash() {
+    in_lab("routes::routes_that_were_preceded_hold_again_at_the_end_and_after_a_crash", || {
+        let net = network();
+        let before = routes(&net);
+        let precede = format!("{CREATE}{TAKEN}precede_routes = true\n{SIIT}");
+        for end in [Signal::TERM, Signal::KILL] {
+            let mut daemon = Daemon::start(&net, &precede);
+            for named in
+                ["198.51.100.0/24 dev outside proto kernel", "2001:db8:1::/64 dev inside proto kernel"]
+            {
+                let said = daemon.stderr();
+                assert!(said.lines().any(|l| l.contains("holds again") && l.contains(named)), "{said}");
+            }
+            assert_eq!(goes_to(&net, "198.51.100.2"), "nat64");
+            assert_eq!(goes_to(&net, "2001:db8:1::2"), "nat64");
+            let now = routes(&net);
+            assert!(before.iter().all(|route| now.contains(route)), "{before:#?} in {now:#?}");
+            // The same after the link was down.
+            net.translator.ip("link set nat64 down").unwrap();
+            net.translator.ip("link set nat64 up").unwrap();
+            daemon.says("its link is up again");
+            assert_eq!(routes(&net), now);
+            assert_eq!(goes_to(&net, "198.51.100.2"), "nat64");
+            daemon.process.signal(end).unwrap();
+            daemon.process.wait(Duration::from_secs(10)).unwrap();
+            assert_eq!(routes(&net), before);
+        }
+        assert_eq!(goes_to(&net, "198.51.100.2"), "outside");
+    });
+}
+
+#[test]
+fn a_reload_leaves_the_hosts_routes_as_they_are_and_names_them() {
+    in_lab("routes::a_reload_leaves_the_hosts_routes_as_they_are_and_names_them", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}routes = [\"2001:db8:64::/96\"]\n{SIIT}"));
+        let before = routes(&net);
+        let more = "routes = [\"2001:db8:64::/96\", \"198.51.100.0/24\", \"203.0.113.128/25\"]\n";
+        let said = daemon.reload(&format!("{CREATE}{more}{SIIT}"), "precede_routes");
+        assert!(said.contains("198.51.100.0/24 dev outside proto kernel"), "{said}");
+        assert_eq!(goes_to(&net, "198.51.100.2"), "outside");
+        assert_eq!(goes_to(&net, "203.0.113.129"), "nat64");
+        let now = routes(&net);
+        assert!(before.iter().all(|route| now.contains(route)), "{before:#?} in {now:#?}");
+        daemon.stop(Signal::TERM);
+        // Where the device comes first, the route is named as well.
+        let before = routes(&net);
+        let precede = format!("{CREATE}precede_routes = true\n");
+        let daemon = Daemon::start(&net, &format!("{precede}routes = [\"2001:db8:64::/96\"]\n{SIIT}"));
+        let said = daemon.reload(&format!("{precede}{more}{SIIT}"), "hold again when it is gone");
+        assert!(said.contains("198.51.100.0/24 dev outside proto kernel"), "{said}");
+        assert_eq!(goes_to(&net, "198.51.100.2"), "nat64");
+        daemon.reload(&format!("{precede}routes = [\"2001:db8:64::/96\"]\n{SIIT}"), "2 removed");
+        assert_eq!(goes_to(&net, "198.51.100.2"), "outside");
+        daemon.stop(Signal::TERM);
+        assert_eq!(routes(&net), before);
+    });
+}
+
+/// Waits until the table is as it was, and so many lines of routes that had vanished are logged. Gives these.
+fn repaired(net: &Topology, daemon: &Daemon, before: &[String], count: usize) -> Vec<String> {
+    let lines = || -> Vec<String> {
+        daemon.stderr().lines().filter(|line| line.contains("vanished")).map(str::to_owned).collect()
+    };
+    let is_back = || routes(net) == before && lines().len() >= count;
+    gatun_lab::wait_until("the routes", Duration::from_secs(20), is_back)
+        .unwrap_or_else(|e| panic!("{e}: {before:#?}, now {:#?}; {}", routes(net), daemon.stderr()));
+    lines()
+}
+
+#[test]
+fn routes_that_vanish_are_set_again_and_logged_once() {
+    in_lab("routes::routes_that_vanish_are_set_again_and_logged_once", || {
+        let net = network();
+        let daemon = Daemon::start(&net, &format!("{CREATE}addresses = [\"2001:db8:9::1/64\"]\n{SIIT}"));
+        let before = routes(&net);
+        net.translator.ip("route del 192.0.2.1/32 dev nat64").unwrap();
+        let said = repaired(&net, &daemon, &before, 1);
+        assert!(said.len() == 1 && said[0].contains("set again: 1 route,"), "{said:?}");
+        assert!(ping(&net.client, 1, SERVER, ""));
+        // Removed over and over: each time it is set again.
+        for count in [2, 3] {
+            net.translator.ip("-6 route del 2001:db8:64::/96 dev nat64").unwrap();
+            repaired(&net, &daemon, &before, count);
+        }
+        assert!(ping(&net.client, 1, SERVER, ""));
+        // IPv6 ends below its MTU, with its routes and addresses; and it comes back without them.
+        net.translator.ip("link set nat64 mtu 1000").unwrap();
+        assert!(!ping(&net.client, 1, SERVER, "-W 1"));
+        daemon.says("its MTU is 1000, and the kernel has no IPv6 below 1280: routes have vanished and cannot be set again");
+        net.translator.ip("link set nat64 mtu 1500").unwrap();
+        let said = repaired(&net, &daemon, &before, 5);
+        assert!(ping(&net.client, 1, SERVER, "") && ping(&net.client, 1, "2001:db8:9::1", ""));
+        assert_eq!(said.iter().filter(|line| line.contains("cannot")).count(), 1, "{said:#?}");
+        assert!(said.last().unwrap().contains("set again: 2 routes, 1 address"), "{said:#?}");
+        assert_eq!(said.len(), 5, "{said:#?}");
+        // A route that somebody has set in its place is left alone.
+        let at_once = "route del 192.0.2.14/32 dev nat64\nroute add 192.0.2.14/32 dev outside\n";
+        std::fs::write("/run/at-once", at_once).unwrap();
+        net.translator.ip("-batch /run/at-once").unwrap();
+        daemon.says("left alone, as set by somebody else: 1 route");
+        assert_eq!(goes_to(&net, "192.0.2.14"), "outside");
+        daemon.stop(Signal::TERM);
+    });
+}

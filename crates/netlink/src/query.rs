@@ -140,6 +140,14 @@ fn way_of(answer: RouteNetlinkMessage) -> Option<Way> {
 /// # Errors
 /// Where the kernel does not answer.
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(addresses_of_links()?.into_iter().map(|(_, address)| address).collect())
+}
+
+/// The addresses that the kernel has in this network namespace, each with the number of its interface.
+///
+/// # Errors
+/// Where the kernel does not answer.
+pub fn addresses_of_links() -> io::Result<Vec<(u32, IpAddr)>> {
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
     let mut addresses = Vec::new();
     for answer in Client::open()?.ask(request, NLM_F_DUMP)? {
@@ -150,7 +158,7 @@ pub fn addresses() -> io::Result<Vec<IpAddr>> {
             AddressAttribute::Address(addr) => [local, Some(*addr)],
             _ => [local, other],
         });
-        addresses.extend(found[0].or(found[1]));
+        addresses.extend(found[0].or(found[1]).map(|address| (message.header.index, address)));
     }
     Ok(addresses)
 }
@@ -167,6 +175,7 @@ mod tests {
         assert_eq!(link("lo").unwrap().as_ref(), Some(lo));
         assert_eq!(link("no-such-link").unwrap(), None);
         assert!(addresses().unwrap().contains(&"127.0.0.1".parse().unwrap()));
+        assert!(addresses_of_links().unwrap().contains(&(1, "127.0.0.1".parse().unwrap())));
         assert_eq!(way_to("127.0.0.1".parse().unwrap()).unwrap(), Way::Host);
     }
 }

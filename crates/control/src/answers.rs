@@ -12,6 +12,7 @@ use crate::metrics::{self, Scrape};
 use crate::tell::{self, Names};
 use bytes::Bytes;
 use gatun_api::paths::{self, Endpoint, Unknown, What};
+use gatun_api::request;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
 use gatun_nat::plan::{Net4, Net6};
@@ -370,7 +371,7 @@ impl Control {
     }
 
     async fn end(self: &Arc<Self>, body: &[u8], asked: &Asked<'_>) -> Result<api::Cleared, Refusal> {
-        let named: api::SessionKeys = serde_json::from_slice(body)
+        let named: api::SessionKeys = request::read(body)
             .map_err(|error| Wrong::new(format!("the body is not a list of sessions: {error}"), ""))?;
         let names = self.names().await?;
         let mut keys = Vec::with_capacity(named.sessions.len());

@@ -384,6 +384,34 @@ fn an_order_for_another_configuration_goes_to_whoever_changes_it_and_the_answer_
 }
 
 #[test]
+fn a_request_with_a_field_that_the_daemon_does_not_know_is_refused_and_changes_nothing() {
+    let bed = Bed::start(1);
+    bed.open(1..3);
+    let keys: Vec<SessionKey> = sessions(&bed, &[]).iter().map(SessionKey::of).collect();
+    let mut body = serde_json::to_value(SessionKeys { sessions: keys }).unwrap();
+    body["sessions"][1]["only_tcp"] = true.into();
+    for (target, body, field) in [
+        ("/v1/sessions/end", body.to_string(), "sessions.1.only_tcp"),
+        ("/v1/config/plan", r#"{"text": "", "dry": true}"#.to_owned(), "dry"),
+        (
+            "/v1/maps/add",
+            r#"{"instance": null, "protocol": null, "inside": "::1", "outside": "192.0.2.1", "x": 1}"#
+                .to_owned(),
+            "x",
+        ),
+    ] {
+        match bed.client.ask::<Value>("POST", target, body.as_bytes()) {
+            Err(Error::Refused(400, problem)) => {
+                assert!(problem.error.contains(&format!("unknown field `{field}`")), "{problem:?}");
+            }
+            other => panic!("{target}: {other:?}"),
+        }
+    }
+    assert_eq!(sessions(&bed, &[]).len(), 2);
+    bed.stop();
+}
+
+#[test]
 fn mappings_are_read_page_by_page_or_as_lines_and_are_the_same() {
     let bed = Bed::start(1);
     let all: Vec<StaticMap> = pages(&bed, "/v1/maps", &[("limit", "999".to_owned())]);

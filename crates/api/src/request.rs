@@ -78,6 +78,7 @@ mod tests {
             "sessions": 0, "sessions_waiting": 0, "sessions_max": 0, "bindings": 0, "subscribers": 0,
             "received": count, "forwarded": count, "echo_replies": count, "passed": count, "dropped": count,
             "rejected": count, "dropped_silently": count, "held": 0, "adds_up": true,
+            "troubles": [{ "urgency": "bad", "part": "log", "what": "x" }],
         });
         of_a_newer_version(&mut status);
         let status: Status = serde_json::from_value(status).unwrap();

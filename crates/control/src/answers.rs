@@ -10,6 +10,7 @@ use crate::http::{BODY_MAX, Body};
 use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
 use crate::metrics::{self, Scrape};
 use crate::tell::{self, Names};
+use crate::troubles;
 use bytes::Bytes;
 use gatun_api::paths::{self, Endpoint, Unknown, What};
 use gatun_api::request;
@@ -245,6 +246,7 @@ impl Control {
         let [sessions, bindings, subscribers] = tell::state_of(&total);
         let engine = &total.engine;
         let facts = self.setup.facts.get();
+        let adds_up = all.iter().flatten().all(Snapshot::conserved);
         api::Status {
             version: self.setup.version.to_owned(),
             pid: std::process::id(),
@@ -267,7 +269,8 @@ impl Control {
             rejected: tell::count(engine.rejected()),
             dropped_silently: tell::count(engine.dropped),
             held: engine.held,
-            adds_up: all.iter().flatten().all(Snapshot::conserved),
+            adds_up,
+            troubles: troubles::of(all.len(), silent, adds_up, &(self.setup.figures)()),
         }
     }
 

@@ -14,6 +14,7 @@
 //!   events     what happens to state, as it happens
 //!   trace      packets as they pass
 //!   tell       the engine's words in the API's types
+//!   troubles   what needs attention
 //!   metrics    the same counters by stable names
 //! ```
 #![forbid(unsafe_code)]
@@ -45,6 +46,7 @@ mod tell;
 pub mod tokens;
 mod top;
 mod trace;
+mod troubles;
 
 pub use events::EventTap;
 pub use gate::{Gate, Turned};
@@ -138,6 +140,8 @@ pub struct StoreFigures {
     pub waiting: u64,
     /// Whether it could be written at the last attempt.
     pub is_well: bool,
+    /// Why it cannot be written, once an attempt has failed.
+    pub error: Option<String>,
 }
 
 /// What is served.

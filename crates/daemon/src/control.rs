@@ -58,7 +58,7 @@ impl TlsFiles {
                 self.gate.set(secure);
             }
             Err(why) => {
-                output.log(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
+                output.error(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
             }
         }
     }

@@ -14,7 +14,39 @@ words! {
     }
 }
 
+words! {
+    /// How much a trouble matters.
+    pub enum Urgency {
+        /// Something is lost, or will be.
+        Bad = "bad",
+        /// Something is worth a look.
+        Warning = "warn",
+    }
+
+    /// The part of the daemon that is in trouble.
+    pub enum Part {
+        /// A worker.
+        Workers = "workers",
+        /// The account of packets.
+        Account = "account",
+        /// The log of who had which port.
+        Log = "log",
+        /// A collector of events.
+        Export = "export",
+    }
+}
+
 structs! {
+    /// Something that needs attention.
+    pub struct Trouble {
+        /// How much it matters.
+        pub urgency: Urgency,
+        /// Where it is.
+        pub part: Part,
+        /// A sentence that says what is wrong.
+        pub what: String,
+    }
+
     /// Packets and their bytes.
     pub struct Count {
         /// Packets. A super-packet is one.
@@ -98,6 +130,8 @@ structs! {
         pub held: u64,
         /// Whether every packet received is accounted for.
         pub adds_up: bool,
+        /// What needs attention at this moment, the worst first; none where all is well.
+        pub troubles: Vec<Trouble>,
     }
 
     /// A port of the configuration.

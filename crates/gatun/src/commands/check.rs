@@ -124,23 +124,18 @@ pub(crate) fn load(file: &std::path::Path) -> anyhow::Result<Config> {
 
 fn print_warnings(warnings: &Warnings) {
     match std::io::stderr().is_terminal() {
-        true => eprint!("{}", warnings.pretty(colour())),
+        true => eprint!("{}", warnings.pretty(super::colour::allowed())),
         false => eprint!("{warnings}"),
     }
 }
 
 fn print_report(report: &Report) {
     match std::io::stderr().is_terminal() {
-        true => eprint!("{}", report.pretty(colour())),
+        true => eprint!("{}", report.pretty(super::colour::allowed())),
         false => eprint!("{report}"),
     }
     let (n, s) = (report.errors(), if report.errors() == 1 { "" } else { "s" });
     eprintln!("{n} error{s}");
-}
-
-/// NO_COLOR counts with any value but the empty one.
-fn colour() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// What a SIGHUP would do to a daemon that runs by `old`.

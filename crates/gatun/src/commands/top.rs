@@ -169,8 +169,8 @@ fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
     ] {
         writeln!(out, "{name:>10}  {}", rate.count(now, before))?;
     }
-    if s.workers_silent > 0 {
-        writeln!(out, "{} WORKERS DO NOT ANSWER: what is told lacks theirs", s.workers_silent)?;
+    for trouble in &s.troubles {
+        writeln!(out, "NEEDS ATTENTION: {}", trouble.what)?;
     }
     writeln!(out, "{}\n{}", workers(&rate, before, now), pools(now))?;
     writeln!(out, "{}\n{}", drops(&rate, before, now), subscribers(now))?;

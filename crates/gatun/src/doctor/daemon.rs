@@ -2,7 +2,7 @@
 
 use super::Finding;
 use gatun_api::client::{Client, Error};
-use gatun_api::types::{Bound, Sandbox, Status, Worker};
+use gatun_api::types::{Bound, Part, Sandbox, Status, Urgency, Worker};
 
 const CHECK: &str = "daemon";
 
@@ -24,10 +24,27 @@ pub(super) fn examine(client: &Client) -> (Vec<Finding>, Option<u32>) {
         let what = "some packets are not accounted for";
         findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
     }
+    findings.extend(log(&status));
     findings.push(sandbox(&status.sandbox));
     findings.push(super::system::pages(&status.pages));
     findings.extend(losses(client));
     (findings, Some(status.pid))
+}
+
+/// What is wrong with the log of who had which port.
+fn log(status: &Status) -> impl Iterator<Item = Finding> {
+    let troubles = status.troubles.iter().filter(|trouble| trouble.part == Part::Log);
+    troubles.map(|trouble| match trouble.urgency {
+        Urgency::Bad => {
+            let fix = "df -h DIRECTORY of [log]; make room, or set size_max or a shorter retention";
+            Finding::wrong("log", trouble.what.clone(), fix)
+        }
+        Urgency::Warning => Finding::note(
+            "log",
+            trouble.what.clone(),
+            "a faster disk, or `allocation = \"blocks\"` for fewer records; gatun log show has the time of the loss",
+        ),
+    })
 }
 
 /// Whether the kernel keeps it from what it does not need.

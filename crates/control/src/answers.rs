@@ -163,6 +163,7 @@ impl Control {
         let facts = self.setup.facts.get();
         Ok(match endpoint.what {
             What::Status => json(&self.status().await),
+            What::History => json(&self.history.told()),
             What::Ports => json(&facts.ports),
             What::Workers => {
                 let all = self.snapshots().await;
@@ -275,7 +276,7 @@ impl Control {
     }
 
     /// The counters of all workers, or nothing where one does not answer.
-    async fn total(&self) -> Result<Snapshot, Unanswered> {
+    pub(crate) async fn total(&self) -> Result<Snapshot, Unanswered> {
         let all = self.snapshots().await;
         match all.iter().all(Option::is_some) {
             true => Ok(sum(all.iter().flatten())),

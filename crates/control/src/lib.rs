@@ -6,6 +6,7 @@
 //!   connections, patient     bounded in number, and in the time they may do nothing
 //!   gate       who comes in over TCP (secure: TLS; tokens: who may what; pace: how often)
 //!   answers    what a request asks for (gatun_api::paths), from workers to JSON
+//!   history    the last hour
 //!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
 //!   configure  another configuration, planned, applied, confirmed, undone
@@ -31,6 +32,7 @@ mod explain;
 mod filter;
 mod flow;
 mod gate;
+pub mod history;
 mod http;
 mod level;
 pub mod listen;
@@ -162,6 +164,8 @@ pub struct Setup {
     pub configure: Option<configure::Desk>,
     /// How long clients may take.
     pub patience: Patience,
+    /// Time between two points of the history.
+    pub history_every: Duration,
     /// Who comes in over TCP, where anybody does.
     pub gate: Option<Arc<Gate>>,
     /// What became of events.
@@ -202,6 +206,7 @@ pub struct Listeners {
 pub(crate) struct Control {
     setup: Setup,
     began: Instant,
+    history: history::History,
     cleared: cleared::ClearedLog,
     /// Room for requests with long bodies.
     long_bodies: Semaphore,
@@ -213,8 +218,10 @@ pub(crate) struct Control {
 /// Where there can be no thread, or a socket is unusable.
 pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let history = history::History::new(setup.history_every);
     let control = Arc::new(Control {
         setup,
+        history,
         began: Instant::now(),
         cleared: cleared::ClearedLog::default(),
         long_bodies: Semaphore::new(configure::BODIES_MAX),

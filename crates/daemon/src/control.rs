@@ -147,6 +147,7 @@ impl Sockets {
             auditor: hearers.auditor(),
             configure: Some(configure),
             patience: Patience::default(),
+            history_every: gatun_control::history::EVERY,
             gate: self.tls.map(|tls| tls.gate),
             figures: hearers.figures(),
             level: output.level.clone(),

@@ -134,6 +134,36 @@ structs! {
         pub troubles: Vec<Trouble>,
     }
 
+    /// Counts between two moments.
+    pub struct HistoryPoint {
+        /// Milliseconds from the end of it to this answer.
+        pub age_ms: u64,
+        /// Milliseconds that it is long.
+        pub length_ms: u64,
+        /// Packets received in it.
+        pub received_packets: u64,
+        /// Packets translated and sent on in it.
+        pub forwarded_packets: u64,
+        /// Their bytes, as received.
+        pub forwarded_bytes: u64,
+        /// Packets refused in it, with an ICMP error or silently.
+        pub dropped_packets: u64,
+        /// Sessions that began in it.
+        pub sessions_begun: u64,
+        /// Sessions that there were at its end.
+        pub sessions: u64,
+        /// Subscribers with state at its end.
+        pub subscribers: u64,
+    }
+
+    /// The last hour.
+    pub struct History {
+        /// Milliseconds from one point to the next. Where a worker did not answer, points are missing.
+        pub every_ms: u64,
+        /// The oldest first.
+        pub points: Vec<HistoryPoint>,
+    }
+
     /// A port of the configuration.
     pub struct Port {
         /// What the operator calls it.

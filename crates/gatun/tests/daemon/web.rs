@@ -155,6 +155,7 @@ fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
             pictures(&browser);
             let complaints = complaints(&browser, "explain?source=nonsense");
             assert!(complaints.is_empty(), "the console has nothing to say: {complaints:?}");
+            plots_are_full_at_once(&browser);
             let daemon = a_daemon_that_is_gone_is_missed(&browser, daemon, || Daemon::start(&net, &config));
             nobody_else_was_asked(&browser, &url);
             a_token_says_what_may_be_done(&browser, &net, &tokens);
@@ -408,6 +409,21 @@ fn pictures(browser: &Browser) {
         std::fs::write(folder.join(format!("{name}.png")), browser.picture()).unwrap();
     }
     browser.look(1280, 900, "light");
+}
+
+fn plots_are_full_at_once(browser: &Browser) {
+    let kept = "return (async () => { const { read } = await import('/web/api.js'); \
+                return (await read('/v1/history')).points.length >= 5; })()";
+    browser.wait("five points that the daemon has kept", 40, kept);
+    browser.run("window.isOld = true; location.reload()");
+    browser.wait("the page anew", 10, "return !window.isOld && document.body.dataset.state === 'live'");
+    // Two of its own would take as many seconds as they are apart.
+    for plot in ["bits", "packets", "sessions"] {
+        let points = browser.run(&format!(
+            "return document.querySelector('#plot-{plot} .line').getAttribute('d').split(/[ML]/).length - 1"
+        ));
+        assert!(points.as_u64().unwrap() >= 5, "{plot}: {points}");
+    }
 }
 
 fn a_daemon_that_is_gone_is_missed(

@@ -27,6 +27,7 @@ mod service;
 mod start;
 mod tayga;
 mod tls;
+mod top;
 mod traffic;
 mod udp_gro;
 mod web;

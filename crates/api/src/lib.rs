@@ -8,6 +8,7 @@ pub mod client;
 pub mod hex;
 pub mod openapi;
 pub mod paths;
+pub mod request;
 pub mod schema;
 pub mod text;
 pub mod types;

@@ -86,7 +86,11 @@ fn operation(endpoint: &Endpoint) -> Value {
         add("500", "It could not be kept on disk: nothing has changed.");
     }
     if let Some(body) = endpoint.body {
-        let schema = (body.reference)();
+        let mut schema = (body.reference)();
+        // Of answers a client passes over what it does not know; of a request the daemon does not.
+        if let Some(schema) = schema.as_object_mut() {
+            schema.insert("unevaluatedProperties".into(), false.into());
+        }
         let content = json!({ "application/json": { "schema": schema } });
         fields.insert("requestBody".into(), json!({ "required": true, "content": content }));
     }
@@ -218,6 +222,21 @@ mod tests {
         let mut wrong = serde_json::to_value(session()).unwrap();
         wrong["state"] = "gone".into();
         check(&wrong, &json!({ "$ref": "#/components/schemas/Session" }), &document).unwrap_err();
+    }
+
+    #[test]
+    fn requests_are_strict_and_answers_are_not() {
+        let document = document();
+        let answers = document["components"]["schemas"].as_object().unwrap();
+        for (name, schema) in answers {
+            assert!(schema.get("additionalProperties").is_none(), "{name}");
+        }
+        let bodies = ENDPOINTS.iter().filter(|endpoint| endpoint.has_body()).map(|endpoint| {
+            let operation = &document["paths"][endpoint.path][endpoint.method.name().to_lowercase()];
+            &operation["requestBody"]["content"]["application/json"]["schema"]
+        });
+        let strict: Vec<_> = bodies.map(|schema| schema["unevaluatedProperties"] == false).collect();
+        assert!(strict.len() >= 5 && strict.iter().all(|strict| *strict), "{strict:?}");
     }
 
     #[test]

@@ -31,6 +31,7 @@ impl Method {
 #[allow(missing_docs)]
 pub enum What {
     Status,
+    History,
     Ports,
     Workers,
     Instances,
@@ -329,6 +330,7 @@ impl Parameter {
 /// All there are.
 pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/status", What::Status, Described::of::<Status>(), "The daemon at a glance."),
+    get("/v1/history", What::History, Described::of::<History>(), "The last hour, in steps of a few seconds: packets, sessions, subscribers."),
     get("/v1/ports", What::Ports, Described::of::<Vec<Port>>(), "The ports of the configuration."),
     get("/v1/workers", What::Workers, Described::of::<Vec<Worker>>(), "The workers, and what each has done."),
     get("/v1/instances", What::Instances, Described::of::<Vec<Instance>>(), "The instances: packets, state, drops."),

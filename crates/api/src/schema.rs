@@ -72,7 +72,8 @@ pub(crate) fn joined(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// Structs of the API: public fields with a comment each.
+/// Structs of the API: public fields with a comment each. Unknown fields are passed over: `request::read` refuses them
+/// in what a client sends.
 macro_rules! structs {
     ($(
         $(#[doc = $doc:literal])*
@@ -85,7 +86,6 @@ macro_rules! structs {
             $(#[doc = $doc])*
             #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
             $(#[derive($more)])?
-            #[serde(deny_unknown_fields)]
             pub struct $name {
                 $($(#[doc = $field_doc])* pub $field: $type,)*
             }
@@ -114,7 +114,6 @@ macro_rules! structs {
                         "description": $crate::schema::joined(&[$($doc),*]),
                         "properties": properties,
                         "required": required,
-                        "additionalProperties": false,
                     }));
                     $(<$type as $crate::schema::Schema>::define(definitions);)*
                 }

@@ -301,6 +301,7 @@ impl Measured {
             auditor: None,
             configure: None,
             patience: Patience::default(),
+            history_every: gatun_control::history::EVERY,
             figures: Box::new(Default::default),
             level: Default::default(),
             log: Box::new(|_| ()),

@@ -10,8 +10,10 @@ use crate::http::{BODY_MAX, Body};
 use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
 use crate::metrics::{self, Scrape};
 use crate::tell::{self, Names};
+use crate::troubles;
 use bytes::Bytes;
 use gatun_api::paths::{self, Endpoint, Unknown, What};
+use gatun_api::request;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
 use gatun_nat::plan::{Net4, Net6};
@@ -161,6 +163,7 @@ impl Control {
         let facts = self.setup.facts.get();
         Ok(match endpoint.what {
             What::Status => json(&self.status().await),
+            What::History => json(&self.history.told()),
             What::Ports => json(&facts.ports),
             What::Workers => {
                 let all = self.snapshots().await;
@@ -244,6 +247,7 @@ impl Control {
         let [sessions, bindings, subscribers] = tell::state_of(&total);
         let engine = &total.engine;
         let facts = self.setup.facts.get();
+        let adds_up = all.iter().flatten().all(Snapshot::conserved);
         api::Status {
             version: self.setup.version.to_owned(),
             pid: std::process::id(),
@@ -266,12 +270,13 @@ impl Control {
             rejected: tell::count(engine.rejected()),
             dropped_silently: tell::count(engine.dropped),
             held: engine.held,
-            adds_up: all.iter().flatten().all(Snapshot::conserved),
+            adds_up,
+            troubles: troubles::of(all.len(), silent, adds_up, &(self.setup.figures)()),
         }
     }
 
     /// The counters of all workers, or nothing where one does not answer.
-    async fn total(&self) -> Result<Snapshot, Unanswered> {
+    pub(crate) async fn total(&self) -> Result<Snapshot, Unanswered> {
         let all = self.snapshots().await;
         match all.iter().all(Option::is_some) {
             true => Ok(sum(all.iter().flatten())),
@@ -370,7 +375,7 @@ impl Control {
     }
 
     async fn end(self: &Arc<Self>, body: &[u8], asked: &Asked<'_>) -> Result<api::Cleared, Refusal> {
-        let named: api::SessionKeys = serde_json::from_slice(body)
+        let named: api::SessionKeys = request::read(body)
             .map_err(|error| Wrong::new(format!("the body is not a list of sessions: {error}"), ""))?;
         let names = self.names().await?;
         let mut keys = Vec::with_capacity(named.sessions.len());

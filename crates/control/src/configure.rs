@@ -6,6 +6,7 @@ use crate::answers::{Answer, Asked, Refusal, json};
 use crate::ask::Unanswered;
 use crate::filter::{Query, Wrong};
 use gatun_api::paths::What;
+use gatun_api::request;
 use gatun_api::types as api;
 use hyper::StatusCode;
 use std::fmt;
@@ -242,12 +243,12 @@ impl Control {
 }
 
 fn text_of(body: &[u8]) -> Result<String, Wrong> {
-    let read = serde_json::from_slice(body);
+    let read = request::read(body);
     read.map(|api::ConfigText { text }| text)
         .map_err(|error| Wrong::new(format!("the body is not {{\"text\": ...}}: {error}"), ""))
 }
 
 fn map_of(body: &[u8]) -> Result<api::StaticMap, Wrong> {
-    let read = serde_json::from_slice(body);
+    let read = request::read(body);
     read.map_err(|error| Wrong::new(format!("the body is not a mapping: {error}"), ""))
 }

@@ -44,6 +44,8 @@ pub(crate) struct Doors {
 
 /// Serves for ever.
 pub(crate) async fn serve(doors: Doors, control: Arc<Control>) {
+    let keeper = Arc::clone(&control);
+    tokio::spawn(async move { keeper.keep_history().await });
     if let Some(listener) = doors.metrics {
         tokio::spawn(serve_metrics(listener, Arc::clone(&control)));
     }

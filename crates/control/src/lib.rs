@@ -6,6 +6,7 @@
 //!   connections, patient     bounded in number, and in the time they may do nothing
 //!   gate       who comes in over TCP (secure: TLS; tokens: who may what; pace: how often)
 //!   answers    what a request asks for (gatun_api::paths), from workers to JSON
+//!   history    the last hour
 //!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
 //!   configure  another configuration, planned, applied, confirmed, undone
@@ -14,6 +15,7 @@
 //!   events     what happens to state, as it happens
 //!   trace      packets as they pass
 //!   tell       the engine's words in the API's types
+//!   troubles   what needs attention
 //!   metrics    the same counters by stable names
 //! ```
 #![forbid(unsafe_code)]
@@ -30,6 +32,7 @@ mod explain;
 mod filter;
 mod flow;
 mod gate;
+pub mod history;
 mod http;
 mod level;
 pub mod listen;
@@ -45,6 +48,7 @@ mod tell;
 pub mod tokens;
 mod top;
 mod trace;
+mod troubles;
 
 pub use events::EventTap;
 pub use gate::{Gate, Turned};
@@ -138,6 +142,8 @@ pub struct StoreFigures {
     pub waiting: u64,
     /// Whether it could be written at the last attempt.
     pub is_well: bool,
+    /// Why it cannot be written, once an attempt has failed.
+    pub error: Option<String>,
 }
 
 /// What is served.
@@ -158,6 +164,8 @@ pub struct Setup {
     pub configure: Option<configure::Desk>,
     /// How long clients may take.
     pub patience: Patience,
+    /// Time between two points of the history.
+    pub history_every: Duration,
     /// Who comes in over TCP, where anybody does.
     pub gate: Option<Arc<Gate>>,
     /// What became of events.
@@ -198,6 +206,7 @@ pub struct Listeners {
 pub(crate) struct Control {
     setup: Setup,
     began: Instant,
+    history: history::History,
     cleared: cleared::ClearedLog,
     /// Room for requests with long bodies.
     long_bodies: Semaphore,
@@ -209,8 +218,10 @@ pub(crate) struct Control {
 /// Where there can be no thread, or a socket is unusable.
 pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let history = history::History::new(setup.history_every);
     let control = Arc::new(Control {
         setup,
+        history,
         began: Instant::now(),
         cleared: cleared::ClearedLog::default(),
         long_bodies: Semaphore::new(configure::BODIES_MAX),

@@ -349,6 +349,7 @@ pub(crate) fn exports(figures: &LogFigures) -> Vec<api::Export> {
 
 /// The log on disk.
 pub(crate) fn log_store(figures: &LogFigures) -> api::LogStore {
-    let StoreFigures { records, bytes, lost, waiting, is_well } = figures.store.clone().unwrap_or_default();
-    api::LogStore { kept: figures.store.is_some(), well: is_well, records, bytes, waiting, lost }
+    let StoreFigures { records, bytes, lost, waiting, is_well, error } =
+        figures.store.clone().unwrap_or_default();
+    api::LogStore { kept: figures.store.is_some(), well: is_well, error, records, bytes, waiting, lost }
 }

@@ -58,7 +58,7 @@ impl TlsFiles {
                 self.gate.set(secure);
             }
             Err(why) => {
-                output.log(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
+                output.error(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
             }
         }
     }
@@ -147,6 +147,7 @@ impl Sockets {
             auditor: hearers.auditor(),
             configure: Some(configure),
             patience: Patience::default(),
+            history_every: gatun_control::history::EVERY,
             gate: self.tls.map(|tls| tls.gate),
             figures: hearers.figures(),
             level: output.level.clone(),

@@ -304,6 +304,7 @@ impl Keeper {
             lost: self.lost,
             waiting: store.waiting() as u64,
             is_well: self.failing.is_none(),
+            error: self.failing.clone(),
         };
         *self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
@@ -313,6 +314,9 @@ impl Keeper {
         if self.failing.as_deref() != Some(error) {
             self.output.error(&format!("log: {error}; packets go on, records wait"));
             self.failing = Some(error.to_owned());
+            // Where the store cannot even be opened, no account is given.
+            let mut figures = self.shared.figures.lock().unwrap_or_else(PoisonError::into_inner);
+            (figures.is_well, figures.error) = (false, Some(error.to_owned()));
         }
     }
 

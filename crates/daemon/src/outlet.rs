@@ -132,6 +132,12 @@ impl Output {
         self.stderr.put(&format!("gatun: {line}\n"));
     }
 
+    /// Lines about one failure, whatever the level: all of them are written, or none.
+    pub(super) fn error_lines(&self, lines: &[String]) {
+        let text: String = lines.iter().map(|line| format!("gatun: {line}\n")).collect();
+        self.stderr.put(&text);
+    }
+
     /// A line about how something was done, for who looks closely.
     pub(super) fn debug(&self, line: impl FnOnce() -> String) {
         if self.level.has(LogLevel::Debug) {

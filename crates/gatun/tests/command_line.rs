@@ -24,7 +24,13 @@ fn what_init_writes_is_what_check_accepts_and_nothing_is_written_over() {
         let checked = gatun(&["check", file]);
         assert!(checked.status.success(), "{checked:?}");
         assert!(String::from_utf8_lossy(&checked.stdout).starts_with(&format!("{file}: OK\n")));
-        assert!(checked.stderr.is_empty(), "{checked:?}");
+        // What it writes is an example, until somebody writes addresses of their own.
+        let said = String::from_utf8(checked.stderr).unwrap();
+        let mut warnings = said.lines().filter(|line| !line.starts_with("    help: "));
+        // The machine of the test may have such an address, too.
+        let expected = ["reserved for documentation", "this host's uplink"];
+        let is_expected = |line: &str| expected.iter().any(|part| line.contains(part));
+        assert!(said.contains(expected[0]) && warnings.all(is_expected), "{said}");
         let again = gatun(&["init", "--mode", mode, "--output", file]);
         assert_eq!(again.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&again.stderr).contains("--force"));
@@ -51,6 +57,89 @@ fn check_says_all_errors_one_a_line_and_exits_with_1() {
         (&serde_json::json!(false), Some(3))
     );
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// What `check` says of a file, on standard output and on standard error, and whether it accepts it.
+fn check(name: &str, text: &str) -> (String, String, bool) {
+    let dir = scratch(name);
+    let file = dir.join("t.toml");
+    std::fs::write(&file, text).unwrap();
+    let checked = gatun(&["check", file.to_str().unwrap()]);
+    std::fs::remove_dir_all(dir).unwrap();
+    let [out, err] = [checked.stdout, checked.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (out, err, checked.status.success())
+}
+
+const POOL: &str = "[translator]\nown6 = \"2a00::1\"\n[[pool]]\nprefixes = \"9.9.9.0/28\"\n\
+    allocation = { kind = \"blocks\", size = 1024 }\n[[nat64]]\npool6 = \"64:ff9b::/96\"\n[log]\n";
+
+#[test]
+fn check_says_what_run_will_do_with_ports_workers_pools_and_logs() {
+    let (out, err, accepted) = check("tun", &format!("[[port]]\nqueues = 3\n{POOL}"));
+    assert!(accepted && err.is_empty(), "{err}");
+    for line in [
+        "          1,008 blocks of 1024 ports: serves 1,008 subscribers with one each, 252 with 4 (blocks_per_subscriber)",
+        "  workers 3, one for each queue, where the kernel puts them",
+        "  memory  ",
+        "  log     0.",
+    ] {
+        assert!(out.lines().any(|said| said.starts_with(line)), "{line}: {out}");
+    }
+    let program = format!("  program gatun {}, backends: tun", env!("CARGO_PKG_VERSION"));
+    assert!(out.contains(&program), "{out}");
+    let xdp = format!(
+        "[[port]]\nbackend = \"xdp\"\ndevice = \"eth0\"\nqueues = 2\n[workers]\ncores = [1, 3]\n{POOL}"
+    );
+    let (out, err, accepted) = check("xdp", &xdp);
+    if cfg!(feature = "xdp") {
+        assert!(accepted, "{err}");
+        assert!(out.contains("interface eth0 through AF_XDP, 2 queues, no address"), "{out}");
+        assert!(out.contains("  workers 2, one for each queue, on processors 1, 3\n"), "{out}");
+    }
+}
+
+#[test]
+fn check_refuses_a_backend_that_this_program_was_built_without_as_run_does() {
+    let text = format!("[[port]]\nbackend = \"dpdk\"\ndevice = \"0000:01:00.0\"\n{POOL}");
+    let (out, err, accepted) = check("dpdk", &text);
+    match cfg!(feature = "dpdk") {
+        true => assert!(accepted && out.contains("device 0000:01:00.0 through DPDK, 1 queue"), "{out}{err}"),
+        false => {
+            assert!(!accepted && out.is_empty(), "{out}");
+            assert!(err.contains("t.toml: error: this gatun was built without the dpdk backend"), "{err}");
+        }
+    }
+}
+
+#[test]
+fn check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink() {
+    gatun_lab::run_test(
+        "check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink",
+        gatun_lab::refusal,
+        || {
+            let net = gatun_lab::Topology::new().unwrap();
+            net.translator.ip("route add default via 198.51.100.2").unwrap();
+            let file = "/run/uplink.toml";
+            let says = |prefixes: &str| {
+                std::fs::write(file, POOL.replace("9.9.9.0/28", prefixes)).unwrap();
+                let program = env!("CARGO_BIN_EXE_gatun");
+                let output =
+                    net.translator.command(program).args(["check", "--quiet", file]).output().unwrap();
+                assert!(output.status.success(), "{output:?}");
+                String::from_utf8(output.stderr).unwrap()
+            };
+            assert!(!says("198.51.100.9").contains("only IPv4 address"));
+            let said = says("198.51.100.0/28");
+            let warning =
+                "/run/uplink.toml: warning: pool `pool1` has 198.51.100.1, the only IPv4 address of ";
+            assert!(said.contains(warning), "{said}");
+            net.translator.ip("address add 192.168.7.1/32 dev lo").unwrap();
+            assert!(
+                says("198.51.100.0/28").contains(warning),
+                "an address of another interface is no uplink's"
+            );
+        },
+    );
 }
 
 #[test]

@@ -196,6 +196,8 @@ mod tests {
         assert_eq!(link("lo").unwrap().as_ref(), Some(lo));
         assert_eq!(link("no-such-link").unwrap(), None);
         assert!(addresses().unwrap().contains(&"127.0.0.1".parse().unwrap()));
+        let loopback = Prefix { addr: "127.0.0.1".parse().unwrap(), len: 8 };
+        assert!(interface_addresses().unwrap().contains(&(1, loopback)));
         assert_eq!(way_to("127.0.0.1".parse().unwrap()).unwrap(), Way::Host);
     }
 }

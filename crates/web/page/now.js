@@ -1,9 +1,9 @@
-// The first screen: whether all is well, the figures that say so, and the last ten minutes.
+// The first screen: whether all is well, the figures that say so, and the last hour.
 
 import { count, level, percent, quantity, rate, scaled } from "./format.js";
 import { get, make, mark, say } from "./dom.js";
 import { Plot, Pointer } from "./plot.js";
-import { judge } from "./verdict.js";
+import { Judge } from "./verdict.js";
 
 function tile(id, value, unit) {
   const [digits, prefix] = value === null ? ["–", ""] : scaled(value);
@@ -14,6 +14,7 @@ function tile(id, value, unit) {
 export class Now {
   constructor(watch) {
     this.watch = watch;
+    this.judges = new Judge();
     const pointer = new Pointer();
     const bits = (n) => quantity(n, "bit/s");
     this.plots = [
@@ -58,17 +59,17 @@ export class Now {
   }
 
   judge() {
-    const { level, text, found } = judge(this.watch);
+    const { level, text, found } = this.judges.see(this.watch);
     mark(get("verdict"), "data-level", level);
     say("verdict-text", text);
     const list = get("verdict-list");
     const same = list.childElementCount === found.length;
     if (!same) list.replaceChildren(...found.map(() => make("li", {}, make("a", {}))));
-    found.forEach(([of, sentence, where], n) => {
+    found.forEach((one, n) => {
       const item = list.children[n];
-      mark(item, "data-level", of);
-      mark(item.firstElementChild, "href", where);
-      say(item.firstElementChild, sentence);
+      mark(item, "data-level", one.level);
+      mark(item.firstElementChild, "href", one.where);
+      say(item.firstElementChild, one.text);
     });
   }
 }

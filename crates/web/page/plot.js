@@ -1,4 +1,4 @@
-// A plot over the last minutes: lines from zero on, a few labelled levels, times below, and the values at the moment that
+// A plot over the last hour: lines from zero on, a few labelled levels, times below, and the values at the moment that
 // is pointed at, in all plots at once.
 
 import { clock } from "./format.js";
@@ -14,7 +14,9 @@ const LEVELS_MAX = 3;
 const SPANS_MS = [
   [120_000, 30_000],
   [300_000, 60_000],
-  [SPAN_MS, 120_000],
+  [600_000, 120_000],
+  [1_800_000, 300_000],
+  [SPAN_MS, 600_000],
 ];
 const STEP_MS = 10_000;
 
@@ -65,7 +67,7 @@ export class Plot {
   }
 
   build() {
-    this.svg = svg("svg", { height: HEIGHT, tabindex: 0, role: "slider", "aria-label": `${this.title}, the last minutes`, "aria-valuemin": -SPAN_MS / 1000, "aria-valuemax": 0, "aria-valuenow": 0 });
+    this.svg = svg("svg", { height: HEIGHT, tabindex: 0, role: "slider", "aria-label": `${this.title}, the last hour`, "aria-valuemin": -SPAN_MS / 1000, "aria-valuemax": 0, "aria-valuenow": 0 });
     this.grid = svg("g", { class: "grid" });
     this.areas = this.series.map((one) => svg("path", { class: `area ${one.kind}` }));
     this.lines = this.series.map((one) => svg("path", { class: `line ${one.kind}` }));

@@ -1,5 +1,5 @@
-// Reads the daemon's figures again and again while the tab is seen, and keeps those of the last minutes. All of it are
-// counters that the workers copy out between two bursts; the walk over all subscribers is asked for less often.
+// Reads the daemon's figures again and again while the tab is seen, and keeps those of the last hour: what was before the
+// page was opened, or while nobody looked, the daemon has kept. All of it are counters that the workers copy out between two bursts; the walk over all subscribers is asked for less often.
 
 import { Problem, read } from "./api.js";
 
@@ -7,7 +7,7 @@ export const EVERY_MS = 2000;
 const TOP_EVERY_MS = 10_000;
 // Samples kept whole, for rates over some time; and points kept for plots.
 const WHOLE_MAX = 16;
-export const SPAN_MS = 600_000;
+export const SPAN_MS = 3_600_000;
 
 export const notForwarded = (drop) => drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets;
 const total = (list, of) => list.reduce((sum, one) => sum + of(one), 0);
@@ -82,7 +82,8 @@ export class Watch extends EventTarget {
   async look() {
     try {
       const sample = await this.take();
-      this.keep(sample);
+      const past = this.now && sample.at - this.now.at < 4 * EVERY_MS ? null : await this.past();
+      this.keep(sample, past);
       this.turn("live");
       this.dispatchEvent(new Event("sample"));
     } catch (error) {
@@ -118,6 +119,32 @@ export class Watch extends EventTarget {
     return { at, time: Date.now(), status, workers, pools, instances, drops };
   }
 
+  // The points that the daemon has kept; none of an older daemon, which keeps none.
+  async past() {
+    const history = await read("/v1/history").catch(() => null);
+    if (!history) return null;
+    const points = [];
+    let ended = -Infinity;
+    for (const point of history.points) {
+      const time = Date.now() - point.age_ms;
+      const per = (count) => (count * 1000) / point.length_ms;
+      // Where points are missing there is no line.
+      if (time - point.length_ms > ended + history.every_ms) points.push({ time: time - point.length_ms, values: null });
+      points.push({
+        time,
+        values: {
+          bits: per(point.forwarded_bytes * 8),
+          packets: per(point.forwarded_packets),
+          lost: per(point.dropped_packets),
+          begun: per(point.sessions_begun),
+          sessions: point.sessions,
+        },
+      });
+      ended = time;
+    }
+    return points;
+  }
+
   async readFacts() {
     try {
       [this.access, this.ports] = await Promise.all([read("/v1/access"), read("/v1/ports")]);
@@ -127,7 +154,7 @@ export class Watch extends EventTarget {
     }
   }
 
-  keep(sample) {
+  keep(sample, past) {
     const last = this.now;
     if (last && (last.status.pid !== sample.status.pid || last.status.uptime_seconds > sample.status.uptime_seconds)) {
       this.samples = [];
@@ -137,15 +164,23 @@ export class Watch extends EventTarget {
     this.samples.push(sample);
     if (this.samples.length > WHOLE_MAX) this.samples.shift();
     const rates = this.rates();
-    // Over a time in which nobody looked there is no line.
-    if (rates.seconds > (4 * EVERY_MS) / 1000) this.points.push({ time: sample.time, values: null });
+    if (past?.length) {
+      // What was seen before stays where the daemon, perhaps a new one, has nothing of that time.
+      this.points = this.points.filter((point) => point.time < past[0].time).concat(past);
+    } else if (rates.seconds > (4 * EVERY_MS) / 1000) {
+      // Over a time in which nobody looked there is no line.
+      this.points.push({ time: sample.time, values: null });
+    }
     this.points.push({
       time: sample.time,
       values: {
-        bits: rates.of((s) => s.status.forwarded.bytes * 8),
-        packets: rates.of((s) => s.status.forwarded.packets),
-        lost: rates.of((s) => total(s.drops, notForwarded)),
-        begun: rates.of((s) => total(s.instances, begun)),
+        // The first look has no rate of its own: the daemon's last one goes on.
+        ...(past?.length && !rates.seconds ? past.at(-1).values : {
+          bits: rates.of((s) => s.status.forwarded.bytes * 8),
+          packets: rates.of((s) => s.status.forwarded.packets),
+          lost: rates.of((s) => total(s.drops, notForwarded)),
+          begun: rates.of((s) => total(s.instances, begun)),
+        }),
         sessions: sample.status.sessions,
       },
     });

@@ -25,6 +25,8 @@ structs! {
         pub kept: bool,
         /// Whether it could be written at the last attempt.
         pub well: bool,
+        /// Why it cannot be written; none where it can.
+        pub error: Option<String>,
         /// Records on disk.
         pub records: u64,
         /// Bytes of its files.

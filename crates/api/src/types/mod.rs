@@ -130,7 +130,6 @@ words! {
 
 /// A part of a list that may be long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Page<T> {
     /// Some of it.
     pub items: Vec<T>,
@@ -150,7 +149,6 @@ impl<T: Schema> Schema for Page<T> {
                 },
             },
             "required": ["items", "next"],
-            "additionalProperties": false,
         })
     }
 

@@ -14,7 +14,39 @@ words! {
     }
 }
 
+words! {
+    /// How much a trouble matters.
+    pub enum Urgency {
+        /// Something is lost, or will be.
+        Bad = "bad",
+        /// Something is worth a look.
+        Warning = "warn",
+    }
+
+    /// The part of the daemon that is in trouble.
+    pub enum Part {
+        /// A worker.
+        Workers = "workers",
+        /// The account of packets.
+        Account = "account",
+        /// The log of who had which port.
+        Log = "log",
+        /// A collector of events.
+        Export = "export",
+    }
+}
+
 structs! {
+    /// Something that needs attention.
+    pub struct Trouble {
+        /// How much it matters.
+        pub urgency: Urgency,
+        /// Where it is.
+        pub part: Part,
+        /// A sentence that says what is wrong.
+        pub what: String,
+    }
+
     /// Packets and their bytes.
     pub struct Count {
         /// Packets. A super-packet is one.
@@ -98,6 +130,38 @@ structs! {
         pub held: u64,
         /// Whether every packet received is accounted for.
         pub adds_up: bool,
+        /// What needs attention at this moment, the worst first; none where all is well.
+        pub troubles: Vec<Trouble>,
+    }
+
+    /// Counts between two moments.
+    pub struct HistoryPoint {
+        /// Milliseconds from the end of it to this answer.
+        pub age_ms: u64,
+        /// Milliseconds that it is long.
+        pub length_ms: u64,
+        /// Packets received in it.
+        pub received_packets: u64,
+        /// Packets translated and sent on in it.
+        pub forwarded_packets: u64,
+        /// Their bytes, as received.
+        pub forwarded_bytes: u64,
+        /// Packets refused in it, with an ICMP error or silently.
+        pub dropped_packets: u64,
+        /// Sessions that began in it.
+        pub sessions_begun: u64,
+        /// Sessions that there were at its end.
+        pub sessions: u64,
+        /// Subscribers with state at its end.
+        pub subscribers: u64,
+    }
+
+    /// The last hour.
+    pub struct History {
+        /// Milliseconds from one point to the next. Where a worker did not answer, points are missing.
+        pub every_ms: u64,
+        /// The oldest first.
+        pub points: Vec<HistoryPoint>,
     }
 
     /// A port of the configuration.

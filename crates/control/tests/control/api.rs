@@ -1,6 +1,6 @@
 //! The API with real workers behind it: what it answers, and what it does to clients that misbehave.
 
-use crate::bed::{Bed, CLIENT, LONG, MAPS};
+use crate::bed::{Bed, CLIENT, HISTORY_EVERY, LONG, MAPS};
 use gatun_api::client::Error;
 use gatun_api::paths::{ENDPOINTS, Endpoint, Method, with_query};
 use gatun_api::types::*;
@@ -380,6 +380,57 @@ fn an_order_for_another_configuration_goes_to_whoever_changes_it_and_the_answer_
         "{problem:?}"
     );
     assert!(problem.error.ends_with("\"[[pool]]\")"), "{problem:?}");
+    bed.stop();
+}
+
+#[test]
+fn a_request_with_a_field_that_the_daemon_does_not_know_is_refused_and_changes_nothing() {
+    let bed = Bed::start(1);
+    bed.open(1..3);
+    let keys: Vec<SessionKey> = sessions(&bed, &[]).iter().map(SessionKey::of).collect();
+    let mut body = serde_json::to_value(SessionKeys { sessions: keys }).unwrap();
+    body["sessions"][1]["only_tcp"] = true.into();
+    for (target, body, field) in [
+        ("/v1/sessions/end", body.to_string(), "sessions.1.only_tcp"),
+        ("/v1/config/plan", r#"{"text": "", "dry": true}"#.to_owned(), "dry"),
+        (
+            "/v1/maps/add",
+            r#"{"instance": null, "protocol": null, "inside": "::1", "outside": "192.0.2.1", "x": 1}"#
+                .to_owned(),
+            "x",
+        ),
+    ] {
+        match bed.client.ask::<Value>("POST", target, body.as_bytes()) {
+            Err(Error::Refused(400, problem)) => {
+                assert!(problem.error.contains(&format!("unknown field `{field}`")), "{problem:?}");
+            }
+            other => panic!("{target}: {other:?}"),
+        }
+    }
+    assert_eq!(sessions(&bed, &[]).len(), 2);
+    bed.stop();
+}
+
+#[test]
+fn the_history_tells_what_has_happened_without_anybody_having_asked_before() {
+    let bed = Bed::start(2);
+    let history = || bed.client.get::<History>("/v1/history").unwrap();
+    let until = |what: &str, is_so: &dyn Fn(&History) -> bool| {
+        let is_so = || is_so(&history());
+        gatun_lab::wait_until(what, LONG, is_so).unwrap();
+    };
+    until("points", &|history| history.points.len() >= 3);
+    bed.open_for(2, 1..11);
+    let sum = |history: &History, of: fn(&HistoryPoint) -> u64| history.points.iter().map(of).sum::<u64>();
+    until("the sessions", &|history| sum(history, |point| point.sessions_begun) == 20);
+    let told = history();
+    assert_eq!(told.every_ms, HISTORY_EVERY.as_millis() as u64);
+    assert_eq!(sum(&told, |point| point.forwarded_packets), 20);
+    assert_eq!(sum(&told, |point| point.received_packets), 20);
+    assert!(sum(&told, |point| point.forwarded_bytes) >= 20 * 58);
+    let last = told.points.last().unwrap();
+    assert_eq!((last.sessions, last.subscribers, told.points[0].sessions), (20, 2, 0));
+    assert!(told.points.windows(2).all(|two| two[0].age_ms > two[1].age_ms), "{told:?}");
     bed.stop();
 }
 

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 pub const LONG: Duration = Duration::from_secs(10);
 /// What clients may take, here.
 pub const IDLE: Duration = Duration::from_millis(400);
+/// Time between two points of the history, here.
+pub const HISTORY_EVERY: Duration = Duration::from_millis(20);
 /// Mappings of the configuration.
 pub const MAPS: usize = 10_000;
 pub const REMOTE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
@@ -207,6 +209,7 @@ impl Bed {
                 true
             })),
             patience: Patience { request: IDLE, idle: IDLE },
+            history_every: HISTORY_EVERY,
             gate: Some(gate),
             figures: Box::new(Default::default),
             level: Default::default(),

@@ -92,6 +92,7 @@ fn socket() -> &'static PathBuf {
                 true
             })),
             patience: Patience { request: PATIENCE, idle: PATIENCE },
+            history_every: gatun_control::history::EVERY,
             gate: None,
             figures: Box::new(Default::default),
             level: Default::default(),

@@ -109,6 +109,39 @@ impl NotPossible {
     }
 }
 
+/// A SIGHUP that has changed nothing.
+struct Rejected {
+    /// What is wrong with the configuration, or needs a restart.
+    details: Vec<String>,
+    /// In a word.
+    why: String,
+}
+
+impl From<String> for Rejected {
+    fn from(why: String) -> Rejected {
+        Rejected { details: Vec::new(), why }
+    }
+}
+
+impl Rejected {
+    /// For the log, whatever its level.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = shortened("", &self.details);
+        lines.push(format!("reload: {}; nothing has changed", self.why));
+        lines
+    }
+}
+
+/// Lines of one kind, of which the first are told.
+fn shortened(what: &str, lines: &[String]) -> Vec<String> {
+    let mut told: Vec<String> =
+        lines.iter().take(LINES_MAX).map(|line| format!("reload: {what}{line}")).collect();
+    if lines.len() > LINES_MAX {
+        told.push(format!("reload: {what}... and {} more", lines.len() - LINES_MAX));
+    }
+    told
+}
+
 impl Reload {
     /// Starts the thread: it works on what is asked for, one after the other.
     ///
@@ -145,8 +178,8 @@ impl Reload {
                     }
                     let changed = self.reload();
                     self.notifier.ready(&super::translating(self.workers.len()));
-                    if let Err(why) = changed {
-                        self.output.error(&format!("reload: {why}; nothing has changed"));
+                    if let Err(rejected) = changed {
+                        self.output.error_lines(&rejected.lines());
                     }
                 }
                 Ok(Request::Order(order, reply)) => reply(self.carry_out(order)),
@@ -169,23 +202,20 @@ impl Reload {
     }
 
     fn log(&self, what: &str, lines: &[String]) {
-        for line in lines.iter().take(LINES_MAX) {
-            self.output.log(&format!("reload: {what}{line}"));
-        }
-        if lines.len() > LINES_MAX {
-            self.output.log(&format!("reload: {what}... and {} more", lines.len() - LINES_MAX));
-        }
+        shortened(what, lines).iter().for_each(|line| self.output.log(line));
     }
 
     /// Changes to what stands in the file.
     ///
     /// # Errors
     /// Why nothing has changed.
-    fn reload(&mut self) -> Result<(), String> {
+    fn reload(&mut self) -> Result<(), Rejected> {
         let read = (self.read)(Source::File);
         let lines: Vec<String> = read.problems.iter().flat_map(in_lines).collect();
+        let Some(new) = read.settings else {
+            return Err(Rejected { details: lines, why: "the configuration has errors".to_owned() });
+        };
         self.log("", &lines);
-        let new = read.settings.ok_or("the configuration has errors")?;
         let review = Review::of(&self.settings, &new);
         if review.is_empty() && new.control.facts.config == self.settings.control.facts.config {
             self.keep_confirmed();
@@ -193,9 +223,9 @@ impl Reload {
             return Ok(());
         }
         let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
-        let ready = ready.map_err(|refused| {
-            self.log("needs a restart: ", &refused.restarts);
-            refused.why
+        let ready = ready.map_err(|NotPossible { restarts, why }| {
+            let details = restarts.iter().map(|what| format!("needs a restart: {what}")).collect();
+            Rejected { details, why }
         })?;
         self.log("", &review.changes(&new));
         self.log("these end: ", &review.difference.ends);

@@ -74,8 +74,11 @@ fn supervise(
             Ok(Event::Signal(Signal::Report)) => {
                 output.print(&counters::render("counters", &snapshot(&workers, output)));
             }
-            // The thread lives as long as this.
-            Ok(Event::Signal(Signal::Reload)) => drop(reload.send(Request::Signal)),
+            Ok(Event::Signal(Signal::Reload)) => {
+                if reload.send(Request::Signal).is_err() {
+                    output.error("reload: the thread that reloads has ended; nothing has changed: restart gatun");
+                }
+            }
             Ok(Event::Link(event)) => output.log(&links::describe(&event)),
             #[cfg(any(feature = "xdp", feature = "dpdk"))]
             Ok(Event::Interface(what)) => output.log(&what),

@@ -1,8 +1,13 @@
 //! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
 
+mod advice;
+mod blocks;
+
 use super::volume::Volume;
+use advice::{Advice, Uplink};
+use blocks::Served;
 use gatun_config::{
-    Bytes, Config, Located, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
+    Bytes, Config, Driver, Located, Network, PoolSize, Port, Report, Routes, Severity, Warnings,
     subscribers_that_fill,
 };
 use gatun_daemon::tables::{counted, group};
@@ -56,16 +61,27 @@ pub(crate) struct Args {
 /// says it.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let loaded = gatun_config::load_file(&args.file);
+    let config = loaded.as_ref().ok().map(|(config, _)| config);
+    let advice = config.map(|config| advice::of(config, Uplink::of_this_host().as_ref())).unwrap_or_default();
+    // `run` refuses what this program was built without.
+    let refusal = config.and_then(|config| super::run::ports(config).err()).map(|error| error.to_string());
     if args.json {
         let text = match &loaded {
-            Ok((config, warnings)) => json_of(true, warnings.iter(), Some(config)),
-            Err(report) => json_of(false, report.iter(), None),
+            Ok((config, warnings)) => {
+                json_of((warnings.iter(), &advice, refusal.as_deref()), &args.file, Some(config))
+            }
+            Err(report) => json_of((report.iter(), &advice, None), &args.file, None),
         };
         super::print_bytes(text.as_bytes())?;
+        let is_usable = loaded.is_ok() && refusal.is_none();
+        return Ok(if is_usable { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     match loaded {
-        Ok(_) if args.json => Ok(ExitCode::SUCCESS),
-        Err(_) if args.json => Ok(ExitCode::FAILURE),
+        Ok((_, warnings)) if refusal.is_some() => {
+            print_warnings(&warnings);
+            eprintln!("{}: error: {}\n1 error", args.file.display(), refusal.unwrap_or_default());
+            Ok(ExitCode::FAILURE)
+        }
         Ok((config, warnings)) if args.against.is_some() => {
             print_warnings(&warnings);
             let old = load(&args.against.unwrap_or_default())?;
@@ -77,6 +93,9 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
             if !args.quiet {
                 let text = format!("{}: OK\n{}", args.file.display(), summary(&config));
                 super::print_bytes(text.as_bytes())?;
+            }
+            for Advice { what, instead } in &advice {
+                eprintln!("{}: warning: {what}\n    help: {instead}", args.file.display());
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -106,23 +125,18 @@ pub(crate) fn load(file: &std::path::Path) -> anyhow::Result<Config> {
 
 fn print_warnings(warnings: &Warnings) {
     match std::io::stderr().is_terminal() {
-        true => eprint!("{}", warnings.pretty(colour())),
+        true => eprint!("{}", warnings.pretty(super::colour::allowed())),
         false => eprint!("{warnings}"),
     }
 }
 
 fn print_report(report: &Report) {
     match std::io::stderr().is_terminal() {
-        true => eprint!("{}", report.pretty(colour())),
+        true => eprint!("{}", report.pretty(super::colour::allowed())),
         false => eprint!("{report}"),
     }
     let (n, s) = (report.errors(), if report.errors() == 1 { "" } else { "s" });
     eprintln!("{n} error{s}");
-}
-
-/// NO_COLOR counts with any value but the empty one.
-fn colour() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// What a SIGHUP would do to a daemon that runs by `old`.
@@ -179,6 +193,9 @@ fn summary(config: &Config) -> String {
             counted(addresses, "address"),
             counted(ports, "port")
         );
+        if let Some(served) = Served::by(pool) {
+            let _ = writeln!(out, "          {}", served.in_words());
+        }
     }
     for instance in &plan.nat64 {
         let prefixes = list(instance.pool6.iter());
@@ -203,6 +220,7 @@ fn summary(config: &Config) -> String {
     let (own4, own6) = (own(plan.own4.map(|a| a.to_string())), own(plan.own6.map(|a| a.to_string())));
     let _ = writeln!(out, "  own     {own4}, {own6}");
     out += &limits(config);
+    let _ = writeln!(out, "  workers {}\n  program {}", workers(config), program());
     let _ = write!(out, "{}{}", memory(config, &needs(config)), Volume::of(config).summary(config));
     out
 }
@@ -265,9 +283,47 @@ fn port_summary(config: &Config, port: &Port) -> String {
         None => route.to.to_string(),
     });
     let routes = if ethernet.routes.is_empty() { "none".to_owned() } else { list(routes) };
+    let queues = counted(port.queues.unwrap_or(1).into(), "queue");
+    let (kind, through) = match ethernet.driver {
+        Driver::Xdp(_) => ("interface", "AF_XDP"),
+        Driver::Dpdk => ("device", "DPDK"),
+    };
     format!(
-        "  port    {name}: interface {device} through AF_XDP{vlan}, {addresses}\n          routes: {routes}\n"
+        "  port    {name}: {kind} {device} through {through}, {queues}{vlan}, {addresses}\n          routes: {routes}\n"
     )
+}
+
+/// Workers that `run` starts, and where they run.
+fn workers(config: &Config) -> String {
+    let workers = super::run::ports(config).map_or_else(|_| config.workers(), |ports| ports.workers());
+    let is_dpdk = config.ports.iter().any(|port| backend(port) == "dpdk");
+    let place = match (&config.cores[..], is_dpdk) {
+        ([], true) => "on the processors that DPDK takes".to_owned(),
+        ([], false) => "where the kernel puts them".to_owned(),
+        (cores, _) => format!("on processors {}", list(cores.iter())),
+    };
+    format!("{workers}, one for each queue, {place}")
+}
+
+/// What a port's packets come through, as in the configuration.
+fn backend(port: &Port) -> &'static str {
+    match port.ethernet.as_ref().map(|ethernet| ethernet.driver) {
+        None => "tun",
+        Some(Driver::Xdp(_)) => "xdp",
+        Some(Driver::Dpdk) => "dpdk",
+    }
+}
+
+/// Backends, and whether this program was built with them.
+const BACKENDS: [(&str, bool); 3] =
+    [("tun", true), ("xdp", cfg!(feature = "xdp")), ("dpdk", cfg!(feature = "dpdk"))];
+
+/// This program: its version and its backends.
+fn program() -> String {
+    let of = |has| list(BACKENDS.iter().filter(|(_, built)| *built == has).map(|(name, _)| name));
+    let without = of(false);
+    let without = if without.is_empty() { String::new() } else { format!(", built without {without}") };
+    format!("gatun {}, backends: {}{without}", env!("CARGO_PKG_VERSION"), of(true))
 }
 
 /// The daemon's memory, by table of a worker.
@@ -329,7 +385,21 @@ fn list(items: impl Iterator<Item = impl ToString>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Option<&Config>) -> String {
+/// Problems of the file, then what is no matter of a line of it.
+fn json_of<'a>(
+    (problems, advice, refusal): (impl Iterator<Item = Located<'a>>, &[Advice], Option<&str>),
+    file: &std::path::Path,
+    config: Option<&Config>,
+) -> String {
+    let of_whole = |severity: &str, message: &str, help: Option<&str>| {
+        json!({
+            "severity": severity, "file": file.display().to_string(), "line": 1, "column": 1,
+            "message": message, "help": help,
+        })
+    };
+    let advice = advice.iter().map(|Advice { what, instead }| of_whole("warning", what, Some(instead)));
+    let refused = refusal.map(|why| of_whole("error", why, None));
+    let ok = config.is_some() && refusal.is_none();
     let problems: Vec<_> = problems
         .map(|p| {
             let severity = match p.severity {
@@ -341,11 +411,17 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
                 "message": p.what, "help": p.instead,
             })
         })
+        .chain(advice)
+        .chain(refused)
         .collect();
     let summary = config.map(|config| {
         let pools = config.plan.pools.iter().map(|p| {
             let size = PoolSize::of(p);
-            json!({ "name": p.name, "addresses": size.addresses, "ports": size.ports })
+            let blocks = Served::by(p).map(|served| served.json());
+            json!({ "name": p.name, "addresses": size.addresses, "ports": size.ports, "blocks": blocks })
+        });
+        let ports = config.ports.iter().map(|port| {
+            json!({ "name": port.name, "device": port.device, "backend": backend(port), "queues": port.queues })
         });
         let (needs, volume) = (needs(config), Volume::of(config));
         json!({
@@ -358,11 +434,21 @@ fn json_of<'a>(ok: bool, problems: impl Iterator<Item = Located<'a>>, config: Op
             "memory_by_table": json_of_memory(&needs),
             "huge_pages": needs.huge_pages(),
             "greedy_subscribers_that_fill": subscribers_that_fill(&config.plan_of_worker().limits),
+            "ports": ports.collect::<Vec<_>>(),
+            "workers": needs.tables.len(),
+            "backends": BACKENDS.iter().filter(|(_, built)| *built).map(|(name, _)| name).collect::<Vec<_>>(),
             "log_bytes_a_day": volume.log,
             "events_bytes_a_day": volume.json,
+            "export_bytes_a_day": exports_of(config, &volume),
         })
     });
     format!("{:#}\n", json!({ "ok": ok, "problems": problems, "summary": summary }))
+}
+
+/// Bytes a day by the name of each collector.
+fn exports_of(config: &Config, volume: &Volume) -> serde_json::Map<String, serde_json::Value> {
+    let names = config.exports.iter().map(|export| export.name.clone());
+    names.zip(volume.exports.iter().map(|bytes| (*bytes).into())).collect()
 }
 
 /// By table of a worker; mappings, packets and program of all together.
@@ -393,7 +479,10 @@ mod tests {
             subscriber = \"/56\"\n[limits]\n";
         let said = |more: &str| {
             let (config, _) = gatun_config::load_str(&format!("{TEXT}{more}"), "t.toml").unwrap();
-            (limits(&config), json_of(true, [].into_iter(), Some(&config)))
+            (
+                limits(&config),
+                json_of(([].into_iter(), &[], None), std::path::Path::new("t.toml"), Some(&config)),
+            )
         };
         let (text, json) = said("");
         let lines = "  limits  262,144 sessions, the last 25 % for subscribers with fewer than 64\n          \

@@ -3,7 +3,7 @@
 use super::ask::Daemon;
 use crate::doctor::{self, Finding, Patient, State};
 use crate::show::Output;
-use gatun_api::types;
+use gatun_api::types::{self, Urgency};
 use gatun_config::Config;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -81,9 +81,9 @@ fn text(findings: &[Finding]) -> anyhow::Result<String> {
     let mut out = String::new();
     for finding in findings {
         let mark = match finding.state {
-            State::Ok => "ok   ",
-            State::Note => "note ",
-            State::Wrong => "WRONG",
+            State::Ok => "ok   ".to_owned(),
+            State::Note => "note ".to_owned(),
+            State::Wrong => super::colour::line(Urgency::Bad, "WRONG"),
         };
         writeln!(out, "{mark} {}: {}", finding.check, finding.what)?;
         if let Some(fix) = &finding.fix {

@@ -4,6 +4,7 @@ pub(crate) mod ask;
 pub(crate) mod check;
 mod choices;
 pub(crate) mod clear;
+mod colour;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod doctor;

@@ -140,7 +140,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
 
 fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
     match args.what {
-        What::Status => one::<Status>(args, "/v1/status"),
+        What::Status => status(args),
         What::Config => config(args),
         What::Ports => all::<Port>(args, "/v1/ports", |_| true),
         What::Workers => all::<Worker>(args, "/v1/workers", |_| true),
@@ -164,6 +164,20 @@ fn show_once(args: &Args) -> anyhow::Result<ExitCode> {
 fn one<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
     let thing: T = args.daemon.client()?.get(&with_query(path, &args.filter.query()))?;
     super::print_bytes(&show::one(&thing, args.output)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The daemon at a glance; for people with what needs attention below, in colour.
+fn status(args: &Args) -> anyhow::Result<ExitCode> {
+    let status: Status = args.daemon.client()?.get("/v1/status")?;
+    let mut text = show::one(&status, args.output)?;
+    if args.output == Output::Table {
+        for Trouble { urgency, what, .. } in &status.troubles {
+            text.extend(super::colour::line(*urgency, &format!("needs attention: {what}")).into_bytes());
+            text.push(b'\n');
+        }
+    }
+    super::print_bytes(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,28 +1,41 @@
 //! `gatun top`: what a running daemon does at this moment, again and again.
+//!
+//! ```text
+//!   screen   the terminal: taken, drawn on, given back whatever happens
+//!   view     what is drawn, line by line, for a terminal of any size
+//!   plain    the same once, as text
+//! ```
+
+mod plain;
+mod screen;
+mod view;
 
 use super::ask::Daemon;
 use gatun_api::client::Client;
-use gatun_api::types::{Count, Drop, Pool, Status, Subscriber, Worker};
-use gatun_daemon::tables::{group, table};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use gatun_api::types::{Drop, History, Pool, Status, Subscriber, Worker};
+use screen::{Key, Screen};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use view::{Order, Trends, View};
 
 const EXAMPLES: &str = "\
-Rates are over the time since the picture before. Ctrl-C ends it.
+Keys: q ends it, space asks again at once, s p b r a sort subscribers by sessions, ports,
+blocks, refusals and address, i turns the order round, + and - change the interval.
+Colours follow NO_COLOR. Rates are over the time since the picture before. Without a
+terminal, or with TERM=dumb, it prints one picture as plain text.
 
 Examples:
   gatun top
-  gatun top --interval 5 --subscribers 20
-  gatun top --once                      one picture, after a second, for a file or a mail
+  gatun top --interval 5
+  gatun top --once --subscribers 20     one picture, after a second, for a file or a mail
 ";
 
-/// Rows of a table at most: more do not fit beside the others.
-const ROWS_MAX: usize = 8;
+/// Subscribers that a screen is drawn from: as many as the API tells of.
+const SUBSCRIBERS_MAX: u32 = 100;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -32,10 +45,10 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "SECONDS", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     interval: u32,
-    /// Subscribers with most sessions that are shown
+    /// Subscribers with most sessions in the plain picture; a screen shows as many as fit
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     subscribers: u32,
-    /// One picture, a second from now; so it is, too, where the output is no terminal
+    /// One picture as plain text, a second from now; so it is, too, where the output is no terminal
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -65,185 +78,116 @@ impl Sample {
     }
 }
 
+/// Packets that were not forwarded for a reason.
+fn all(drop: &Drop) -> u64 {
+    drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets
+}
+
 /// # Errors
 /// Why the daemon does not answer.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
-    let mut before = Sample::take(&client, args.subscribers)?;
-    if args.once || !std::io::stdout().is_terminal() {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    if args.once || is_dumb || !std::io::stdout().is_terminal() {
+        let before = Sample::take(&client, args.subscribers)?;
         std::thread::sleep(Duration::from_secs(1));
         let now = Sample::take(&client, args.subscribers)?;
-        super::print_bytes(picture(&before, &now)?.as_bytes())?;
+        super::print_bytes(plain::picture(&before, &now)?.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let over = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    // A daemon that does not answer at all is told of before the terminal is taken.
+    let first = Sample::take(&client, SUBSCRIBERS_MAX)?;
+    let (over, resized) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&over))?;
     }
-    let screen = Screen::enter()?;
-    let mut wait = Duration::from_secs(1);
-    while !over.load(Ordering::Relaxed) {
-        // A signal ends the wait on the next look.
-        let until = Instant::now() + wait;
-        while Instant::now() < until && !over.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let now = Sample::take(&client, args.subscribers)?;
-        screen.show(&picture(&before, &now)?)?;
-        before = now;
-        wait = Duration::from_secs(args.interval.into());
+    signal_hook::flag::register(SIGWINCH, Arc::clone(&resized))?;
+    let mut trends = Trends::default();
+    if let Ok(history) = client.get::<History>("/v1/history") {
+        trends.begin_with(&history);
     }
+    let interval = Duration::from_secs(args.interval.into());
+    let watch = Watch {
+        client,
+        before: None,
+        now: first,
+        trends,
+        order: Order::Sessions,
+        is_reversed: false,
+        interval,
+        gone: None,
+    };
+    watch.run(&over, &resized)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The terminal's second screen, without a cursor, as long as this is there.
-struct Screen;
+/// A daemon on the screen.
+struct Watch {
+    client: Client,
+    before: Option<Sample>,
+    now: Sample,
+    trends: Trends,
+    order: Order,
+    is_reversed: bool,
+    interval: Duration,
+    /// Why the daemon does not answer.
+    gone: Option<String>,
+}
 
-impl Screen {
-    fn enter() -> std::io::Result<Screen> {
-        super::print_bytes(b"\x1b[?1049h\x1b[?25l")?;
-        Ok(Screen)
-    }
-
-    /// Writes over what was there, so that nothing flickers.
-    fn show(&self, picture: &str) -> std::io::Result<()> {
-        let mut text = String::from("\x1b[H");
-        for line in picture.lines() {
-            text += line;
-            text += "\x1b[K\n";
+impl Watch {
+    /// Draws until a key or a signal ends it.
+    fn run(mut self, over: &AtomicBool, resized: &AtomicBool) -> anyhow::Result<()> {
+        let mut screen = Screen::take()?;
+        // The first rates come soon.
+        let mut next = Instant::now() + self.interval.min(Duration::from_secs(1));
+        while !over.load(Ordering::Relaxed) {
+            if Instant::now() >= next {
+                self.look();
+                next = Instant::now() + self.interval;
+            }
+            self.draw(&mut screen)?;
+            resized.store(false, Ordering::Relaxed);
+            match screen.key(next)? {
+                None => {}
+                Some(Key::Interrupt | Key::Letter(b'q' | b'Q')) => break,
+                Some(Key::Suspend) => screen.suspend()?,
+                Some(Key::Letter(b' ')) => next = Instant::now(),
+                Some(Key::Letter(b'+')) => self.interval = (self.interval * 2).min(Duration::from_secs(3600)),
+                Some(Key::Letter(b'-')) => {
+                    self.interval = (self.interval / 2).max(Duration::from_secs(1));
+                    next = next.min(Instant::now() + self.interval);
+                }
+                Some(Key::Letter(b'i')) => self.is_reversed = !self.is_reversed,
+                Some(Key::Letter(letter)) => self.order = Order::of_key(letter).unwrap_or(self.order),
+            }
         }
-        super::print_bytes((text + "\x1b[J").as_bytes())
-    }
-}
-
-impl std::ops::Drop for Screen {
-    fn drop(&mut self) {
-        let mut out = std::io::stdout();
-        // Nobody sees it where it cannot be written.
-        let _ = out.write_all(b"\x1b[?25h\x1b[?1049l").and_then(|()| out.flush());
-    }
-}
-
-/// How much more there is than before, for each second.
-struct Rate(f64);
-
-impl Rate {
-    fn of(&self, now: u64, before: u64) -> String {
-        // A daemon that was restarted begins anew.
-        group((now.saturating_sub(before) as f64 / self.0).round() as u64)
+        Ok(())
     }
 
-    fn count(&self, now: &Count, before: &Count) -> String {
-        let bits = (now.bytes.saturating_sub(before.bytes) * 8) as f64 / self.0;
-        format!("{} packets/s, {:.1} Mbit/s", self.of(now.packets, before.packets), bits / 1e6)
+    fn look(&mut self) {
+        match Sample::take(&self.client, SUBSCRIBERS_MAX) {
+            Ok(now) => {
+                let before = std::mem::replace(&mut self.now, now);
+                self.trends.add(&before, &self.now);
+                self.before = Some(before);
+                self.gone = None;
+            }
+            // It may come back: what was seen last stays on the screen.
+            Err(error) => self.gone = Some(error.to_string()),
+        }
     }
-}
 
-fn percent(used: u64, total: u64) -> String {
-    match total {
-        0 => "-".to_owned(),
-        total => format!("{:.1} %", used as f64 * 100.0 / total as f64),
+    fn draw(&self, screen: &mut Screen) -> std::io::Result<()> {
+        let (columns, rows) = screen.size();
+        let view = View {
+            before: self.before.as_ref(),
+            now: &self.now,
+            trends: &self.trends,
+            order: self.order,
+            is_reversed: self.is_reversed,
+            interval: self.interval,
+            gone: self.gone.as_deref(),
+        };
+        screen.show(&view.lines(columns, rows))
     }
-}
-
-fn picture(before: &Sample, now: &Sample) -> anyhow::Result<String> {
-    let rate = Rate(now.at.duration_since(before.at).as_secs_f64().max(0.001));
-    let (s, b) = (&now.status, &before.status);
-    let mut out = String::new();
-    let up = s.uptime_seconds;
-    let (days, hours, minutes) = (up / 86_400, up / 3600 % 24, up / 60 % 60);
-    writeln!(out, "gatun {}, process {}, up {days} d {hours:02}:{minutes:02}", s.version, s.pid)?;
-    writeln!(
-        out,
-        "sessions {}   bindings {}   subscribers {}   {}",
-        group(s.sessions),
-        group(s.bindings),
-        group(s.subscribers),
-        if s.adds_up { "every packet is accounted for" } else { "PACKETS ARE MISSING" }
-    )?;
-    for (name, now, before) in [
-        ("received", &s.received, &b.received),
-        ("forwarded", &s.forwarded, &b.forwarded),
-        ("dropped", &s.dropped, &b.dropped),
-        ("silently", &s.dropped_silently, &b.dropped_silently),
-    ] {
-        writeln!(out, "{name:>10}  {}", rate.count(now, before))?;
-    }
-    if s.workers_silent > 0 {
-        writeln!(out, "{} WORKERS DO NOT ANSWER: what is told lacks theirs", s.workers_silent)?;
-    }
-    writeln!(out, "{}\n{}", workers(&rate, before, now), pools(now))?;
-    writeln!(out, "{}\n{}", drops(&rate, before, now), subscribers(now))?;
-    Ok(out)
-}
-
-fn workers(rate: &Rate, before: &Sample, now: &Sample) -> gatun_daemon::tables::Table {
-    let mut table =
-        table(["worker", "device", "received/s", "forwarded/s", "dropped/s", "handed over/s", "sessions"]);
-    for (w, b) in now.workers.iter().zip(&before.workers).take(ROWS_MAX) {
-        table.add_row([
-            w.number.to_string(),
-            w.device.clone(),
-            rate.of(w.received.packets, b.received.packets),
-            rate.of(w.forwarded.packets, b.forwarded.packets),
-            rate.of(w.dropped.packets, b.dropped.packets),
-            rate.of(w.handed_before + w.handed_after, b.handed_before + b.handed_after),
-            group(w.sessions),
-        ]);
-    }
-    table
-}
-
-fn pools(now: &Sample) -> gatun_daemon::tables::Table {
-    let mut table = table(["pool", "TCP ports", "UDP ports", "ICMP ids", "blocks", "subscribers", "refused"]);
-    for pool in now.pools.iter().take(ROWS_MAX) {
-        table.add_row([
-            pool.name.to_string(),
-            percent(pool.tcp.used, pool.tcp.total),
-            percent(pool.udp.used, pool.udp.total),
-            percent(pool.icmp.used, pool.icmp.total),
-            pool.blocks
-                .as_ref()
-                .map_or_else(|| "-".into(), |blocks| percent(blocks.owned + blocks.held, blocks.total)),
-            group(pool.subscribers),
-            group(pool.refused),
-        ]);
-    }
-    table
-}
-
-fn drops(rate: &Rate, before: &Sample, now: &Sample) -> gatun_daemon::tables::Table {
-    let all = |drop: &Drop| drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets;
-    let mut rows: Vec<_> = now.drops.iter().zip(&before.drops).filter(|(drop, _)| all(drop) > 0).collect();
-    // Those that occur now, then those that have occurred most.
-    rows.sort_by_key(|(drop, before)| std::cmp::Reverse((all(drop).saturating_sub(all(before)), all(drop))));
-    let mut table = table(["reason", "dropped/s", "in all", "what it means"]);
-    for (drop, before) in rows.into_iter().take(ROWS_MAX) {
-        table.add_row([
-            drop.reason.clone(),
-            rate.of(all(drop), all(before)),
-            group(all(drop)),
-            drop.help.clone(),
-        ]);
-    }
-    table
-}
-
-fn subscribers(now: &Sample) -> gatun_daemon::tables::Table {
-    let mut table =
-        table(["subscriber", "instance", "public address", "sessions", "ports", "blocks", "refused"]);
-    for s in &now.top {
-        let ports = [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum();
-        let refused = [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks];
-        table.add_row([
-            s.subscriber.clone(),
-            s.instance.to_string(),
-            s.address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
-            group(s.sessions.into()),
-            group(ports),
-            group(s.blocks.into()),
-            group(refused.map(u64::from).iter().sum()),
-        ]);
-    }
-    table
 }

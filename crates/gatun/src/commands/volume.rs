@@ -1,6 +1,6 @@
 //! How much is logged in a day, by the limits of a configuration: what an operator has to have room for.
 
-use gatun_config::Config;
+use gatun_config::{Config, EventSink, Export, ExportFormat};
 use gatun_daemon::tables::group;
 use gatun_nat::plan::Allocation;
 use gatun_nat::{EventKind, EventKinds};
@@ -13,8 +13,12 @@ const BLOCKS_A_DAY: u64 = 24;
 /// Bytes of a record in the log, compressed (`cargo run --example measure`): of a block, and of a binding, whose inside
 /// address and port are more.
 const RECORD_LEN: [u64; 2] = [10, 16];
-/// Bytes of a JSON line.
+/// Bytes of a JSON line or a syslog message.
 const LINE_LEN: u64 = 240;
+/// Bytes of an IPFIX record of a session of an IPv6 host, and of its remote end (`export/src/ipfix.rs`).
+const IPFIX_LEN: [u64; 2] = [38, 6];
+/// Bytes of the remote end in a line.
+const REMOTE_LEN: u64 = 40;
 
 /// Events of a day, and of which kind they are.
 struct Day {
@@ -50,10 +54,21 @@ impl Day {
     }
 }
 
-/// Bytes of a day in the log and as JSON lines; `None` where there is no such thing.
+/// Bytes of a day in the log, as JSON lines, and to each collector; `None` where there is no such thing.
 pub(crate) struct Volume {
     pub(crate) log: Option<u64>,
     pub(crate) json: Option<u64>,
+    /// In the order of the configuration.
+    pub(crate) exports: Vec<u64>,
+}
+
+/// Bytes of an event as a collector gets it.
+fn len_of(format: ExportFormat, destinations: bool) -> u64 {
+    let [record, remote] = match format {
+        ExportFormat::Ipfix => IPFIX_LEN,
+        ExportFormat::Syslog | ExportFormat::Json => [LINE_LEN, REMOTE_LEN],
+    };
+    record + if destinations { remote } else { 0 }
 }
 
 impl Volume {
@@ -63,13 +78,20 @@ impl Volume {
         let in_log = |log: &gatun_config::Log| {
             day.blocks * block + if log.bindings { day.bindings * binding } else { 0 }
         };
+        let is_stateful = config.plan.is_stateful();
+        let to = |kinds, format, destinations| match is_stateful {
+            true => day.events(kinds) * len_of(format, destinations),
+            false => 0,
+        };
+        let to_collector = |export: &Export| to(export.kinds, export.format, export.destinations);
         Volume {
-            log: config.log.as_ref().filter(|_| config.plan.is_stateful()).map(in_log),
+            log: config.log.as_ref().filter(|_| is_stateful).map(in_log),
             json: config
                 .events
                 .as_ref()
-                .filter(|_| config.plan.is_stateful())
-                .map(|_| day.events(config.json_kinds) * LINE_LEN),
+                .filter(|_| is_stateful)
+                .map(|_| to(config.json_kinds, ExportFormat::Json, config.json_destinations)),
+            exports: config.exports.iter().map(to_collector).collect(),
         }
     }
 
@@ -83,8 +105,21 @@ impl Volume {
         if let (Some(bytes), Some(log)) = (self.log, &config.log) {
             line("log    ", bytes, &format!("in {}", log.directory.display()));
         }
-        if let Some(bytes) = self.json {
-            line("events ", bytes, "as JSON lines");
+        if let (Some(bytes), Some(sink)) = (self.json, &config.events) {
+            let place = match sink {
+                EventSink::Stdout => "standard output".to_owned(),
+                EventSink::File(file) => file.display().to_string(),
+            };
+            line("events ", bytes, &format!("as JSON lines to {place}"));
+        }
+        for (bytes, export) in self.exports.iter().zip(&config.exports) {
+            let Export { name, target, .. } = export;
+            let format = match export.format {
+                ExportFormat::Ipfix => "IPFIX",
+                ExportFormat::Syslog => "syslog",
+                ExportFormat::Json => "JSON lines",
+            };
+            line("export ", *bytes, &format!("as {format} to {name} ({target})"));
         }
         if !out.is_empty() {
             let subscribers = group(config.plan.limits.subscribers_max.into());
@@ -124,6 +159,31 @@ mod tests {
         let volume = Volume::of(&config);
         let summary = volume.summary(&config);
         (volume, summary)
+    }
+
+    #[test]
+    fn every_sink_has_a_figure_by_its_events_and_its_format() {
+        let collectors = "[[export]]\nname = \"flows\"\nto = \"udp:192.0.2.9:4739\"\ndestinations = true\n\
+                          kinds = [\"session_created\", \"session_deleted\"]\n[[export]]\nname = \"siem\"\n\
+                          to = \"tcp:192.0.2.9:6514\"\nformat = \"syslog\"\nkinds = [\"session_created\"]\n\
+                          [[export]]\nname = \"quiet\"\nto = \"tcp:192.0.2.9:6515\"\nkinds = [\"quota_hit\"]\n";
+        let text = FILE.replace("ALLOCATION", "allocation = \"blocks\"") + collectors;
+        let (config, _) = gatun_config::load_str(&text, "x").unwrap();
+        let volume = Volume::of(&config);
+        let sessions = 100_000 * CONNECTIONS_A_DAY;
+        assert_eq!(volume.exports, [sessions * 2 * 44, sessions * 240, 0]);
+        let said = volume.summary(&config);
+        for line in [
+            "  events  1.15 GB a day, as JSON lines to standard output\n",
+            "  export  290 GB a day, as IPFIX to flows (udp:192.0.2.9:4739)\n",
+            "  export  792 GB a day, as syslog to siem (tcp:192.0.2.9:6514)\n",
+            "  export  0.00 GB a day, as IPFIX to quiet (tcp:192.0.2.9:6515)\n",
+        ] {
+            assert!(said.contains(line), "{said}");
+        }
+        let stateless = "[[siit]]\npool6 = \"2001:db8::/96\"\n".to_owned() + collectors;
+        let (config, _) = gatun_config::load_str(&stateless, "x").unwrap();
+        assert_eq!(Volume::of(&config).exports, [0; 3]);
     }
 
     #[test]

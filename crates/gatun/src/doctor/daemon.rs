@@ -2,7 +2,7 @@
 
 use super::Finding;
 use gatun_api::client::{Client, Error};
-use gatun_api::types::{Bound, Export, LogStore, Sandbox, Status, Worker};
+use gatun_api::types::{Bound, Export, Part, Sandbox, Status, Urgency, Worker};
 use gatun_config::{Config, ExportTarget};
 use std::fs;
 use std::net::TcpStream;
@@ -31,10 +31,10 @@ pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>
         let what = "some packets are not accounted for";
         findings.push(Finding::wrong(CHECK, what, "report it, with `gatun show counters --zeros`"));
     }
+    findings.extend(log(&status));
     findings.push(sandbox(&status.sandbox));
     findings.push(super::system::pages(&status.pages));
     findings.extend(losses(client));
-    findings.extend(log(client));
     findings.extend(collectors(client, config));
     (findings, Some(status.pid))
 }
@@ -55,21 +55,19 @@ fn namespace(pid: u32) -> Option<Finding> {
     })
 }
 
-/// Whether the log is written.
-fn log(client: &Client) -> Option<Finding> {
-    const CHECK: &str = "log";
-    let log: LogStore = client.get("/v1/log").ok().filter(|log: &LogStore| log.kept)?;
-    Some(match (log.well, log.lost) {
-        (false, lost) => Finding::wrong(
-            CHECK,
-            format!("the log cannot be written; {} records wait, {lost} are lost", log.waiting),
-            "is its disk full, or read-only? The daemon's log has the error",
-        ),
-        (true, 0) => Finding::ok(CHECK, format!("the log is written, {} records", log.records)),
-        (true, lost) => {
-            let what = format!("the log is written, and has lost {lost} records");
-            Finding::note(CHECK, what, "a faster disk; bindings = false in [log] where pools have blocks")
+/// What is wrong with the log of who had which port.
+fn log(status: &Status) -> impl Iterator<Item = Finding> {
+    let troubles = status.troubles.iter().filter(|trouble| trouble.part == Part::Log);
+    troubles.map(|trouble| match trouble.urgency {
+        Urgency::Bad => {
+            let fix = "df -h DIRECTORY of [log]; make room, or set size_max or a shorter retention";
+            Finding::wrong("log", trouble.what.clone(), fix)
         }
+        Urgency::Warning => Finding::note(
+            "log",
+            trouble.what.clone(),
+            "a faster disk, or `allocation = \"blocks\"` for fewer records; gatun log show has the time of the loss",
+        ),
     })
 }
 

@@ -130,13 +130,14 @@ impl Shown for LogStore {
         &["log", "records on disk", "bytes", "records that wait", "events lost"];
 
     fn cells(&self) -> Vec<String> {
-        let state = match (self.kept, self.well) {
-            (false, _) => "none is kept: [log] in the configuration",
-            (true, true) => "is written",
-            (true, false) => "CANNOT BE WRITTEN: see the daemon's log",
+        let state = match (self.kept, self.well, &self.error) {
+            (false, ..) => "none is kept: [log] in the configuration".to_owned(),
+            (true, true, _) => "is written".to_owned(),
+            (true, false, None) => "is not written yet".to_owned(),
+            (true, false, Some(error)) => format!("CANNOT BE WRITTEN: {error}"),
         };
         let counts = [self.records, self.bytes, self.waiting, self.lost].map(group);
-        std::iter::once(state.to_owned()).chain(counts).collect()
+        std::iter::once(state).chain(counts).collect()
     }
 }
 

@@ -161,6 +161,33 @@ fn what_a_restart_does_not_take_over_or_has_elsewhere_has_an_end_in_the_log() {
     });
 }
 
+fn status() -> Value {
+    let (_, out, err) = gatun(&["show", "status", "-o", "json"]);
+    serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"))
+}
+
+fn every_screen_tells_that_the_log_cannot_be_written() {
+    let trouble = &status()["troubles"][0];
+    assert_eq!((&trouble["urgency"], &trouble["part"]), (&"bad".into(), &"log".into()), "{trouble}");
+    let what = "the log cannot be written: ";
+    let (_, shown, _) = gatun(&["show", "status"]);
+    assert!(shown.contains(&format!("needs attention: {what}")), "{shown}");
+    let (_, log, _) = gatun(&["show", "log"]);
+    assert!(log.contains("CANNOT BE WRITTEN: ") && log.contains("No space left on device"), "{log}");
+    let (_, top, _) = gatun(&["top", "--once"]);
+    assert!(top.contains(&format!("NEEDS ATTENTION: {what}")), "{top}");
+    let (well, doctor, _) = gatun(&["doctor", "--quiet"]);
+    assert!(!well && doctor.contains(&format!("WRONG log: {what}")), "{doctor}");
+    // Red on a terminal, unless somebody wants no colours.
+    let on_a_terminal = |more: &str| {
+        let line = format!("{more} {} show status", env!("CARGO_BIN_EXE_gatun"));
+        let mut script = Command::new("script");
+        gatun_lab::run(script.args(["--quiet", "--command", &line, "/dev/null"])).unwrap()
+    };
+    let red = format!("\u{1b}[1;31mneeds attention: {what}");
+    assert!(on_a_terminal("").contains(&red) && !on_a_terminal("NO_COLOR=1").contains("\u{1b}["));
+}
+
 #[test]
 fn a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_packets_go_on() {
     in_lab(
@@ -183,9 +210,12 @@ fn a_log_that_cannot_be_written_is_refused_at_the_start_and_told_of_later_and_pa
                 assert!(Instant::now() < deadline, "{}", daemon.stderr());
                 std::thread::sleep(Duration::from_millis(20));
             }
+            every_screen_tells_that_the_log_cannot_be_written();
             // Once there is room, what has waited is written.
             gatun_lab::run(Command::new("mount").args(["-o", "remount,size=1m"]).arg(place)).unwrap();
             lines("/run/gatun-log-full/store", "block_assigned");
+            let is_well = || status()["troubles"].as_array().unwrap().is_empty();
+            gatun_lab::wait_until("nothing needs attention", Duration::from_secs(5), is_well).unwrap();
             let ended = daemon.stop(Signal::TERM);
             assert!(ended.stderr.contains("log: it is written again"), "{}", ended.stderr);
         },

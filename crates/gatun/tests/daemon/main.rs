@@ -31,6 +31,7 @@ mod service;
 mod start;
 mod tayga;
 mod tls;
+mod top;
 mod traffic;
 mod udp_gro;
 mod web;

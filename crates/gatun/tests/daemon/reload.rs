@@ -1,6 +1,6 @@
 //! SIGHUP: another configuration while packets go on.
 
-use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, tcp_copy};
+use crate::harness::{CREATE, Daemon, NAT64, gatun, in_lab, network, ping, tcp_copy};
 use gatun_lab::Process;
 use gatun_lab::topology::SERVER;
 use rustix::process::Signal;
@@ -108,6 +108,41 @@ fn workers_that_share_a_translator_change_together_while_their_flows_go_on() {
             let lost: Vec<u32> = (1..=200).filter(|n| !text.contains(&format!("icmp_seq={n} "))).collect();
             assert!(lost.is_empty(), "{host}: {lost:?} lost\n{text}\n{}\n{}", ended.stderr, ended.stdout);
         }
+    });
+}
+
+#[test]
+fn a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level() {
+    in_lab("reload::a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level", || {
+        let net = network();
+        let same = format!("{CREATE}{NAT64}");
+        let daemon = Daemon::start(&net, &same);
+        assert!(gatun(["log-level", "error"]).status.success());
+        let wrong = same.replace("192.0.2.1\"\n[[nat64]]", "192.0.2.300\"\nsise = 3\n[[nat64]]");
+        let said = daemon.reload(&wrong, "the configuration has errors; nothing has changed");
+        assert!(
+            said.contains("gatun.toml:") && said.contains("192.0.2.300") && said.contains("sise"),
+            "{said}"
+        );
+        // More errors than lines that may wait for their reader.
+        let many = (0..60).map(|n| format!("wrong{n} = 1\n")).collect::<String>();
+        let said =
+            daemon.reload(&format!("{same}[limits]\n{many}"), "the configuration has errors; nothing has");
+        assert!(said.matches("unknown key").count() >= 20 && said.contains(" more\n"), "{said}");
+        let elsewhere = same.replace("device = \"nat64\"", "device = \"nat64\"\nmtu = 1400");
+        let said = daemon.reload(&elsewhere, "needs a restart; nothing has changed");
+        assert!(said.contains("needs a restart: ") && said.contains("offload, udp_gro or MTU"), "{said}");
+        // One that is accepted is no failure, and is not told at this level.
+        let before = daemon.stderr().len();
+        std::fs::write(daemon.file(), format!("{same}[limits]\nports_per_subscriber = 7\n")).unwrap();
+        daemon.process.signal(Signal::HUP).unwrap();
+        let is_new = || {
+            let shown = gatun(["show", "config"]);
+            String::from_utf8(shown.stdout).unwrap().contains("ports_per_subscriber = 7")
+        };
+        gatun_lab::wait_until("the new configuration", Duration::from_secs(10), is_new).unwrap();
+        assert_eq!(&daemon.stderr()[before..], "");
+        daemon.stop(Signal::TERM);
     });
 }
 

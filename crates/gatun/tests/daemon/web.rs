@@ -180,6 +180,7 @@ fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
             assert_eq!(browser.run("return location.hash"), "", "the key is not left in the address");
             figures_move_and_are_those_of_the_command_line(&browser);
             drops_are_there_with_what_they_mean(&browser);
+            the_verdict_names_the_culprit_and_does_not_flap(&browser);
             questions_are_answered_as_on_the_command_line(&browser);
             events_are_followed(&browser, &net);
             everything_has_a_name_and_can_be_read(&browser);
@@ -187,6 +188,7 @@ fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
             pictures(&browser);
             let complaints = complaints(&browser, "explain?source=nonsense");
             assert!(complaints.is_empty(), "the console has nothing to say: {complaints:?}");
+            plots_are_full_at_once(&browser);
             let daemon = a_daemon_that_is_gone_is_missed(&browser, daemon, || Daemon::start(&net, &config));
             nobody_else_was_asked(&browser, &url);
             a_token_says_what_may_be_done(&browser, &net, &tokens);
@@ -248,6 +250,33 @@ fn figures_move_and_are_those_of_the_command_line(browser: &Browser) {
         let rows = browser.run(&format!("return document.querySelectorAll('{list} tbody tr').length"));
         assert_eq!(rows.as_u64().unwrap(), told(&format!("show {what}")).as_array().unwrap().len() as u64);
     }
+}
+
+/// Looks of a made-up daemon, and the verdicts about them.
+const VERDICTS: &str = include_str!("web/verdicts.js");
+
+fn the_verdict_names_the_culprit_and_does_not_flap(browser: &Browser) {
+    let good = json!(["good", "Nothing needs attention.", 0]);
+    let log = json!(["bad", "Needs attention: the log.", 1]);
+    let pool = |level: &str, findings: u8| json!([level, "Needs attention: pool homes.", findings]);
+    let verdicts = browser.run(VERDICTS);
+    let expected = json!([
+        // It appears at once, is one trouble whatever its figures are, and stays for half a minute.
+        good,
+        log,
+        log,
+        log,
+        log,
+        good,
+        // A level is left lower than it is entered.
+        pool("bad", 1),
+        pool("bad", 1),
+        pool("warn", 1),
+        pool("warn", 1),
+        pool("bad", 2),
+        good
+    ]);
+    assert_eq!(verdicts, expected);
 }
 
 fn drops_are_there_with_what_they_mean(browser: &Browser) {
@@ -415,6 +444,21 @@ fn pictures(browser: &Browser) {
     browser.look(1280, 900, "light");
 }
 
+fn plots_are_full_at_once(browser: &Browser) {
+    let kept = "return (async () => { const { read } = await import('/web/api.js'); \
+                return (await read('/v1/history')).points.length >= 5; })()";
+    browser.wait("five points that the daemon has kept", 40, kept);
+    browser.run("window.isOld = true; location.reload()");
+    browser.wait("the page anew", 10, "return !window.isOld && document.body.dataset.state === 'live'");
+    // Two of its own would take as many seconds as they are apart.
+    for plot in ["bits", "packets", "sessions"] {
+        let points = browser.run(&format!(
+            "return document.querySelector('#plot-{plot} .line').getAttribute('d').split(/[ML]/).length - 1"
+        ));
+        assert!(points.as_u64().unwrap() >= 5, "{plot}: {points}");
+    }
+}
+
 fn a_daemon_that_is_gone_is_missed(
     browser: &Browser,
     daemon: Daemon,
@@ -471,6 +515,8 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
         "return document.querySelector('#key-why').textContent.includes('a token is wanted')",
     );
     assert!(shows(browser, "#key"));
+    let seen = ["#now", "#plot-bits", "#drops", "#events", "nav"].map(|part| shows(browser, part));
+    assert_eq!(seen, [false; 5], "charts and lists without a token are empty");
     give(browser, "gatun_wrong");
     browser.wait(
         "that it is wrong",

@@ -1,0 +1,161 @@
+//! The last hour, for charts that are full at once: a point every few seconds, in a ring of fixed size.
+
+use crate::Control;
+use gatun_api::types as api;
+use gatun_nat::report::{InstanceStats, Lived};
+use gatun_worker::Snapshot;
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between two points.
+pub const EVERY: Duration = Duration::from_secs(5);
+/// Points that are kept: an hour.
+pub const POINTS_MAX: usize = 720;
+
+/// Counts at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    received: u64,
+    forwarded: [u64; 2],
+    refused: u64,
+    begun: u64,
+    sessions: u64,
+    subscribers: u64,
+}
+
+impl Counts {
+    fn of(total: &Snapshot) -> Counts {
+        let engine = &total.engine;
+        let begun =
+            |stats: &InstanceStats| stats.lives.sessions.iter().map(|lived: &Lived| lived.begun).sum::<u64>();
+        let [sessions, _, subscribers] = crate::tell::state_of(total);
+        Counts {
+            received: engine.rx.packets,
+            forwarded: [engine.forwarded.packets, engine.forwarded.bytes],
+            refused: engine.refused().packets,
+            begun: total.instances.iter().map(begun).sum(),
+            sessions,
+            subscribers,
+        }
+    }
+}
+
+/// What happened between two moments.
+struct Point {
+    at: Instant,
+    took: Duration,
+    more: Counts,
+}
+
+#[derive(Default)]
+struct Ring {
+    last: Option<(Instant, Counts)>,
+    points: VecDeque<Point>,
+}
+
+impl Ring {
+    /// Takes counts. After a gap in which nobody could count, a new line begins.
+    fn take(&mut self, at: Instant, now: Counts, gap: Duration) {
+        let last = self.last.replace((at, now));
+        let Some((from, before)) = last.filter(|(from, _)| at.duration_since(*from) < gap) else { return };
+        if self.points.len() == POINTS_MAX {
+            self.points.pop_front();
+        }
+        let more = Counts {
+            received: now.received.saturating_sub(before.received),
+            forwarded: [0, 1].map(|n: usize| now.forwarded[n].saturating_sub(before.forwarded[n])),
+            refused: now.refused.saturating_sub(before.refused),
+            begun: now.begun.saturating_sub(before.begun),
+            ..now
+        };
+        self.points.push_back(Point { at, took: at.duration_since(from), more });
+    }
+
+    fn told(&self, now: Instant) -> Vec<api::HistoryPoint> {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let told = self.points.iter().map(|Point { at, took, more }| api::HistoryPoint {
+            age_ms: ms(now.saturating_duration_since(*at)),
+            length_ms: ms(*took),
+            received_packets: more.received,
+            forwarded_packets: more.forwarded[0],
+            forwarded_bytes: more.forwarded[1],
+            dropped_packets: more.refused,
+            sessions_begun: more.begun,
+            sessions: more.sessions,
+            subscribers: more.subscribers,
+        });
+        told.collect()
+    }
+}
+
+/// The last hour of a daemon.
+pub(crate) struct History {
+    every: Duration,
+    ring: Mutex<Ring>,
+}
+
+impl History {
+    /// An empty one, with a point every so often. All of its memory is taken here.
+    pub(crate) fn new(every: Duration) -> History {
+        let ring = Ring { last: None, points: VecDeque::with_capacity(POINTS_MAX) };
+        History { every, ring: Mutex::new(ring) }
+    }
+
+    pub(crate) fn told(&self) -> api::History {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let every_ms = u64::try_from(self.every.as_millis()).unwrap_or(u64::MAX);
+        api::History { every_ms, points: ring.told(Instant::now()) }
+    }
+}
+
+impl Control {
+    /// Keeps the history for ever. A moment at which a worker does not answer has no point.
+    pub(crate) async fn keep_history(&self) {
+        let every = self.history.every;
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Ok(total) = self.total().await else { continue };
+            let counts = Counts::of(&total);
+            let mut ring = self.history.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            ring.take(Instant::now(), counts, every * 3);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_has_what_happened_since_the_one_before_and_the_ring_has_an_hour() {
+        let (begin, gap) = (Instant::now(), EVERY * 3);
+        let counts = |n: u64| Counts {
+            received: n * 10,
+            forwarded: [n * 8, n * 800],
+            refused: n * 2,
+            begun: n * 3,
+            sessions: n,
+            subscribers: 7,
+        };
+        let mut ring = Ring::default();
+        let many = POINTS_MAX as u64 + 10;
+        (0..=many).for_each(|n| ring.take(begin + EVERY * n as u32, counts(n), gap));
+        let told = ring.told(begin + EVERY * many as u32 + Duration::from_millis(9));
+        assert_eq!(
+            (told.len(), told[0].age_ms, told[POINTS_MAX - 1].age_ms),
+            (POINTS_MAX, 719 * 5000 + 9, 9)
+        );
+        assert!(told.iter().all(|p| (p.length_ms, p.received_packets, p.forwarded_packets) == (5000, 10, 8)));
+        let last = &told[POINTS_MAX - 1];
+        assert_eq!((last.forwarded_bytes, last.dropped_packets, last.sessions_begun), (800, 2, 3));
+        assert_eq!((last.sessions, last.subscribers), (many, 7));
+        // A gap has no point, and what happened in it is not told as of one moment.
+        ring.take(begin + EVERY * (many as u32 + 10), counts(many + 1000), gap);
+        ring.take(begin + EVERY * (many as u32 + 11), counts(many + 1001), gap);
+        let told = ring.told(begin + EVERY * (many as u32 + 11));
+        assert_eq!((told[POINTS_MAX - 1].received_packets, told[POINTS_MAX - 2].age_ms), (10, 11 * 5000));
+    }
+}

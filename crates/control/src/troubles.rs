@@ -1,0 +1,90 @@
+//! What of a daemon needs attention: for `status`, `top`, `doctor` and the web page alike.
+
+use crate::{ExportFigures, LogFigures, StoreFigures};
+use gatun_api::text::{counted, group};
+use gatun_api::types::{Part, Trouble, Urgency};
+
+/// Of a daemon with so many workers, the worst first.
+pub(crate) fn of(workers: usize, silent: usize, adds_up: bool, figures: &LogFigures) -> Vec<Trouble> {
+    let mut found = Vec::new();
+    let mut add = |urgency, part, what: String| found.push(Trouble { urgency, part, what });
+    if silent > 0 {
+        let (of, verb) = (counted(workers as u64, "worker"), if silent == 1 { "does" } else { "do" });
+        let what = format!("{silent} of {of} {verb} not answer: figures lack theirs");
+        add(Urgency::Bad, Part::Workers, what);
+    } else if !adds_up {
+        let what = "some packets are not accounted for: this is a defect, please report it";
+        add(Urgency::Bad, Part::Account, what.to_owned());
+    }
+    figures.store.iter().for_each(|store| of_log(store, &mut add));
+    figures.exports.iter().for_each(|export| of_export(export, &mut add));
+    found.sort_by_key(|trouble| trouble.urgency);
+    found
+}
+
+fn of_log(store: &StoreFigures, add: &mut impl FnMut(Urgency, Part, String)) {
+    if let Some(error) = &store.error {
+        let waiting = counted(store.waiting, "record");
+        add(Urgency::Bad, Part::Log, format!("the log cannot be written: {error}; {waiting} waiting"));
+    }
+    if store.lost > 0 {
+        let events = counted(store.lost, "event");
+        add(Urgency::Warning, Part::Log, format!("the log has lost {events} since the start"));
+    }
+}
+
+fn of_export(export: &ExportFigures, add: &mut impl FnMut(Urgency, Part, String)) {
+    let ExportFigures { name, lost, waiting, .. } = export;
+    if !export.is_connected && (*waiting > 0 || export.spooled_bytes > 0) {
+        let what = format!("collector {name} does not take events: {} waiting in memory", group(*waiting));
+        add(Urgency::Warning, Part::Export, what);
+    }
+    if *lost > 0 {
+        let events = counted(*lost, "event");
+        add(Urgency::Warning, Part::Export, format!("collector {name} has missed {events} since the start"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_is_told_with_its_culprit_and_the_worst_comes_first() {
+        let well = StoreFigures { is_well: true, records: 9, ..StoreFigures::default() };
+        let taken =
+            ExportFigures { name: "siem".into(), is_connected: true, sent: 5, ..ExportFigures::default() };
+        let figures = LogFigures { exports: vec![taken.clone()], store: Some(well.clone()) };
+        assert_eq!(of(2, 0, true, &figures), []);
+        // Until the first write of a start, nothing has failed.
+        let starting = LogFigures { store: Some(StoreFigures::default()), ..LogFigures::default() };
+        assert_eq!(of(1, 0, true, &starting), []);
+        let full = StoreFigures {
+            error: Some("No space left on device (os error 28)".into()),
+            is_well: false,
+            waiting: 1234,
+            lost: 1,
+            ..well
+        };
+        let away = ExportFigures { is_connected: false, waiting: 7, lost: 2, ..taken };
+        let figures = LogFigures { exports: vec![away], store: Some(full) };
+        let found = of(3, 1, false, &figures);
+        let said: Vec<_> = found.iter().map(|t| (t.urgency, t.part, &t.what[..])).collect();
+        assert_eq!(
+            said,
+            [
+                (Urgency::Bad, Part::Workers, "1 of 3 workers does not answer: figures lack theirs"),
+                (
+                    Urgency::Bad,
+                    Part::Log,
+                    "the log cannot be written: No space left on device (os error 28); 1,234 records waiting"
+                ),
+                (Urgency::Warning, Part::Log, "the log has lost 1 event since the start"),
+                (Urgency::Warning, Part::Export, "collector siem does not take events: 7 waiting in memory"),
+                (Urgency::Warning, Part::Export, "collector siem has missed 2 events since the start"),
+            ]
+        );
+        let found = of(1, 0, false, &LogFigures::default());
+        assert_eq!((found.len(), found[0].part), (1, Part::Account));
+    }
+}

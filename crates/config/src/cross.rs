@@ -69,6 +69,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     let mut plan = Plan {
         own4,
         own6,
+        pooled: Vec::new(),
         pools,
         nat64: (read.nat64.into_iter().zip(&mut pool_of))
             .zip(realms64)

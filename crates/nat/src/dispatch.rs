@@ -48,7 +48,7 @@ impl Core {
         }
         let sh = &mut self.shared;
         if sh.own6 == Some(view.dst)
-            && let Some(fate) = own::at_own6(&sh.tables, &self.siit, ToOwn::six(&view, l4))
+            && let Some(fate) = own::at_own6(sh, &self.siit, ToOwn::six(&view, l4))
         {
             return fate.answer6(packet, &view, l4);
         }
@@ -70,7 +70,7 @@ impl Core {
         let Some(nat) = self.nat64.get(usize::from(from.instance)) else { return Err(DropReason::NoSession) };
         let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
         if (sh.own4 == Some(behind) || sh.own6 == Some(from.view.dst))
-            && let Some(fate) = ToOwn::six(&from.view, from.l4).fate_at(&sh.tables, behind, true)
+            && let Some(fate) = ToOwn::six(&from.view, from.l4).fate_at(sh, behind, true)
         {
             return fate.answer6(packet, &from.view, from.l4);
         }
@@ -145,7 +145,7 @@ impl Core {
     /// What becomes of an IPv4 packet to the own address; `None` where it is a pool's.
     pub(crate) fn at_own4(&self, view: &Ipv4View, l4: L4, realm: u8) -> Option<own::Fate> {
         let from_inside = self.inside44(view.src, realm).is_some();
-        ToOwn::four(view, l4).fate_at(&self.shared.tables, view.dst, from_inside)
+        ToOwn::four(view, l4).fate_at(&self.shared, view.dst, from_inside)
     }
 
     /// Any packet to a pool address.

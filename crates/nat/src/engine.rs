@@ -142,6 +142,7 @@ impl Nat {
         let shared = Shared {
             own4: plan.own4,
             own6: plan.own6,
+            pooled: plan.pooled.clone(),
             tables,
             paths: Paths::new(plan.limits.path_mtus_max, hasher)?,
             syns: SynStore::new(if stateful { plan.limits.syn_store_max } else { 0 }, hasher)?,

@@ -18,6 +18,7 @@
 
 use crate::bib::{Place, Tables};
 use crate::plan::Transport;
+use crate::shared::Shared;
 use crate::siit::SiitState;
 use crate::stateful::Query;
 use crate::step::Step;
@@ -64,17 +65,24 @@ impl ToOwn {
 
     /// What becomes of a packet whose destination is, or stands for, this IPv4 address; `None` where it is a pool's.
     #[cold]
-    pub(crate) fn fate_at(&self, tables: &Tables, address: Ipv4Addr, from_inside: bool) -> Option<Fate> {
-        let place = tables.locate(address);
-        let is_pools = place.is_some_and(|place| self.is_pools(tables, place, from_inside));
+    pub(crate) fn fate_at(&self, sh: &Shared, address: Ipv4Addr, from_inside: bool) -> Option<Fate> {
+        let is_pools = match sh.tables.locate(address) {
+            Some(place) => self.is_pools(&sh.tables, place, from_inside),
+            // Which bindings another worker's address has, that one knows: it gets the packet as from outside.
+            None => sh.is_pooled(address) && !(from_inside && self.is_request()),
+        };
         (!is_pools).then(|| self.fate())
+    }
+
+    fn is_request(&self) -> bool {
+        matches!(self.l4, L4::Echo { request: true, .. })
     }
 
     fn is_pools(&self, tables: &Tables, place: Place, from_inside: bool) -> bool {
         let binding = |q: Query| tables.binding_at(place, q.transport, q.dst_port).map(|id| tables.get(id));
         match (self.l4, Query::of(self.l4, from_inside)) {
             // The identifier of a ping from inside is not the one that it would have at another host's binding.
-            (L4::Echo { request: true, .. }, _) if from_inside => false,
+            _ if from_inside && self.is_request() => false,
             (L4::Echo { request: true, .. }, Some(query)) if !self.is_piece => {
                 binding(query).is_some_and(|primary| primary.is_of_static())
             }
@@ -92,9 +100,9 @@ impl ToOwn {
 /// What becomes of a packet to `own6`, which no NAT64 instance's prefix has; `None` where it is a pool's by way of a
 /// stateless instance.
 #[cold]
-pub(crate) fn at_own6(tables: &Tables, siit: &[SiitState], packet: ToOwn) -> Option<Fate> {
+pub(crate) fn at_own6(sh: &Shared, siit: &[SiitState], packet: ToOwn) -> Option<Fate> {
     match siit.iter().find_map(SiitState::own6_in_ipv4) {
-        Some(address) => packet.fate_at(tables, address, true),
+        Some(address) => packet.fate_at(sh, address, true),
         None => Some(packet.fate()),
     }
 }

@@ -64,6 +64,9 @@ pub struct Plan {
     pub own6: Option<Ipv6Addr>,
     /// The pools that instances refer to by index.
     pub pools: Vec<Pool4>,
+    /// First and last addresses of pools that several workers share, those of the others too: an own address among them is
+    /// the business of the worker that has it.
+    pub pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
     /// Stateful instances that translate between IPv6 and IPv4.
     pub nat64: Vec<Nat64>,
     /// Stateful instances that translate between private and public IPv4.

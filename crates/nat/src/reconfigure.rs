@@ -93,6 +93,7 @@ pub struct Change {
     generation: u64,
     own4: Option<Ipv4Addr>,
     own6: Option<Ipv6Addr>,
+    pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
     nat64: Vec<Nat64>,
     nat44: Vec<Nat44>,
     owners: Owners,
@@ -170,6 +171,7 @@ impl Change {
             generation: outline.generation,
             own4: new.own4,
             own6: new.own6,
+            pooled: new.pooled.clone(),
             owners: Owners::new(&nat64, &new.nat64),
             ruled: new.is_ruled(),
             nat64,
@@ -349,6 +351,7 @@ impl Nat {
         core::mem::swap(&mut core.settings, &mut change.settings);
         let shared = &mut core.shared;
         (shared.own4, shared.own6) = (change.own4, change.own6);
+        core::mem::swap(&mut shared.pooled, &mut change.pooled);
         shared.suppressed = change.suppressed;
         shared.icmp_limit.set(&change.icmp);
         shared.quota_codes = crate::engine::quota_codes(&change.icmp);

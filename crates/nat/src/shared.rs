@@ -12,6 +12,7 @@ use crate::stateful::fragments::Memo;
 use crate::syn_store::SynStore;
 use crate::tally::{Row, Tally};
 use crate::time::Instant;
+use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::DropReason;
 
@@ -19,6 +20,8 @@ use gatun_wire::DropReason;
 pub(crate) struct Shared {
     pub(crate) own4: Option<Ipv4Addr>,
     pub(crate) own6: Option<Ipv6Addr>,
+    /// [`crate::Plan::pooled`].
+    pub(crate) pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub(crate) tables: Tables,
     pub(crate) syns: SynStore,
     pub(crate) fragments: Fragments<Memo>,
@@ -50,6 +53,11 @@ impl Shared {
             Err(Limited::All) => self.counters.icmp_errors_limited += 1,
         }
         false
+    }
+
+    /// Whether a pool that several workers share has an address.
+    pub(crate) fn is_pooled(&self, a: Ipv4Addr) -> bool {
+        self.pooled.iter().any(|&(first, last)| first <= a && a <= last)
     }
 
     /// A packet's fate: it is not forwarded, and why. Whether it is answered is counted apart.

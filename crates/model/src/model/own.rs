@@ -167,7 +167,11 @@ impl Model {
     /// the configuration has bound it; ports that nobody has are the pool's from outside, and for TCP, where a SYN
     /// may have to wait (RFC 5382 REQ-4).
     fn is_the_pools(&self, h: &Header<'_>, l4: L4, a: Ipv4Addr, from_inside: bool) -> bool {
-        let Some(pool) = self.pool_of(a) else { return false };
+        let Some(pool) = self.pool_of(a) else {
+            // Another worker's address is its business: it gets what is sent there as from outside.
+            let is_others = self.plan.pooled.iter().any(|(first, last)| (*first..=*last).contains(&a));
+            return is_others && !(from_inside && matches!(l4, L4::Echo { request: true, .. }));
+        };
         match l4 {
             L4::Tcp { dst, .. } => {
                 self.binding_outside(TCP, (a, dst)).is_some() || self.pool_has(pool, TCP, a, dst)

@@ -234,7 +234,7 @@ impl Core {
             return self.explain_nat64(packet, From6 { view, l4, instance, pool6 }, e);
         }
         if self.shared.own6 == Some(view.dst)
-            && let Some(fate) = own::at_own6(&self.shared.tables, &self.siit, ToOwn::six(&view, l4))
+            && let Some(fate) = own::at_own6(&self.shared, &self.siit, ToOwn::six(&view, l4))
         {
             e.rule = Rule::Own;
             return step(fate.answer6(packet, &view, l4)?, e);
@@ -254,7 +254,7 @@ impl Core {
         e.mtu = Some(mtu::packet_too_big(&nat.settings));
         let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
         if (sh.own4 == Some(behind) || sh.own6 == Some(from.view.dst))
-            && let Some(fate) = ToOwn::six(&from.view, from.l4).fate_at(&sh.tables, behind, true)
+            && let Some(fate) = ToOwn::six(&from.view, from.l4).fate_at(sh, behind, true)
         {
             e.rule = Rule::Own;
             return step(fate.answer6(packet, &from.view, from.l4)?, e);

@@ -28,7 +28,8 @@ impl Difference {
     /// What makes `new` of `old`.
     pub fn between(old: &Plan, new: &Plan) -> Difference {
         let mut d = Difference::default();
-        let Plan { own4, own6, pools, nat64, nat44, siit, limits, icmp, events } = new;
+        // What the workers' pools are, the pools tell.
+        let Plan { own4, own6, pools, pooled: _, nat64, nat44, siit, limits, icmp, events } = new;
         d.note("own IPv4 address", old.own4, *own4);
         d.note("own IPv6 address", old.own6, *own6);
         if old.is_stateful() != new.is_stateful() {

@@ -53,7 +53,10 @@ impl SiitState {
     /// As [`SiitState::new`].
     pub fn all(plan: &Plan) -> Result<Arc<[SiitState]>, BuildError> {
         let ranges = || plan.pools.iter().flat_map(|pool| &pool.ranges);
-        let is_pools = |a: Ipv4Addr| ranges().any(|range| range.first <= a && a <= range.last);
+        let is_pools = |a: Ipv4Addr| {
+            let mut all = ranges().map(|range| (range.first, range.last)).chain(plan.pooled.iter().copied());
+            all.any(|(first, last)| first <= a && a <= last)
+        };
         let state = |siit: &plan::Siit| {
             let mut state = SiitState::new(siit, plan.own4, plan.own6)
                 .map_err(|e| BuildError(format!("siit {:?}: {e}", siit.name)))?;

@@ -143,6 +143,10 @@ fn share(plan: &Plan, worker: usize, workers: usize, addresses: &Addresses) -> R
             )));
         }
     }
+    if workers > 1 {
+        let pools = plan.pools_of_instances().filter_map(|number| plan.pools.get(number));
+        own.pooled = pools.flat_map(|pool| &pool.ranges).map(|range| (range.first, range.last)).collect();
+    }
     let mine = |b: &StaticBinding| addresses.owner(b.outside.0) == Some(worker);
     own.nat64.iter_mut().for_each(|nat| nat.static_bindings.retain(mine));
     own.nat44.iter_mut().for_each(|nat| nat.static_bindings.retain(mine));

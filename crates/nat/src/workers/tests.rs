@@ -345,3 +345,45 @@ fn another_process_deals_addresses_out_as_the_one_before_whatever_was_added_and_
     let has = owners(&Shares::as_before(&plan(old.clone()), 2, [3; 4], &wild).unwrap(), &old);
     assert_eq!(has.values().copied().collect::<Vec<_>>(), [1, 1, 1, 1, 1, 0, 0, 0]);
 }
+
+/// As by default, an own address is a pool's; a host whose worker is another one than that address's reaches who is bound
+/// there, and a ping is answered by whoever gets it.
+#[test]
+fn a_binding_of_an_own_address_is_reached_by_other_workers_hosts() {
+    use crate::{Instant, Nat, Reply, Verdict};
+    let own4 = Ipv4Addr::new(192, 0, 2, 1);
+    let udp = StaticBinding { transport: Transport::Udp, ..binding("2001:db8::1", own4.octets(), 53) };
+    let whole = Plan {
+        own4: Some(own4),
+        nat64: vec![nat64(vec![udp])],
+        ..plan(vec![range([192, 0, 2, 0], [192, 0, 2, 1], (1024, 65_535))])
+    };
+    let shares = Shares::new(&whole, 2, [5; 4]).unwrap();
+    let mut workers: Vec<Nat> = shares.plans.iter().map(|plan| Nat::new(plan, [5; 4]).unwrap()).collect();
+    let mut run = |worker: usize, packet: &[u8]| {
+        let mut buffer = vec![0; gatun_wire::HEADROOM];
+        buffer.extend(packet);
+        buffer.extend([0; gatun_wire::TAILROOM]);
+        let mut burst = [gatun_wire::Packet::new(&mut buffer, gatun_wire::HEADROOM, packet.len()).unwrap()];
+        let mut verdicts = [Verdict::Pass];
+        assert_eq!(workers[worker].process(Instant(1_000), &mut burst, &mut verdicts), 1);
+        (verdicts[0], burst[0].bytes().to_vec())
+    };
+    let behind = Prefix64::WELL_KNOWN.embed(own4);
+    let of_own4 = shares.steering.owner_after(&ip4([8, 8, 8, 8].into(), own4, 17, &[0; 8])).unwrap();
+    let others = |host: &u128| shares.steering.owner(&udp6((*host).into(), behind), 0) == Some(1 - of_own4);
+    let host = (1..100).map(|n: u128| 0x2001_0db8 << 96 | n << 64 | 7).find(others).unwrap();
+    let mut to_port = |port: u16| {
+        let mut packet = udp6(host.into(), behind);
+        packet[40..44].copy_from_slice(&[0x20, 0, (port >> 8) as u8, port as u8]);
+        packet[46] = 1; // some checksum
+        let (left, bytes) = run(1 - of_own4, &packet);
+        assert_eq!((left, shares.steering.owner_after(&bytes)), (Verdict::Forward, Some(of_own4)));
+        run(of_own4, &bytes)
+    };
+    let (verdict, arrived) = to_port(53);
+    assert_eq!((verdict, &arrived[24..40]), (Verdict::Forward, &udp.inside.0.octets()[..]));
+    // Nobody has these: the pool's port, and one that is not the pool's.
+    assert_eq!(to_port(5000).0, Verdict::Drop(gatun_wire::DropReason::NoBib));
+    assert_eq!(to_port(80).0, Verdict::Reply(Reply::Error(gatun_wire::DropReason::OwnUdp)));
+}

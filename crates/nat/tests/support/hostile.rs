@@ -55,6 +55,7 @@ fn plan(filtering: Filtering) -> Plan {
     };
     Plan {
         own4: Some(Ipv4Addr::new(203, 0, 113, 200)),
+        pooled: Vec::new(),
         own6: Some(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1)),
         pools: vec![Pool4 {
             name: "pool".into(),

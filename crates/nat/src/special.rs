@@ -15,7 +15,7 @@ pub fn illegal_source4(a: Ipv4Addr) -> bool {
     const SUSPECT: [u64; 4] =
         [1, 1 << (127 - 64), 1 << (169 - 128), 0xffff << (224 - 192) | 1 << (255 - 192)];
     let first = (u32::from(a) >> 24) as usize;
-    SUSPECT[first / 64] >> (first % 64) & 1 == 1 && illegal_among_suspect4(a)
+    SUSPECT.get(first / 64).is_some_and(|octets| octets >> (first % 64) & 1 == 1) && illegal_among_suspect4(a)
 }
 
 #[cold]

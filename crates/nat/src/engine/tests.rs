@@ -99,7 +99,7 @@ fn sized4(packet: Vec<u8>) -> Vec<u8> {
 /// A later fragment of IPv4, 64 bytes of payload from `offset`.
 fn later4(to: &str, offset: u16, more: bool) -> Vec<u8> {
     let fragment = [&other4(SERVER, to, 17)[..20], &[7; 64]].concat();
-    sized4(with_flags4(sized4(fragment), offset / 8 | u16::from(more) << 13))
+    sized4(with_flags4(sized4(fragment), (offset / 8) | (u16::from(more) << 13)))
 }
 
 fn parsing() -> Raised {
@@ -318,8 +318,11 @@ fn every_drop_reason_is_raised_by_a_packet() {
     assert!(without.is_empty(), "no packet raises {without:?}: add one, or take the reason away");
 }
 
+/// Why, where and what is answered, and type and code of the answer.
+type Answered = (DropReason, Plan, Vec<u8>, (u8, u8));
+
 /// Plans and packets that cause an error, with its type and code: IPv6's, then IPv4's.
-fn answered() -> Vec<(DropReason, Plan, Vec<u8>, (u8, u8))> {
+fn answered() -> Vec<Answered> {
     use DropReason::*;
     let mut denied = siit();
     denied.siit[0].denylist4 = vec![Net4::new(v4(HOST4), 32).unwrap()];

@@ -88,6 +88,8 @@ pub(crate) struct Hashes {
 /// All bindings and sessions of one engine.
 pub(crate) struct Tables {
     records: HugeVec<Session>,
+    /// Stands for a record that is not there.
+    no_record: Session,
     free: FreeRecords,
     sessions: Index,
     bindings: Index,
@@ -175,6 +177,7 @@ impl Tables {
                 Some(records) => records,
                 None => HugeVec::new(records_len)?,
             },
+            no_record: Session::NOBODY,
             free: FreeRecords::new(),
             sessions: Index::with_capacity(records_max)?,
             bindings: Index::with_capacity(bindings_max)?,
@@ -238,13 +241,13 @@ impl Tables {
     /// The record `id`; number zero's is free for ever.
     #[inline]
     pub(crate) fn get(&self, id: RecordId) -> &Session {
-        self.records.get(id as usize).unwrap_or(&self.records[0])
+        self.records.get(id as usize).or(self.records.first()).unwrap_or(&self.no_record)
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: RecordId) -> &mut Session {
         let id = if (id as usize) < self.records.len() { id as usize } else { 0 };
-        &mut self.records[id]
+        self.records.get_mut(id).unwrap_or(&mut self.no_record)
     }
 
     /// Sessions that exist now, static bindings' anchors not counted.
@@ -667,7 +670,7 @@ impl Tables {
             ended = pool.release(self.now, transport, ix, port, holdings).flatten();
         }
         if counted && let Some(s) = subscriber {
-            let ports = &mut s.ports[record.transport() as usize];
+            let ports = record.transport().of_mut(&mut s.ports);
             *ports = ports.saturating_sub(1);
         }
         if let Some(block) = ended

@@ -133,9 +133,19 @@ impl Counters {
     /// One more packet translated. [`Counters::forwarded`] follows at the end of the burst.
     #[inline]
     pub(crate) fn add_translated(&mut self, direction: Direction, bytes: usize, hairpinned: bool) {
-        self.translated[direction as usize].add(bytes);
+        if let Some(count) = self.translated.get_mut(direction as usize) {
+            count.add(bytes);
+        }
         if hairpinned {
             self.hairpinned.add(bytes);
+        }
+    }
+
+    /// Packets that were not forwarded.
+    pub(crate) fn add_dropped(&mut self, direction: Direction, reason: DropReason, count: Count) {
+        let by_reason = self.drops.get_mut(direction as usize);
+        if let Some(all) = by_reason.and_then(|by_reason| by_reason.get_mut(reason as usize)) {
+            *all += count;
         }
     }
 

@@ -454,7 +454,7 @@ impl Core {
             Direction::FourToSix => icmp_reply::for_ipv4(reason, bytes, &settings),
         }?;
         if icmp_reply::is_quota(reason) {
-            message.code = self.shared.quota_codes[direction as usize];
+            message.code = self.shared.quota_codes.get(direction as usize).copied().unwrap_or(message.code);
         }
         Some(message)
     }
@@ -510,7 +510,9 @@ impl Core {
 pub(crate) fn suppressed(icmp: &IcmpPolicy) -> [bool; DropReason::COUNT] {
     let mut suppressed = [false; DropReason::COUNT];
     for reason in &icmp.suppressed {
-        suppressed[*reason as usize] = true;
+        if let Some(suppressed) = suppressed.get_mut(*reason as usize) {
+            *suppressed = true;
+        }
     }
     suppressed
 }

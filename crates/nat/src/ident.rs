@@ -54,7 +54,7 @@ impl Idents {
     #[inline]
     pub(crate) fn next(&mut self, hash: u64) -> u16 {
         // The upper bits: tables use the lower ones.
-        let n = &mut self.next[(hash >> 48) as usize % COUNTERS];
+        let Some(n) = self.next.get_mut((hash >> 48) as usize % COUNTERS) else { return 0 };
         *n = n.wrapping_add(self.step);
         *n
     }
@@ -73,8 +73,9 @@ impl Idents {
     pub(crate) fn count_on(&mut self, hash: u64, packet: &Packet<'_>) {
         if packet.offload.segmentation != Segmentation::None {
             let more = segment::count(packet).saturating_sub(1).next_multiple_of(self.step.into());
-            let n = &mut self.next[(hash >> 48) as usize % COUNTERS];
-            *n = n.wrapping_add(more as u16);
+            if let Some(n) = self.next.get_mut((hash >> 48) as usize % COUNTERS) {
+                *n = n.wrapping_add(more as u16);
+            }
         }
     }
 

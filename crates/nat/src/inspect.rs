@@ -291,7 +291,7 @@ impl Nat {
                 owner.instance,
                 Net6 { addr: Ipv6Addr::from(owner.prefix), len: self.subscriber_len(owner.instance) },
             );
-            if which.transport.is_none_or(|t| transports[t as usize])
+            if which.transport.is_none_or(|t| *t.of(&transports))
                 && has_port
                 && which.has_subscriber(owner.0, owner.1)
             {

@@ -4,7 +4,10 @@
 //! no thread, and allocates nothing after construction. [`plan`] is what it is built from.
 #![no_std]
 #![forbid(unsafe_code)]
-#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
 
 extern crate alloc;
 #[cfg(test)]

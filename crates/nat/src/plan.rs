@@ -311,6 +311,24 @@ impl Transport {
         Transport::ALL.into_iter().filter(move |&transport| bits & 1 << transport as u8 != 0)
     }
 
+    /// Its entry of an array that has one for each.
+    #[inline(always)]
+    pub(crate) fn of<T>(self, all: &[T; 3]) -> &T {
+        let [tcp, ..] = all;
+        all.get(self as usize).unwrap_or(tcp)
+    }
+
+    /// As [`of`](Self::of), to be changed.
+    #[inline(always)]
+    pub(crate) fn of_mut<T>(self, all: &mut [T; 3]) -> &mut T {
+        let [tcp, udp, icmp] = all;
+        match self {
+            Transport::Tcp => tcp,
+            Transport::Udp => udp,
+            Transport::Icmp => icmp,
+        }
+    }
+
     /// Its number in an IPv4 header.
     pub(crate) const fn ip_protocol(self) -> u8 {
         match self {

@@ -158,6 +158,29 @@ impl Holdings {
         self.paired = address_ix;
     }
 
+    /// Its first block of a group; the others follow in a list.
+    #[inline]
+    pub(crate) fn first_block(&self, group: usize) -> u32 {
+        self.blocks.get(group).copied().unwrap_or(NO_BLOCK)
+    }
+
+    pub(crate) fn set_first_block(&mut self, group: usize, block: u32) {
+        if let Some(first) = self.blocks.get_mut(group) {
+            *first = block;
+        }
+    }
+
+    /// How many blocks of a group it has.
+    pub(crate) fn block_count(&self, group: usize) -> u16 {
+        self.counts.get(group).copied().unwrap_or(u16::MAX)
+    }
+
+    pub(crate) fn set_block_count(&mut self, group: usize, count: u16) {
+        if let Some(n) = self.counts.get_mut(group) {
+            *n = count;
+        }
+    }
+
     /// Port blocks that it has: by transport, or the first number for all of them together.
     pub fn blocks(&self) -> [u16; 3] {
         self.counts
@@ -396,7 +419,7 @@ impl Pool4State {
         let spoken_for = SpokenFor::new(inheritance, &self.map);
         let granted = match &mut self.ports {
             Ports::Blocks(blocks) => blocks.allocate(spoken_for, rng, now, wanted, holdings),
-            Ports::Single(single) if single.usage[wanted.transport as usize].total == 0 => {
+            Ports::Single(single) if wanted.transport.of(&single.usage).total == 0 => {
                 Err(DropReason::PoolEmpty)
             }
             Ports::Single(single) => {
@@ -528,13 +551,13 @@ impl Pool4State {
     /// The number of the record that has this port, 0 where none has.
     #[inline(always)]
     pub fn binding(&self, transport: Transport, ix: u32, port: u16) -> u32 {
-        self.bindings[transport as usize].get(slot(ix, port)).copied().unwrap_or(0)
+        transport.of(&self.bindings).get(slot(ix, port)).copied().unwrap_or(0)
     }
 
     /// Notes the record that has this port; 0 for none.
     #[inline]
     pub fn set_binding(&mut self, transport: Transport, ix: u32, port: u16, record: u32) {
-        if let Some(b) = self.bindings[transport as usize].get_mut(slot(ix, port)) {
+        if let Some(b) = transport.of_mut(&mut self.bindings).get_mut(slot(ix, port)) {
             *b = record;
         }
     }
@@ -572,7 +595,8 @@ impl Pool4State {
     /// Asks for the line that [`Pool4State::binding`] will read.
     #[inline(always)]
     pub fn prefetch_binding(&self, transport: Transport, ix: u32, port: u16) {
-        prefetch_read(&self.bindings[transport as usize], slot(ix, port));
+        let bindings = transport.of(&self.bindings);
+        prefetch_read(bindings, slot(ix, port));
     }
 
     /// Asks for the line that a subscriber's next port will most likely come from.
@@ -609,8 +633,8 @@ impl Pool4State {
     /// Ports of the pool.
     pub fn usage(&self, transport: Transport) -> Usage {
         match &self.ports {
-            Ports::Single(single) => single.usage[transport as usize],
-            Ports::Blocks(blocks) => blocks.usage[transport as usize],
+            Ports::Single(single) => *transport.of(&single.usage),
+            Ports::Blocks(blocks) => *transport.of(&blocks.usage),
         }
     }
 
@@ -695,7 +719,7 @@ fn room(addresses: u32, plan: &Pool4) -> Result<u32, PoolError> {
 
 /// Whether a binding has a port.
 fn bound(bindings: &[HugeVec<u32>; 3]) -> impl Fn(Transport, u32, u16) -> bool {
-    |transport, ix, port| bindings[transport as usize].get(slot(ix, port)).is_some_and(|&record| record != 0)
+    |transport, ix, port| transport.of(bindings).get(slot(ix, port)).is_some_and(|&record| record != 0)
 }
 
 fn check_size(blocks: &Blocks) -> Result<(), PoolError> {

@@ -143,6 +143,29 @@ impl Flow {
 pub(crate) type Endpoint4 = (Ipv4Addr, u16);
 
 impl Session {
+    /// What is at the number of no record.
+    pub(crate) const NOBODY: Session = Session {
+        inside_addr: [0; 16],
+        flow: 0,
+        outside_addr: 0,
+        outside_port: 0,
+        address_delta: 0,
+        expires: 0,
+        next: NONE,
+        prev: NONE,
+        subscriber: 0,
+        address_ix: 0,
+        kind: Kind::Free as u8,
+        transport: 0,
+        instance: 0,
+        pool6: 0,
+        state: 0,
+        overloaded: 0,
+        of_static: 0,
+        _spare: 0,
+        check: 0,
+    };
+
     /// A record for `inside` behind `outside`, talking to `remote`.
     pub(crate) fn new(
         kind: Kind,

@@ -62,7 +62,7 @@ impl Shared {
 
     /// A packet's fate: it is not forwarded, and why. Whether it is answered is counted apart.
     pub(crate) fn count_drop(&mut self, row: Row, direction: Direction, reason: DropReason, bytes: usize) {
-        self.counters.drops[direction as usize][reason as usize].add(bytes);
+        self.counters.add_dropped(direction, reason, Count::one(bytes));
         self.tally.dropped(row, reason, Count::one(bytes));
     }
 

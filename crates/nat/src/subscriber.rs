@@ -255,7 +255,9 @@ impl Subscribers {
             Some(next) => self.free = next,
             None => self.fresh += 1,
         }
-        self.by_instance[usize::from(key.instance)] += 1;
+        if let Some(n) = self.by_instance.get_mut(usize::from(key.instance)) {
+            *n += 1;
+        }
         Ok(id)
     }
 
@@ -279,7 +281,7 @@ impl Subscribers {
 
     /// Subscribers with a record, of one instance.
     pub fn of_instance(&self, instance: u8) -> u32 {
-        self.by_instance[usize::from(instance)]
+        self.by_instance.get(usize::from(instance)).copied().unwrap_or(0)
     }
 
     /// What a subscriber's limits have kept from it.
@@ -324,7 +326,9 @@ impl Subscribers {
         }
         let (key, refused) = (record.key(), record.flags & REFUSED != 0);
         self.index.remove(self.hash(key), id);
-        self.by_instance[usize::from(key.instance)] -= 1;
+        if let Some(n) = self.by_instance.get_mut(usize::from(key.instance)) {
+            *n -= 1;
+        }
         if refused && let Some(refusals) = self.refusals.get_mut(id as usize) {
             *refusals = Refusals::default();
         }

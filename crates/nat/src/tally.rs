@@ -157,6 +157,8 @@ pub(crate) struct Identity {
 pub(crate) struct Tally {
     identities: Vec<Identity>,
     rows: Vec<InstanceCounters>,
+    /// Nobody's row.
+    unattributed: InstanceCounters,
     first_siit: u16,
     /// By pool: the instance that alone uses it, or nobody.
     of_pool: Vec<Row>,
@@ -183,7 +185,8 @@ impl Tally {
         });
         Tally {
             of_pool: of_pool.collect(),
-            rows: vec![InstanceCounters::default(); identities.len() + 1],
+            rows: vec![InstanceCounters::default(); identities.len()],
+            unattributed: InstanceCounters::default(),
             first_siit: (plan.nat64.len() + plan.nat44.len()) as u16,
             burst: [0; 2 * SLOTS],
             identities,
@@ -194,15 +197,12 @@ impl Tally {
     /// Goes on where another one was, which counted for other instances: those that are the same go on with their
     /// rows, and nobody has what those did that are gone.
     pub(crate) fn go_on_from(&mut self, before: &Tally) {
-        let nobody = self.identities.len();
-        for (n, row) in before.rows.iter().enumerate() {
-            let who = before.identities.get(n);
-            let same = |id: &Identity| who.is_some_and(|who| who.kind == id.kind && who.name == id.name);
-            let at = self.identities.iter().position(same).unwrap_or(nobody);
-            if let Some(to) = self.rows.get_mut(at) {
-                to.add(row);
-            }
+        for (who, row) in before.instances() {
+            let same = |id: &Identity| who.kind == id.kind && who.name == id.name;
+            let at = self.identities.iter().position(same);
+            at.and_then(|at| self.rows.get_mut(at)).unwrap_or(&mut self.unattributed).add(row);
         }
+        self.unattributed.add(before.unattributed());
     }
 
     /// Nobody's packet.
@@ -269,7 +269,9 @@ impl Tally {
     /// One more packet of the short way.
     #[inline(always)]
     pub(crate) fn add(&mut self, slot: Slot, bytes: usize) {
-        self.burst[usize::from(slot.0) % (2 * SLOTS)] += (bytes as u64) << BYTES | 1;
+        if let Some(word) = self.burst.get_mut(usize::from(slot.0) % (2 * SLOTS)) {
+            *word += (bytes as u64) << BYTES | 1;
+        }
     }
 
     /// Counts the short way's packets of a burst in the rows and in the totals.
@@ -283,7 +285,9 @@ impl Tally {
                 let added = Count { packets: *word & ((1 << BYTES) - 1), bytes: *word >> BYTES };
                 *word = 0;
                 *count += added;
-                counters.translated[direction as usize] += added;
+                if let Some(translated) = counters.translated.get_mut(direction as usize) {
+                    *translated += added;
+                }
             }
         }
     }
@@ -300,7 +304,9 @@ impl Tally {
 
     /// Packets that were not forwarded.
     pub(crate) fn dropped(&mut self, row: Row, reason: DropReason, count: Count) {
-        self.row_mut(row).drops[reason as usize] += count;
+        if let Some(dropped) = self.row_mut(row).drops.get_mut(reason as usize) {
+            *dropped += count;
+        }
     }
 
     /// The packet at hand is left as it is.
@@ -314,8 +320,7 @@ impl Tally {
     }
 
     fn row_mut(&mut self, row: Row) -> &mut InstanceCounters {
-        let at = usize::from(row.0).min(self.rows.len() - 1);
-        &mut self.rows[at]
+        self.rows.get_mut(usize::from(row.0)).unwrap_or(&mut self.unattributed)
     }
 
     /// Instances with their counters, in the order of their numbers.
@@ -325,6 +330,6 @@ impl Tally {
 
     /// The counters of nobody's packets.
     pub(crate) fn unattributed(&self) -> &InstanceCounters {
-        &self.rows[self.rows.len() - 1]
+        &self.unattributed
     }
 }

@@ -101,9 +101,9 @@ impl Tables {
 
     /// Whether a subscriber may have another port (RFC 6888 REQ-4).
     pub(super) fn port_quota(&self, s: &Subscriber, transport: Transport) -> Result<(), DropReason> {
-        let t = transport as usize;
-        let max = self.limits.ports_per_subscriber_by[t].min(u16::MAX.into());
-        if s.ports_total() >= self.limits.ports_per_subscriber || u32::from(s.ports[t]) >= max {
+        let max = *transport.of(&self.limits.ports_per_subscriber_by).min(&u16::MAX.into());
+        let ports = u32::from(*transport.of(&s.ports));
+        if s.ports_total() >= self.limits.ports_per_subscriber || ports >= max {
             return Err(DropReason::SubscriberPortQuota);
         }
         Ok(())

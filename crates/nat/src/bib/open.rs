@@ -60,7 +60,7 @@ impl Tables {
     /// Counts a subscriber's new port, and pairs it with the port's address where it has none yet.
     pub(super) fn has_one_more_port(&mut self, subscriber: u32, transport: Transport, address_ix: u32) {
         if let Some(s) = self.subscribers.get_mut(subscriber) {
-            s.ports[transport as usize] += 1;
+            *transport.of_mut(&mut s.ports) += 1;
             if s.holdings.paired().is_none() {
                 s.holdings.pair(address_ix);
             }

@@ -169,8 +169,8 @@ impl Tables {
             return Err(NotRestored::NotInPool);
         }
         // What counts a subscriber's ports goes no further; by another configuration it may be more people than before.
-        let t = inside.transport as usize;
-        if self.subscribers.get(subscriber).is_none_or(|s| s.ports[t] == u16::MAX) {
+        let full = |ports| *inside.transport.of(ports) == u16::MAX;
+        if self.subscribers.get(subscriber).is_none_or(|s| full(&s.ports)) {
             return Err(NotRestored::Full);
         }
         let block = self.claim_again(r, subscriber)?;

@@ -315,7 +315,7 @@ impl Tables {
             (first, last) = (port, port);
             transports = core::array::from_fn(|t| t == transport as usize);
         }
-        for t in Transport::ALL.into_iter().filter(|&t| transports[t as usize]) {
+        for t in Transport::ALL.into_iter().filter(|t| *t.of(&transports)) {
             let mut from = first;
             loop {
                 let used = self.pools.get(at.0).and_then(|pool| pool.next_used(t, at.1, from));

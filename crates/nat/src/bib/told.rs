@@ -70,9 +70,9 @@ fn crossing(high: &mut bool, used: u64, total: u64, percent: u64) -> Option<Even
 impl Tables {
     pub(super) fn tell_created(&mut self, record: &Session, new_binding: bool) {
         if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
-            let t = record.transport() as usize;
-            lives.sessions[t].begun += u64::from(record.is_session());
-            lives.bindings[t].begun += u64::from(new_binding && !record.is_overloaded());
+            let t = record.transport();
+            t.of_mut(&mut lives.sessions).begun += u64::from(record.is_session());
+            t.of_mut(&mut lives.bindings).begun += u64::from(new_binding && !record.is_overloaded());
         }
         if !record.is_session() {
             return;
@@ -108,9 +108,9 @@ impl Tables {
 
     pub(super) fn tell_deleted(&mut self, record: &Session, binding_too: bool) {
         if let Some(lives) = self.lives.get_mut(usize::from(record.instance)) {
-            let t = record.transport() as usize;
-            lives.sessions[t].ended += u64::from(record.is_session());
-            lives.bindings[t].ended += u64::from(binding_too && !record.is_overloaded());
+            let t = record.transport();
+            t.of_mut(&mut lives.sessions).ended += u64::from(record.is_session());
+            t.of_mut(&mut lives.bindings).ended += u64::from(binding_too && !record.is_overloaded());
         }
         if !record.is_session() {
             return;
@@ -170,10 +170,10 @@ impl Tables {
 
     fn check_each_gauge(&mut self, pool: usize, transport: Transport) {
         let percent = self.gauges.percent;
-        let (t, now) = (transport as usize, self.now);
+        let now = self.now;
         if let (Some(state), Some(high)) = (self.pools.get(pool), self.gauges.pools.get_mut(pool)) {
             let usage = state.usage(transport);
-            if let Some(kind) = crossing(&mut high[t], usage.used, usage.total, percent) {
+            if let Some(kind) = crossing(transport.of_mut(high), usage.used, usage.total, percent) {
                 let event = Event::new(kind, now).for_transports(only(transport));
                 let (value, total, gauge) = (usage.used, usage.total, Some(Gauge::PoolPorts));
                 self.tell_crossing(Event { pool: pool as u8, value, total, gauge, ..event });
@@ -202,7 +202,7 @@ impl Gauges {
     /// Whether a pool's exhaustion is to be told of, and not again for some time.
     fn exhausted_due(&mut self, pool: usize, transport: Transport, now: Instant) -> bool {
         debug_assert!(Transport::ALL.contains(&transport));
-        let Some(last) = self.exhausted.get_mut(pool).map(|p| &mut p[transport as usize]) else {
+        let Some(last) = self.exhausted.get_mut(pool).map(|p| transport.of_mut(p)) else {
             return false;
         };
         let due = last.is_none_or(|at| now.since_ms(at) >= EXHAUSTED_EVERY_MS);

@@ -62,8 +62,8 @@ impl Ends {
     fn read_ports(&mut self, at: usize, l4: L4) {
         let (out, back) = (Query::of(l4, true), Query::of(l4, false));
         if let (Some(out), Some(back)) = (out, back) {
-            self.ports[at] = out.src_port;
-            self.ports[at + 1] = back.dst_port;
+            let places = self.ports.get_mut(at..).unwrap_or_default().iter_mut();
+            places.zip([out.src_port, back.dst_port]).for_each(|(place, port)| *place = port);
         }
     }
 

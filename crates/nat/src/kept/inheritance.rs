@@ -76,6 +76,15 @@ pub struct Progress {
     pub not: [u64; NotRestored::ALL.len()],
 }
 
+impl Progress {
+    /// So many more that can't be had again.
+    fn count(&mut self, why: NotRestored, n: u64) {
+        if let Some(count) = self.not.get_mut(why as usize) {
+            *count += n;
+        }
+    }
+}
+
 impl core::ops::AddAssign for Progress {
     fn add_assign(&mut self, other: Progress) {
         self.left += other.left;
@@ -188,7 +197,12 @@ impl Found {
         core::iter::from_fn(move || {
             while at != NOBODY && at != LAST {
                 let number = at;
-                at = self.links.get(number as usize).map_or(LAST, |links| links[list]);
+                at = self
+                    .links
+                    .get(number as usize)
+                    .and_then(|links| links.get(list))
+                    .copied()
+                    .unwrap_or(LAST);
                 if let Some(record) = self.waiting(number) {
                     return Some((number, record));
                 }
@@ -211,7 +225,7 @@ impl Inheritance {
     /// What was found, the latest process's first.
     pub(super) fn new(parts: Vec<Found>, now: Instant) -> Inheritance {
         let mut progress = Progress { left: parts.iter().map(|part| part.left).sum(), ..Progress::default() };
-        progress.not[NotRestored::NotServed as usize] = parts.iter().map(|part| part.not_served).sum();
+        progress.count(NotRestored::NotServed, parts.iter().map(|part| part.not_served).sum());
         Inheritance { parts, walked: HeirId { part: 0, number: 0 }, read_at: now, progress }
     }
 
@@ -254,7 +268,7 @@ impl Inheritance {
         let is_there = |record: &Session| {
             record.outside().0 == address
                 && ports.contains(&record.outside_port)
-                && transports[record.transport() as usize]
+                && *record.transport().of(&transports)
         };
         lists.any(|list| {
             self.parts
@@ -317,7 +331,7 @@ impl Inheritance {
             progress.left = progress.left.saturating_sub(1);
             match became {
                 Ok(()) => progress.restored += 1,
-                Err(why) => progress.not[why as usize] += 1,
+                Err(why) => progress.count(why, 1),
             }
         }
     }

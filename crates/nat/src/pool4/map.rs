@@ -192,7 +192,7 @@ impl AddressMap {
     #[inline]
     pub(crate) fn layout(&self, transport: Transport, ix: u32) -> Option<&Layout> {
         let section = self.section_of(ix)?;
-        self.layouts.get(section.layouts[transport as usize])
+        self.layouts.get(*transport.of(&section.layouts))
     }
 
     #[inline]
@@ -286,13 +286,13 @@ impl AddressMap {
         }
         let mut layouts = [0; 3];
         for transport in Transport::ALL {
-            let with = ranges.iter().filter(here).filter(|r| r.transports[transport as usize]);
+            let with = ranges.iter().filter(here).filter(|r| *transport.of(&r.transports));
             let mut ports: Vec<(u16, u16)> = with.map(|r| r.ports).collect();
             ports.sort_unstable();
             if let Some((_, b)) = ports.iter().zip(ports.iter().skip(1)).find(|(a, b)| a.1 >= b.0) {
                 return Err(PoolError::Overlap { address: first.into(), transport, port: b.0 });
             }
-            layouts[transport as usize] = self.layout_of(usable(ports, transport), known);
+            *transport.of_mut(&mut layouts) = self.layout_of(usable(ports, transport), known);
         }
         // A pool of all 2^32 addresses does not fit the memory in any case.
         self.addresses = self.addresses.saturating_add(last - first).saturating_add(1);

@@ -53,6 +53,8 @@ pub(crate) struct BlockPorts {
     /// Numbers of addresses lie below this: there is room for more than there are.
     room: u32,
     headers: HugeVec<Header>,
+    /// Stands for a header that is not there.
+    no_header: Header,
     chunks: [HugeVec<Chunk>; 3],
     /// By group and address, `words_each` of them: free blocks.
     free: HugeVec<u64>,
@@ -99,6 +101,7 @@ impl BlockPorts {
             chunks_each: sizes.chunks_each,
             room,
             headers: HugeVec::with_room(used.headers + 1, sizes.headers + 1)?,
+            no_header: Header::NONE,
             chunks: [chunks()?, chunks()?, chunks()?],
             free: HugeVec::with_room(groups * n * used.words_each, groups * all * sizes.words_each)?,
             words_each: sizes.words_each,
@@ -146,7 +149,7 @@ impl BlockPorts {
         wanted: &PortRequest,
         holdings: &mut Holdings,
     ) -> Result<(u32, u16, Option<PortBlock>), DropReason> {
-        if self.usage[wanted.transport as usize].total == 0 {
+        if wanted.transport.of(&self.usage).total == 0 {
             return Err(DropReason::PoolEmpty);
         }
         let group = self.group_number(wanted.transport as usize);
@@ -157,7 +160,7 @@ impl BlockPorts {
             return Ok((ix, port, None));
         }
         let mut before = NO_BLOCK;
-        let mut block = holdings.blocks[group];
+        let mut block = holdings.first_block(group);
         // As many as the subscriber has, which is bounded by the plan.
         while block != NO_BLOCK {
             if !self.gives_none(block)
@@ -197,7 +200,10 @@ impl BlockPorts {
             return None;
         }
         let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
-        if strange || holdings.counts[group] >= self.plan.per_subscriber || !self.is_free(group, ix, port) {
+        if strange
+            || holdings.block_count(group) >= self.plan.per_subscriber
+            || !self.is_free(group, ix, port)
+        {
             return None;
         }
         self.give(group, ix, port >> self.shift, wanted.subscriber, holdings);
@@ -215,10 +221,9 @@ impl BlockPorts {
         if self.header(block).is(State::Idle) && self.is_free(group, ix, port) {
             self.mark_taken(group, ix, port >> self.shift);
             self.blocks.total -= 1;
-            for t in (0..3).filter(|t| self.open.len() == 1 || *t == group) {
-                let size = 1u64 << self.shift;
-                self.usage[t].total = self.usage[t].total.saturating_sub(size);
-            }
+            let shared = self.open.len() == 1;
+            let of_group = self.usage.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
+            of_group.for_each(|(_, usage)| usage.total = usage.total.saturating_sub(1 << self.shift));
             let at = self.place(group, ix);
             if let Some(total) = self.total.get_mut(at) {
                 *total -= 1;
@@ -254,7 +259,7 @@ impl BlockPorts {
         }
         let block = self.block_of(self.group_number(transport as usize), ix, port);
         let (at, offset) = (self.chunk_ix(block, self.offset(port)), self.offset(port) % chunk::PORTS);
-        let chunk = self.chunks[transport as usize].get_mut(at)?;
+        let chunk = transport.of_mut(&mut self.chunks).get_mut(at)?;
         if !chunk.give_back(offset) {
             return None;
         }
@@ -316,9 +321,9 @@ impl BlockPorts {
 
     /// Ports of an address.
     pub(crate) fn address_usage(&self, transport: Transport, ix: u32) -> Usage {
-        let used = self.used[transport as usize].get(ix as usize).copied().unwrap_or(0);
+        let used = transport.of(&self.used).get(ix as usize).copied().unwrap_or(0);
         let blocks = self.total.get(self.place(self.group_number(transport as usize), ix));
-        let total = if self.usage[transport as usize].total == 0 || ix >= self.room {
+        let total = if transport.of(&self.usage).total == 0 || ix >= self.room {
             0
         } else {
             blocks.copied().unwrap_or(0) << self.shift
@@ -341,9 +346,10 @@ impl BlockPorts {
     /// The line that the next port of a subscriber will most likely come from.
     #[inline]
     pub(crate) fn prefetch(&self, transport: Transport, holdings: &Holdings) {
-        let block = holdings.blocks[self.group_number(transport as usize)];
+        let block = holdings.first_block(self.group_number(transport as usize));
         if block != NO_BLOCK {
-            gatun_mem::prefetch_read(&self.chunks[transport as usize], self.chunk_ix(block, 0));
+            let chunks = transport.of(&self.chunks);
+            gatun_mem::prefetch_read(chunks, self.chunk_ix(block, 0));
         }
     }
 
@@ -352,7 +358,8 @@ impl BlockPorts {
     pub(crate) fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
         let block = self.block_of(self.group_number(transport as usize), ix, port);
         let chunk = self.chunk_ix(block, self.offset(port));
-        gatun_mem::prefetch_read(&self.chunks[transport as usize], chunk);
+        let chunks = transport.of(&self.chunks);
+        gatun_mem::prefetch_read(chunks, chunk);
         gatun_mem::prefetch_read(&self.headers, block as usize);
     }
 
@@ -414,7 +421,7 @@ impl BlockPorts {
         self.mark_taken(group, ix, slot);
         self.blocks.owned += 1;
         let block = self.block_of(group, ix, slot << self.shift);
-        let next = holdings.blocks[group];
+        let next = holdings.first_block(group);
         let header = self.header_mut(block);
         *header = Header {
             owner,
@@ -425,8 +432,8 @@ impl BlockPorts {
             busy: 0,
             state: State::Owned as u16,
         };
-        holdings.blocks[group] = block;
-        holdings.counts[group] += 1;
+        holdings.set_first_block(group, block);
+        holdings.set_block_count(group, holdings.block_count(group) + 1);
         block
     }
 
@@ -435,10 +442,10 @@ impl BlockPorts {
         let group = self.group_of(block);
         let description = self.describe(block, now);
         let next = self.header(block).next;
-        if holdings.blocks[group] == block {
-            holdings.blocks[group] = next;
+        if holdings.first_block(group) == block {
+            holdings.set_first_block(group, next);
         } else {
-            let mut at = holdings.blocks[group];
+            let mut at = holdings.first_block(group);
             while at != NO_BLOCK && self.header(at).next != block {
                 at = self.header(at).next;
             }
@@ -446,7 +453,7 @@ impl BlockPorts {
                 self.header_mut(at).next = next;
             }
         }
-        holdings.counts[group] = holdings.counts[group].saturating_sub(1);
+        holdings.set_block_count(group, holdings.block_count(group).saturating_sub(1));
         self.blocks.owned = self.blocks.owned.saturating_sub(1);
         // RFC 6888 REQ-8 A: TCP connections are followed to their end.
         let tcp_alone = self.open.len() > 1 && group == Transport::Tcp as usize;
@@ -472,15 +479,15 @@ impl BlockPorts {
     #[cold]
     fn move_to_front(&mut self, holdings: &mut Holdings, group: usize, before: BlockId, block: BlockId) {
         self.header_mut(before).next = self.header(block).next;
-        self.header_mut(block).next = holdings.blocks[group];
-        holdings.blocks[group] = block;
+        self.header_mut(block).next = holdings.first_block(group);
+        holdings.set_first_block(group, block);
     }
 
     #[inline]
     fn take_random(&mut self, rng: &mut Rng, block: BlockId, wanted: &PortRequest) -> Option<(u32, u16)> {
         let t = wanted.transport;
         let first = self.chunk_ix(block, 0);
-        let chunks = self.chunks[t as usize].get(first..first + self.chunks_each)?;
+        let chunks = t.of(&self.chunks).get(first..first + self.chunks_each)?;
         let parity = match (self.port_parity && t != Transport::Icmp, wanted.inside_port % 2) {
             (false, _) => Parity::Any,
             (true, 0) => Parity::Even,
@@ -501,7 +508,7 @@ impl BlockPorts {
     #[inline]
     fn take(&mut self, transport: Transport, block: BlockId, at: usize) -> bool {
         let chunk_ix = self.chunk_ix(block, at);
-        let Some(chunk) = self.chunks[transport as usize].get_mut(chunk_ix) else { return false };
+        let Some(chunk) = transport.of_mut(&mut self.chunks).get_mut(chunk_ix) else { return false };
         if !chunk.take(at % chunk::PORTS) {
             return false;
         }
@@ -526,10 +533,10 @@ impl BlockPorts {
 
     #[inline]
     fn count(&mut self, transport: Transport, ix: u32, used: impl Fn(u32) -> u32, all: impl Fn(u64) -> u64) {
-        if let Some(n) = self.used[transport as usize].get_mut(ix as usize) {
+        if let Some(n) = transport.of_mut(&mut self.used).get_mut(ix as usize) {
             *n = used(*n);
         }
-        let usage = &mut self.usage[transport as usize].used;
+        let usage = &mut transport.of_mut(&mut self.usage).used;
         *usage = all(*usage);
     }
 
@@ -540,7 +547,8 @@ impl BlockPorts {
             address_ix: self.address_of(block),
             first,
             last: first | ((1u16 << self.shift) - 1),
-            transports: core::array::from_fn(|t| self.group_number(t) == group && self.usage[t].total > 0),
+            transports: Transport::ALL
+                .map(|t| self.group_number(t as usize) == group && t.of(&self.usage).total > 0),
             at: now,
         }
     }

@@ -185,11 +185,12 @@ impl SinglePorts {
             true => self.drained.insert(ix as usize),
             false => self.drained.remove(ix as usize),
         }
-        for (t, transport) in Transport::ALL.into_iter().enumerate() {
+        for transport in Transport::ALL {
             let usage = self.address_usage(map, transport, ix);
+            let open = transport.of_mut(&mut self.open);
             match usage.used < usage.total && !drained {
-                true => self.open[t].insert(ix as usize),
-                false => self.open[t].remove(ix as usize),
+                true => open.insert(ix as usize),
+                false => open.remove(ix as usize),
             }
         }
     }
@@ -202,28 +203,29 @@ impl SinglePorts {
         self.uncounted.remove(ix as usize);
         self.uncounted_len -= 1;
         let nothing = Layout::none();
-        for (t, transport) in Transport::ALL.into_iter().enumerate() {
-            let Some(set) = self.sets[t].get_mut(ix as usize) else { continue };
+        for transport in Transport::ALL {
+            let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { continue };
             let layout = map.layout(transport, ix).unwrap_or(&nothing);
             let before = set.used();
             set.count_for(layout);
-            let usage = &mut self.usage[t];
+            let usage = transport.of_mut(&mut self.usage);
             usage.used = (usage.used + u64::from(set.used())).saturating_sub(u64::from(before));
+            let open = transport.of_mut(&mut self.open);
             match set.used() < layout.total() && !self.drained.has(ix as usize) {
-                true => self.open[t].insert(ix as usize),
-                false => self.open[t].remove(ix as usize),
+                true => open.insert(ix as usize),
+                false => open.remove(ix as usize),
             }
         }
     }
 
     /// The first used port of an address from `from` on.
     pub(crate) fn next_used(&self, transport: Transport, ix: u32, from: u16) -> Option<u16> {
-        self.sets[transport as usize].get(ix as usize)?.next_used(from)
+        transport.of(&self.sets).get(ix as usize)?.next_used(from)
     }
 
     /// Whether a port is used, or held.
     pub(crate) fn has(&self, transport: Transport, ix: u32, port: u16) -> bool {
-        self.sets[transport as usize].get(ix as usize).is_some_and(|set| set.has(port))
+        transport.of(&self.sets).get(ix as usize).is_some_and(|set| set.has(port))
     }
 
     /// Memory that [`SinglePorts::new`] takes.
@@ -253,7 +255,7 @@ impl SinglePorts {
         }
         // One that turns out to be full, counted by its new rule, is not found a second time.
         for _ in 0..=TRIES_MAX.min(self.uncounted_len) {
-            let ix = self.open[t as usize].next_cyclic(wish as usize).ok_or(none)? as u32;
+            let ix = t.of(&self.open).next_cyclic(wish as usize).ok_or(none)? as u32;
             if let Some(port) = self.take_random(spoken_for, rng, ix, wanted) {
                 return Ok((ix, port));
             }
@@ -269,7 +271,7 @@ impl SinglePorts {
         paired: Option<u32>,
     ) -> Result<(u32, u32), DropReason> {
         let t = wanted.transport;
-        if self.usage[t as usize].total == 0 {
+        if t.of(&self.usage).total == 0 {
             return Err(DropReason::PoolEmpty);
         }
         let free = |ix| {
@@ -284,7 +286,7 @@ impl SinglePorts {
         if paired.is_some() && self.pairing == Pairing::Hard {
             return Err(none);
         }
-        let ix = self.open[t as usize].next_cyclic(wish as usize).ok_or(none)? as u32;
+        let ix = t.of(&self.open).next_cyclic(wish as usize).ok_or(none)? as u32;
         Ok((ix, free(ix)))
     }
 
@@ -307,7 +309,7 @@ impl SinglePorts {
         if transport == Transport::Tcp || self.held.ring.is_empty() {
             return self.free(map, transport, ix, port);
         }
-        if !self.sets[transport as usize].get(ix as usize).is_some_and(|set| set.has(port)) {
+        if !transport.of(&self.sets).get(ix as usize).is_some_and(|set| set.has(port)) {
             return false;
         }
         if self.held.is_full()
@@ -340,7 +342,7 @@ impl SinglePorts {
 
     /// Ports of one address.
     pub(crate) fn address_usage(&self, map: &AddressMap, transport: Transport, ix: u32) -> Usage {
-        let used = self.sets[transport as usize].get(ix as usize).map_or(0, PortSet::used);
+        let used = transport.of(&self.sets).get(ix as usize).map_or(0, PortSet::used);
         let total = map.layout(transport, ix).map_or(0, Layout::total);
         Usage { used: used.into(), total: total.into() }
     }
@@ -405,7 +407,7 @@ impl SinglePorts {
     pub(crate) fn foretell(&self, transport: Transport, ix: u32, inside_port: u16, draws: [u32; 2]) -> u16 {
         let [first, second] = draws;
         let port = self.choice(transport, inside_port, first);
-        match self.sets[transport as usize].get(ix as usize) {
+        match transport.of(&self.sets).get(ix as usize) {
             Some(set) if set.has(port) => {
                 let port = self.choice(transport, inside_port, second);
                 set.prefetch(port);
@@ -418,7 +420,7 @@ impl SinglePorts {
     /// Asks for what taking a port or giving it back will touch.
     #[inline]
     pub(crate) fn prefetch(&self, transport: Transport, ix: u32, port: u16) {
-        if let Some(set) = self.sets[transport as usize].get(ix as usize) {
+        if let Some(set) = transport.of(&self.sets).get(ix as usize) {
             set.prefetch(port);
         }
     }
@@ -457,7 +459,7 @@ impl SinglePorts {
         request: &PortRequest,
     ) -> Option<u16> {
         let transport = request.transport;
-        let set = self.sets[transport as usize].get(ix as usize)?;
+        let set = transport.of(&self.sets).get(ix as usize)?;
         let wishes = self.wishes(transport, request.inside_port);
         let mut draw = || wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
         let may_be_given = |port: &u16| !spoken_for.any(ix, *port..=*port, only(transport));
@@ -467,16 +469,15 @@ impl SinglePorts {
     /// Marks a port of an address's own as used; `false` where it is already. The address is counted by its rule.
     #[inline]
     fn mark(&mut self, transport: Transport, ix: u32, layout: &Layout, port: u16) -> bool {
-        let t = transport as usize;
-        let Some(set) = self.sets[t].get_mut(ix as usize) else { return false };
+        let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { return false };
         // Read before it is written: a sum over what has just been written has to wait for it.
         let used = set.used();
         if !set.take(layout, port) {
             return false;
         }
-        self.usage[t].used += 1;
+        transport.of_mut(&mut self.usage).used += 1;
         if used + 1 >= layout.total() {
-            self.open[t].remove(ix as usize);
+            transport.of_mut(&mut self.open).remove(ix as usize);
         }
         true
     }
@@ -489,9 +490,8 @@ impl SinglePorts {
         ix: u32,
         f: impl FnOnce(&mut PortSet, &Layout) -> bool,
     ) -> bool {
-        let t = transport as usize;
         self.count(map, ix);
-        let Some(set) = self.sets[t].get_mut(ix as usize) else { return false };
+        let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { return false };
         let Some(layout) = map.layout(transport, ix) else {
             // Of an address that is leaving: nothing is counted any more.
             return f(set, &Layout::none());
@@ -499,11 +499,12 @@ impl SinglePorts {
         let before = set.used();
         let done = f(set, layout);
         let (after, total) = (set.used(), layout.total());
-        let usage = &mut self.usage[t];
+        let usage = transport.of_mut(&mut self.usage);
         usage.used = (usage.used + u64::from(after)).saturating_sub(u64::from(before));
+        let open = transport.of_mut(&mut self.open);
         match (before < total, after < total) {
-            (false, true) if !self.drained.has(ix as usize) => self.open[t].insert(ix as usize),
-            (true, false) => self.open[t].remove(ix as usize),
+            (false, true) if !self.drained.has(ix as usize) => open.insert(ix as usize),
+            (true, false) => open.remove(ix as usize),
             _ => {}
         }
         done

@@ -291,7 +291,7 @@ impl Desk<'_> {
                 }
                 Err(reason) => {
                     counters.dropped.add(bytes);
-                    counters.drops[direction as usize][reason as usize].add(bytes);
+                    counters.add_dropped(direction, reason, Count::one(bytes));
                     tally.dropped(tally.whose(), reason, Count::one(bytes));
                 }
             }
@@ -444,7 +444,7 @@ fn fill_checksum(packet: &mut Packet<'_>, datagram: Datagram) -> Result<(), Drop
 pub(crate) fn settle_ended(sh: &mut Shared) {
     let Shared { fragments, counters, tally, .. } = sh;
     fragments.take_ended(|ended| {
-        counters.drops[ended.direction as usize][ended.reason as usize] += ended.count;
+        counters.add_dropped(ended.direction, ended.reason, ended.count);
         counters.dropped += ended.count;
         let row = match u8::try_from(ended.instance) {
             Ok(instance) => Tally::stateful(instance),

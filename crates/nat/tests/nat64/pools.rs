@@ -364,9 +364,9 @@ fn greedy_subscribers_lock_no_new_one_out() {
     // As many again as `gatun check` says that there is room for beside newcomers.
     (16..900).for_each(|n| assert_eq!(opens(&mut bed, &greedy(n), 0, 100), 64));
     let newcomers = (0..20).map(|n| udp6(&format!("2001:db8:900d:{n:x}::1"), 5000, SERVER6, 53, b"x"));
-    newcomers.for_each(|packet| {
+    for packet in newcomers {
         bed.through(&packet);
-    });
+    }
     assert_eq!(opens(&mut bed, "2001:db8:900d:5::1", 0, 40), 40, "and more than one session each");
     bed.now = bed.now.plus_ms(1_000);
     // The refused are told as a full table tells them, and what is open goes on.

@@ -14,7 +14,7 @@ impl BlockPorts {
     /// What [`allocate`](Self::allocate) would do.
     pub(crate) fn foresee(&self, wanted: &PortRequest, holdings: &Holdings) -> Result<Foreseen, DropReason> {
         let t = wanted.transport;
-        if self.usage[t as usize].total == 0 {
+        if t.of(&self.usage).total == 0 {
             return Err(DropReason::PoolEmpty);
         }
         let group = self.group_number(t as usize);
@@ -24,7 +24,7 @@ impl BlockPorts {
         {
             return Ok(found);
         }
-        let mut block = holdings.blocks[group];
+        let mut block = holdings.first_block(group);
         // As many as the subscriber has, which is bounded by the plan.
         while block != NO_BLOCK {
             if !self.gives_none(block)
@@ -45,7 +45,7 @@ impl BlockPorts {
         group: usize,
         holdings: &Holdings,
     ) -> Result<u32, DropReason> {
-        if holdings.counts[group] >= self.plan.per_subscriber {
+        if holdings.block_count(group) >= self.plan.per_subscriber {
             return Err(DropReason::SubscriberBlockQuota);
         }
         let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
@@ -76,13 +76,13 @@ impl BlockPorts {
         let own = self.own_block(wanted.prefix) == Some(block)
             || (header.is(State::Owned) && header.owner == wanted.subscriber);
         if own {
-            let chunk = self.chunks[wanted.transport as usize].get(self.chunk_ix(block, self.offset(port)));
+            let chunk = wanted.transport.of(&self.chunks).get(self.chunk_ix(block, self.offset(port)));
             return chunk.is_some_and(|chunk| chunk.is_free(self.offset(port) % super::chunk::PORTS));
         }
         let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
         !self.gives_none(block)
             && !strange
-            && holdings.counts[group] < self.plan.per_subscriber
+            && holdings.block_count(group) < self.plan.per_subscriber
             && self.is_free(group, ix, port)
     }
 
@@ -94,7 +94,7 @@ impl BlockPorts {
     /// A block, where it has a free port.
     fn with_free_port(&self, block: BlockId, t: Transport, source: PortSource) -> Option<Foreseen> {
         let first = self.chunk_ix(block, 0);
-        let chunks = self.chunks[t as usize].get(first..first + self.chunks_each)?;
+        let chunks = t.of(&self.chunks).get(first..first + self.chunks_each)?;
         let used: u32 = chunks.iter().map(|chunk| chunk.used).sum();
         let free = (1u32 << self.shift).saturating_sub(used);
         let from = self.slot_of(block) << self.shift;

@@ -166,11 +166,11 @@ impl BlockPorts {
     pub(crate) fn settled(&mut self) {
         self.changing = false;
         // Without the blocks of static bindings, which each address has left out.
-        for t in 0..self.usage.len() {
-            let group = self.group_number(t);
-            let areas = self.rules.areas.iter().filter(|area| area.transports[t]);
+        for t in Transport::ALL {
+            let group = self.group_number(t as usize);
+            let areas = self.rules.areas.iter().filter(|area| *t.of(&area.transports));
             let blocks: u64 = areas.map(|area| self.blocks_of(group, area)).sum();
-            self.usage[t].total = blocks << self.shift;
+            t.of_mut(&mut self.usage).total = blocks << self.shift;
         }
         let groups = 0..self.open.len();
         self.blocks.total =
@@ -190,8 +190,10 @@ impl BlockPorts {
             for (group, slots) in area.ordinary.iter().enumerate() {
                 let blocks = (slots.len() + area.own.len()) as u64 * area.addresses.len() as u64;
                 self.blocks.total += blocks;
-                for t in (0..3).filter(|&t| area.transports[t] && (area.ordinary.len() == 1 || t == group)) {
-                    self.usage[t].total += blocks << self.shift;
+                let shared = area.ordinary.len() == 1;
+                let has = |t: &Transport| *t.of(&area.transports) && (shared || *t as usize == group);
+                for t in Transport::ALL.into_iter().filter(has) {
+                    t.of_mut(&mut self.usage).total += blocks << self.shift;
                 }
             }
         }
@@ -371,8 +373,8 @@ impl BlockPorts {
             self.blocks.total += 1;
             let with_ports = self.rules.area(ix).map_or([false; 3], |area| area.transports);
             let shared = self.open.len() == 1;
-            for (t, usage) in self.usage.iter_mut().enumerate() {
-                usage.total += u64::from(with_ports[t] && (shared || t == group)) << self.shift;
+            for ((t, usage), with_ports) in self.usage.iter_mut().enumerate().zip(with_ports) {
+                usage.total += u64::from(with_ports && (shared || t == group)) << self.shift;
             }
         }
     }

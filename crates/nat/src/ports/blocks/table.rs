@@ -39,6 +39,17 @@ pub(super) struct Header {
 }
 
 impl Header {
+    /// Of no block.
+    pub(super) const NONE: Header = Header {
+        owner: NO_BLOCK,
+        next: NO_BLOCK,
+        older: NO_BLOCK,
+        newer: NO_BLOCK,
+        until: 0,
+        busy: 0,
+        state: State::Barred as u16,
+    };
+
     pub(super) fn is(&self, state: State) -> bool {
         self.state == state as u16
     }
@@ -113,21 +124,12 @@ impl BlockPorts {
     }
 
     pub(super) fn header(&self, block: BlockId) -> Header {
-        self.headers.get(block as usize).copied().unwrap_or(Header {
-            owner: NO_BLOCK,
-            next: NO_BLOCK,
-            older: NO_BLOCK,
-            newer: NO_BLOCK,
-            until: 0,
-            busy: 0,
-            state: State::Barred as u16,
-        })
+        self.headers.get(block as usize).copied().unwrap_or(Header::NONE)
     }
 
     /// Blocks are numbered by this module alone: there is always such a header.
     pub(super) fn header_mut(&mut self, block: BlockId) -> &mut Header {
-        let at = (block as usize).min(self.headers.len().saturating_sub(1));
-        &mut self.headers[at]
+        self.headers.get_mut(block as usize).unwrap_or(&mut self.no_header)
     }
 
     pub(super) fn free_at(&self, group: usize, ix: u32) -> u32 {

@@ -162,6 +162,9 @@ mod tests {
             // RFC 4443 3.1: ingress policy; no route.
             SourceNotAllowed => (1, 5),
             NoEam => (1, 0),
+            // RFC 4443 3.1: no listener; RFC 8200 4: an unknown Next Header.
+            OwnUdp => (1, 4),
+            OwnProtocol => (4, 1),
             _ => return None,
         })
     }
@@ -175,8 +178,8 @@ mod tests {
             TooBig4 => (3, 4),
             SourceRoute => (3, 5),
             // RFC 1122 3.2.2.1: protocol and port unreachable.
-            UnsupportedProtocol | AuthenticationHeader => (3, 2),
-            NoBib => (3, 3),
+            UnsupportedProtocol | AuthenticationHeader | OwnProtocol => (3, 2),
+            NoBib | OwnUdp => (3, 3),
             // RFC 6888 REQ-11: host unreachable. The code of a quota is a setting.
             SubscriberPortQuota
             | SubscriberBlockQuota
@@ -206,7 +209,10 @@ mod tests {
         let sum = !gatun_wire::checksum::sum(&four);
         four[10..12].copy_from_slice(&sum.to_be_bytes());
         let all = || DropReason::ALL.iter().copied();
-        let made6: Vec<_> = all().filter_map(|r| Some((r, for_ipv6(r, &six, &settings)?))).collect();
+        let mut plain = [0; 40];
+        (plain[0], plain[6]) = (0x60, 132);
+        let made6 = |r| for_ipv6(r, &six, &settings).or_else(|| for_ipv6(r, &plain, &settings));
+        let made6: Vec<_> = all().filter_map(|r| Some((r, made6(r)?))).collect();
         let made4: Vec<_> = all().filter_map(|r| Some((r, for_ipv4(r, &four, &settings)?))).collect();
         for (reason, message) in &made6 {
             assert_eq!((message.kind, message.code), named6(*reason).unwrap_or((1, 1)), "{reason:?}");

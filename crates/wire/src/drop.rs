@@ -51,15 +51,15 @@ counted_kinds! {
         SourceMartian, "src_martian", "A source address that no host may use: loopback, multicast, unspecified, broadcast.";
         DestinationMartian, "dst_martian", "A destination address that is not forwarded: loopback, multicast, link-local.";
         SourceInPool6, "src_in_pref64", "An IPv6 source inside the translation prefix: a hairpin loop (RFC 6146 3.5).";
-        DestinationNotPool6, "dst_not_pref64", "The IPv6 destination is in no translation prefix and no mapping; answered with ICMPv6 1/1.";
-        WellKnownNonGlobal, "wkp_nonglobal", "64:ff9b::/96 with an IPv4 address that is not global (RFC 6052 3.1): use another pool6, or set wkp_non_global; answered with ICMPv6 1/1 or ICMPv4 3/13.";
+        DestinationNotPool6, "dst_not_pref64", "The IPv6 destination is in no translation prefix and no mapping; the answer is ICMPv6 1/1, within [icmp] rate.";
+        WellKnownNonGlobal, "wkp_nonglobal", "64:ff9b::/96 with an IPv4 address that is not global (RFC 6052 3.1): use another pool6, or set wkp_non_global; the answer is ICMPv6 1/1 or ICMPv4 3/13, within [icmp] rate.";
         Denylist, "denylist", "The address is on the configured denylist.";
         NotInPool, "not_in_pool", "The IPv4 destination, or its port, is in no pool and no mapping.";
         NoEam, "no_eam", "No explicit address mapping and no prefix covers the address.";
         SourceNotAllowed, "src_not_allowed", "The IPv6 source is outside the prefixes that this instance serves.";
         // Own addresses
-        OwnUdp, "own_udp", "A UDP packet to an address of the translator itself, where nothing listens; answered with Port Unreachable.";
-        OwnProtocol, "own_proto", "A protocol that the translator does not speak, to an address of its own; answered with Protocol Unreachable, or ICMPv6 4/1.";
+        OwnUdp, "own_udp", "A UDP packet to an address of the translator itself, where nothing listens; the answer is Port Unreachable, within [icmp] rate.";
+        OwnProtocol, "own_proto", "A protocol that the translator does not speak, to an address of its own; the answer is Protocol Unreachable, or ICMPv6 4/1, within [icmp] rate.";
         OwnOther, "own_other", "To an address of the translator itself, without an answer: TCP, a fragment, or an ICMP message that is no ping.";
         // Fragments
         FragmentTimeout, "frag_timeout", "The first fragment, or a missing one, did not come in time.";
@@ -68,7 +68,7 @@ counted_kinds! {
         FragmentTooMany, "frag_too_many", "More fragments of one packet, or of one source, than the limit.";
         FragmentMemory, "frag_mem", "The memory for held fragments is used up.";
         FragmentIcmp, "frag_icmp", "A fragmented ICMP message without state, or that is no ping: not translated (RFC 7915 1.2).";
-        FragmentZeroChecksum, "frag_zero_csum_stateless", "A fragmented UDP packet without checksum, without state (RFC 7915 4.5); answered with ICMPv4 3/13.";
+        FragmentZeroChecksum, "frag_zero_csum_stateless", "A fragmented UDP packet without checksum, without state (RFC 7915 4.5); the answer is ICMPv4 3/13, within [icmp] rate.";
         FragmentOrphan, "frag_orphan", "A fragment whose first fragment was dropped.";
         // State
         NoBib, "no_bib", "From outside to an address and port without a binding.";
@@ -108,7 +108,7 @@ counted_kinds! {
         TooBig6, "too_big6", "An IPv6 packet does not fit the IPv4 side's MTU; the answer is Packet Too Big, within [icmp] rate.";
         TooBig4, "too_big4", "An IPv4 packet with DF does not fit the IPv6 side's MTU; the answer is Fragmentation Needed, within [icmp] rate.";
         Unfragmentable, "mtu_unfragmentable", "Too large, and it cannot be cut: a segmented datagram or a fragment with offloads.";
-        ZeroUdpChecksum, "udp_zero_csum", "A UDP packet without checksum (udp_zero_checksum = drop); answered with ICMPv4 3/13.";
+        ZeroUdpChecksum, "udp_zero_csum", "A UDP packet without checksum (udp_zero_checksum = drop); the answer is ICMPv4 3/13, within [icmp] rate.";
         UnsupportedProtocol, "unsupported_proto", "A transport protocol that this instance does not translate.";
         NoHeadroom, "no_headroom", "The buffer has no room for the larger header: a backend's defect.";
         // Output

@@ -131,7 +131,7 @@ fn a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level()
         assert!(said.matches("unknown key").count() >= 20 && said.contains(" more\n"), "{said}");
         let elsewhere = same.replace("device = \"nat64\"", "device = \"nat64\"\nmtu = 1400");
         let said = daemon.reload(&elsewhere, "needs a restart; nothing has changed");
-        assert!(said.contains("needs a restart: ") && said.contains("offload, udp_gro or MTU"), "{said}");
+        assert!(said.contains("needs a restart: ") && said.contains("precede_routes or MTU"), "{said}");
         // One that is accepted is no failure, and is not told at this level.
         let before = daemon.stderr().len();
         std::fs::write(daemon.file(), format!("{same}[limits]\nports_per_subscriber = 7\n")).unwrap();

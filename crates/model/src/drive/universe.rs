@@ -9,9 +9,9 @@ use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{Prefix64, Settings, mss};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The translator's own addresses, where they lie in no pool.
+/// The translator's own IPv4 address, where it is in no pool.
 const OWN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
-/// See [`OWN4`].
+/// The translator's own IPv6 address.
 pub const OWN6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
 /// The pools' first addresses.
 pub const POOLS: [Ipv4Addr; 3] =

@@ -147,6 +147,9 @@ fn addresses() -> Raised {
         (NotInPool, nat64_after(|_| (), &[udp4(SERVER, 53, "192.0.2.2", 5000, b"x")])),
         (NoEam, siit_after(|s| s.pool6.clear(), to_host(b"x"))),
         (SourceNotAllowed, nat64_after(|p| p.nat64[0].sources = vec![elsewhere], &[out(1, 53)])),
+        (OwnUdp, stateless(udp4(SERVER, 53, OWN4, 5000, b"x"))),
+        (OwnProtocol, stateless(other4(SERVER, OWN4, 132))),
+        (OwnOther, stateless(tcp6(HOST6, 1, OWN6, 2, "S", b""))),
     ]
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use gatun_nat::explain::Fate;
-use gatun_nat::plan::{Eam, Exemption, Nat44, Net4, Net6, Plan, Siit, StaticBinding, Transport};
+use gatun_nat::plan::{Eam, Exemption, IcmpPolicy, Nat44, Net4, Net6, Plan, Siit, StaticBinding, Transport};
 use gatun_nat::{Reply, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 use std::net::IpAddr;
@@ -34,14 +34,20 @@ fn nat44() -> Nat44 {
     Nat44 { name: "private".into(), inside: vec![net4("100.64.0.0", 10)], exempt, ..Nat44::default() }
 }
 
+/// Every packet is answered that is to be: rates are the matter of other tests.
+fn unlimited() -> IcmpPolicy {
+    IcmpPolicy { burst: 100_000, rate_per_source: 0, ..IcmpPolicy::default() }
+}
+
 /// Instances of all kinds; the own addresses lie in no pool and no prefix.
 fn plan() -> Plan {
-    Plan { nat44: vec![nat44()], siit: vec![siit()], ..plan_with(POOL6) }
+    Plan { nat44: vec![nat44()], siit: vec![siit()], icmp: unlimited(), ..plan_with(POOL6) }
 }
 
 /// The same with no state at all.
 fn stateless() -> Plan {
-    Plan { own4: Some(v4(OWN4)), own6: Some(v6(OWN6)), siit: vec![siit()], ..Plan::default() }
+    let (own4, own6) = (Some(v4(OWN4)), Some(v6(OWN6)));
+    Plan { own4, own6, siit: vec![siit()], icmp: unlimited(), ..Plan::default() }
 }
 
 /// What becomes of a packet to an own address.

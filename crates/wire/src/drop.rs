@@ -42,24 +42,24 @@ counted_kinds! {
         BadL3Checksum, "bad_l3csum", "The IPv4 header checksum is wrong (RFC 7915 4.1).";
         BadL4Checksum, "bad_l4csum", "The checksum of an ICMP message that had to be understood is wrong (RFC 5508 REQ-3).";
         L4Truncated, "l4_truncated", "The transport header is cut off.";
-        SourceRoute, "v4_opt_srcroute", "An unexpired IPv4 source route option (RFC 7915 4.1); the answer is ICMPv4 3/5, within [icmp] rate.";
+        SourceRoute, "v4_opt_srcroute", "An unexpired IPv4 source route option (RFC 7915 4.1); the answer is ICMPv4 3/5, within icmp.rate.";
         ExtensionChainTooLong, "v6_ext_chain_too_long", "More IPv6 extension headers than the walk's bound.";
-        RoutingSegmentsLeft, "v6_rh_segleft", "A routing header with segments left (RFC 7915 5.1); the answer is ICMPv6 4/0, within [icmp] rate.";
+        RoutingSegmentsLeft, "v6_rh_segleft", "A routing header with segments left (RFC 7915 5.1); the answer is ICMPv6 4/0, within icmp.rate.";
         ExtensionAfterFragment, "v6_ext_after_frag", "An extension header after the Fragment header (RFC 7915 5.1.1).";
         AuthenticationHeader, "v6_ah", "IPsec AH covers the addresses, so it cannot be translated.";
         // Addresses
         SourceMartian, "src_martian", "A source address that no host may use: loopback, multicast, unspecified, broadcast.";
         DestinationMartian, "dst_martian", "A destination address that is not forwarded: loopback, multicast, link-local.";
         SourceInPool6, "src_in_pref64", "An IPv6 source inside the translation prefix: a hairpin loop (RFC 6146 3.5).";
-        DestinationNotPool6, "dst_not_pref64", "The IPv6 destination is in no translation prefix and no mapping; the answer is ICMPv6 1/1, within [icmp] rate.";
-        WellKnownNonGlobal, "wkp_nonglobal", "64:ff9b::/96 with an IPv4 address that is not global (RFC 6052 3.1): use another pool6, or set wkp_non_global; the answer is ICMPv6 1/1 or ICMPv4 3/13, within [icmp] rate.";
+        DestinationNotPool6, "dst_not_pref64", "The IPv6 destination is in no translation prefix and no mapping; the answer is ICMPv6 1/1, within icmp.rate.";
+        WellKnownNonGlobal, "wkp_nonglobal", "64:ff9b::/96 with an IPv4 address that is not global (RFC 6052 3.1): use another pool6, or set wkp_non_global; the answer is ICMPv6 1/1 or ICMPv4 3/13, within icmp.rate.";
         Denylist, "denylist", "The address is on the configured denylist.";
         NotInPool, "not_in_pool", "The IPv4 destination, or its port, is in no pool and no mapping.";
         NoEam, "no_eam", "No explicit address mapping and no prefix covers the address.";
         SourceNotAllowed, "src_not_allowed", "The IPv6 source is outside the prefixes that this instance serves.";
         // Own addresses
-        OwnUdp, "own_udp", "A UDP packet to an address of the translator itself, where nothing listens; the answer is Port Unreachable, within [icmp] rate.";
-        OwnProtocol, "own_proto", "A protocol that the translator does not speak, to an address of its own; the answer is Protocol Unreachable, or ICMPv6 4/1, within [icmp] rate.";
+        OwnUdp, "own_udp", "A UDP packet to an address of the translator itself, where nothing listens; the answer is Port Unreachable, within icmp.rate.";
+        OwnProtocol, "own_proto", "A protocol that the translator does not speak, to an address of its own; the answer is Protocol Unreachable, or ICMPv6 4/1, within icmp.rate.";
         OwnOther, "own_other", "To an address of the translator itself, without an answer: TCP, a fragment, or an ICMP message that is no ping.";
         // Fragments
         FragmentTimeout, "frag_timeout", "The first fragment, or a missing one, did not come in time.";
@@ -68,7 +68,7 @@ counted_kinds! {
         FragmentTooMany, "frag_too_many", "More fragments of one packet, or of one source, than the limit.";
         FragmentMemory, "frag_mem", "The memory for held fragments is used up.";
         FragmentIcmp, "frag_icmp", "A fragmented ICMP message without state, or that is no ping: not translated (RFC 7915 1.2).";
-        FragmentZeroChecksum, "frag_zero_csum_stateless", "A fragmented UDP packet without checksum, without state (RFC 7915 4.5); the answer is ICMPv4 3/13, within [icmp] rate.";
+        FragmentZeroChecksum, "frag_zero_csum_stateless", "A fragmented UDP packet without checksum, without state (RFC 7915 4.5); the answer is ICMPv4 3/13, within icmp.rate.";
         FragmentOrphan, "frag_orphan", "A fragment whose first fragment was dropped.";
         // State
         NoBib, "no_bib", "From outside to an address and port without a binding.";
@@ -78,7 +78,7 @@ counted_kinds! {
         ExternalSynPolicy, "v4_syn_policy", "Connections from outside are switched off.";
         SynStoreFull, "syn_store_full", "No room to hold another unsolicited SYN for six seconds.";
         SynHeldAlready, "syn_held_already", "A SYN of the same connection is held already.";
-        SynExpired, "syn_expired", "The inside host did not open the connection of a held SYN within six seconds; the answer is Port Unreachable, within [icmp] rate.";
+        SynExpired, "syn_expired", "The inside host did not open the connection of a held SYN within six seconds; the answer is Port Unreachable, within icmp.rate.";
         SynWasAnswered, "syn_answered", "A held SYN was dropped because the inside host opened the connection itself (RFC 5382 REQ-4).";
         NonSynClosed, "non_syn_closed", "A TCP packet without SYN for a connection that does not exist.";
         TcpInvalidFlags, "tcp_invalid_flags", "A TCP flag combination that no stack sends.";
@@ -104,11 +104,11 @@ counted_kinds! {
         IcmpErrorNoState, "icmp_err_no_state", "An ICMP error about a packet of no known session.";
         IcmpExtensionBad, "icmp_ext_bad", "The length field of an ICMP extension (RFC 4884) is wrong.";
         // Size and route
-        TtlExceeded, "ttl", "The TTL or Hop Limit ended here; the answer is Time Exceeded, within [icmp] rate.";
-        TooBig6, "too_big6", "An IPv6 packet does not fit the IPv4 side's MTU; the answer is Packet Too Big, within [icmp] rate.";
-        TooBig4, "too_big4", "An IPv4 packet with DF does not fit the IPv6 side's MTU; the answer is Fragmentation Needed, within [icmp] rate.";
+        TtlExceeded, "ttl", "The TTL or Hop Limit ended here; the answer is Time Exceeded, within icmp.rate.";
+        TooBig6, "too_big6", "An IPv6 packet does not fit the IPv4 side's MTU; the answer is Packet Too Big, within icmp.rate.";
+        TooBig4, "too_big4", "An IPv4 packet with DF does not fit the IPv6 side's MTU; the answer is Fragmentation Needed, within icmp.rate.";
         Unfragmentable, "mtu_unfragmentable", "Too large, and it cannot be cut: a segmented datagram or a fragment with offloads.";
-        ZeroUdpChecksum, "udp_zero_csum", "A UDP packet without checksum (udp_zero_checksum = drop); the answer is ICMPv4 3/13, within [icmp] rate.";
+        ZeroUdpChecksum, "udp_zero_csum", "A UDP packet without checksum (udp_zero_checksum = drop); the answer is ICMPv4 3/13, within icmp.rate.";
         UnsupportedProtocol, "unsupported_proto", "A transport protocol that this instance does not translate.";
         NoHeadroom, "no_headroom", "The buffer has no room for the larger header: a backend's defect.";
         // Output

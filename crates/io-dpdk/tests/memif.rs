@@ -184,7 +184,7 @@ fn be_held_up() -> impl Drop {
         while !is_over.load(Ordering::Relaxed) {
             let before = HELD_UP.load(Ordering::Relaxed);
             pthread_kill(worker, Signal::SIGUSR2).unwrap();
-            std::thread::sleep(Duration::from_micros(50));
+            std::thread::sleep(Duration::from_micros(200));
             if HELD_UP.load(Ordering::Relaxed) != before {
                 // It goes on for a moment in between.
                 std::thread::sleep(HELD_UP_FOR + Duration::from_millis(1));

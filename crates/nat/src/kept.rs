@@ -23,10 +23,11 @@ use crate::session::{Inside, Kind, NONE, Session, Tick};
 use crate::stateful::Instance;
 use crate::tcp_fsm::TcpState;
 use crate::time::Instant;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written, bytes_written};
+use gatun_mem::{BorrowedFd, HugeVec, NotMapped, SharedRecords, bytes_written};
 use gatun_wire::Prefix64;
 use gatun_wire::checksum::Delta;
 
@@ -38,8 +39,6 @@ pub use put_back::Spent;
 pub const LAYOUT: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
-/// Whatever a page is, it is a multiple of as many.
-const RECORDS_A_PAGE: usize = 4096 / size_of::<Session>();
 /// Where records begin in a file, bytes: at a huge page.
 pub const RECORDS_AT: u64 = 2 << 20;
 
@@ -73,16 +72,15 @@ impl Keep {
         u32::try_from(records.saturating_sub(beside)).unwrap_or(u32::MAX)
     }
 
-    /// Makes `file`, which is [`Keep::bytes`] long, all zeroes, and this process's alone, the place of an engine's
-    /// sessions. `zero_ms` is the engine's time zero by a clock that goes on when the process has ended.
+    /// Makes `file`, which is [`Keep::bytes`] long and all zeroes, the place of an engine's sessions, and locks it.
+    /// `zero_ms` is the engine's time zero by a clock that goes on when the process has ended.
     ///
     /// # Errors
-    /// Where the file is too short, or there is no address space.
-    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, OutOfMemory> {
+    /// Where the file is too short or another engine's, or there is no address space.
+    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, NotMapped> {
         let len = record_room(plan);
-        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::ToFile)?;
         Header::new(len, zero_ms).write(file)?;
-        Ok(Keep { records })
+        Ok(Keep { records: HugeVec::in_file(file, RECORDS_AT, len)? })
     }
 }
 
@@ -96,13 +94,14 @@ pub fn bytes_of(sessions: usize) -> u64 {
 ///
 /// # Errors
 /// As [`Keep::new`].
-pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), OutOfMemory> {
+pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), NotMapped> {
     let len = sessions.len() + 1;
-    let mut records = HugeVec::<Session>::in_file(file, RECORDS_AT, len, Written::ToFile)?;
+    Header::new(len, clock_ms).write(file)?;
+    let mut records = HugeVec::<Session>::in_file(file, RECORDS_AT, len)?;
     for (record, saved) in records.iter_mut().skip(1).zip(sessions) {
         *record = saved.record();
     }
-    Header::new(len, clock_ms).write(file)
+    Ok(())
 }
 
 impl Header {
@@ -111,8 +110,8 @@ impl Header {
         Header { magic: MAGIC, layout: LAYOUT, record_bytes, records: records as u64, zero_ms }
     }
 
-    fn write(self, file: BorrowedFd<'_>) -> Result<(), OutOfMemory> {
-        let mut header = HugeVec::<Header>::in_file(file, 0, 1, Written::ToFile)?;
+    fn write(self, file: BorrowedFd<'_>) -> Result<(), NotMapped> {
+        let mut header = HugeVec::<Header>::in_file(file, 0, 1)?;
         header.iter_mut().for_each(|header| *header = self);
         Ok(())
     }
@@ -130,6 +129,8 @@ pub enum Unreadable {
     },
     /// It is shorter than it says.
     Short,
+    /// An engine has it.
+    InUse,
 }
 
 impl fmt::Display for Unreadable {
@@ -140,13 +141,18 @@ impl fmt::Display for Unreadable {
                 write!(f, "its form is number {has}, and this version reads number {LAYOUT}")
             }
             Unreadable::Short => write!(f, "it is shorter than it says"),
+            Unreadable::InUse => write!(f, "another process uses it"),
         }
     }
 }
 
-/// What another process left.
+/// What another process left, or a part of it. Clones share the records: a session that one of them has cleared is in
+/// none.
+#[derive(Clone)]
 pub struct Kept {
-    records: HugeVec<Session>,
+    records: Arc<SharedRecords<Session>>,
+    /// Number of the part's first record.
+    first: usize,
     /// How many of them were ever written: records are used from the first on.
     used: usize,
     /// The clock's reading now, as the other engine would have had it.
@@ -206,19 +212,7 @@ impl Kept {
     /// # Errors
     /// Why it cannot be read.
     pub fn read(file: BorrowedFd<'_>, clock_ms: u64) -> Result<Kept, Unreadable> {
-        let header = HugeVec::<Header>::in_file(file, 0, 1, Written::Nowhere);
-        let header = header.ok().and_then(|header| header.first().copied());
-        let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
-        if header.layout != LAYOUT || header.record_bytes as usize != size_of::<Session>() {
-            return Err(Unreadable::Layout { has: header.layout });
-        }
-        let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
-        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::Nowhere);
-        let records = records.map_err(|_| Unreadable::Short)?;
-        let written = bytes_written(file).map_or(u64::MAX, |bytes| bytes.saturating_sub(RECORDS_AT));
-        let used = written.div_ceil(size_of::<Session>() as u64);
-        let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
-        Ok(Kept { records, used, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
+        Self::opened(file, clock_ms, |len| Ok(HugeVec::copy_of(file, RECORDS_AT, len)?.into()))
     }
 
     /// As [`read`](Self::read), by the process that goes on with the sessions: those that it has put back are in the
@@ -227,38 +221,63 @@ impl Kept {
     /// # Errors
     /// Why it cannot be read.
     pub fn take_over(file: BorrowedFd<'_>, clock_ms: u64, parts: usize) -> Result<Vec<Kept>, Unreadable> {
-        let Kept { used, now, .. } = Self::read(file, clock_ms)?;
-        let each = used.div_ceil(parts.max(1)).next_multiple_of(RECORDS_A_PAGE);
-        let firsts = (0..used).step_by(each.max(1));
-        let part = |first: usize| {
-            let at = RECORDS_AT + (first * size_of::<Session>()) as u64;
-            let len = each.min(used - first);
-            let records = HugeVec::in_file(file, at, len, Written::ToFile).map_err(|_| Unreadable::Short)?;
-            Ok(Kept { records, used: len, now })
-        };
-        firsts.map(part).collect()
+        let all = Self::opened(file, clock_ms, |len| SharedRecords::in_file(file, RECORDS_AT, len))?;
+        let each = all.used.div_ceil(parts.max(1)).max(1);
+        let firsts = (0..all.used).step_by(each);
+        Ok(firsts.map(|first| Kept { first, used: each.min(all.used - first), ..all.clone() }).collect())
+    }
+
+    /// Reads the header, and has the records from `records`, which is told their number.
+    fn opened(
+        file: BorrowedFd<'_>,
+        clock_ms: u64,
+        records: impl FnOnce(usize) -> Result<SharedRecords<Session>, NotMapped>,
+    ) -> Result<Kept, Unreadable> {
+        let header = HugeVec::<Header>::copy_of(file, 0, 1);
+        let header = header.ok().and_then(|header| header.first().copied());
+        let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
+        if header.layout != LAYOUT || header.record_bytes as usize != size_of::<Session>() {
+            return Err(Unreadable::Layout { has: header.layout });
+        }
+        let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
+        let records = records(len).map_err(|why| match why {
+            NotMapped::InUse => Unreadable::InUse,
+            NotMapped::Memory(_) | NotMapped::Refused(_) => Unreadable::Short,
+        })?;
+        let written = bytes_written(file).map_or(u64::MAX, |bytes| bytes.saturating_sub(RECORDS_AT));
+        let used = written.div_ceil(size_of::<Session>() as u64);
+        let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
+        let now = Instant(clock_ms.saturating_sub(header.zero_ms));
+        Ok(Kept { records: Arc::new(records), first: 0, used, now })
     }
 
     /// Records that there may be sessions in.
-    fn records(&self) -> &[Session] {
-        self.records.get(..self.used).unwrap_or_default()
+    fn len(&self) -> usize {
+        self.used
+    }
+
+    /// The session of the record of that number, from 0 to [`len`](Self::len).
+    #[inline]
+    fn session(&self, number: usize) -> Option<Session> {
+        let number = Some(number).filter(|&number| number < self.used)?;
+        self.records.get(self.first + number).filter(Session::is_session)
     }
 
     fn now(&self) -> Instant {
         self.now
     }
 
-    /// Makes a record nobody's; says whether it was a session.
-    fn clear(&mut self, number: usize) -> bool {
-        let record = self.records.get_mut(number).filter(|record| record.is_session());
-        record.map(Session::end).is_some()
+    /// Makes a record nobody's; says whether it was a session until then.
+    fn clear(&self, number: usize) -> bool {
+        let is_session = self.session(number).is_some();
+        is_session
+            && self.records.clear_word(self.first + number, Session::KIND_WORD).is_some_and(|word| word != 0)
     }
 
     /// The sessions. Numbers of instances and prefixes are the other engine's.
     pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
-        let now = self.now;
-        let sessions = self.records().iter().filter(|record| record.is_session() && record.is_whole());
-        sessions.map(move |record| Saved::of(record, now))
+        let sessions = (0..self.used).filter_map(|number| self.session(number));
+        sessions.filter(Session::is_whole).map(|record| Saved::of(&record, self.now))
     }
 }
 

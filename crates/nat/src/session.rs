@@ -143,6 +143,9 @@ impl Flow {
 pub(crate) type Endpoint4 = (Ipv4Addr, u16);
 
 impl Session {
+    /// The 64-bit word that its kind lies in: a record in which it is zero is free.
+    pub(crate) const KIND_WORD: usize = core::mem::offset_of!(Session, kind) / 8;
+
     /// What is at the number of no record.
     pub(crate) const NOBODY: Session = Session {
         inside_addr: [0; 16],
@@ -237,11 +240,6 @@ impl Session {
     #[inline]
     pub(crate) fn sealed(&self, id: RecordId) -> Self {
         Session { next: id, prev: id, check: self.sum(), ..*self }
-    }
-
-    /// Makes the record nobody's.
-    pub(crate) fn end(&mut self) {
-        self.kind = Kind::Free as u8;
     }
 
     /// Whether what was written to the table is all there: a process may have been killed half-way.

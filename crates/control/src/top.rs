@@ -1,7 +1,8 @@
-//! The subscribers that have most sessions: found in one walk over all, of which a few are kept.
+//! The subscribers that have most sessions, or bytes: found in one walk over all, of which a few are kept.
 
 use crate::Control;
 use crate::answers::Refusal;
+use crate::census::Measure;
 use crate::filter::{Query, Wrong};
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
@@ -20,6 +21,7 @@ struct Top {
     read: Vec<SubscriberStats>,
     best: Vec<SubscriberStats>,
     count: usize,
+    by: Measure,
 }
 
 impl Job for Top {
@@ -28,7 +30,7 @@ impl Job for Top {
         self.read.clear();
         self.next = nat.read_subscribers(next, &Selection::default(), budget, &mut self.read);
         for &stats in &self.read {
-            keep(&mut self.best, stats, self.count, |stats| stats.sessions.into());
+            keep(&mut self.best, stats, self.count, |stats| self.by.of(stats));
         }
         self.next.is_none()
     }
@@ -50,20 +52,37 @@ pub(crate) fn keep(
     best.truncate(count);
 }
 
+/// What the query sorts subscribers by.
+fn measure(query: &Query) -> Result<Measure, Wrong> {
+    let Some(by) = query.get("by") else { return Ok(Measure::Sessions) };
+    let known = Measure::ALL.into_iter().find(|measure| measure.word() == by);
+    known.ok_or_else(|| Wrong::new(format!("by: {by:?} is not one of {}", words()), ""))
+}
+
+fn words() -> String {
+    Measure::ALL.map(Measure::word).join(", ")
+}
+
 impl Control {
-    /// The subscribers of all workers with most sessions.
+    /// The subscribers of all workers with most sessions, or of what the query says.
     pub(crate) async fn top(&self, query: &Query) -> Result<Vec<api::Subscriber>, Refusal> {
         let count = query.parse("count", "a number")?.unwrap_or(COUNT);
         if !(1..=COUNT_MAX).contains(&count) {
             return Err(Wrong::new(format!("count: {count} is not from 1 to {COUNT_MAX}"), "").into());
         }
+        let by = measure(query)?;
         let (read, kept) = (READ, count + 1);
-        let job =
-            || Top { next: Some(0), read: Vec::with_capacity(read), best: Vec::with_capacity(kept), count };
+        let job = || Top {
+            next: Some(0),
+            read: Vec::with_capacity(read),
+            best: Vec::with_capacity(kept),
+            count,
+            by,
+        };
         let names = self.names().await?;
         let mut best = Vec::new();
         for stats in self.all(job).await?.iter().flat_map(|job| &job.best) {
-            keep(&mut best, *stats, count, |stats| stats.sessions.into());
+            keep(&mut best, *stats, count, |stats| by.of(stats));
         }
         Ok(best.iter().map(|stats| names.subscriber(stats)).collect())
     }

@@ -61,6 +61,13 @@ unsafe impl<T: Send> Send for HugeVec<T> {}
 // SAFETY: as for Box<[T]>: `&HugeVec<T>` gives nothing but `&[T]`.
 unsafe impl<T: Sync> Sync for HugeVec<T> {}
 
+impl<T> Default for HugeVec<T> {
+    /// None.
+    fn default() -> Self {
+        HugeVec { start: NonNull::dangling(), len: 0, mapped: 0, _file: None, owns: PhantomData }
+    }
+}
+
 impl<T: Copy + FromZeros> HugeVec<T> {
     /// `len` zeroes.
     ///
@@ -113,13 +120,7 @@ impl<T: Copy + FromZeros> HugeVec<T> {
         const { assert!(align_of::<T>() <= PAGE && size_of::<T>() > 0) };
         let bytes = Self::bytes_of(len)?;
         if bytes == 0 {
-            return Ok(HugeVec {
-                start: NonNull::dangling(),
-                len: 0,
-                mapped: 0,
-                _file: None,
-                owns: PhantomData,
-            });
+            return Ok(HugeVec::default());
         }
         let mapped = bytes.checked_next_multiple_of(PAGE).ok_or(OutOfMemory { bytes })?;
         let start = if mapped < HUGE_PAGE { map(mapped)? } else { map_at_huge_page(mapped)? };

@@ -306,7 +306,8 @@ impl Core {
             };
             rx.add(bytes);
         }
-        self.shared.tally.end_burst(&mut self.shared.counters);
+        let Shared { tally, counters, tables, .. } = &mut self.shared;
+        tally.end_burst(counters, |instance, inward, count| tables.count_pooled(instance, inward, count));
         self.shared.counters.end_burst(rx);
         rx.packets as usize
     }
@@ -398,8 +399,7 @@ impl Core {
                         Err(reason) => return self.drop(direction, reason, bytes),
                     }
                 }
-                counters.add_translated(direction, bytes, hairpinned);
-                tally.translated(bytes, hairpinned);
+                self.shared.count_forwarded(direction, bytes, hairpinned);
                 Verdict::Forward
             }
             Step::Pass => {

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use view::{Order, Trends, View};
 
 const EXAMPLES: &str = "\
-Keys: q ends it, space asks again at once, s p b r a sort subscribers by sessions, ports,
-blocks, refusals and address, i turns the order round, + and - change the interval.
+Keys: q ends it, space asks again at once, s p b r t a sort subscribers by sessions, ports,
+blocks, refusals, traffic and address, i turns the order round, + and - change the interval.
 Colours follow NO_COLOR. Rates are over the time since the picture before. Without a
 terminal, or with TERM=dumb, it prints one picture as plain text.
 
@@ -66,14 +66,14 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(client: &Client, subscribers: u32) -> anyhow::Result<Sample> {
+    fn take(client: &Client, subscribers: u32, order: Order) -> anyhow::Result<Sample> {
         Ok(Sample {
             at: Instant::now(),
             status: client.get("/v1/status")?,
             workers: client.get("/v1/workers")?,
             pools: client.get("/v1/pools")?,
             drops: client.get("/v1/drops")?,
-            top: client.get(&format!("/v1/top?count={subscribers}"))?,
+            top: client.get(&format!("/v1/top?count={subscribers}&by={}", order.by()))?,
         })
     }
 }
@@ -89,14 +89,14 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if args.once || is_dumb || !std::io::stdout().is_terminal() {
-        let before = Sample::take(&client, args.subscribers)?;
+        let before = Sample::take(&client, args.subscribers, Order::Sessions)?;
         std::thread::sleep(Duration::from_secs(1));
-        let now = Sample::take(&client, args.subscribers)?;
+        let now = Sample::take(&client, args.subscribers, Order::Sessions)?;
         super::print_bytes(plain::picture(&before, &now)?.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     // A daemon that does not answer at all is told of before the terminal is taken.
-    let first = Sample::take(&client, SUBSCRIBERS_MAX)?;
+    let first = Sample::take(&client, SUBSCRIBERS_MAX, Order::Sessions)?;
     let (over, resized) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&over))?;
@@ -158,14 +158,21 @@ impl Watch {
                     next = next.min(Instant::now() + self.interval);
                 }
                 Some(Key::Letter(b'i')) => self.is_reversed = !self.is_reversed,
-                Some(Key::Letter(letter)) => self.order = Order::of_key(letter).unwrap_or(self.order),
+                Some(Key::Letter(letter)) => {
+                    let order = Order::of_key(letter).unwrap_or(self.order);
+                    // Others may have most of it: these are asked for at once.
+                    if order.by() != self.order.by() {
+                        next = Instant::now();
+                    }
+                    self.order = order;
+                }
             }
         }
         Ok(())
     }
 
     fn look(&mut self) {
-        match Sample::take(&self.client, SUBSCRIBERS_MAX) {
+        match Sample::take(&self.client, SUBSCRIBERS_MAX, self.order) {
             Ok(now) => {
                 let before = std::mem::replace(&mut self.now, now);
                 self.trends.add(&before, &self.now);

@@ -1,5 +1,6 @@
 //! Vocabulary of all layers: time, numbers, plan, verdicts, events and counters.
 
+pub(crate) mod account;
 pub(crate) mod bit_tree;
 pub(crate) mod build_error;
 pub mod counters;

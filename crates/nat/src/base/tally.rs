@@ -8,6 +8,7 @@
 //! the record has named already. Rows and totals get them once a burst, which looks at each instance: with a
 //! hundred of them that is some six instructions a packet.
 
+use crate::base::account::{Account, Parties};
 use crate::base::counters::{Count, Counters, Direction};
 use crate::base::plan::Plan;
 use alloc::sync::Arc;
@@ -147,6 +148,23 @@ impl Slot {
     }
 }
 
+/// Whose the packet at hand is, as far as that is known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtHand {
+    row: Row,
+    /// Whether it goes to the inside.
+    inward: bool,
+    /// Its inside hosts.
+    pub(crate) parties: Parties,
+}
+
+impl AtHand {
+    /// Of the stateful instance of this number.
+    pub(crate) fn of_instance(instance: u8, inward: bool, parties: Parties) -> AtHand {
+        AtHand { row: Tally::stateful(instance), inward, parties }
+    }
+}
+
 /// Who an instance is.
 pub(crate) struct Identity {
     pub(crate) kind: InstanceKind,
@@ -164,8 +182,7 @@ pub(crate) struct Tally {
     of_pool: Vec<Row>,
     /// By slot: what the burst at hand has added.
     burst: [u64; 2 * SLOTS],
-    /// Whose the packet at hand is, as far as that is known yet, and whether it goes to the inside.
-    whose: (Row, bool),
+    whose: AtHand,
 }
 
 impl Tally {
@@ -190,7 +207,7 @@ impl Tally {
             first_siit: (plan.nat64.len() + plan.nat44.len()) as u16,
             burst: [0; 2 * SLOTS],
             identities,
-            whose: (nobody, false),
+            whose: AtHand { row: nobody, inward: false, parties: Parties::default() },
         }
     }
 
@@ -213,35 +230,47 @@ impl Tally {
     /// Whose the packet at hand is.
     #[inline]
     pub(crate) fn whose(&self) -> Row {
-        self.whose.0
+        self.whose.row
     }
 
-    /// As [`whose`](Self::whose), and whether it goes to the inside.
-    pub(crate) fn at_hand(&self) -> (Row, bool) {
+    /// All that is known of the packet at hand.
+    pub(crate) fn at_hand(&self) -> AtHand {
         self.whose
     }
 
     /// The packet at hand is whose [`at_hand`](Self::at_hand) said that another was.
-    pub(crate) fn is(&mut self, whose: (Row, bool)) {
+    pub(crate) fn is(&mut self, whose: AtHand) {
         self.whose = whose;
     }
 
     /// A packet of which nothing is known yet.
     #[inline]
     pub(crate) fn of_nobody(&mut self) {
-        self.whose = (self.nobody(), false);
+        self.whose = AtHand { row: self.nobody(), inward: false, parties: Parties::default() };
+    }
+
+    /// The inside host that sent the packet at hand.
+    #[inline]
+    pub(crate) fn sent_by(&mut self, account: Account) {
+        self.whose.parties.sender = Some(account);
+    }
+
+    /// The inside host that the packet at hand is for.
+    #[inline]
+    pub(crate) fn meant_for(&mut self, account: Account) {
+        self.whose.parties.receiver = Some(account);
     }
 
     /// The packet at hand is from the inside of this instance, or, of a stateless one, from IPv6.
     #[inline]
     pub(crate) fn is_from(&mut self, row: Row) {
-        self.whose = (row, false);
+        (self.whose.row, self.whose.inward) = (row, false);
     }
 
     /// As [`is_from`](Self::is_from), the other way.
     #[inline]
     pub(crate) fn is_to(&mut self, row: Row) {
-        self.whose = (row, true);
+        (self.whose.row, self.whose.inward) = (row, true);
     }
 
     /// The number of an instance in the order of [`instances`](Self::instances); none where it is nobody's row.
@@ -274,17 +303,24 @@ impl Tally {
         }
     }
 
-    /// Counts the short way's packets of a burst in the rows and in the totals.
-    pub(crate) fn end_burst(&mut self, counters: &mut Counters) {
+    /// Counts the short way's packets of a burst in the rows and in the totals, and gives those of each stateful instance,
+    /// and whether they went to its inside, to `pooled`.
+    pub(crate) fn end_burst(&mut self, counters: &mut Counters, mut pooled: impl FnMut(usize, bool, Count)) {
         let (stateful, stateless) = self.burst.split_at_mut(SLOTS);
         let stateful = stateful.chunks_exact_mut(2).take(self.first_siit.into());
         let words = stateful.chain(stateless.chunks_exact_mut(2));
-        for ((words, row), who) in words.zip(&mut self.rows).zip(&self.identities) {
-            let counts = [&mut row.outbound, &mut row.inbound].into_iter().zip(who.kind.directions());
-            for (word, (count, direction)) in words.iter_mut().zip(counts).filter(|(word, _)| **word != 0) {
+        for (number, ((words, row), who)) in words.zip(&mut self.rows).zip(&self.identities).enumerate() {
+            let counts = [(&mut row.outbound, false), (&mut row.inbound, true)];
+            let counts = counts.into_iter().zip(who.kind.directions());
+            for (word, ((count, inward), direction)) in
+                words.iter_mut().zip(counts).filter(|(word, _)| **word != 0)
+            {
                 let added = Count { packets: *word & ((1 << BYTES) - 1), bytes: *word >> BYTES };
                 *word = 0;
                 *count += added;
+                if number < self.first_siit.into() {
+                    pooled(number, inward, added);
+                }
                 if let Some(translated) = counters.translated.get_mut(direction as usize) {
                     *translated += added;
                 }
@@ -294,7 +330,7 @@ impl Tally {
 
     /// The packet at hand was translated.
     pub(crate) fn translated(&mut self, bytes: usize, hairpinned: bool) {
-        let (row, inward) = self.whose;
+        let AtHand { row, inward, .. } = self.whose;
         let row = self.row_mut(row);
         if inward { &mut row.inbound } else { &mut row.outbound }.add(bytes);
         if hairpinned {
@@ -311,12 +347,12 @@ impl Tally {
 
     /// The packet at hand is left as it is.
     pub(crate) fn passed(&mut self, bytes: usize) {
-        self.row_mut(self.whose.0).passed.add(bytes);
+        self.row_mut(self.whose.row).passed.add(bytes);
     }
 
     /// The packet at hand is an echo request to the translator itself.
     pub(crate) fn echo(&mut self, bytes: usize) {
-        self.row_mut(self.whose.0).echoes.add(bytes);
+        self.row_mut(self.whose.row).echoes.add(bytes);
     }
 
     fn row_mut(&mut self, row: Row) -> &mut InstanceCounters {

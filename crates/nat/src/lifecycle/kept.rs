@@ -32,11 +32,14 @@ use gatun_wire::Prefix64;
 use gatun_wire::checksum::Delta;
 
 pub use crate::tables::bib::restore::NotRestored;
+pub use crate::tables::session::{Offload, Ownership};
 pub use inheritance::{Finder, Found, Legacy, Mine, Progress};
 pub use put_back::Spent;
 
-/// The form of the header and of a record. Another one can not be read: raise it with any change of a record.
-pub const LAYOUT: u32 = 1;
+/// The form of the header and of a record: raised with any change of a record. The one before can be read, too.
+pub const LAYOUT: u32 = 2;
+/// The oldest form that can be read: flags that were bytes of their own (decision 0037).
+pub const LAYOUT_READ_MIN: u32 = 1;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
 /// Where records begin in a file, bytes: at a huge page.
@@ -138,7 +141,10 @@ impl fmt::Display for Unreadable {
         match self {
             Unreadable::NotOurs => write!(f, "it holds no sessions"),
             Unreadable::Layout { has } => {
-                write!(f, "its form is number {has}, and this version reads number {LAYOUT}")
+                write!(
+                    f,
+                    "its form is number {has}, and this version reads numbers {LAYOUT_READ_MIN} to {LAYOUT}"
+                )
             }
             Unreadable::Short => write!(f, "it is shorter than it says"),
             Unreadable::InUse => write!(f, "another process uses it"),
@@ -155,6 +161,8 @@ pub struct Kept {
     first: usize,
     /// How many of them were ever written: records are used from the first on.
     used: usize,
+    /// The form of the records.
+    layout: u32,
     /// The clock's reading now, as the other engine would have had it.
     now: Instant,
 }
@@ -204,6 +212,8 @@ pub struct Saved {
     pub expires_ms: u32,
     /// Whether it shares its public port with flows of other inside ends.
     pub shares_port: bool,
+    /// Who translates its packets.
+    pub ownership: Ownership,
 }
 
 impl Kept {
@@ -236,7 +246,8 @@ impl Kept {
         let header = HugeVec::<Header>::copy_of(file, 0, 1);
         let header = header.ok().and_then(|header| header.first().copied());
         let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
-        if header.layout != LAYOUT || header.record_bytes as usize != size_of::<Session>() {
+        let is_known = (LAYOUT_READ_MIN..=LAYOUT).contains(&header.layout);
+        if !is_known || header.record_bytes as usize != size_of::<Session>() {
             return Err(Unreadable::Layout { has: header.layout });
         }
         let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
@@ -248,7 +259,7 @@ impl Kept {
         let used = written.div_ceil(size_of::<Session>() as u64);
         let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
         let now = Instant(clock_ms.saturating_sub(header.zero_ms));
-        Ok(Kept { records: Arc::new(records), first: 0, used, now })
+        Ok(Kept { records: Arc::new(records), first: 0, used, layout: header.layout, now })
     }
 
     /// Records that there may be sessions in.
@@ -260,7 +271,8 @@ impl Kept {
     #[inline]
     fn session(&self, number: usize) -> Option<Session> {
         let number = Some(number).filter(|&number| number < self.used)?;
-        self.records.get(self.first + number).filter(Session::is_session)
+        let record = self.records.get(self.first + number).filter(Session::is_session)?;
+        Some(if self.layout == 1 { record.of_layout_1() } else { record })
     }
 
     fn now(&self) -> Instant {
@@ -303,6 +315,7 @@ impl Saved {
         let inside = Inside { addr, port, transport: self.transport, instance };
         let mut record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
         record.set_overloaded(self.shares_port);
+        record.set_ownership(self.ownership);
         record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
         record.live_until(Tick::after(now, self.expires_ms));
         record
@@ -320,6 +333,7 @@ impl Saved {
             tcp: record.tcp_state(),
             expires_ms: record.expires().left_ms(now),
             shares_port: record.is_overloaded(),
+            ownership: record.ownership(),
         }
     }
 }

@@ -37,6 +37,7 @@ use crate::tables::pool4::change::{PoolChange, PoolOutline};
 use crate::tables::pool4::map::{AddressMap, AddressOwners};
 use crate::tables::pool6::Owners;
 use crate::tables::subscriber::SubscriberKey;
+use crate::tables::traffic::TrafficChange;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -118,6 +119,7 @@ pub(crate) struct TablesChange {
     pub(crate) addresses: AddressOwners,
     pub(crate) pool_of_instance: Vec<usize>,
     pub(crate) gauges: Gauges,
+    pub(crate) traffic: TrafficChange,
     /// By instance.
     pub(crate) lives: Vec<Lives>,
     settling: Settling,
@@ -226,14 +228,19 @@ impl TablesChange {
         settling.judges = judges(old, new);
         let (mut before, after) = (Vec::new(), Vec::with_capacity(pools.len()));
         before.resize_with(outline.pools.len(), || None);
+        let pool_of_instance: Vec<usize> = new.pools_of_instances().collect();
+        let places = pools.iter().map(|source| source.place(outline)).collect();
+        let traffic = TrafficChange::prepare(outline.pools.len(), places, &pool_of_instance)
+            .map_err(|short| Refused::Build(short.into()))?;
         Ok(TablesChange {
             limits: new.limits,
             pools,
             before,
             after,
             addresses,
-            pool_of_instance: new.pools_of_instances().collect(),
+            pool_of_instance,
             gauges: Gauges::new(new),
+            traffic,
             lives: vec![Lives::default(); new.pools_of_instances().count()],
             settling,
             subscribers_made_for: outline.subscribers_max,
@@ -277,11 +284,24 @@ impl TablesChange {
         }
         core::mem::swap(&mut tables.pools, &mut self.after);
         tables.swap_rules(self);
+        for (number, source) in self.pools.iter().enumerate() {
+            if let Source::Kept(_, change) = source {
+                change.added.iter().for_each(|&ix| tables.address_traffic.reset(number, ix));
+            }
+        }
         tables.begin_settling(&mut self.settling);
     }
 }
 
 impl Source {
+    /// Its number before, if it was there, and its room for addresses.
+    fn place(&self, outline: &Outline) -> (Option<usize>, u32) {
+        match self {
+            Source::Kept(at, _) => (Some(*at), outline.pools.get(*at).map_or(0, |pool| pool.room)),
+            Source::New(pool) => (None, pool.as_ref().map_or(0, Pool4State::room)),
+        }
+    }
+
     fn map(&self) -> Option<&AddressMap> {
         match self {
             Source::Kept(_, change) => Some(change.map()),

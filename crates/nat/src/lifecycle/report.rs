@@ -6,6 +6,7 @@
 //! throughout is seen once, one that comes or goes meanwhile at most once.
 
 use crate::base::counters::Count;
+use crate::base::counters::Traffic;
 use crate::base::plan::Transport;
 use crate::engine::Nat;
 use crate::tables::pool4::{BlockUsage, Pool4State, PoolCounters, Usage};
@@ -122,6 +123,8 @@ pub struct AddressStats {
     pub is_drained: bool,
     /// Its ports by transport, in the order of [`Transport`].
     pub ports: [Usage; 3],
+    /// Its packets since it has been in the pool.
+    pub traffic: Traffic,
 }
 
 /// A subscriber with state.
@@ -145,6 +148,8 @@ pub struct SubscriberStats {
     pub blocks: [u16; 3],
     /// What its limits have kept from it.
     pub refusals: Refusals,
+    /// Its packets since it has had state.
+    pub traffic: Traffic,
 }
 
 impl Nat {
@@ -192,6 +197,38 @@ impl Nat {
             && subscribers == occupancy.subscribers
     }
 
+    /// Whether pools, and each pool's addresses, together have the packets and bytes of the stateful instances, and no
+    /// subscriber has more: as long as the plan has not changed, since what leaves takes its counters with it.
+    pub fn conserved_by_address(&self) -> bool {
+        if self.generation > 0 {
+            return true;
+        }
+        let tables = &self.core.shared.tables;
+        let (mut instances, mut pools, mut subscribers) = <(Traffic, Traffic, Traffic)>::default();
+        for stats in self.instance_stats().filter(|stats| stats.kind != InstanceKind::Siit) {
+            instances.outbound += stats.counters.outbound;
+            instances.inbound += stats.counters.inbound;
+            instances.inbound += stats.counters.hairpinned;
+        }
+        let mut by_address = true;
+        for (number, pool) in tables.pools.iter().enumerate() {
+            let mut addresses = Traffic::default();
+            (0..pool.room()).for_each(|ix| addresses += tables.address_traffic.at(number, ix));
+            by_address &= addresses == pool.counters().traffic;
+            pools += pool.counters().traffic;
+        }
+        for number in 0..tables.subscribers.high() {
+            if tables.subscribers.get(number).is_some() {
+                subscribers += tables.subscribers.traffic(number);
+            }
+        }
+        let within = |a: Count, b: Count| a.packets <= b.packets && a.bytes <= b.bytes;
+        by_address
+            && pools == instances
+            && within(subscribers.outbound, pools.outbound)
+            && within(subscribers.inbound, pools.inbound)
+    }
+
     /// The pools, in the order of the plan.
     pub fn pool_stats(&self) -> impl Iterator<Item = PoolStats> + '_ {
         let tables = &self.core.shared.tables;
@@ -209,6 +246,8 @@ impl Nat {
     /// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
     /// beginning again where the pool's ranges change meanwhile.
     pub fn address_stats(&self, pool: usize, numbers: Range<u32>) -> impl Iterator<Item = AddressStats> + '_ {
+        let place = pool;
+        let traffic = &self.core.shared.tables.address_traffic;
         let pool: Option<&Pool4State> = self.pools().get(pool);
         let end = pool.map_or(0, Pool4State::addresses).min(numbers.end);
         let usage = move |ix: u32, t: Transport| pool.map_or(Usage::default(), |p| p.address_usage(t, ix));
@@ -217,6 +256,7 @@ impl Nat {
             address: pool.map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ix)),
             is_drained: pool.is_some_and(|p| p.is_drained(ix)),
             ports: Transport::ALL.map(|transport| usage(ix, transport)),
+            traffic: traffic.at(place, ix),
         })
     }
 
@@ -239,6 +279,7 @@ impl Nat {
                 ports: s.ports,
                 blocks: s.holdings.blocks(),
                 refusals: tables.subscribers.refusals(number),
+                traffic: tables.subscribers.traffic(number),
             })
         })
     }

@@ -325,6 +325,7 @@ fn error_from_outside(
         && let Some(Instance::Nat44(nat)) = nats.get(sh.tables.get(quoted.1).instance)
     {
         sh.tally.is_to(Tally::stateful(nat.policy.instance));
+        sh.tally.meant_for(sh.tables.get(quoted.1).account());
         return nat44::icmp::inbound(nat, sh, packet, &from.view, quoted);
     }
     nat64::icmp::four_to_six(nats, sh, packet, from)

@@ -53,6 +53,8 @@ impl Core {
         }
         let to = outbound_of(session, hint.transport);
         let ports = (session.inside_port(), remote.1);
+        let account = session.account();
+        sh.tables.count_outbound(account, packet.len());
         let id = sh.idents.next(hint.hash);
         plain.write4(packet, ports, &to, id, &nat.settings);
         true
@@ -81,6 +83,8 @@ impl Core {
             return None;
         }
         let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
+        let account = session.account();
+        self.shared.tables.count_inbound(account, packet.len());
         plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
         Some(instance)
     }
@@ -105,6 +109,8 @@ impl Core {
             return false;
         }
         let to = nat44::inbound_of(session, hint.transport);
+        let account = session.account();
+        self.shared.tables.count_inbound(account, packet.len());
         plain.write44(packet, (remote.1, outside.1), &to);
         true
     }
@@ -133,6 +139,8 @@ impl Core {
         }
         let to = nat44::outbound_of(session, hint.transport);
         let ports = (session.inside_port(), remote.1);
+        let account = session.account();
+        sh.tables.count_outbound(account, packet.len());
         write_outbound44(sh, packet, &plain, ports, to, hint.transport);
         true
     }

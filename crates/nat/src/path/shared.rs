@@ -60,6 +60,12 @@ impl Shared {
         self.pooled.iter().any(|&(first, last)| first <= a && a <= last)
     }
 
+    /// The fate of the packet at hand: it is forwarded.
+    pub(crate) fn count_forwarded(&mut self, direction: Direction, bytes: usize, hairpinned: bool) {
+        let Shared { counters, tally, tables, .. } = self;
+        count_forwarded(counters, tally, tables, (direction, hairpinned), bytes);
+    }
+
     /// A packet's fate: it is not forwarded, and why. Whether it is answered is counted apart.
     pub(crate) fn count_drop(&mut self, row: Row, direction: Direction, reason: DropReason, bytes: usize) {
         self.counters.add_dropped(direction, reason, Count::one(bytes));
@@ -93,4 +99,17 @@ impl Shared {
             self.held_was_dropped(row, Direction::FourToSix, DropReason::SynWasAnswered, bytes);
         }
     }
+}
+
+/// Counts the packet at hand, which is forwarded: in all, for its instance, and for its inside hosts.
+pub(crate) fn count_forwarded(
+    counters: &mut Counters,
+    tally: &mut Tally,
+    tables: &mut Tables,
+    (direction, hairpinned): (Direction, bool),
+    bytes: usize,
+) {
+    counters.add_translated(direction, bytes, hairpinned);
+    tally.translated(bytes, hairpinned);
+    tables.count_for(&tally.at_hand().parties, bytes);
 }

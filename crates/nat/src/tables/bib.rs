@@ -24,7 +24,9 @@ pub(crate) mod restore;
 pub(crate) mod settle;
 mod told;
 
+use crate::base::account::{Account, Parties};
 use crate::base::build_error::BuildError;
+use crate::base::counters::Count;
 use crate::base::event::{EventKind, Events};
 use crate::base::index::Index;
 use crate::base::plan::{Filtering, Limits, Plan, Pool4, Transport};
@@ -37,6 +39,7 @@ use crate::tables::pool4::map::AddressOwners;
 use crate::tables::pool4::{Holdings, Pool4State};
 use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, Tick, key};
 use crate::tables::subscriber::{SubscriberKey, Subscribers};
+use crate::tables::traffic::AddressTraffic;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
@@ -100,6 +103,7 @@ pub(crate) struct Tables {
     addresses: AddressOwners,
     pool_of_instance: Vec<usize>,
     pub(crate) subscribers: Subscribers,
+    pub(crate) address_traffic: AddressTraffic,
     hasher: Hasher64,
     rng: Rng,
     draws: Draws,
@@ -172,6 +176,8 @@ impl Tables {
         };
         let records_len = record_room(plan);
         let bindings_max = (records_len - 1) as u32;
+        let pool_of_instance: Vec<usize> = plan.pools_of_instances().collect();
+        let rooms: Vec<u32> = pools.iter().map(Pool4State::room).collect();
         Ok(Tables {
             records: match records.filter(|records| records.len() == records_len) {
                 Some(records) => records,
@@ -185,7 +191,8 @@ impl Tables {
             overload: Overload::new(plan, records_max)?,
             addresses: AddressOwners::new(pools.iter().map(Pool4State::map))?,
             pools,
-            pool_of_instance: plan.pools_of_instances().collect(),
+            address_traffic: AddressTraffic::new(&rooms, &pool_of_instance)?,
+            pool_of_instance,
             subscribers: Subscribers::new(subscribers_max, hasher)?,
             hasher,
             draws: Draws::new(&mut rng),
@@ -227,11 +234,54 @@ impl Tables {
         core::mem::swap(&mut self.limits, &mut change.limits);
         core::mem::swap(&mut self.addresses, &mut change.addresses);
         core::mem::swap(&mut self.pool_of_instance, &mut change.pool_of_instance);
+        change.traffic.apply(&mut self.address_traffic);
         core::mem::swap(&mut self.gauges, &mut change.gauges);
         // Numbers of instances stay.
         change.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
         core::mem::swap(&mut self.lives, &mut change.lives);
         self.subscribers.set_max(self.limits.subscribers_max);
+    }
+
+    /// Counts a packet of the short way from inside for its subscriber and its public address.
+    #[inline(always)]
+    pub(crate) fn count_outbound(&mut self, of: Account, bytes: usize) {
+        if let Some(traffic) = self.subscribers.traffic_mut(of.subscriber) {
+            traffic.outbound.add(bytes);
+        }
+        if let Some(traffic) = self.address_traffic.of(of) {
+            traffic.outbound.add(bytes);
+        }
+    }
+
+    /// As [`count_outbound`](Self::count_outbound), to the inside.
+    #[inline(always)]
+    pub(crate) fn count_inbound(&mut self, of: Account, bytes: usize) {
+        if let Some(traffic) = self.subscribers.traffic_mut(of.subscriber) {
+            traffic.inbound.add(bytes);
+        }
+        if let Some(traffic) = self.address_traffic.of(of) {
+            traffic.inbound.add(bytes);
+        }
+    }
+
+    /// Counts packets for the pool of an instance.
+    pub(crate) fn count_pooled(&mut self, instance: usize, inward: bool, count: Count) {
+        let pool = self.pool_of_instance.get(instance).and_then(|&pool| self.pools.get_mut(pool));
+        if let Some(traffic) = pool.map(Pool4State::traffic_mut) {
+            *if inward { &mut traffic.inbound } else { &mut traffic.outbound } += count;
+        }
+    }
+
+    /// Counts a packet of the general way for its inside hosts, their public addresses and pools.
+    pub(crate) fn count_for(&mut self, parties: &Parties, bytes: usize) {
+        if let Some(sender) = parties.sender {
+            self.count_outbound(sender, bytes);
+            self.count_pooled(sender.instance.into(), false, Count::one(bytes));
+        }
+        if let Some(receiver) = parties.receiver {
+            self.count_inbound(receiver, bytes);
+            self.count_pooled(receiver.instance.into(), true, Count::one(bytes));
+        }
     }
 
     pub(crate) fn hasher(&self) -> &Hasher64 {

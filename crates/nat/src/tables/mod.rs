@@ -12,3 +12,4 @@ pub(crate) mod ports;
 pub(crate) mod session;
 pub mod subscriber;
 pub mod syn_store;
+pub(crate) mod traffic;

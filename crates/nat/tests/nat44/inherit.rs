@@ -4,7 +4,9 @@ use crate::common::*;
 use crate::kept::*;
 use crate::{A, B, POOL6, ROUTER, SERVER};
 use gatun_nat::inspect::{Selection, SessionInfo};
-use gatun_nat::kept::{self, Kept, Legacy, Mine, NotRestored, Numbers, Progress, Saved, Unreadable};
+use gatun_nat::kept::{
+    self, Kept, Legacy, Mine, NotRestored, Numbers, Ownership, Progress, Saved, Unreadable,
+};
 use gatun_nat::plan::Transport;
 use gatun_nat::tcp_fsm::TcpState;
 use gatun_nat::{ClearCursor, EventKind, EventKinds, Extent, Instant, Plan, Verdict};
@@ -339,6 +341,7 @@ fn a_subscriber_gets_no_more_ports_back_than_are_counted() {
         tcp: TcpState::Trans,
         expires_ms: 300_000,
         shares_port: false,
+        ownership: Ownership::default(),
     };
     let sessions: Vec<Saved> = (0..70_000).map(session).collect();
     let file = File::from(memfd_create("sessions", MemfdFlags::CLOEXEC).unwrap());

@@ -2,6 +2,7 @@
 
 use super::{Sample, all};
 use gatun_api::types::Count;
+use gatun_config::Bytes;
 use gatun_daemon::tables::{group, table};
 use std::fmt::Write as _;
 
@@ -117,8 +118,16 @@ fn drops(rate: &Rate, before: &Sample, now: &Sample) -> gatun_daemon::tables::Ta
 }
 
 fn subscribers(now: &Sample) -> gatun_daemon::tables::Table {
-    let mut table =
-        table(["subscriber", "instance", "public address", "sessions", "ports", "blocks", "refused"]);
+    let mut table = table([
+        "subscriber",
+        "instance",
+        "public address",
+        "sessions",
+        "ports",
+        "blocks",
+        "refused",
+        "traffic",
+    ]);
     for s in &now.top {
         let ports = [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum();
         let refused = [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks];
@@ -130,6 +139,7 @@ fn subscribers(now: &Sample) -> gatun_daemon::tables::Table {
             group(ports),
             group(s.blocks.into()),
             group(refused.map(u64::from).iter().sum()),
+            Bytes(s.outbound.bytes.saturating_add(s.inbound.bytes)).to_string(),
         ]);
     }
     table

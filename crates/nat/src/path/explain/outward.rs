@@ -141,7 +141,7 @@ fn without_session(
     let sh = &core.shared;
     e.binding = sh.tables.binding_of(&inside).map(|primary| sh.tables.binding_info(primary));
     if !policy::may_open(query)? {
-        return Ok(by_binding(sh, &inside)?);
+        return Ok(sh.tables.get(by_binding(sh, &inside)?).outside());
     }
     let subscriber = instance.policy().subscriber(inside.addr);
     let session = sh.tables.session_hash(&inside, remote);

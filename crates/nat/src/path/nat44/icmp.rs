@@ -26,7 +26,10 @@ pub(crate) fn outbound(
     let about = embedded.view;
     let query = Query::of(embedded.l4, false).ok_or(no_state)?;
     let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
-    let outside = sh.tables.outside_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
+    let record = sh.tables.record_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
+    let record = sh.tables.get(record);
+    sh.tally.sent_by(record.account());
+    let outside = record.outside();
     // An error goes to whoever sent what it is about.
     if view.dst != about.src {
         return Err(no_state);

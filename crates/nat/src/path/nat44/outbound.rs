@@ -51,6 +51,7 @@ pub(crate) fn decide(
         Some(id) => {
             let session = sh.tables.get_mut(id);
             nat.policy.update(session, Side::V6, query, now);
+            sh.tally.sent_by(session.account());
             outbound_of(session, query.transport)
         }
         None => without_session(nat, sh, now, (inside, remote), query)?,
@@ -91,12 +92,16 @@ fn without_session(
         return passing_by(sh, &inside, remote);
     }
     let id = open(Instance::Nat44(nat), sh, now, (inside, remote), query, 0)?;
-    Ok(outbound_of(sh.tables.get(id), query.transport))
+    let session = sh.tables.get(id);
+    sh.tally.sent_by(session.account());
+    Ok(outbound_of(session, query.transport))
 }
 
 /// How a packet leaves that makes no state, where its binding exists.
-fn passing_by(sh: &Shared, inside: &Inside, remote: Endpoint4) -> Result<Rewrite, DropReason> {
-    let (src, src_port) = by_binding(sh, inside)?;
+fn passing_by(sh: &mut Shared, inside: &Inside, remote: Endpoint4) -> Result<Rewrite, DropReason> {
+    let binding = sh.tables.get(by_binding(sh, inside)?);
+    sh.tally.sent_by(binding.account());
+    let (src, src_port) = binding.outside();
     let [.., a, b, c, d] = inside.addr.octets();
     let ports = query::ports(inside.transport, src_port, remote.1, src_port);
     Ok(Rewrite::new(([a, b, c, d].into(), remote.0), (src, remote.0), ports))

@@ -32,8 +32,10 @@ pub(crate) fn six_to_four(
     let remote = nat.prefix(pool6).extract_unchecked(about.src);
     let query = Query::of(embedded.l4, false).ok_or(DropReason::IcmpErrorNoState)?;
     let inside = super::inside_of(nat, about.dst, query.dst_port, query.transport);
-    let outside = sh.tables.outside_of(&inside, (remote, query.src_port));
-    let outside = outside.ok_or(DropReason::IcmpErrorNoState)?;
+    let record = sh.tables.record_of(&inside, (remote, query.src_port));
+    let record = sh.tables.get(record.ok_or(DropReason::IcmpErrorNoState)?);
+    sh.tally.sent_by(record.account());
+    let outside = record.outside();
     let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
     let dst = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
@@ -84,6 +86,7 @@ pub(crate) fn four_to_six(
     let p = sh.tables.get(primary);
     let nat = nats.nat64(p.instance).ok_or(DropReason::IcmpErrorNoState)?;
     sh.tally.is_to(Tally::stateful(p.instance));
+    sh.tally.meant_for(p.account());
     let pool6 = prefix_towards(nat, sh, primary, remote)?;
     let prefix = nat.prefix(pool6);
     let remote6 = prefix.embed(about.dst);

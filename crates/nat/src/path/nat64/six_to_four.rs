@@ -102,6 +102,7 @@ fn check_prefix(nat: &Nat64, sh: &Shared, from: &From6, id: RecordId) -> Result<
 fn by_session(nat: &Nat64, sh: &mut Shared, now: Instant, from: &From6, query: &Query, id: RecordId) -> To4 {
     let session = sh.tables.get_mut(id);
     nat.policy.update(session, Side::V6, query, now);
+    sh.tally.sent_by(session.account());
     if session.pool6 != from.pool6 {
         set_prefix(session, from.pool6, nat.prefix(from.pool6));
     }
@@ -179,18 +180,21 @@ fn without_session(
         return passing_by(nat, sh, &inside, remote, from.pool6).map(|to| exact(nat, from, to));
     }
     let id = open(Instance::Nat64(nat), sh, now, (inside, remote), query, from.pool6)?;
+    sh.tally.sent_by(sh.tables.get(id).account());
     Ok(exact(nat, from, outbound_of(sh.tables.get(id), query.transport)))
 }
 
 /// RFC 6146 3.5.2.2, CLOSED: anything but a SYN makes no state; it passes where a binding exists.
 fn passing_by(
     nat: &Nat64,
-    sh: &Shared,
+    sh: &mut Shared,
     inside: &Inside,
     remote: Endpoint4,
     pool6: u8,
 ) -> Result<To4, DropReason> {
-    let (src, src_port) = by_binding(sh, inside)?;
+    let binding = sh.tables.get(by_binding(sh, inside)?);
+    sh.tally.sent_by(binding.account());
+    let (src, src_port) = binding.outside();
     let ports = query::ports(inside.transport, src_port, remote.1, src_port);
     Ok(To4::new((inside.addr, nat.prefix(pool6).embed(remote.0)), (src, remote.0), ports))
 }

@@ -53,7 +53,9 @@ impl Core {
             Ok(id) => id,
             Err(opened) => return opened,
         };
-        let to = outbound_of(sh.tables.get(id), hint.transport);
+        let session = sh.tables.get(id);
+        let (to, account) = (outbound_of(session, hint.transport), session.account());
+        sh.tables.count_outbound(account, packet.len());
         let id = sh.idents.next(hint.hash);
         plain.write4(packet, (opening.inside.port, remote.1), &to, id, &nat.settings);
         Opened::Yes
@@ -80,7 +82,9 @@ impl Core {
             Ok(id) => id,
             Err(opened) => return opened,
         };
-        let to = nat44::outbound_of(sh.tables.get(id), hint.transport);
+        let session = sh.tables.get(id);
+        let (to, account) = (nat44::outbound_of(session, hint.transport), session.account());
+        sh.tables.count_outbound(account, packet.len());
         write_outbound44(sh, packet, &plain, (opening.inside.port, remote.1), to, hint.transport);
         Opened::Yes
     }

@@ -1,6 +1,7 @@
 //! From outside: which packets a binding lets in (RFC 6146 3.5; RFC 4787 5, RFC 5382 REQ-3).
 
 use super::{Instance, Instances, Inward, Policy, Query, policy};
+use crate::base::account::Account;
 use crate::base::plan::{Filtering, Transport};
 use crate::base::special;
 use crate::base::tcp_fsm::{Segment, Side, classify};
@@ -50,6 +51,7 @@ pub(crate) fn admit<'n>(
         return Err(DropReason::ExternalSynPolicy.into());
     }
     instance.policy().update(session, Side::V4, &knock.query, now);
+    sh.tally.meant_for(Account { address_ix: knock.place.address_ix, ..session.account() });
     if session.outside_port != knock.query.dst_port || session.address_ix != knock.place.address_ix {
         let pool6 = session.pool6;
         return beside_its_flow(instance, sh, knock, pool6);
@@ -159,6 +161,7 @@ fn enter<'n>(
     let policy = instance.policy();
     let binding = *sh.tables.get(primary);
     let pool6 = instance.prefix_for(binding.pool6, knock.remote.0)?;
+    sh.tally.meant_for(binding.account());
     if !opens {
         return Ok((instance, instance.inward_by_binding(&binding, pool6, knock.remote)));
     }
@@ -172,6 +175,7 @@ fn enter<'n>(
     // RFC 7857 7: a stranger does not keep a binding alive by opening sessions through it, either.
     let bound = if policy.refreshes(Side::V4) { None } else { sh.tables.end_without(id) };
     let session = sh.tables.get_mut(id);
+    sh.tally.meant_for(session.account());
     instance.mark(session, pool6);
     policy.begin(session, Side::V4, knock.query.transport, now);
     if let Some(end) = bound {

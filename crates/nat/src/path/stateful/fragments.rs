@@ -5,14 +5,15 @@ use super::filter::Refused;
 use super::inbound::{self, FromOutside};
 use super::unsolicited::{self, Unsolicited};
 use super::{Instance, Instances, Inward, Outward, Query, hairpin};
+use crate::base::account::Parties;
 use crate::base::counters::{Count, Counters, Direction};
 use crate::base::emit::Emit;
 use crate::base::step::Step;
-use crate::base::tally::{Row, Tally};
+use crate::base::tally::{AtHand, Tally};
 use crate::base::time::Instant;
 use crate::path::nat44::{self, From4};
 use crate::path::nat64::{self, From6};
-use crate::path::shared::Shared;
+use crate::path::shared::{Shared, count_forwarded};
 use crate::tables::fragment::{Datagram, Fragment, Later, Released};
 use gatun_wire::checksum::{add, pseudo};
 use gatun_wire::proto::{ICMP, ICMPV6, TCP, UDP};
@@ -29,14 +30,17 @@ pub(crate) enum Memo {
     Out {
         instance: u8,
         to: Outward,
+        parties: Parties,
     },
     In {
         instance: u8,
         to: Inward,
+        parties: Parties,
     },
     Turned {
         out: (u8, Outward),
         back: (u8, Inward),
+        parties: Parties,
     },
     /// Exempt by its port, which only the first fragment has.
     Pass,
@@ -163,10 +167,14 @@ impl Desk<'_> {
             Err(reason) => return self.first(packet, Err(reason)),
         };
         let Some(place) = self.sh.tables.locate(to.addresses().1) else {
-            return self.decided(packet, l4, Memo::Out { instance, to });
+            let parties = self.parties();
+            return self.decided(packet, l4, Memo::Out { instance, to, parties });
         };
         match hairpin::decide(self.nats, self.sh, self.now, packet, query, &to, place) {
-            Ok(back) => self.decided(packet, l4, Memo::Turned { out: (instance, to), back }),
+            Ok(back) => {
+                let parties = self.parties();
+                self.decided(packet, l4, Memo::Turned { out: (instance, to), back, parties })
+            }
             Err(Refused::Drop(reason)) => self.first(packet, Err(reason)),
             Err(Refused::Hold) => {
                 self.hold_syn(packet, &Unsolicited::hairpinned(self.nats, (instance, &to), place))
@@ -191,7 +199,13 @@ impl Desk<'_> {
             Err(Refused::Drop(reason)) => return self.first(packet, Err(reason)),
             Err(Refused::Hold) => return self.hold_syn(packet, &from.unsolicited(query)),
         };
-        self.decided(packet, from.l4, Memo::In { instance: instance.policy().instance, to })
+        let parties = self.parties();
+        self.decided(packet, from.l4, Memo::In { instance: instance.policy().instance, to, parties })
+    }
+
+    /// The inside hosts of the packet at hand.
+    fn parties(&self) -> Parties {
+        self.sh.tally.at_hand().parties
     }
 
     /// A first fragment that may pass: at once, or, where its checksum needs all of the datagram, with the last one.
@@ -213,7 +227,7 @@ impl Desk<'_> {
     fn needs_all(&self, l4: L4, memo: &Memo) -> bool {
         match (l4, memo) {
             (L4::Echo { .. }, memo) => memo.has_ipv6(),
-            (L4::Udp { no_checksum: true, .. }, Memo::In { instance, to: Inward::To6(_) }) => {
+            (L4::Udp { no_checksum: true, .. }, Memo::In { instance, to: Inward::To6(_), .. }) => {
                 let nat = self.nats.nat64(*instance);
                 nat.is_some_and(|nat| nat.settings.udp_zero_checksum == ZeroChecksum::Compute)
             }
@@ -271,7 +285,7 @@ impl Desk<'_> {
 
     /// Sends what was held of a datagram, right behind the packet being processed.
     fn release(&mut self) {
-        let Shared { fragments, emit, counters, tally, .. } = &mut *self.sh;
+        let Shared { fragments, emit, counters, tally, tables, .. } = &mut *self.sh;
         let nats = self.nats;
         let at_hand = tally.at_hand();
         fragments.release(self.now, &self.fragment, |mut released| {
@@ -286,8 +300,7 @@ impl Desk<'_> {
                 }
                 Ok(()) => {
                     let hairpinned = matches!(released.memo, Memo::Turned { .. });
-                    counters.add_translated(direction, bytes, hairpinned);
-                    tally.translated(bytes, hairpinned);
+                    count_forwarded(counters, tally, tables, (direction, hairpinned), bytes);
                 }
                 Err(reason) => {
                     counters.dropped.add(bytes);
@@ -302,12 +315,12 @@ impl Desk<'_> {
 
 impl Memo {
     /// Whose its packets are; of those that pass the memo does not tell.
-    fn whose(&self) -> Option<(Row, bool)> {
+    fn whose(&self) -> Option<AtHand> {
         match self {
-            Memo::Out { instance, .. } | Memo::Turned { out: (instance, _), .. } => {
-                Some((Tally::stateful(*instance), false))
+            Memo::Out { instance, parties, .. } | Memo::Turned { out: (instance, _), parties, .. } => {
+                Some(AtHand::of_instance(*instance, false, *parties))
             }
-            Memo::In { instance, .. } => Some((Tally::stateful(*instance), true)),
+            Memo::In { instance, parties, .. } => Some(AtHand::of_instance(*instance, true, *parties)),
             Memo::Pass => None,
         }
     }
@@ -317,7 +330,7 @@ impl Memo {
         match self {
             Memo::Out { to, .. } => matches!(to, Outward::From6(_)),
             Memo::In { to, .. } => matches!(to, Inward::To6(_)),
-            Memo::Turned { out, back } => {
+            Memo::Turned { out, back, .. } => {
                 matches!(out.1, Outward::From6(_)) || matches!(back.1, Inward::To6(_))
             }
             Memo::Pass => false,
@@ -344,28 +357,28 @@ fn follow(
 ) -> Result<Step, DropReason> {
     let missing = DropReason::FragmentOrphan;
     match *memo {
-        Memo::Out { instance, to: Outward::From6(to) } => {
+        Memo::Out { instance, to: Outward::From6(to), .. } => {
             let nat = nats.nat64(instance).ok_or(missing)?;
             let view = Ipv6View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             let to = To4 { ports: ports_for(l4, to.ports, whole), ..to };
             rfc7915::six_to_four::translate(packet, &view, l4, &to, 0, &nat.settings).map(Step::forward)
         }
-        Memo::Out { instance, to: Outward::From4(to) } => {
+        Memo::Out { instance, to: Outward::From4(to), .. } => {
             let Some(Instance::Nat44(nat)) = nats.get(instance) else { return Err(missing) };
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             let to = Rewrite { ports: ports_for(l4, to.ports, whole), ..to };
             rfc3022::translate(packet, &view, l4, &to, nat.link).map(Step::forward)
         }
-        Memo::In { instance, to } => {
+        Memo::In { instance, to, .. } => {
             let instance = nats.get(instance).ok_or(missing)?;
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             instance.write_inward(packet, &view, l4, &inward_for(l4, to, whole)).map(Step::forward)
         }
         Memo::Pass => Ok(Step::Pass),
-        Memo::Turned { out, back } => {
+        Memo::Turned { out, back, .. } => {
             let l4 = match out.1 {
                 Outward::From6(_) => Ipv6View::parse(packet.bytes())?.l4(packet.bytes())?,
                 Outward::From4(_) => Ipv4View::parse(packet.bytes())?.l4(packet.bytes())?,

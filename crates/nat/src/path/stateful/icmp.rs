@@ -38,7 +38,7 @@ pub(crate) enum Receiver {
 /// `icmp_err_no_state`, `wkp_nonglobal`.
 pub(crate) fn receiver(
     nats: Instances<'_>,
-    sh: &Shared,
+    sh: &mut Shared,
     (place, port): (Place, u16),
     transport: Transport,
     peer: Endpoint4,
@@ -48,6 +48,7 @@ pub(crate) fn receiver(
     let primary = sh.tables.binding_at(place, transport, port);
     let primary = primary.and_then(|id| sh.tables.owner_at(id, remote)).ok_or(no_state)?;
     let p = sh.tables.get(primary);
+    sh.tally.meant_for(p.account());
     match nats.get(p.instance).ok_or(no_state)? {
         Instance::Nat64(nat) => {
             let pool6 = nat64::icmp::prefix_towards(nat, sh, primary, remote)?;

@@ -77,13 +77,12 @@ pub(crate) fn held_syn_from(sh: &Shared, inside: &Inside, remote: Endpoint4) -> 
 }
 
 /// RFC 6146 3.5.2.2, CLOSED: anything but a SYN makes no state; it passes where a binding exists. Gives the
-/// binding's outside end.
+/// binding's record.
 ///
 /// # Errors
 /// `non_syn_closed`, `no_session`.
-pub(crate) fn by_binding(sh: &Shared, inside: &Inside) -> Result<Endpoint4, DropReason> {
+pub(crate) fn by_binding(sh: &Shared, inside: &Inside) -> Result<RecordId, DropReason> {
     let tcp = inside.transport == Transport::Tcp;
     let missing = if tcp { DropReason::NonSynClosed } else { DropReason::NoSession };
-    let primary = sh.tables.binding_of(inside).ok_or(missing)?;
-    Ok(sh.tables.get(primary).outside())
+    sh.tables.binding_of(inside).ok_or(missing)
 }

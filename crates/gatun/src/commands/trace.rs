@@ -110,7 +110,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     // A trace in which nothing passes says nothing until its end.
-    let client = args.daemon.client()?.with_patience(std::time::Duration::from_secs(4_000));
+    let client = args.daemon.client()?.with_idle_max(std::time::Duration::from_secs(4_000));
     let body = client.open("GET", &with_query("/v1/trace", &args.query()), &[])?;
     let mut packets = 0;
     for line in BufReader::new(body).lines() {

@@ -1,7 +1,6 @@
 //! Events as JSON, one object a line.
 
-use crate::told::{About, Names, Told, address, protocols};
-use gatun_logstore::time::rfc3339;
+use crate::told::{About, Names, Told, address, protocols, rfc3339};
 use gatun_nat::event::Gauge;
 use serde::Serialize;
 

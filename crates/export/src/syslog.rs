@@ -1,8 +1,7 @@
 //! Events as syslog messages: RFC 5424, with structured data, each in octet counting frames on TCP (RFC 6587 3.4.1).
 
 use crate::json::gauge;
-use crate::told::{About, Names, Told, address, protocols};
-use gatun_logstore::time::rfc3339;
+use crate::told::{About, Names, Told, address, protocols, rfc3339};
 use gatun_nat::EventKind;
 use std::fmt::Write as _;
 

@@ -191,7 +191,8 @@ impl Client {
             }
             Address::Remote(remote) => {
                 let stream = remote.connect(self.idle_max).await;
-                handshake(stream.map_err(|error| Error::Remote(Box::new(remote.server.clone()), error))?).await
+                handshake(stream.map_err(|error| Error::Remote(Box::new(remote.server.clone()), error))?)
+                    .await
             }
         };
         let mut sender = sender.map_err(|error| Error::Broken(broken(error)))?;
@@ -276,7 +277,8 @@ mod tests {
             stream.write_all(text).unwrap();
             (!hangs_up).then_some(stream)
         });
-        let client = Client::new(&socket).with_idle_max(Duration::from_millis(if hangs_up { 10_000 } else { 200 }));
+        let client =
+            Client::new(&socket).with_idle_max(Duration::from_millis(if hangs_up { 10_000 } else { 200 }));
         let answered = client.open("POST", "/", body).and_then(|mut answer| {
             let mut text = String::new();
             answer.read_to_string(&mut text).map_err(Error::Broken)?;
@@ -322,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_refusal_that_comes_before_the_request_is_sent_is_told() {
-        let refusal = b"HTTP/1.1 413 Too Large\r\ncontent-length: 26\r\n\r\n{\"error\":\"long\",\"hint\":\"\"}";
+        let refusal =
+            b"HTTP/1.1 413 Too Large\r\ncontent-length: 26\r\n\r\n{\"error\":\"long\",\"hint\":\"\"}";
         let refused = answered_by(refusal, false, &vec![b'x'; 8 << 20]).unwrap_err();
         assert!(matches!(&refused, Error::Refused(413, problem) if problem.error == "long"), "{refused}");
     }

@@ -161,8 +161,9 @@ impl<W: Write, D: Write> Offline<W, D> {
         if let (Some(drops), Verdict::Drop(reason) | Verdict::Reply(gatun_nat::Reply::Error(reason))) =
             (&mut self.drops, verdicts[0])
         {
+            let comment = format!("{}: {}", reason.name(), reason.help());
             drops
-                .write(&frame, &format!("{}: {}", reason.name(), reason.help()))
+                .write(0, &frame, frame.bytes.len() as u32, &comment)
                 .context("writing the dropped packets")?;
         }
         self.last = Some((frame, layout));

@@ -1,9 +1,9 @@
 //! Times as people and RFC 3339 write them.
 
+use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::fmt::temporal::Pieces;
 use jiff::tz::Offset;
-use jiff::Timestamp;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A time and its precision: a second may be any of its milliseconds.

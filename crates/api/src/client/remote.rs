@@ -153,7 +153,8 @@ impl Remote {
 fn verifier_by(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("invalid PEM, no certificate can be read: {error}"))?;
+        let certificate =
+            certificate.map_err(|error| format!("invalid PEM, no certificate can be read: {error}"))?;
         // A system's collection may contain unusable ones.
         let _ = roots.add(certificate);
     }

@@ -1,9 +1,11 @@
 //! `gatun trace`: packets as they pass, before and after, on the terminal or into a capture file.
 
+mod capture;
+
 use super::ask::Daemon;
 use super::explain::ends;
-use crate::pcapng::Capture;
 use anyhow::Context as _;
+use capture::Capture;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Protocol, TracedPacket};
 use gatun_daemon::tables::counted;
@@ -151,8 +153,8 @@ fn text(packet: &TracedPacket) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// What became of a packet, on a line.
-pub(crate) fn outcome(packet: &TracedPacket) -> String {
+/// Fate of a packet, on one line.
+fn outcome(packet: &TracedPacket) -> String {
     let mut out = packet.fate.to_string();
     if let Some(reason) = &packet.reason {
         out += &format!(" ({reason})");

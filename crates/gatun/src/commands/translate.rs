@@ -73,10 +73,9 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let reading = || format!("cannot read {}", args.input.display());
     let mut reader = Reader::new(BufReader::new(bar.wrap_read(file))).with_context(reading)?;
     let output = Writer::new(create(&args.output)?, reader.link(), reader.nanoseconds())?;
-    let drops = args
-        .drops
-        .as_deref()
-        .map(|path| -> anyhow::Result<_> { Ok(CommentedWriter::new(create(path)?, reader.link())?) });
+    let drops = args.drops.as_deref().map(|path| -> anyhow::Result<_> {
+        Ok(CommentedWriter::new(create(path)?, reader.link(), &["dropped"])?)
+    });
     let offline = Offline::new(&config.plan, args.seed, output, drops.transpose()?)?;
     let outcome = run(offline, &mut reader).with_context(|| format!("translating {}", args.input.display()));
     bar.finish_and_clear();

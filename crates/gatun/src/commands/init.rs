@@ -220,16 +220,33 @@ fn parts(answer: &str) -> impl Iterator<Item = &str> {
     answer.split(',').map(str::trim)
 }
 
-fn nat64_text(pool6: &str, pool4: &str) -> String {
-    let prefixes: Vec<String> = parts(pool4).map(quoted).collect();
+/// TOML strings of a comma-separated answer.
+fn list(answer: &str) -> String {
+    parts(answer).map(quoted).collect::<Vec<_>>().join(", ")
+}
+
+fn pool_text(pool4: &str) -> String {
     format!(
-        "{HEAD}
+        "\
 # Public IPv4 addresses, and the ports that inside hosts may use.
 [[pool]]
 name = \"public\"
 prefixes = [{}]
 ports = \"1024-65535\"
+",
+        list(pool4)
+    )
+}
 
+const LIMITS: &str = "\
+# [limits]
+# sessions_max = 262_144
+";
+
+fn nat64_text(pool6: &str, pool4: &str) -> String {
+    format!(
+        "{HEAD}
+{}
 # IPv6 hosts reach the IPv4 address a.b.c.d at the address in this prefix that embeds a.b.c.d.
 [[nat64]]
 name = \"nat64\"
@@ -239,26 +256,18 @@ pool = \"public\"
 # Optional: connections from outside to an inside host:
 # static = [{{ protocol = \"tcp\", inside = \"[2001:db8::1]:80\", outside = \"192.0.2.1:80\" }}]
 
-# [limits]
-# sessions_max = 262_144
-",
-        prefixes.join(", "),
+{LIMITS}",
+        pool_text(pool4),
         quoted(pool6)
     )
 }
 
 fn nat44_text(inside: &str, pool4: &str) -> String {
-    let list = |answer: &str| parts(answer).map(quoted).collect::<Vec<_>>().join(", ");
     let rules: String =
         parts(inside).map(|net| format!("#   ip rule add priority 101 from {net} lookup 4464\n")).collect();
     format!(
         "{HEAD}
-# Public IPv4 addresses, and the ports that inside hosts may use.
-[[pool]]
-name = \"public\"
-prefixes = [{}]
-ports = \"1024-65535\"
-
+{}
 # Hosts in these networks share the public addresses. Policy routing sends their packets to the device, whatever the
 # destination, and translated packets follow the system's routes:
 #   ip rule add priority 100 iif gatun0 lookup main
@@ -272,10 +281,8 @@ pool = \"public\"
 # Optional: destinations without translation:
 # exempt = [{{ prefixes = [\"10.0.0.0/8\"] }}]
 
-# [limits]
-# sessions_max = 262_144
-",
-        list(pool4),
+{LIMITS}",
+        pool_text(pool4),
         list(inside)
     )
 }

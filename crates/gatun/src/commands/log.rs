@@ -168,14 +168,14 @@ fn report(v: &Verification) -> String {
 }
 
 /// Reason to stop printing.
-enum Ended {
+enum ShowError {
     Log(LogError),
     Output(std::io::Error),
 }
 
-impl From<LogError> for Ended {
-    fn from(error: LogError) -> Ended {
-        Ended::Log(error)
+impl From<LogError> for ShowError {
+    fn from(error: LogError) -> ShowError {
+        ShowError::Log(error)
     }
 }
 
@@ -190,17 +190,17 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
             Entry::Record(record) => line_of_record(record),
             Entry::Mark(mark) => line_of_mark(mark),
         };
-        writeln!(out, "{line}").map_err(Ended::Output)
+        writeln!(out, "{line}").map_err(ShowError::Output)
     };
     let shown = reader.show(span, each);
-    let flushed = out.flush().map_err(Ended::Output);
+    let flushed = out.flush().map_err(ShowError::Output);
     match shown.and_then(|damage| flushed.map(|()| damage)) {
         Ok(damage) if !damage.is_empty() => {
             damage.iter().for_each(|damage| eprintln!("FAULT: {damage}"));
             Ok(ExitCode::FAILURE)
         }
-        Err(Ended::Log(error)) => Err(anyhow!(error)),
-        Err(Ended::Output(error)) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        Err(ShowError::Log(error)) => Err(anyhow!(error)),
+        Err(ShowError::Output(error)) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -15,6 +15,7 @@ use gatun_api::client::Client;
 use gatun_api::types::{Drop, History, Pool, Status, Subscriber, Worker};
 use screen::{Key, Screen};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,6 +82,25 @@ impl Sample {
 /// Packets dropped for one reason.
 fn all(drop: &Drop) -> u64 {
     drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets
+}
+
+/// Drop reasons with the packets of the sample before: current reasons first, then the most frequent ones.
+fn drops<'s>(now: &'s Sample, before: Option<&Sample>) -> Vec<(&'s Drop, Option<u64>)> {
+    let before = |drop: &Drop| before?.drops.iter().find(|before| before.reason == drop.reason).map(all);
+    let occurred = now.drops.iter().filter(|drop| all(drop) > 0);
+    let mut rows: Vec<_> = occurred.map(|drop| (drop, before(drop))).collect();
+    rows.sort_by_key(|(drop, before)| Reverse((all(drop).saturating_sub(before.unwrap_or(0)), all(drop))));
+    rows
+}
+
+/// Ports of a subscriber, of all protocols.
+fn ports(s: &Subscriber) -> u64 {
+    [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum()
+}
+
+/// Sessions refused to a subscriber, for any reason.
+fn refused(s: &Subscriber) -> u64 {
+    [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks].map(u64::from).iter().sum()
 }
 
 /// # Errors

@@ -128,7 +128,7 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         assert!(refused("show sessions --instance nope").contains("there are lab"));
         // Ended, and opened again by the next packet.
         assert!(refused("clear sessions").contains("--all for all sessions"));
-        assert!(refused("clear sessions --remote-port 7007").contains("say --yes"));
+        assert!(refused("clear sessions --remote-port 7007").contains("pass --yes"));
         assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 session, 1 binding\n");
         assert_eq!(said("clear bindings --protocol udp --yes"), "ended: 49 sessions, 49 bindings\n");
         datagrams(&net.client, 7007..7008);

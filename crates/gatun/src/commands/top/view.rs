@@ -2,8 +2,8 @@
 
 use super::plain::{Rate, percent};
 use super::screen::{Line, Style};
-use super::{Sample, all};
-use gatun_api::types::{Count, Drop, History, Pool, Subscriber, Urgency};
+use super::{Sample, all, ports, refused};
+use gatun_api::types::{Count, History, Pool, Subscriber, Urgency};
 use gatun_daemon::tables::group;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -256,23 +256,16 @@ impl View<'_> {
         panel
     }
 
-    /// Drop reasons: current ones first, then the most frequent ones.
     fn drops(&self) -> Panel {
         let mut panel =
             Panel::new("drop reason", &[(">packets/s", 0), (">since the start", 0), ("meaning", 0)]);
-        let before = |drop: &Drop| {
-            let same = self.before?.drops.iter().find(|before| before.reason == drop.reason);
-            same.map(all)
-        };
-        let mut rows: Vec<&Drop> = self.now.drops.iter().filter(|drop| all(drop) > 0).collect();
-        rows.sort_by_key(|drop| Reverse((all(drop).saturating_sub(before(drop).unwrap_or(0)), all(drop))));
-        for drop in rows {
-            let occurs = before(drop).is_some_and(|before| all(drop) > before);
+        for (drop, before) in super::drops(self.now, self.before) {
+            let occurs = before.is_some_and(|before| all(drop) > before);
             panel.add(
                 if occurs { Style::Warning } else { Style::Plain },
                 [
                     drop.reason.clone(),
-                    self.per_second(all(drop), before(drop)),
+                    self.per_second(all(drop), before),
                     group(all(drop)),
                     drop.help.clone(),
                 ],
@@ -328,14 +321,6 @@ impl View<'_> {
         }
         sorted
     }
-}
-
-fn ports(s: &Subscriber) -> u64 {
-    [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum()
-}
-
-fn refused(s: &Subscriber) -> u64 {
-    [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks].map(u64::from).iter().sum()
 }
 
 /// Highest usage of a pool's resources, as a ratio.

@@ -4,11 +4,13 @@ mod at_once;
 mod footprint;
 mod in_file;
 mod shared;
+mod wrapping;
 
 pub use at_once::{is_taken_at_once, take_at_once};
 pub use footprint::Footprint;
 pub use in_file::{NotMapped, bytes_written};
 pub use shared::SharedRecords;
+pub use wrapping::WrappingTable;
 
 use core::ffi::c_void;
 use core::marker::PhantomData;
@@ -306,7 +308,7 @@ mod tests {
         const PAGES: usize = 3;
         // More than are used: other tests take some meanwhile.
         let Some(_set_aside) = SetAside::new(64) else {
-            return gatun_lab::skip(
+            return gatun_testkit::skip(
                 "it needs 64 free huge pages (sysctl vm.nr_hugepages=64), or root and 128 MB",
             );
         };

@@ -5,6 +5,7 @@
 //! - [`HugeVec`]: a fixed-length array of zeroes, straight from the kernel, on huge pages where it has them;
 //!   whatever is `Copy` and zerocopy's `FromZeros` may lie in it; or in a file, which outlives the process;
 //! - [`SharedRecords`]: such a file's records, read and cleared word by word by several threads;
+//! - [`WrappingTable`]: a table that is looked at without a branch, since its index wraps round;
 //! - [`prefetch_read`], [`prefetch_write`]: ask for a cache line before it is needed;
 //! - [`find16`]: which of sixteen tags is the one, in a few instructions;
 //! - [`Counting`]: an allocator that counts, for the bench that shows that nothing is allocated;
@@ -27,8 +28,8 @@ pub use counting::{Counting, count_allocations};
 pub use cycles::cycles;
 pub use find16::find16;
 pub use huge_vec::{
-    Footprint, HugeVec, NotMapped, OutOfMemory, SharedRecords, bytes_written, is_taken_at_once,
-    pages_set_aside, take_at_once,
+    Footprint, HugeVec, NotMapped, OutOfMemory, SharedRecords, WrappingTable, bytes_written,
+    is_taken_at_once, pages_set_aside, take_at_once,
 };
 pub use prefetch::{prefetch_read, prefetch_write};
 pub use rustix::fd::BorrowedFd;

@@ -276,12 +276,12 @@ impl Core {
                 | Hint::Session44(SessionHint { record: NONE, .. })
                 | Hint::None => None,
                 Hint::Session(hint) => {
-                    self.plain_outbound(now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
+                    self.plain_outbound(now, packet, hint, bytes).then(|| Slot::outbound(hint.owner.instance))
                 }
-                Hint::Session44(hint) => {
-                    self.plain_outbound44(now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
-                }
-                Hint::Binding(hint) => self.plain_inbound(now, packet, hint).map(Slot::inbound),
+                Hint::Session44(hint) => self
+                    .plain_outbound44(now, packet, hint, bytes)
+                    .then(|| Slot::outbound(hint.owner.instance)),
+                Hint::Binding(hint) => self.plain_inbound(now, packet, hint, bytes).map(Slot::inbound),
                 Hint::Stateless6(hint) => {
                     self.plain_stateless6(now, packet, hint).then(|| Slot::stateless6(hint.instance))
                 }
@@ -307,7 +307,7 @@ impl Core {
             rx.add(bytes);
         }
         let Shared { tally, counters, tables, .. } = &mut self.shared;
-        tally.end_burst(counters, |instance, inward, count| tables.count_pooled(instance, inward, count));
+        tally.end_burst(counters, |instance, traffic| tables.count_pooled(instance, traffic));
         self.shared.counters.end_burst(rx);
         rx.packets as usize
     }

@@ -1,6 +1,6 @@
 //! Who has what: subscribers, port blocks, bindings and sessions.
 
-use super::{Name, Protocol, State};
+use super::{Count, Name, Protocol, State};
 use crate::schema::structs;
 use std::net::{IpAddr, Ipv4Addr};
 

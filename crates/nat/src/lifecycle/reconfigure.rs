@@ -229,8 +229,8 @@ impl TablesChange {
         let (mut before, after) = (Vec::new(), Vec::with_capacity(pools.len()));
         before.resize_with(outline.pools.len(), || None);
         let pool_of_instance: Vec<usize> = new.pools_of_instances().collect();
-        let places = pools.iter().map(|source| source.place(outline)).collect();
-        let traffic = TrafficChange::prepare(outline.pools.len(), places, &pool_of_instance)
+        let places: Vec<_> = pools.iter().map(|source| source.place(outline)).collect();
+        let traffic = TrafficChange::prepare(outline.pools.len(), &places, &pool_of_instance)
             .map_err(|short| Refused::Build(short.into()))?;
         Ok(TablesChange {
             limits: new.limits,

@@ -33,6 +33,7 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &SessionHint,
+        bytes: usize,
     ) -> bool {
         let Some(plain) = Plain::six(packet) else { return false };
         let Some(nat) = self.nat64.get(usize::from(hint.owner.instance)) else { return false };
@@ -54,7 +55,7 @@ impl Core {
         let to = outbound_of(session, hint.transport);
         let ports = (session.inside_port(), remote.1);
         let account = session.account();
-        sh.tables.count_outbound(account, packet.len());
+        sh.tables.count_outbound(account, bytes);
         let id = sh.idents.next(hint.hash);
         plain.write4(packet, ports, &to, id, &nat.settings);
         true
@@ -67,13 +68,14 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &BindingHint,
+        bytes: usize,
     ) -> Option<u8> {
         let plain = Plain::four(packet)?;
         let (remote, outside) = endpoints(packet.bytes())?;
         let session = self.shared.tables.get_mut(hint.record);
         let instance = session.instance;
         let Some(nat) = self.nat64.get(usize::from(instance)) else {
-            let done = self.plain_inbound44(now, packet, &plain, hint, (remote, outside));
+            let done = self.plain_inbound44(now, (packet, bytes), &plain, hint, (remote, outside));
             return done.then_some(instance);
         };
         if !session.is_at(outside, remote, hint.transport)
@@ -84,7 +86,7 @@ impl Core {
         }
         let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
         let account = session.account();
-        self.shared.tables.count_inbound(account, packet.len());
+        self.shared.tables.count_inbound(account, bytes);
         plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
         Some(instance)
     }
@@ -94,7 +96,7 @@ impl Core {
     fn plain_inbound44(
         &mut self,
         now: Instant,
-        packet: &mut Packet<'_>,
+        (packet, bytes): (&mut Packet<'_>, usize),
         plain: &Plain,
         hint: &BindingHint,
         (remote, outside): (Endpoint4, Endpoint4),
@@ -110,7 +112,7 @@ impl Core {
         }
         let to = nat44::inbound_of(session, hint.transport);
         let account = session.account();
-        self.shared.tables.count_inbound(account, packet.len());
+        self.shared.tables.count_inbound(account, bytes);
         plain.write44(packet, (remote.1, outside.1), &to);
         true
     }
@@ -122,6 +124,7 @@ impl Core {
         now: Instant,
         packet: &mut Packet<'_>,
         hint: &SessionHint,
+        bytes: usize,
     ) -> bool {
         let Some(plain) = Plain::four(packet) else { return false };
         let nats = Instances { nat64: &self.nat64, nat44: &self.nat44 };
@@ -140,7 +143,7 @@ impl Core {
         let to = nat44::outbound_of(session, hint.transport);
         let ports = (session.inside_port(), remote.1);
         let account = session.account();
-        sh.tables.count_outbound(account, packet.len());
+        sh.tables.count_outbound(account, bytes);
         write_outbound44(sh, packet, &plain, ports, to, hint.transport);
         true
     }

@@ -26,7 +26,7 @@ mod told;
 
 use crate::base::account::{Account, Parties};
 use crate::base::build_error::BuildError;
-use crate::base::counters::Count;
+use crate::base::counters::{Count, Traffic};
 use crate::base::event::{EventKind, Events};
 use crate::base::index::Index;
 use crate::base::plan::{Filtering, Limits, Plan, Pool4, Transport};
@@ -245,42 +245,35 @@ impl Tables {
     /// Counts a packet of the short way from inside for its subscriber and its public address.
     #[inline(always)]
     pub(crate) fn count_outbound(&mut self, of: Account, bytes: usize) {
-        if let Some(traffic) = self.subscribers.traffic_mut(of.subscriber) {
-            traffic.outbound.add(bytes);
-        }
-        if let Some(traffic) = self.address_traffic.of(of) {
-            traffic.outbound.add(bytes);
-        }
+        self.subscribers.traffic_mut(of.subscriber).outbound.add(bytes);
+        self.address_traffic.of(of).outbound.add(bytes);
     }
 
     /// As [`count_outbound`](Self::count_outbound), to the inside.
     #[inline(always)]
     pub(crate) fn count_inbound(&mut self, of: Account, bytes: usize) {
-        if let Some(traffic) = self.subscribers.traffic_mut(of.subscriber) {
-            traffic.inbound.add(bytes);
-        }
-        if let Some(traffic) = self.address_traffic.of(of) {
-            traffic.inbound.add(bytes);
-        }
+        self.subscribers.traffic_mut(of.subscriber).inbound.add(bytes);
+        self.address_traffic.of(of).inbound.add(bytes);
     }
 
     /// Counts packets for the pool of an instance.
-    pub(crate) fn count_pooled(&mut self, instance: usize, inward: bool, count: Count) {
+    pub(crate) fn count_pooled(&mut self, instance: usize, traffic: Traffic) {
         let pool = self.pool_of_instance.get(instance).and_then(|&pool| self.pools.get_mut(pool));
-        if let Some(traffic) = pool.map(Pool4State::traffic_mut) {
-            *if inward { &mut traffic.inbound } else { &mut traffic.outbound } += count;
-        }
+        pool.into_iter().for_each(|pool| *pool.traffic_mut() += traffic);
     }
 
     /// Counts a packet of the general way for its inside hosts, their public addresses and pools.
     pub(crate) fn count_for(&mut self, parties: &Parties, bytes: usize) {
-        if let Some(sender) = parties.sender {
-            self.count_outbound(sender, bytes);
-            self.count_pooled(sender.instance.into(), false, Count::one(bytes));
-        }
-        if let Some(receiver) = parties.receiver {
-            self.count_inbound(receiver, bytes);
-            self.count_pooled(receiver.instance.into(), true, Count::one(bytes));
+        let (one, none) = (Count::one(bytes), Count::default());
+        let sent = parties.sender.map(|of| (of, Traffic { outbound: one, inbound: none }));
+        let got = parties.receiver.map(|of| (of, Traffic { outbound: none, inbound: one }));
+        for (of, traffic) in sent.into_iter().chain(got) {
+            // A static binding without a session has none.
+            if of.subscriber != NO_SUBSCRIBER {
+                *self.subscribers.traffic_mut(of.subscriber) += traffic;
+            }
+            *self.address_traffic.of(of) += traffic;
+            self.count_pooled(of.instance.into(), traffic);
         }
     }
 

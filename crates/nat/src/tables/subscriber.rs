@@ -8,7 +8,7 @@ use crate::tables::pool4::Holdings;
 use alloc::boxed::Box;
 use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;
-use gatun_mem::{Footprint, HugeVec, OutOfMemory, prefetch_read};
+use gatun_mem::{Footprint, HugeVec, OutOfMemory, WrappingTable, prefetch_read};
 use gatun_wire::DropReason;
 
 /// No record.
@@ -148,7 +148,7 @@ pub struct Subscribers {
     /// By number; touched for those alone who were refused something.
     refusals: HugeVec<Refusals>,
     /// By number: packets and bytes, as long as it has state.
-    traffic: HugeVec<Traffic>,
+    traffic: WrappingTable<Traffic>,
     by_instance: Box<[u32; 256]>,
     index: Index,
     hasher: Hasher64,
@@ -170,7 +170,7 @@ impl Subscribers {
         Ok(Subscribers {
             records: HugeVec::new(n)?,
             refusals: HugeVec::new(n)?,
-            traffic: HugeVec::new(n)?,
+            traffic: WrappingTable::new(n)?,
             by_instance: Box::new([0; 256]),
             index: Index::with_capacity(max)?,
             hasher,
@@ -185,7 +185,7 @@ impl Subscribers {
         let n = max.min(NONE - 1) as usize;
         HugeVec::<Subscriber>::footprint(n)
             + HugeVec::<Refusals>::footprint(n)
-            + HugeVec::<Traffic>::footprint(n)
+            + WrappingTable::<Traffic>::footprint(n)
             + Index::footprint(max)
     }
 
@@ -258,9 +258,7 @@ impl Subscribers {
         let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;
         self.index.insert(hash, id).map_err(|_| DropReason::SubscriberTableFull)?;
         *record = Subscriber::new(key);
-        if let Some(traffic) = self.traffic.get_mut(id as usize) {
-            *traffic = Traffic::default();
-        }
+        *self.traffic.at_mut(id as usize) = Traffic::default();
         match recycled {
             Some(next) => self.free = next,
             None => self.fresh += 1,
@@ -302,13 +300,13 @@ impl Subscribers {
 
     /// Packets and bytes of a subscriber since it has had state.
     pub fn traffic(&self, id: u32) -> Traffic {
-        self.traffic.get(id as usize).copied().unwrap_or_default()
+        self.get(id).map_or(Traffic::default(), |_| *self.traffic.at(id as usize))
     }
 
-    /// As [`traffic`](Self::traffic), to be counted on.
+    /// As [`traffic`](Self::traffic) of a session's subscriber, to be counted on. Another number is anybody's.
     #[inline(always)]
-    pub(crate) fn traffic_mut(&mut self, id: u32) -> Option<&mut Traffic> {
-        self.traffic.get_mut(id as usize)
+    pub(crate) fn traffic_mut(&mut self, id: u32) -> &mut Traffic {
+        self.traffic.at_mut(id as usize)
     }
 
     /// Counts that a subscriber was refused something; `false` where the reason is no limit of its own.

@@ -1,5 +1,7 @@
 //! The long comparison: `cargo run --release -p gatun-model -- --packets 100000000 --seed 1`.
 
+#![forbid(unsafe_code)]
+
 use gatun_model::coverage::Coverage;
 use gatun_model::drive::{Op, crew, history, run, shrink};
 use gatun_nat::counters::Counters;

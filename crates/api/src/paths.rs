@@ -11,6 +11,10 @@ pub enum Method {
     Get,
     /// Does what it is named for.
     Post,
+    /// Replaces a table as a whole.
+    Put,
+    /// Adds to a table, and removes from it.
+    Patch,
     /// Ends what a filter means.
     Delete,
 }
@@ -21,6 +25,8 @@ impl Method {
         match self {
             Method::Get => "GET",
             Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
             Method::Delete => "DELETE",
         }
     }
@@ -51,8 +57,10 @@ pub enum What {
     ConfirmConfig,
     RollBackConfig,
     Maps,
-    AddMap,
-    RemoveMap,
+    ReplaceMaps,
+    EditMaps,
+    PlanReplaceMaps,
+    PlanEditMaps,
     Exports,
     Log,
     LogLevel,
@@ -249,6 +257,12 @@ const INSTEAD_OF: &[Parameter] = &[Parameter {
     )
 }];
 
+const TABLE_OF: &[Parameter] = &[optional(
+    "instance",
+    String::reference,
+    "Name of the instance; default: the only one that can have such mappings.",
+)];
+
 const INSTEAD_OF_ANY: &[Parameter] = &[optional(
     "revision",
     String::reference,
@@ -366,14 +380,22 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[INSTEAD_OF, BACK_TO, CONFIRM]),
     get("/v1/maps", What::Maps, Described::of::<Page<StaticMap>>(), "Static bindings and explicit address mappings of the configuration.")
         .with(&[OF_INSTANCE, PAGE]),
-    get("/v1/maps/add", What::AddMap, Described::of::<ConfigApplied>(), "Adds a mapping to the configuration, in the running daemon and in its file.")
-        .by(Method::Post)
-        .with(&[INSTEAD_OF_ANY, CONFIRM])
-        .of_body::<StaticMap>(),
-    get("/v1/maps/remove", What::RemoveMap, Described::of::<ConfigApplied>(), "Takes a mapping out of the configuration; its sessions end.")
-        .by(Method::Post)
-        .with(&[INSTEAD_OF_ANY, CONFIRM])
-        .of_body::<StaticMap>(),
+    get("/v1/maps", What::ReplaceMaps, Described::of::<ConfigApplied>(), "Replaces all mappings of an instance, as a whole or not at all: in the running daemon, and in its configuration or the file that `eam_file` names.")
+        .by(Method::Put)
+        .with(&[TABLE_OF, INSTEAD_OF_ANY, CONFIRM])
+        .of_body::<MapsTable>(),
+    get("/v1/maps", What::EditMaps, Described::of::<ConfigApplied>(), "Adds mappings to an instance and removes others, all or none. Sessions of removed mappings end.")
+        .by(Method::Patch)
+        .with(&[TABLE_OF, INSTEAD_OF_ANY, CONFIRM])
+        .of_body::<MapsEdit>(),
+    get("/v1/maps/plan", What::PlanReplaceMaps, Described::of::<ConfigPlan>(), "Previews `PUT /v1/maps`; changes nothing.")
+        .by(Method::Put)
+        .with(&[TABLE_OF])
+        .of_body::<MapsTable>(),
+    get("/v1/maps/plan", What::PlanEditMaps, Described::of::<ConfigPlan>(), "Previews `PATCH /v1/maps`; changes nothing.")
+        .by(Method::Patch)
+        .with(&[TABLE_OF])
+        .of_body::<MapsEdit>(),
     get("/v1/exports", What::Exports, Described::of::<Vec<Export>>(), "Collectors of events, and what they got."),
     get("/v1/log", What::Log, Described::of::<LogStore>(), "The log of who had which port when: what is in it, and what was lost."),
     get("/v1/log-level", What::LogLevel, Described::of::<Logged>(), "How much the daemon writes to its standard error."),

@@ -105,7 +105,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         api,
         metrics,
         state,
-        beside: problems.beside().map(Into::into).collect(),
+        mapping_files: problems.mapping_files(),
         text,
         revision,
     };

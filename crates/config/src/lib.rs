@@ -12,10 +12,9 @@
 #![forbid(unsafe_code)]
 
 mod cross;
-mod eam_fast;
-mod edit;
 mod greedy;
 mod keys;
+mod mappings;
 mod memory;
 mod problem;
 mod reader;
@@ -26,10 +25,10 @@ mod value;
 #[cfg(test)]
 mod wrong_keys_tests;
 
-pub use edit::{Mapping, NotEdited, add_mapping, remove_mapping};
 pub use greedy::subscribers_that_fill;
+pub use mappings::{Edited, Mapping, MappingChange, NotEdited, check_mapping, edit_mappings};
 pub use memory::{Bytes, Memory, PoolSize};
-pub use problem::{Located, Report, Severity, Warnings};
+pub use problem::{Located, MappingFile, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
 pub use sections::api::{Api, ApiSocket, ApiTls};
@@ -61,9 +60,8 @@ const ALL_ERRORS_TEXT_LEN_MAX: usize = 1 << 20;
 /// Longest text that is kept, bytes.
 const KEPT_LEN_MAX: usize = 40 << 20;
 
-/// Longest text that the TOML parser is given, bytes, plain lists of mappings not counted: it takes up to a
-/// hundred times as much memory. Some 100,000 static bindings.
-const PARSED_LEN_MAX: usize = 8 << 20;
+/// Longest configuration that is parsed, bytes: a million mappings in a list, which take some 2 GB of memory meanwhile.
+const PARSED_LEN_MAX: usize = 96 << 20;
 
 /// A configuration that holds together.
 #[derive(Clone, Debug)]
@@ -92,8 +90,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Where sessions are kept for the next process.
     pub state: StateDir,
-    /// Files that were read beside, as `eam_file` names them.
-    pub beside: Vec<PathBuf>,
+    /// Files of mappings that were read, as `eam_file` names them.
+    pub mapping_files: Vec<MappingFile>,
     /// What was read; nothing where that is longer than 40 MiB.
     pub text: String,
     /// SHA-256 of what was read, in hexadecimal: of the text, and of the files that it names.
@@ -154,16 +152,31 @@ impl Config {
 /// Reads a configuration; `file_name` is for messages, and the directory that `eam_file` starts from.
 ///
 /// # Errors
-/// Everything that is wrong, not only the first; of the syntax of a text above 1 MiB only the first. A text with
-/// more than 8 MiB beside plain lists of mappings is refused.
+/// Everything that is wrong, not only the first; of the syntax of a text above 1 MiB only the first.
 pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Report> {
+    load(text, file_name, None)
+}
+
+/// Reads a configuration as if a file of mappings that it names had another text.
+///
+/// # Errors
+/// As [`load_str`].
+pub fn load_str_with(
+    text: &str,
+    file_name: &str,
+    (file, mappings): (&Path, &str),
+) -> Result<(Config, Warnings), Report> {
+    load(text, file_name, Some((file, mappings)))
+}
+
+fn load(text: &str, file_name: &str, replaced: Option<(&Path, &str)>) -> Result<(Config, Warnings), Report> {
     let mut problems = Problems::new(file_name, text);
-    let blanked = eam_fast::blank(text);
-    if blanked.left > PARSED_LEN_MAX {
-        refuse_length(&blanked, &mut problems);
+    if text.len() > PARSED_LEN_MAX {
+        let what = format!("the file has more than {}", Bytes(PARSED_LEN_MAX as u64));
+        problems.error(0..0, what, "write the mappings to a file, a pair a line: `eam_file = \"eam.txt\"`");
         return Err(problems.into_report());
     }
-    let (root, syntax_errors) = parse(&blanked.text);
+    let (root, syntax_errors) = parse(text);
     for error in &syntax_errors {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().trim_end();
@@ -177,40 +190,34 @@ pub fn load_str(text: &str, file_name: &str) -> Result<(Config, Warnings), Repor
         // What was recovered may be missing keys that were written: their absence is no error.
         return Err(problems.into_report());
     }
-    let directory = Path::new(file_name).parent().unwrap_or(Path::new(""));
-    let read = sections::read(root.get_ref(), &blanked.lists, directory, &mut problems);
+    let files = Files { directory: Path::new(file_name).parent().unwrap_or(Path::new("")), replaced };
+    let read = sections::read(root.get_ref(), &files, &mut problems);
     let mut config = cross::assemble(read, &mut problems);
     if text.len() <= KEPT_LEN_MAX {
         config.text = text.to_owned();
     }
-    config.revision = problems.revision();
+    config.revision = problems.revision(&config.mapping_files);
     problems.finish().map(|warnings| (config, warnings))
 }
 
-/// Says what makes the text too long to be parsed: most often one entry in a long list.
-fn refuse_length(blanked: &eam_fast::Blanked<'_>, problems: &mut Problems) {
-    const PLAIN: &str = "write each mapping as `{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }`, or all of them in a file of their own, a pair a line: `eam_file = \"eam.txt\"`";
-    let mut at = 0..0;
-    if let Some(stop) = &blanked.stop {
-        at = stop.at.clone();
-        if let Some((key, wrong)) = &stop.wrong {
-            let instead = wrong.instead.clone().unwrap_or_default();
-            problems.error(at.clone(), format!("`{key}`: {}", wrong.what), instead);
+/// Files that a configuration names.
+pub(crate) struct Files<'a> {
+    directory: &'a Path,
+    /// A file that is read as if it had this text.
+    replaced: Option<(&'a Path, &'a str)>,
+}
+
+impl Files<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn read(&self, path: &Path) -> std::io::Result<String> {
+        match self.replaced {
+            Some((replaced, text)) if replaced == path => Ok(text.to_owned()),
+            _ => read_text(path),
         }
     }
-    let what = match blanked.stop {
-        Some(_) => format!(
-            "with this entry the list is not a plain one, so {} are left to parse: more than {} are refused",
-            Bytes(blanked.left as u64),
-            Bytes(PARSED_LEN_MAX as u64)
-        ),
-        None => format!(
-            "the file has {} beside plain lists of mappings: more than {} are refused",
-            Bytes(blanked.left as u64),
-            Bytes(PARSED_LEN_MAX as u64)
-        ),
-    };
-    problems.error(at, what, PLAIN);
 }
 
 fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<toml::de::Error>) {
@@ -231,6 +238,12 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
         return Err(std::io::Error::other(format!("it is longer than {}", Bytes(FILE_LEN_MAX))));
     }
     Ok(bytes)
+}
+
+/// The text of a file, of the same length at most.
+pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
+    let not_utf8 = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+    String::from_utf8(read(path)?).map_err(not_utf8)
 }
 
 /// Reads a configuration file.

@@ -3,6 +3,7 @@
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// At most so many problems are kept; a file of a million wrong lines is wrong in one way.
@@ -22,6 +23,26 @@ pub enum Severity {
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: Arc<str>,
+}
+
+/// A file of mappings that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappingFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// SHA-256 of its text.
+    pub hash: [u8; 32],
+}
+
+impl MappingFile {
+    /// Whether a text is the one that was read.
+    pub fn is(&self, text: &[u8]) -> bool {
+        hash(text) == self.hash
+    }
+}
+
+fn hash(text: &[u8]) -> [u8; 32] {
+    Sha256::digest(text).into()
 }
 
 /// One thing that is wrong.
@@ -58,16 +79,18 @@ impl Problems {
         self.sources.len() - 1
     }
 
-    /// The names of all but the first.
-    pub(crate) fn beside(&self) -> impl Iterator<Item = &str> {
-        self.sources.iter().skip(1).map(|source| &source.name[..])
+    /// The files of mappings.
+    pub(crate) fn mapping_files(&self) -> Vec<MappingFile> {
+        let file = |source: &Source| MappingFile { path: source.name.clone().into(), hash: hash(source.text.as_bytes()) };
+        self.sources.iter().skip(1).map(file).collect()
     }
 
-    /// SHA-256 of all that was read, in hexadecimal.
-    pub(crate) fn revision(&self) -> String {
-        let mut hash = Sha256::new();
-        self.sources.iter().for_each(|source| hash.update(source.text.as_bytes()));
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    /// SHA-256 of the configuration and of the hashes of the files that it names, in hexadecimal.
+    pub(crate) fn revision(&self, files: &[MappingFile]) -> String {
+        let mut all = Sha256::new();
+        self.sources.iter().take(1).for_each(|source| all.update(source.text.as_bytes()));
+        files.iter().for_each(|file| all.update(file.hash));
+        all.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// An error in the configuration file.

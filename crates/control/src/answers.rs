@@ -4,15 +4,13 @@ use crate::Control;
 use crate::ask::Unanswered;
 use crate::cleared::{Note, SUMMED_UP_FOR};
 use crate::configure;
-use crate::connections::Busy;
 use crate::filter::{LIMIT_MAX, Query, Wrong, address4, transport};
-use crate::http::{BODY_MAX, Body};
 use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
 use crate::metrics::{self, Scrape};
+use crate::response::{Answer, Asked, Refusal, json};
 use crate::tell::{self, Names};
 use crate::troubles;
-use bytes::Bytes;
-use gatun_api::paths::{self, Endpoint, Unknown, What};
+use gatun_api::paths::{self, Endpoint, What};
 use gatun_api::request;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
@@ -20,9 +18,6 @@ use gatun_nat::plan::{Net4, Net6};
 use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
 use gatun_worker::Snapshot;
 use gatun_worker::jobs::{Clear, EndSessions, Job};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
-use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -31,107 +26,6 @@ use tokio::sync::mpsc;
 const STREAM_WAITING: usize = 2;
 /// Sessions and bindings that `who` and `where` tell of.
 const TOLD_MAX: usize = 100;
-
-/// What was asked.
-pub(crate) struct Asked<'r> {
-    pub(crate) method: &'r str,
-    pub(crate) path: &'r str,
-    pub(crate) query: &'r str,
-    /// Whether the client wants OpenMetrics.
-    pub(crate) openmetrics: bool,
-    /// Who asks, for the log.
-    pub(crate) who: &'r str,
-    /// Whether they may change anything.
-    pub(crate) may_write: bool,
-    /// Whether they may ask the log.
-    pub(crate) may_audit: bool,
-}
-
-/// Why there is another answer than the one asked for.
-pub(crate) enum Refusal {
-    Wrong(Wrong),
-    Unknown(Unknown),
-    Unanswered(Unanswered),
-    Configure(configure::Refused),
-}
-
-impl From<Wrong> for Refusal {
-    fn from(wrong: Wrong) -> Self {
-        Refusal::Wrong(wrong)
-    }
-}
-
-impl From<Unanswered> for Refusal {
-    fn from(unanswered: Unanswered) -> Self {
-        Refusal::Unanswered(unanswered)
-    }
-}
-
-/// An answer before it is one of HTTP.
-pub(crate) enum Answer {
-    Json(Vec<u8>),
-    Text(&'static str, String),
-    Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
-}
-
-pub(crate) fn json<T: Serialize>(value: &T) -> Answer {
-    // These types have nothing that cannot be written.
-    Answer::Json(serde_json::to_vec(value).unwrap_or_default())
-}
-
-impl Answer {
-    pub(crate) fn response(self, busy: Busy) -> Response<Body> {
-        let (kind, body) = match self {
-            Answer::Json(text) => ("application/json", Body::whole(text, busy)),
-            Answer::Text(kind, text) => (kind, Body::whole(text.into_bytes(), busy)),
-            Answer::Lines(lines) => ("application/x-ndjson", Body::lines(lines, busy)),
-        };
-        let mut response = Response::new(body);
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        response
-    }
-}
-
-impl Refusal {
-    pub(crate) fn response(self, busy: Busy) -> Response<Body> {
-        let mut allow = None;
-        let (status, error, hint) = match self {
-            Refusal::Wrong(wrong) => (StatusCode::BAD_REQUEST, wrong.what, wrong.hint),
-            Refusal::Unknown(Unknown::Path) => (
-                StatusCode::NOT_FOUND,
-                "there is nothing at this path".to_owned(),
-                "GET /openapi.json lists what there is".to_owned(),
-            ),
-            Refusal::Unknown(Unknown::Method(methods)) => {
-                let methods = methods.join(", ");
-                allow = HeaderValue::from_str(&methods).ok();
-                let error = "this path has not this method".to_owned();
-                (StatusCode::METHOD_NOT_ALLOWED, error, format!("there are {methods}"))
-            }
-            Refusal::Configure(configure::Refused { why, error, hint }) => (why.status(), error, hint),
-            Refusal::Unanswered(Unanswered::Busy) => {
-                let error = "the workers have too much to answer".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, error, "try again in a moment".to_owned())
-            }
-            Refusal::Unanswered(Unanswered::Silent) => {
-                let error = "a worker does not answer".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, error, "see the daemon's log".to_owned())
-            }
-        };
-        let mut response = problem(status, error, hint, busy);
-        if let Some(methods) = allow {
-            response.headers_mut().insert(ALLOW, methods);
-        }
-        response
-    }
-}
-
-/// An answer that says what is wrong.
-pub(crate) fn problem(status: StatusCode, error: String, hint: String, busy: Busy) -> Response<Body> {
-    let mut response = json(&api::Problem { error, hint }).response(busy);
-    *response.status_mut() = status;
-    response
-}
 
 /// Finds the pool of a public address.
 struct PoolOf {
@@ -152,12 +46,15 @@ impl Control {
         let endpoint = paths::find(asked.method, asked.path).ok().filter(|endpoint| endpoint.has_body())?;
         Some(match endpoint.what {
             What::PlanConfig | What::ApplyConfig => configure::BODY_MAX,
-            _ => BODY_MAX,
+            What::ReplaceMaps | What::EditMaps | What::PlanReplaceMaps | What::PlanEditMaps => {
+                configure::MAPS_BODY_MAX
+            }
+            _ => configure::SHORT_BODY_MAX,
         })
     }
 
     /// Does what is asked.
-    pub(crate) async fn answer(self: &Arc<Self>, asked: &Asked<'_>, body: &[u8]) -> Result<Answer, Refusal> {
+    pub(crate) async fn answer(self: &Arc<Self>, asked: &Asked<'_>, body: Vec<u8>) -> Result<Answer, Refusal> {
         let endpoint = paths::find(asked.method, asked.path).map_err(Refusal::Unknown)?;
         let query = Query::read(endpoint, asked.query)?;
         let facts = self.setup.facts.get();
@@ -187,8 +84,10 @@ impl Control {
             | What::ApplyConfig
             | What::ConfirmConfig
             | What::RollBackConfig
-            | What::AddMap
-            | What::RemoveMap => self.configure(endpoint.what, &query, body, asked).await?,
+            | What::ReplaceMaps
+            | What::EditMaps
+            | What::PlanReplaceMaps
+            | What::PlanEditMaps => self.configure(endpoint.what, &query, body, asked).await?,
             What::Maps => self.maps(&query).await?,
             What::Addresses => self.list(&query, Addresses).await?,
             What::Blocks => self.list(&query, Blocks).await?,
@@ -206,7 +105,7 @@ impl Control {
             What::Undrain => json(&self.drain(&query, false, asked).await?),
             What::ClearSessions => json(&self.clear(endpoint, &query, Extent::Session, asked).await?),
             What::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
-            What::EndSessions => json(&self.end(body, asked).await?),
+            What::EndSessions => json(&self.end(&body, asked).await?),
             What::Exports => json(&tell::exports(&(self.setup.figures)())),
             What::Log => json(&tell::log_store(&(self.setup.figures)())),
             What::LogLevel => json(&api::Logged { level: self.setup.level.get() }),

@@ -2,7 +2,6 @@
 
 use crate::Control;
 use crate::ask::Unanswered;
-use crate::top::keep;
 use gatun_nat::inspect::Selection;
 use gatun_nat::report::SubscriberStats;
 use gatun_nat::{Instant, Nat};
@@ -110,6 +109,22 @@ impl Census {
             more.into_iter().for_each(|stats| keep(top, stats, TOP, |stats| measure.of(stats)));
         }
     }
+}
+
+/// Inserts a subscriber among the `count` with the largest values, the largest first.
+pub(crate) fn keep(
+    best: &mut Vec<SubscriberStats>,
+    stats: SubscriberStats,
+    count: usize,
+    value: impl Fn(&SubscriberStats) -> u64,
+) {
+    let worst = best.last().map_or(0, &value);
+    if best.len() >= count && value(&stats) <= worst {
+        return;
+    }
+    let at = best.partition_point(|other| value(other) >= value(&stats));
+    best.insert(at, stats);
+    best.truncate(count);
 }
 
 struct Count {

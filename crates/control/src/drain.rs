@@ -1,7 +1,7 @@
 //! Public addresses that get no new bindings any more, or do again.
 
 use crate::Control;
-use crate::answers::{Asked, Refusal};
+use crate::response::{Asked, Refusal};
 use crate::configure::Order;
 use crate::filter::{Query, Wrong, network4};
 use gatun_api::text::counted;

@@ -2,7 +2,7 @@
 //! told how many; nobody waits for it.
 
 use crate::Control;
-use crate::answers::Refusal;
+use crate::response::Refusal;
 use crate::ask::Unanswered;
 use crate::filter::Wrong;
 use bytes::Bytes;

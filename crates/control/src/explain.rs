@@ -1,7 +1,7 @@
 //! What would become of a packet, in the API's types and in sentences. Nothing changes for it.
 
 use crate::Control;
-use crate::answers::Refusal;
+use crate::response::Refusal;
 use crate::ask::Unanswered;
 use crate::filter::{self, Query, Wrong};
 use crate::flow::Flow;

@@ -2,33 +2,30 @@
 //! they may do nothing, requests in size and time.
 
 use crate::Control;
-use crate::answers::{Asked, problem};
-use crate::ask::Unanswered;
+use crate::configure;
 use crate::connections::{Busy, Connections, Entry, Source};
 use crate::gate::{Denied, Gate, Turned};
 use crate::patient::Patient;
-use bytes::Bytes;
+use crate::response::{Asked, Body, problem};
 use gatun_api::paths::{self, Needs};
 use gatun_api::types::LogLevel;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::mpsc;
+use tokio::sync::SemaphorePermit;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Bytes of a request's body.
-pub(crate) const BODY_MAX: usize = 1 << 20;
+/// Times the patience of other requests for the body of a long one.
+const LONG_BODY_PATIENCE: u32 = 6;
 /// Bytes of its head, and lines of it.
 const HEAD_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
@@ -206,32 +203,17 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
             }
         }
     }
-    let mut bytes = Vec::new();
-    // As long as the request is worked on.
-    let mut _room = None;
-    if let Some(most) = Control::body_max(&asked) {
-        if most > BODY_MAX {
-            match serves.control.long_bodies.try_acquire() {
-                Ok(room) => _room = Some(room),
-                Err(_) => {
-                    let what = "other long requests are worked on".to_owned();
-                    let hint = "try again in a moment".to_owned();
-                    return problem(StatusCode::SERVICE_UNAVAILABLE, what, hint, busy);
-                }
-            }
-        }
-        let patience = serves.control.setup.patience.request;
-        match timeout(patience, read_body(body, most)).await {
-            Ok(Ok(read)) => bytes = read,
-            Ok(Err((status, what))) => return problem(status, what, String::new(), busy),
-            Err(_) => {
-                let what = format!("the body did not come within {} s", patience.as_secs());
-                return problem(StatusCode::REQUEST_TIMEOUT, what, String::new(), busy);
-            }
-        }
-    }
+    let received = match Control::body_max(&asked) {
+        Some(most) => receive(body, most, &serves.control).await,
+        None => Ok((Vec::new(), None)),
+    };
+    // Memory of a long body, as long as the request is worked on.
+    let (bytes, _room) = match received {
+        Ok(received) => received,
+        Err((status, what, hint)) => return problem(status, what, hint.to_owned(), busy),
+    };
     let began = Instant::now();
-    let response = match serves.control.answer(&asked, &bytes).await {
+    let response = match serves.control.answer(&asked, bytes).await {
         Ok(answer) => answer.response(busy),
         Err(refusal) => refusal.response(busy),
     };
@@ -280,11 +262,42 @@ fn deny(denied: Denied, serves: &Serves, busy: Busy) -> Response<Body> {
     response
 }
 
+/// Refusal of a body: status, error and hint.
+type Unreceived = (StatusCode, String, &'static str);
+
+/// Receives a body of at most `most` bytes. One that may be longer than most takes its part of the memory that long bodies
+/// have together, and has more time.
+async fn receive(
+    body: Incoming,
+    most: usize,
+    control: &Control,
+) -> Result<(Vec<u8>, Option<SemaphorePermit<'_>>), Unreceived> {
+    let longest = body.size_hint().upper().map_or(most as u64, |upper| upper.min(most as u64));
+    let (mut room, mut patience) = (None, control.setup.patience.request);
+    if longest > configure::SHORT_BODY_MAX as u64 {
+        let part = u32::try_from(longest).unwrap_or(u32::MAX);
+        let taken = control.long_bodies.try_acquire_many(part);
+        room = Some(taken.map_err(|_| {
+            let what = "other long requests are worked on".to_owned();
+            (StatusCode::SERVICE_UNAVAILABLE, what, "try again in a moment")
+        })?);
+        patience *= LONG_BODY_PATIENCE;
+    }
+    match timeout(patience, read_body(body, most)).await {
+        Ok(Ok(bytes)) => Ok((bytes, room)),
+        Ok(Err((status, what))) => Err((status, what, "")),
+        Err(_) => {
+            let what = format!("the body did not come within {} s", patience.as_secs());
+            Err((StatusCode::REQUEST_TIMEOUT, what, ""))
+        }
+    }
+}
+
 async fn read_body(mut body: Incoming, most: usize) -> Result<Vec<u8>, (StatusCode, String)> {
     let too_long = || {
         let instead = match most {
-            BODY_MAX => "send the list in parts",
-            _ => "name a file of mappings in the configuration (eam_file)",
+            configure::BODY_MAX => "name a file of mappings in the configuration (eam_file)",
+            _ => "send the list in parts",
         };
         (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {most} bytes: {instead}"))
     };
@@ -306,69 +319,6 @@ async fn read_body(mut body: Incoming, most: usize) -> Result<Vec<u8>, (StatusCo
                 }
                 bytes.extend_from_slice(&data);
             }
-        }
-    }
-}
-
-/// An answer's body.
-pub(crate) struct Body {
-    content: Content,
-    _busy: Busy,
-}
-
-enum Content {
-    Whole(Option<Bytes>),
-    Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
-}
-
-impl Body {
-    pub(crate) fn whole(text: Vec<u8>, busy: Busy) -> Body {
-        let text = Some(Bytes::from(text)).filter(|text| !text.is_empty());
-        Body { content: Content::Whole(text), _busy: busy }
-    }
-
-    pub(crate) fn lines(lines: mpsc::Receiver<Result<Bytes, Unanswered>>, busy: Busy) -> Body {
-        Body { content: Content::Lines(lines), _busy: busy }
-    }
-}
-
-/// A list that could not be told to its end: the connection breaks off, so that nobody takes it for whole.
-#[derive(Debug)]
-pub(crate) struct BrokenOff;
-
-impl fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a worker does not answer")
-    }
-}
-
-impl std::error::Error for BrokenOff {}
-
-impl hyper::body::Body for Body {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        match &mut self.content {
-            Content::Whole(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Content::Lines(lines) => {
-                let some = ready!(lines.poll_recv(cx));
-                Poll::Ready(some.map(|some| some.map(Frame::data).map_err(|_| BrokenOff)))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self.content, Content::Whole(None))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Whole(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Content::Lines(_) => SizeHint::default(),
         }
     }
 }

@@ -5,11 +5,11 @@
 //!   http       requests, one thread for all of them: bounded in size and time
 //!   connections, patient     bounded in number, and in the time they may do nothing
 //!   gate       who comes in over TCP (secure: TLS; tokens: who may what; pace: how often)
-//!   answers    what a request asks for (gatun_api::paths), from workers to JSON
+//!   answers    what a request asks for (gatun_api::paths), from workers to JSON (response)
 //!   history    the last hour
 //!   explain    what would become of a packet (flow makes one, rules are the RFCs')
 //!   ask        questions to workers; nobody waits for packets, and no packet for a question
-//!   configure  another configuration, planned, applied, confirmed, undone
+//!   configure  orders to whoever changes the configuration (config_requests makes them from requests)
 //!   maps       mappings of the configuration
 //!   past       who had a port at a time, by the log
 //!   events     what happens to state, as it happens
@@ -24,6 +24,7 @@ mod answers;
 mod ask;
 mod census;
 mod cleared;
+mod config_requests;
 pub mod configure;
 mod connections;
 mod drain;
@@ -42,6 +43,7 @@ pub mod metrics;
 mod pace;
 mod past;
 mod patient;
+mod response;
 mod rules;
 pub mod secure;
 mod tell;
@@ -224,7 +226,7 @@ pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
         history,
         began: Instant::now(),
         cleared: cleared::ClearedLog::default(),
-        long_bodies: Semaphore::new(configure::BODIES_MAX),
+        long_bodies: Semaphore::new(configure::BODIES_LEN_MAX),
     });
     let doors = {
         let _entered = runtime.enter();

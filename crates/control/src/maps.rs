@@ -1,7 +1,7 @@
 //! Mappings of the configuration, a page or a stream of lines: told by whoever changes it ([`crate::configure`]).
 
 use crate::Control;
-use crate::answers::{Answer, Refusal, json};
+use crate::response::{Answer, Refusal, json};
 use crate::ask::Unanswered;
 use crate::configure::{Done, MapCursor, Order};
 use crate::filter::{Query, Wrong};

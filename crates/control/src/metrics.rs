@@ -11,8 +11,6 @@ use list::METRICS;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-pub(crate) use list::engine_counters;
-
 /// What a scrape is made of.
 pub(crate) struct Scrape {
     pub(crate) version: &'static str,

@@ -1,7 +1,7 @@
 //! Who had a public port at a time: a question to the log, handed to whoever reads it ([`Auditor`]).
 
 use crate::Control;
-use crate::answers::{Asked, Refusal};
+use crate::response::{Asked, Refusal};
 use crate::ask::Unanswered;
 use crate::configure::{Refused, Why};
 use crate::filter::{Query, address4};

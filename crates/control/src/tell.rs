@@ -3,6 +3,7 @@
 use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::types::{self as api, Choice, Count, Counter, Kind, Name, Protocol, State};
 use gatun_io::{RxError, TxError};
+use gatun_nat::Counters;
 use gatun_nat::counters::{self, Direction};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, SessionInfo};
 use gatun_nat::plan::{Net6, Transport};
@@ -283,6 +284,34 @@ fn device_counters(snapshot: &Snapshot) -> Vec<Counter> {
     rx.chain(tx).chain(named).filter(|counter| counter.value > 0).collect()
 }
 
+pub(crate) const LIMITED: &str = "ICMP errors not made, because all together reached `icmp.rate`.";
+pub(crate) const LIMITED_PER_SOURCE: &str =
+    "ICMP errors not made, because their receiver reached `icmp.rate_per_source`.";
+
+/// What the engine counts beside packets: name, value, meaning.
+pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 10] {
+    [
+        ("echo_replies", c.echo_replies, "Echo requests to the translator itself, answered."),
+        ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors made and sent."),
+        ("icmp_errors_limited", c.icmp_errors_limited, LIMITED),
+        ("icmp_errors_limited_per_source", c.icmp_errors_limited_per_source, LIMITED_PER_SOURCE),
+        (
+            "icmp_errors_suppressed",
+            c.icmp_errors_suppressed,
+            "ICMP errors not made, because they are switched off or may not answer such a packet.",
+        ),
+        ("fragments_made", c.fragments_made, "Further packets made: fragments of a packet that was cut."),
+        ("probes_sent", c.probes_sent, "Probes sent to established TCP connections whose time was up."),
+        ("sessions_cleared", c.sessions_cleared, "Sessions ended on request, before their time."),
+        (
+            "path_mtus_learnt",
+            c.path_mtus_learnt,
+            "Messages that told of a path to an IPv4 host that carries less than 1260 bytes.",
+        ),
+        ("path_mtus_evicted", c.path_mtus_evicted, "Hosts behind such paths that were forgotten for others."),
+    ]
+}
+
 /// All counters of a sum.
 pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     let e = &total.engine;
@@ -301,7 +330,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     both("passed", e.passed, "Not for the translator.");
     both("dropped", e.dropped, "Dropped without an answer.");
     all.push(counter("held_packets", e.held, "Held at this moment."));
-    for (name, value, help) in crate::metrics::engine_counters(e) {
+    for (name, value, help) in engine_counters(e) {
         all.push(counter(name, value, help));
     }
     let handed = &total.worker.handed;

@@ -1,7 +1,8 @@
 //! The subscribers that have most sessions: found in one walk over all, of which a few are kept.
 
 use crate::Control;
-use crate::answers::Refusal;
+use crate::census::keep;
+use crate::response::Refusal;
 use crate::filter::{Query, Wrong};
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
@@ -32,22 +33,6 @@ impl Job for Top {
         }
         self.next.is_none()
     }
-}
-
-/// Inserts a subscriber among the `count` with the largest values, the largest first.
-pub(crate) fn keep(
-    best: &mut Vec<SubscriberStats>,
-    stats: SubscriberStats,
-    count: usize,
-    value: impl Fn(&SubscriberStats) -> u64,
-) {
-    let worst = best.last().map_or(0, &value);
-    if best.len() >= count && value(&stats) <= worst {
-        return;
-    }
-    let at = best.partition_point(|other| value(other) >= value(&stats));
-    best.insert(at, stats);
-    best.truncate(count);
 }
 
 impl Control {

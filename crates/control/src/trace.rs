@@ -1,7 +1,7 @@
 //! Packets as they pass, for a client that watches some.
 
 use crate::Control;
-use crate::answers::Refusal;
+use crate::response::Refusal;
 use crate::ask::{SNAPSHOT_MAX, Unanswered};
 use crate::explain::{Telling, ends};
 use crate::filter::{Query, Wrong, network};

@@ -108,6 +108,8 @@ structs! {
 
     /// A configuration that was put in place.
     pub struct ConfigApplied {
+        /// The file that has the change: the configuration, or a file of mappings that it names.
+        pub file: String,
         /// Its revision: the one that runs.
         pub revision: String,
         /// The one that ran before.
@@ -134,6 +136,20 @@ structs! {
         pub inside: String,
         /// Public address and port; of an address mapping the IPv4 prefix.
         pub outside: String,
+    }
+
+    /// Table of an instance: all of its mappings.
+    pub struct MapsTable {
+        /// Mappings of the table.
+        pub maps: Vec<StaticMap>,
+    }
+
+    /// Mappings to add to the table of an instance and to remove from it: all of them or none.
+    pub struct MapsEdit {
+        /// Mappings to add; none of them may be there.
+        pub add: Option<Vec<StaticMap>>,
+        /// Mappings to remove; each of them must be there.
+        pub remove: Option<Vec<StaticMap>>,
     }
 
     /// How much is logged.

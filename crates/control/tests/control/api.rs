@@ -390,17 +390,16 @@ fn a_request_with_a_field_that_the_daemon_does_not_know_is_refused_and_changes_n
     let keys: Vec<SessionKey> = sessions(&bed, &[]).iter().map(SessionKey::of).collect();
     let mut body = serde_json::to_value(SessionKeys { sessions: keys }).unwrap();
     body["sessions"][1]["only_tcp"] = true.into();
-    for (target, body, field) in [
-        ("/v1/sessions/end", body.to_string(), "sessions.1.only_tcp"),
-        ("/v1/config/plan", r#"{"text": "", "dry": true}"#.to_owned(), "dry"),
-        (
-            "/v1/maps/add",
-            r#"{"instance": null, "protocol": null, "inside": "::1", "outside": "192.0.2.1", "x": 1}"#
-                .to_owned(),
-            "x",
-        ),
+    let map = r#"{"instance": null, "protocol": null, "inside": "::1", "outside": "192.0.2.1"}"#;
+    let odd = map.replace('}', r#", "x": 1}"#);
+    for (method, target, body, field) in [
+        ("POST", "/v1/sessions/end", body.to_string(), "sessions.1.only_tcp"),
+        ("POST", "/v1/config/plan", r#"{"text": "", "dry": true}"#.to_owned(), "dry"),
+        ("PUT", "/v1/maps", format!(r#"{{"maps": [{map}, {odd}]}}"#), "maps.1.x"),
+        ("PATCH", "/v1/maps", format!(r#"{{"remove": [{odd}]}}"#), "remove.?.0.x"),
+        ("PATCH", "/v1/maps/plan", format!(r#"{{"maps": [{map}]}}"#), "maps"),
     ] {
-        match bed.client.ask::<Value>("POST", target, body.as_bytes()) {
+        match bed.client.ask::<Value>(method, target, body.as_bytes()) {
             Err(Error::Refused(400, problem)) => {
                 assert!(problem.error.contains(&format!("unknown field `{field}`")), "{problem:?}");
             }

@@ -204,6 +204,10 @@ impl Bed {
                 reply(match order {
                     Order::History => Ok(Done::History(Vec::new())),
                     Order::Maps { from, limit, .. } => Ok(maps(from, limit)),
+                    Order::PlanMaps(body) | Order::ChangeMaps(_, body) => match body.read() {
+                        Ok(read) => Err(Refused::new(Why::Conflict, format!("{read:?}"), "")),
+                        Err(refused) => Err(refused),
+                    },
                     other => Err(Refused::new(Why::Conflict, format!("{other:?}"), "")),
                 });
                 true

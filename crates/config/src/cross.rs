@@ -7,14 +7,15 @@ mod log;
 mod pools;
 mod realms;
 
+use crate::config::Config;
 use crate::problem::Problems;
 use crate::sections::Sections;
 use crate::sections::eam::RawEam;
 use crate::sections::nat44::RawNat44;
 use crate::sections::nat64::RawNat64;
+use crate::sections::port::Port;
 use crate::sections::port::{DeviceMode, RawPort, Routes};
 use crate::sections::siit::RawSiit;
-use crate::{Config, Port};
 use gatun_nat::plan::{EventPlan, Nat44, Nat64, Siit};
 use gatun_nat::workers::Shares;
 use gatun_nat::{EventKinds, Plan};

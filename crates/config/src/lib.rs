@@ -11,48 +11,50 @@
 //! serde's derive is not used: it stops at the first error, and these reports name all.
 #![forbid(unsafe_code)]
 
+mod config;
 mod cross;
+mod ethernet_host;
+mod files;
 mod greedy;
 mod keys;
 mod mappings;
 mod memory;
+mod network;
 mod problem;
 mod reader;
 mod reference;
+mod routes;
 mod schema;
 mod sections;
 mod value;
 #[cfg(test)]
 mod wrong_keys_tests;
 
+pub use config::Config;
+pub use ethernet_host::{Device, host};
 pub use greedy::subscribers_that_fill;
+pub use keys::{ExportFormat, HugePages};
 pub use mappings::{Edited, Mapping, MappingChange, NotEdited, check_mapping, edit_mappings};
 pub use memory::{Bytes, Memory, PoolSize};
+pub use network::Network;
 pub use problem::{Located, MappingFile, Report, Severity, Warnings};
 pub use reference::reference_page;
 pub use schema::json_schema;
 pub use sections::api::{Api, ApiSocket, ApiTls};
-pub use sections::dpdk::{Dpdk, HugePages};
-pub use sections::ethernet::{Answers, Device, Driver, Ethernet, XdpMode, host};
+pub use sections::dpdk::Dpdk;
+pub use sections::ethernet::{Answers, Driver, Ethernet, XdpMode};
 pub use sections::events::EventSink;
-pub use sections::export::{Export, ExportFormat, ExportTarget};
+pub use sections::export::{Export, ExportTarget};
 pub use sections::log::{LOG_DIRECTORY, Log};
-pub use sections::port::{DeviceMode, Network, Port, Routes};
+pub use sections::port::{DeviceMode, Port, Routes};
 pub use sections::state::StateDir;
 
-use gatun_nat::workers::Shares;
-use gatun_nat::{EventKinds, Plan};
+use files::{Files, read};
 use problem::Problems;
-use std::borrow::Cow;
-use std::fs::File;
-use std::io::Read as _;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// Longest file that is read, bytes: some millions of mappings. A device such as /dev/zero has no end.
-const FILE_LEN_MAX: u64 = 512 << 20;
 /// Longest text whose syntax errors are all sought, bytes. Behind the first error of a longer one there may be
 /// millions, where it is no configuration at all, and each takes some hundred bytes.
 const ALL_ERRORS_TEXT_LEN_MAX: usize = 1 << 20;
@@ -62,92 +64,6 @@ const KEPT_LEN_MAX: usize = 40 << 20;
 
 /// Longest configuration that is parsed, bytes: a million mappings in a list, which take some 2 GB of memory meanwhile.
 const PARSED_LEN_MAX: usize = 96 << 20;
-
-/// A configuration that holds together.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// For the engine.
-    pub plan: Plan,
-    /// Where packets come from and go to; at least one.
-    pub ports: Vec<Port>,
-    /// Processors of the workers, one for each; none: as the backend has it.
-    pub cores: Vec<u16>,
-    /// DPDK's environment, for ports that are its devices.
-    pub dpdk: Dpdk,
-    /// Where events go, if they go anywhere.
-    pub events: Option<EventSink>,
-    /// Which of them: the plan's are those that anybody wants.
-    pub json_kinds: EventKinds,
-    /// Whether with the remote ends of sessions.
-    pub json_destinations: bool,
-    /// Collectors of events.
-    pub exports: Vec<Export>,
-    /// The log of who had which public port when, if one is kept.
-    pub log: Option<Log>,
-    /// Where the daemon is asked.
-    pub api: Api,
-    /// Where metrics are served on TCP, if they are.
-    pub metrics: Option<SocketAddr>,
-    /// Where sessions are kept for the next process.
-    pub state: StateDir,
-    /// Files of mappings that were read, as `eam_file` names them.
-    pub mapping_files: Vec<MappingFile>,
-    /// What was read; nothing where that is longer than 40 MiB.
-    pub text: String,
-    /// SHA-256 of what was read, in hexadecimal: of the text, and of the files that it names.
-    pub revision: String,
-}
-
-impl Config {
-    /// The networks whose packets have to reach a port with `routes = "auto"`: translation prefixes,
-    /// pools, the IPv4 side of mappings, and the translator's own addresses, each once.
-    pub fn routes(&self) -> Vec<Network> {
-        sections::port::auto_routes(&self.plan)
-    }
-
-    /// The IPv4 side of mappings of hosts that speak IPv4 to anywhere, through a prefix, as behind a CLAT (RFC 6877):
-    /// neighbours joined.
-    pub fn mapped_hosts(&self) -> Vec<gatun_nat::plan::Net4> {
-        sections::port::mapped_hosts(&self.plan)
-    }
-
-    /// The interfaces under ports on an Ethernet, in the order of their numbers: several ports may share one.
-    pub fn devices(&self) -> Vec<&str> {
-        let mut devices: Vec<&str> = Vec::new();
-        for port in self.ports.iter().filter(|port| port.ethernet.is_some()) {
-            if !devices.contains(&&port.device[..]) {
-                devices.push(&port.device);
-            }
-        }
-        devices
-    }
-
-    /// The number of an interface under a port on an Ethernet.
-    pub fn device_number(&self, device: &str) -> u8 {
-        let number = self.devices().iter().position(|name| *name == device).unwrap_or(0);
-        u8::try_from(number).unwrap_or(u8::MAX)
-    }
-
-    /// Workers that share what has state: one for each queue of the port, and one where it does not say.
-    pub fn workers(&self) -> usize {
-        self.ports.first().and_then(|port| port.queues).map_or(1, usize::from)
-    }
-
-    /// What one worker has of the plan: the first; the others have no more.
-    pub fn plan_of_worker(&self) -> Cow<'_, Plan> {
-        if !self.plan.is_stateful() || self.workers() == 1 {
-            return Cow::Borrowed(&self.plan);
-        }
-        let shares = Shares::new(&self.plan, self.workers(), [0; 4]).ok();
-        let first = shares.and_then(|shares| shares.plans.into_iter().next());
-        first.map_or(Cow::Borrowed(&self.plan), Cow::Owned)
-    }
-
-    /// What the tables of a worker will take when they are full.
-    pub fn memory(&self) -> Memory {
-        Memory::of(&self.plan_of_worker())
-    }
-}
 
 /// Reads a configuration; `file_name` is for messages, and the directory that `eam_file` starts from.
 ///
@@ -200,26 +116,6 @@ fn load(text: &str, file_name: &str, replaced: Option<(&Path, &str)>) -> Result<
     problems.finish().map(|warnings| (config, warnings))
 }
 
-/// Files that a configuration names.
-pub(crate) struct Files<'a> {
-    directory: &'a Path,
-    /// A file that is read as if it had this text.
-    replaced: Option<(&'a Path, &'a str)>,
-}
-
-impl Files<'_> {
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-
-    fn read(&self, path: &Path) -> std::io::Result<String> {
-        match self.replaced {
-            Some((replaced, text)) if replaced == path => Ok(text.to_owned()),
-            _ => read_text(path),
-        }
-    }
-}
-
 fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<toml::de::Error>) {
     if text.len() <= ALL_ERRORS_TEXT_LEN_MAX {
         return DeTable::parse_recoverable(text);
@@ -228,22 +124,6 @@ fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<toml::de::Error>) {
         Ok(root) => (root, Vec::new()),
         Err(error) => (Spanned::new(0..0, DeTable::new()), vec![error]),
     }
-}
-
-/// The bytes of a file, and no more than any configuration has.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_LEN_MAX {
-        return Err(std::io::Error::other(format!("it is longer than {}", Bytes(FILE_LEN_MAX))));
-    }
-    Ok(bytes)
-}
-
-/// The text of a file, of the same length at most.
-pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
-    let not_utf8 = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
-    String::from_utf8(read(path)?).map_err(not_utf8)
 }
 
 /// Reads a configuration file.

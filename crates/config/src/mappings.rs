@@ -7,8 +7,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use crate::reader::Wrong;
-use crate::value::{self, PortRange};
+use crate::value::{self, PortRange, Wrong};
 use document::{Document, Instance};
 use gatun_nat::plan::{Eam, Transport};
 use std::collections::HashMap;
@@ -109,7 +108,10 @@ fn replace(
         ([], _) => Ok(Edited { file: None, text: document.replaced(instance, keys)? }),
         ([file], false) => Ok(Edited { file: Some(file.clone()), text: file::written(keys) }),
         _ => Err(not(
-            format!("the mappings of {} are in several places: `eam` and `eam_file`, or several files", instance.name),
+            format!(
+                "the mappings of {} are in several places: `eam` and `eam_file`, or several files",
+                instance.name
+            ),
             "keep them in one `eam_file`, or add and remove single mappings",
         )),
     }
@@ -227,7 +229,8 @@ impl Key {
             false => value::endpoint4(&string(inside)).map(|(address, ports)| (address.into(), ports)),
         };
         let inside = inside.map_err(|wrong| of_field("inside", wrong, BINDING))?;
-        let outside = value::endpoint4(&string(outside)).map_err(|wrong| of_field("outside", wrong, BINDING))?;
+        let outside =
+            value::endpoint4(&string(outside)).map_err(|wrong| of_field("outside", wrong, BINDING))?;
         Ok(Key::Binding(transport, inside, outside))
     }
 
@@ -255,8 +258,7 @@ impl Key {
 }
 
 const EAM: &str = "write an IPv6 and an IPv4 prefix, for example `2001:db8::5` and `203.0.113.5`";
-const BINDING: &str =
-    "write an inside and a public address with a port each, for example `[2001:db8::5]:443` and `203.0.113.5:443`";
+const BINDING: &str = "write an inside and a public address with a port each, for example `[2001:db8::5]:443` and `203.0.113.5:443`";
 
 fn of_field(field: &str, wrong: Wrong, wanted: &str) -> Wrong {
     Wrong::with(format!("`{field}`: {}", wrong.what), wrong.instead.unwrap_or_else(|| wanted.to_owned()))
@@ -297,13 +299,17 @@ impl KeyChange {
 
     /// Whether it is about address mappings; `None` where it has no mapping.
     fn is_eam(&self) -> Result<Option<bool>, NotEdited> {
-        let mut all = self.lists().into_iter().flat_map(|(name, keys)| keys.iter().enumerate().map(move |k| (name, k)));
+        let mut all =
+            self.lists().into_iter().flat_map(|(name, keys)| keys.iter().enumerate().map(move |k| (name, k)));
         let Some((_, (_, first))) = all.next() else { return Ok(None) };
         let is_eam = |key: &Key| matches!(key, Key::Eam(_));
         match all.find(|(_, (_, key))| is_eam(key) != is_eam(first)) {
             None => Ok(Some(is_eam(first))),
             Some((name, (n, key))) => Err(not(
-                format!("mapping {} of `{name}`: {key} is of another kind than the mappings before it", n + 1),
+                format!(
+                    "mapping {} of `{name}`: {key} is of another kind than the mappings before it",
+                    n + 1
+                ),
                 "change bindings, which have a protocol, and address mappings one after the other",
             )),
         }
@@ -314,7 +320,11 @@ impl KeyChange {
         if self.is_eam()?.is_none_or(|is_eam| is_eam == is_siit) {
             return Ok(());
         }
-        let (has, key) = if is_siit { ("address mappings, without a protocol", "siit") } else { ("bindings, with a protocol and ports", instance.kind) };
+        let (has, key) = if is_siit {
+            ("address mappings, without a protocol", "siit")
+        } else {
+            ("bindings, with a protocol and ports", instance.kind)
+        };
         Err(not(format!("{} is a {key} instance", instance.name), format!("it has {has}")))
     }
 }

@@ -81,7 +81,10 @@ impl Problems {
 
     /// The files of mappings.
     pub(crate) fn mapping_files(&self) -> Vec<MappingFile> {
-        let file = |source: &Source| MappingFile { path: source.name.clone().into(), hash: hash(source.text.as_bytes()) };
+        let file = |source: &Source| MappingFile {
+            path: source.name.clone().into(),
+            hash: hash(source.text.as_bytes()),
+        };
         self.sources.iter().skip(1).map(file).collect()
     }
 

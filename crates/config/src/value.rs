@@ -1,6 +1,5 @@
 //! Single values: from TOML to types that cannot be wrong.
 
-use crate::reader::{Read, Wrong, nearest, type_name};
 use gatun_nat::plan::{Net4, Net6, Transport};
 use gatun_wire::Prefix64;
 use gatun_wire::rfc6052::Prefix64Error;
@@ -9,6 +8,30 @@ use toml::de::DeValue;
 
 /// Longer lists of words are cut in messages.
 const WORDS_SHOWN_MAX: usize = 8;
+
+/// Why a value is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// What is wrong with it.
+    pub(crate) what: String,
+    /// What to write instead, where that is more than an example.
+    pub(crate) instead: Option<String>,
+}
+
+impl Wrong {
+    /// Without better advice than the key's example.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Wrong { what: what.into(), instead: None }
+    }
+
+    /// With advice.
+    pub(crate) fn with(what: impl Into<String>, instead: impl Into<String>) -> Self {
+        Wrong { what: what.into(), instead: Some(instead.into()) }
+    }
+}
+
+/// A value that was read, or why not.
+pub(crate) type Read<T> = Result<T, Wrong>;
 
 /// A string.
 pub(crate) fn text<'a>(value: &'a DeValue<'_>) -> Read<&'a str> {
@@ -389,4 +412,34 @@ fn prefix_len(len: Option<&str>, max: u8) -> Option<u8> {
 fn split_number(s: &str) -> (&str, &str) {
     let end = s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
     s.split_at(end)
+}
+
+/// The name that somebody who wrote `word` may have meant.
+pub(crate) fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
+    if word.len() > 64 {
+        return None;
+    }
+    let word = word.to_lowercase().replace('-', "_");
+    let begins = |name: &&str| word.len() >= 3 && name.replace('-', "_").starts_with(&word);
+    if let Some(name) = names.clone().find(begins) {
+        return Some(name);
+    }
+    names
+        .map(|name| (strsim::damerau_levenshtein(&word, &name.replace('-', "_")), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// "a string", for messages.
+pub(crate) fn type_name(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
 }

@@ -488,7 +488,10 @@ fn an_error_in_a_long_list_is_at_its_place_and_a_text_without_end_is_refused() {
     assert!(load_str(&long_list(200_000, ""), "gatun.toml").is_ok(), "a list may be long, comments and all");
     let wrong = "  { v4 = \"10.0.0.300\", v6 = \"2001:db8::5\" },\n";
     let said = report(&long_list(200_000, wrong));
-    assert!(said.starts_with("gatun.toml:100003:10: error: `v4`: \"10.0.0.300\" is not an IPv4 prefix"), "{said}");
+    assert!(
+        said.starts_with("gatun.toml:100003:10: error: `v4`: \"10.0.0.300\" is not an IPv4 prefix"),
+        "{said}"
+    );
     let said = report(&"x = 1\n".repeat(18 << 20));
     assert!(said.contains("gatun.toml:1:1: error: the file has more than 96 MiB"), "{said}");
     assert!(said.contains("eam_file"), "{said}");

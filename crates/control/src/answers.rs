@@ -54,7 +54,11 @@ impl Control {
     }
 
     /// Does what is asked.
-    pub(crate) async fn answer(self: &Arc<Self>, asked: &Asked<'_>, body: Vec<u8>) -> Result<Answer, Refusal> {
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        body: Vec<u8>,
+    ) -> Result<Answer, Refusal> {
         let endpoint = paths::find(asked.method, asked.path).map_err(Refusal::Unknown)?;
         let query = Query::read(endpoint, asked.query)?;
         let facts = self.setup.facts.get();

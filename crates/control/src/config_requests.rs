@@ -44,7 +44,8 @@ impl Control {
         asked: &Asked<'_>,
     ) -> Result<Answer, Refusal> {
         let who = || asked.who.to_owned();
-        let maps = |replaces, json| MapsBody { instance: query.get("instance").map(str::to_owned), replaces, json };
+        let maps =
+            |replaces, json| MapsBody { instance: query.get("instance").map(str::to_owned), replaces, json };
         let revision = || query.get("revision").unwrap_or_default().to_owned();
         let instead = || {
             let confirm = query.parse::<u32>("confirm_seconds", "a number of seconds")?;

@@ -1,9 +1,9 @@
 //! Public addresses that get no new bindings any more, or do again.
 
 use crate::Control;
-use crate::response::{Asked, Refusal};
 use crate::configure::Order;
 use crate::filter::{Query, Wrong, network4};
+use crate::response::{Asked, Refusal};
 use gatun_api::text::counted;
 use gatun_api::types as api;
 use gatun_nat::plan::Net4;

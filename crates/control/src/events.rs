@@ -2,9 +2,9 @@
 //! told how many; nobody waits for it.
 
 use crate::Control;
-use crate::response::Refusal;
 use crate::ask::Unanswered;
 use crate::filter::Wrong;
+use crate::response::Refusal;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

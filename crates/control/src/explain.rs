@@ -1,10 +1,10 @@
 //! What would become of a packet, in the API's types and in sentences. Nothing changes for it.
 
 use crate::Control;
-use crate::response::Refusal;
 use crate::ask::Unanswered;
 use crate::filter::{self, Query, Wrong};
 use crate::flow::Flow;
+use crate::response::Refusal;
 use crate::rules;
 use crate::tell::{self, Names};
 use gatun_api::types as api;

@@ -1,11 +1,11 @@
 //! Mappings of the configuration, a page or a stream of lines: told by whoever changes it ([`crate::configure`]).
 
 use crate::Control;
-use crate::response::{Answer, Refusal, json};
 use crate::ask::Unanswered;
 use crate::configure::{Done, MapCursor, Order};
 use crate::filter::{Query, Wrong};
 use crate::lists::STREAMED_AT_ONCE;
+use crate::response::{Answer, Refusal, json};
 use bytes::Bytes;
 use gatun_api::types as api;
 use std::sync::Arc;

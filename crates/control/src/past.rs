@@ -1,10 +1,10 @@
 //! Who had a public port at a time: a question to the log, handed to whoever reads it ([`Auditor`]).
 
 use crate::Control;
-use crate::response::{Asked, Refusal};
 use crate::ask::Unanswered;
 use crate::configure::{Refused, Why};
 use crate::filter::{Query, address4};
+use crate::response::{Asked, Refusal};
 use crate::tell;
 use gatun_api::types as api;
 use std::net::Ipv4Addr;

@@ -2,8 +2,8 @@
 
 use crate::Control;
 use crate::census::keep;
-use crate::response::Refusal;
 use crate::filter::{Query, Wrong};
+use crate::response::Refusal;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
 use gatun_nat::report::SubscriberStats;

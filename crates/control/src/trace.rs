@@ -1,10 +1,10 @@
 //! Packets as they pass, for a client that watches some.
 
 use crate::Control;
-use crate::response::Refusal;
 use crate::ask::{SNAPSHOT_MAX, Unanswered};
 use crate::explain::{Telling, ends};
 use crate::filter::{Query, Wrong, network};
+use crate::response::Refusal;
 use crate::tell::Names;
 use bytes::Bytes;
 use gatun_api::{hex, types as api};

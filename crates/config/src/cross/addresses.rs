@@ -76,22 +76,22 @@ pub(super) fn check_mappings(read: &mut Sections, problems: &mut Problems) {
     let mut all: Vec<_> =
         read.siit.iter().enumerate().flat_map(|(at, i)| i.eamt.iter().map(move |e| (e, at))).collect();
     all.sort_by_key(|(entry, _)| entry.eam.v4);
-    let mut outer: Option<(Net4, usize)> = None;
+    let mut outer: Option<(&RawEam, usize)> = None;
     for (entry, at) in all {
-        let v4 = entry.eam.v4;
         match outer {
-            Some((net, other)) if net.contains(v4.addr) => {
+            Some((first, other)) if first.eam.v4.contains(entry.eam.v4.addr) => {
                 if other != at {
-                    let what = format!("{}/{} is mapped in another instance already", v4.addr, v4.len);
-                    problems.error_in(
-                        entry.file as usize,
-                        entry.span(),
-                        what,
-                        "map an IPv4 address in one instance",
-                    );
+                    // Either may be the one that is too much.
+                    for (one, whose) in [(first, "another instance too"), (entry, "another instance already")]
+                    {
+                        let v4 = one.eam.v4;
+                        let what = format!("{}/{} is mapped in {whose}", v4.addr, v4.len);
+                        let instead = "map an IPv4 address in one instance";
+                        problems.error_in(one.file as usize, one.span(), what, instead);
+                    }
                 }
             }
-            _ => outer = Some((v4, at)),
+            _ => outer = Some((entry, at)),
         }
     }
 }

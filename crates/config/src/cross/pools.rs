@@ -1,10 +1,10 @@
 //! Pools, who uses them, and the static bindings in them.
 
 use crate::problem::Problems;
-use crate::reader::nearest;
 use crate::sections::Sections;
 use crate::sections::nat64::RawBinding;
 use crate::sections::pool::RawPool;
+use crate::value::nearest;
 use gatun_nat::plan::{Pool4, PoolRange, StaticBinding};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;

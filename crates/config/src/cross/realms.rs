@@ -1,10 +1,10 @@
 //! Which ports the hosts of an instance are behind. The ports that instances of one kind name together are an address
 //! realm of their own (RFC 2663 2.1): hosts of two realms may have the same addresses.
 
-use crate::Port;
 use crate::problem::Problems;
-use crate::reader::nearest;
 use crate::sections::Sections;
+use crate::sections::port::Port;
+use crate::value::nearest;
 use gatun_nat::plan::Net4;
 use std::collections::BTreeSet;
 use std::ops::Range;

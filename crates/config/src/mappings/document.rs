@@ -34,7 +34,8 @@ impl Document {
 
     /// The instance of this name, or the only one of a kind that has such mappings: address mappings, bindings, or either.
     pub(super) fn find(&self, name: Option<&str>, is_eam: Option<bool>) -> Result<Instance, NotEdited> {
-        let mut found: Vec<Instance> = KINDS.into_iter().flat_map(|(kind, list)| self.of_kind(kind, list)).collect();
+        let mut found: Vec<Instance> =
+            KINDS.into_iter().flat_map(|(kind, list)| self.of_kind(kind, list)).collect();
         let names = |found: &[Instance]| found.iter().map(|i| &i.name[..]).collect::<Vec<_>>().join(", ");
         if let Some(name) = name {
             let known = names(&found);
@@ -51,7 +52,10 @@ impl Document {
         match found.len() {
             1 => Ok(found.swap_remove(0)),
             0 => Err(not(format!("there is no {kinds}instance"), "add one to the configuration first")),
-            _ => Err(not("several instances can have these mappings", format!("name one of {}", names(&found)))),
+            _ => Err(not(
+                "several instances can have these mappings",
+                format!("name one of {}", names(&found)),
+            )),
         }
     }
 
@@ -68,7 +72,9 @@ impl Document {
             Instance { name, kind, list, at, files, has_list }
         };
         match self.0.get(kind) {
-            Some(Item::ArrayOfTables(tables)) => tables.iter().enumerate().map(|(at, table)| instance(at, table)).collect(),
+            Some(Item::ArrayOfTables(tables)) => {
+                tables.iter().enumerate().map(|(at, table)| instance(at, table)).collect()
+            }
             Some(Item::Value(Value::Array(tables))) => {
                 let tables = tables.iter().enumerate();
                 tables.filter_map(|(at, table)| Some(instance(at, table.as_inline_table()?))).collect()
@@ -99,13 +105,20 @@ impl Document {
     }
 
     /// The text without some mappings of the instance's list, and with others at its end.
-    pub(super) fn edited(mut self, instance: &Instance, add: &[Key], remove: &[Key]) -> Result<String, NotEdited> {
+    pub(super) fn edited(
+        mut self,
+        instance: &Instance,
+        add: &[Key],
+        remove: &[Key],
+    ) -> Result<String, NotEdited> {
         let place = format!("`{}` of {}", instance.list, instance.name);
         let mut ledger = Ledger::new(add, remove, &place);
         let table = self.table(instance).ok_or_else(|| by_hand(instance))?;
         match table.entry(instance.list).or_insert_with(|| value(new_list())) {
             Item::Value(Value::Array(list)) => {
-                take_out(list, |entry| entry.as_inline_table().is_some_and(|entry| is_gone(entry, &mut ledger)));
+                take_out(list, |entry| {
+                    entry.as_inline_table().is_some_and(|entry| is_gone(entry, &mut ledger))
+                });
                 add.iter().for_each(|key| push(list, key));
             }
             Item::ArrayOfTables(tables) => {
@@ -208,7 +221,8 @@ fn push(list: &mut Array, key: &Key) {
 
 /// Removes entries. The line of an entry goes as a whole where nothing else is on it, with the comment behind the entry.
 fn take_out(list: &mut Array, mut is_gone: impl FnMut(&Value) -> bool) {
-    let (trailing, comma, decor) = (text_of(Some(list.trailing())), list.trailing_comma(), list.decor().clone());
+    let (trailing, comma, decor) =
+        (text_of(Some(list.trailing())), list.trailing_comma(), list.decor().clone());
     let mut kept = Array::new();
     let mut gap: Option<String> = None;
     let mut suffix = String::new();

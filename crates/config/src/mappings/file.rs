@@ -1,6 +1,7 @@
 //! Files of address mappings: one IPv4 and one IPv6 prefix a line. A replaced table has mapping N in line N.
 
 use super::{Key, Ledger, NotEdited, not};
+use crate::files::read_text;
 use crate::sections::eam::line_fields;
 use crate::value;
 use gatun_nat::plan::Eam;
@@ -20,8 +21,9 @@ pub(super) fn written(keys: &[Key]) -> String {
 /// The text of a file without some mappings, and with others at its end.
 pub(super) fn edited(path: &Path, add: &[Key], remove: &[Key]) -> Result<String, NotEdited> {
     let place = path.display().to_string();
-    let before = crate::read_text(path)
-        .map_err(|error| not(format!("{place} cannot be read: {error}"), "put the file in order, and reload"))?;
+    let before = read_text(path).map_err(|error| {
+        not(format!("{place} cannot be read: {error}"), "put the file in order, and reload")
+    })?;
     let mut ledger = Ledger::new(add, remove, &place);
     let mut text = String::with_capacity(before.len() + add.len() * LINE_LEN);
     for line in before.split_inclusive('\n') {

@@ -54,8 +54,9 @@ fn an_entry_more_and_an_entry_less_leave_all_else_as_it_was() {
         "eam = [\n\t{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" }, # Alice\n\t# the end\n]",
         "eam = [{ v4 = \"203.0.113.5\", v6 = \"2001:db8::5\" },\n  { v4 = \"203.0.113.6\", v6 = \"2001:db8::6\" }] # both",
     ] {
-        let text =
-            format!("# before\n[[siit]]\npool6 = \"2001:db8:46::/96\" # ours\n{list}\n\n# behind\n[limits]\n");
+        let text = format!(
+            "# before\n[[siit]]\npool6 = \"2001:db8:46::/96\" # ours\n{list}\n\n# behind\n[limits]\n"
+        );
         let more = added(&text, &new()).unwrap();
         let (before, after) = (loads(&text).plan, loads(&more).plan);
         assert_eq!(after.siit[0].eamt.len(), before.siit[0].eamt.len() + 1, "{more}");
@@ -106,7 +107,10 @@ fn a_batch_adds_and_removes_and_a_replacement_leaves_nothing_else() {
     assert_eq!(eamt.len(), 2, "{moved}");
     assert_eq!(edit_in(None, &moved, &old, &[new(), eam("2001:db8::2", "203.0.113.1")]).unwrap(), text);
     let missing = edit_in(None, text, &[new()], &[old[0].clone(), new()]).unwrap_err().to_string();
-    assert!(missing.starts_with("mapping 2 of `remove`: `eam` of siit-1 has no mapping 2001:db8::7"), "{missing}");
+    assert!(
+        missing.starts_with("mapping 2 of `remove`: `eam` of siit-1 has no mapping 2001:db8::7"),
+        "{missing}"
+    );
     let replaced = edit_mappings(text, "x", Some("siit-1"), &MappingChange::Replace(vec![new()])).unwrap();
     let expected = "[[siit]] # the only one\neam = [\n    { v4 = \"203.0.113.7\", v6 = \"2001:db8::7\" },\n]\n[limits]\nsessions_max = 5\n";
     assert_eq!(replaced, Edited { file: None, text: expected.to_owned() });
@@ -124,7 +128,10 @@ fn bindings_go_to_the_instance_that_is_named() {
     assert_eq!(refused, "several instances can have these mappings: name one of home, nat44-1");
     let more = edit_in(Some("home"), TWO, std::slice::from_ref(&six), &[]).unwrap();
     assert_eq!(loads(&more).plan.nat64[0].static_bindings.len(), 1);
-    assert!(more.contains("pool6 = \"64:ff9b::/96\"\nstatic = [\n    { protocol = \"tcp\", inside"), "{more}");
+    assert!(
+        more.contains("pool6 = \"64:ff9b::/96\"\nstatic = [\n    { protocol = \"tcp\", inside"),
+        "{more}"
+    );
     let less = edit_in(Some("home"), &more, &[], std::slice::from_ref(&six)).unwrap();
     assert!(loads(&less).plan.nat64[0].static_bindings.is_empty());
     let less = edit_in(Some("nat44-1"), TWO, &[], &[binding("100.64.0.1:80", "192.0.2.1:80")]).unwrap();
@@ -136,7 +143,9 @@ fn bindings_go_to_the_instance_that_is_named() {
     let kind = edit_in(Some("home"), TWO, &[new()], &[]).unwrap_err().to_string();
     assert_eq!(kind, "home is a nat64 instance: it has bindings, with a protocol and ports");
     let mixed = edit_in(Some("home"), TWO, &[binding("[2001:db8::5]:443", "192.0.2.1:443"), new()], &[]);
-    assert!(mixed.unwrap_err().what.contains("mapping 2 of `add`: 2001:db8::7 203.0.113.7 is of another kind"));
+    assert!(
+        mixed.unwrap_err().what.contains("mapping 2 of `add`: 2001:db8::7 203.0.113.7 is of another kind")
+    );
 }
 
 #[test]
@@ -168,8 +177,14 @@ fn what_is_malformed_is_named_by_its_number_with_what_to_write() {
         refused,
         "mapping 1 of `add`: `protocol`: unknown protocol \"t\"cp\": write `tcp`, `udp` or `icmp`"
     );
-    let mut many: Vec<Mapping> =
-        (0..80_000).map(|n| eam(&format!("2001:db8::{:x}:{:x}", n >> 16, n & 0xffff), &Ipv4Addr::from(0x0a00_0000 + n).to_string())).collect();
+    let mut many: Vec<Mapping> = (0..80_000)
+        .map(|n| {
+            eam(
+                &format!("2001:db8::{:x}:{:x}", n >> 16, n & 0xffff),
+                &Ipv4Addr::from(0x0a00_0000 + n).to_string(),
+            )
+        })
+        .collect();
     many[73_420].outside = "10.0.0.300".to_owned();
     let refused = edit_mappings(siit, "x", None, &MappingChange::Replace(many)).unwrap_err();
     assert_eq!(refused.what, "mapping 73421 of `maps`: `outside`: \"10.0.0.300\" is not an IPv4 prefix");
@@ -201,7 +216,9 @@ fn a_file_of_mappings_is_changed_line_by_line_and_replaced_as_a_whole() {
     let config = crate::load_str_with(text, &name, (&file, &edited.text)).unwrap().0;
     assert_eq!(config.plan.siit[0].eamt.len(), 2);
     let before = crate::load_str(text, &name).unwrap().0;
-    assert!(before.mapping_files[0].is(LINES.as_bytes()) && config.mapping_files[0].is(edited.text.as_bytes()));
+    assert!(
+        before.mapping_files[0].is(LINES.as_bytes()) && config.mapping_files[0].is(edited.text.as_bytes())
+    );
     assert_ne!(before.revision, config.revision);
     let again = MappingChange::Edit { add: vec![one], remove: Vec::new() };
     let refused = edit_mappings(text, &name, None, &again).unwrap_err().to_string();
@@ -239,7 +256,8 @@ fn a_hundred_thousand_entries_are_changed_at_once() {
     let mut text = "[[siit]]\npool6 = \"2001:db8:46::/96\"\neam = [\n".to_owned();
     let mut half = Vec::new();
     for n in 0..100_000u32 {
-        let (v4, v6) = (Ipv4Addr::from(0x0a00_0000 + n), format!("2001:db8:1::{:x}:{:x}", n >> 16, n & 0xffff));
+        let (v4, v6) =
+            (Ipv4Addr::from(0x0a00_0000 + n), format!("2001:db8:1::{:x}:{:x}", n >> 16, n & 0xffff));
         writeln!(text, "    {{ v4 = \"{v4}\", v6 = \"{v6}\" }},").unwrap();
         if n % 2 == 0 {
             half.push(eam(&v6, &v4.to_string()));

@@ -2,8 +2,8 @@
 
 use crate::keys::{self, Allocation as Kind};
 use crate::problem::Problems;
-use crate::reader::{Table, type_name};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, type_name};
 use gatun_nat::plan::{Allocation, Blocks, Deterministic, HoldDown};
 use toml::Spanned;
 use toml::de::DeValue;

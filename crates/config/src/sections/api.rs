@@ -1,8 +1,8 @@
 //! `[api]` and `[metrics]`: where the daemon is asked.
 
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Read, Wrong};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use toml::de::DeValue;

@@ -1,9 +1,9 @@
 //! `[dpdk]`: DPDK's environment; and what a device of DPDK is called.
 
-use crate::keys;
+use crate::keys::{self, HugePages};
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Read, Wrong};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -15,18 +15,6 @@ pub struct Dpdk {
     pub huge_pages: HugePages,
     /// Further arguments.
     pub eal: Vec<String>,
-}
-
-/// What packet buffers lie on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HugePages {
-    /// Huge pages, where enough are free.
-    #[default]
-    Auto,
-    /// Huge pages, or it does not start.
-    Always,
-    /// Ordinary pages.
-    Never,
 }
 
 /// The section.

@@ -1,10 +1,10 @@
 //! Explicit address mappings (RFC 7757), from the configuration or from files of their own. A million of
 //! them load from a file in about a second, so each is kept in 48 bytes and the checks are one sort a side.
 
-use crate::Files;
+use crate::files::Files;
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Wrong};
 use gatun_nat::plan::{Eam, Net4, Net6};
 use std::ops::Range;
 use std::sync::Arc;

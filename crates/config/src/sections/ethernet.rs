@@ -1,13 +1,12 @@
 //! What a port on an Ethernet has that a TUN device has not: `[[port]]` with `backend = "xdp"` or `"dpdk"`.
 
-use crate::Port;
 use crate::keys::{self, Backend, Mode};
+use crate::network::{Network, network, parse_network, prefix};
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong, type_name};
-use crate::sections::port::{self, Network};
-use crate::value;
-use gatun_ether::{Mac, Neighbour, Prefix, Route, Settings, Tag};
-use std::net::{IpAddr, Ipv6Addr};
+use crate::reader::Table;
+use crate::value::{self, Read, Wrong, type_name};
+use gatun_ether::{Neighbour, Route};
+use std::net::IpAddr;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -59,17 +58,6 @@ pub enum Answers {
     Auto,
     /// These; may be none.
     List(Vec<Network>),
-}
-
-/// A device under a port: what the system says of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// The backend's number of it.
-    pub number: u8,
-    /// Its address.
-    pub mac: Mac,
-    /// Its MTU, bytes.
-    pub mtu: u32,
 }
 
 /// Reads what a port on an Ethernet has; what only a TUN device has is an error. `None` where it is on none.
@@ -156,7 +144,7 @@ fn route(value: &DeValue<'_>) -> Read<Route> {
         let what = || format!("\"{}\" is not the address of a next hop", value::shorten(via));
         via.trim().parse::<IpAddr>().map_err(|_| Wrong::with(what(), instead))
     });
-    let network = port::parse_network(net.trim());
+    let network = parse_network(net.trim());
     let network =
         network.map_err(|wrong| Wrong::with(wrong.what, wrong.instead.as_deref().unwrap_or(instead)))?;
     Ok(Route { to: prefix(network), via: via.transpose()? })
@@ -180,7 +168,7 @@ fn read_answers(table: &Table<'_>, problems: &mut Problems) -> Answers {
         Some(DeValue::Boolean(false)) => Answers::List(Vec::new()),
         Some(DeValue::String(s)) if s == "auto" => Answers::Auto,
         Some(DeValue::Array(_)) => Answers::List(
-            table.list("answers", problems, port::network).into_iter().map(Spanned::into_inner).collect(),
+            table.list("answers", problems, network).into_iter().map(Spanned::into_inner).collect(),
         ),
         Some(other) => {
             let what =
@@ -190,72 +178,4 @@ fn read_answers(table: &Table<'_>, problems: &mut Problems) -> Answers {
             Answers::Auto
         }
     }
-}
-
-fn prefix(network: Network) -> Prefix {
-    match network {
-        Network::V4(net) => Prefix { addr: net.addr.into(), len: net.len },
-        Network::V6(net) => Prefix { addr: net.addr.into(), len: net.len },
-    }
-}
-
-/// The manners of ports on Ethernets, for one of so many workers; the first speaks for all. `networks` are the engine's.
-pub fn host(
-    ports: &[Port],
-    networks: &[Network],
-    device: impl Fn(&Port) -> Device,
-    workers: usize,
-    worker: usize,
-) -> Settings {
-    let engine: Vec<Prefix> = networks.iter().copied().map(prefix).collect();
-    let ports = ports.iter().filter_map(|port| {
-        let ethernet = port.ethernet.as_ref()?;
-        Some(settings(port, ethernet, device(port), &engine))
-    });
-    Settings { ports: ports.collect(), engine, speaks: worker == 0, shares: workers > 1 }
-}
-
-fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix]) -> gatun_ether::Port {
-    let mut addresses: Vec<Prefix> = port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect();
-    let answers = match &ethernet.answers {
-        Answers::List(list) => list.iter().copied().map(prefix).collect(),
-        Answers::Auto => {
-            let on_link = |p: &&Prefix| addresses.iter().any(|own| own.len < p.len && own.contains(p.addr));
-            let own = |p: &&Prefix| addresses.iter().any(|own| own.addr == p.addr);
-            engine.iter().filter(on_link).filter(|p| !own(p)).copied().collect()
-        }
-    };
-    if !addresses.iter().any(|own| is_link_local(own.addr)) {
-        addresses.push(Prefix { addr: link_local(device.mac).into(), len: 64 });
-    }
-    // The inner of two tags is a customer's (IEEE 802.1Q 5.6).
-    let outer = if ethernet.vlan.len() > 1 { Tag::service as fn(u16) -> Tag } else { Tag::customer };
-    let tags = ethernet.vlan.iter().enumerate();
-    let tags = tags.map(|(i, vlan)| if i == 0 { outer(*vlan) } else { Tag::customer(*vlan) });
-    gatun_ether::Port {
-        name: port.name.clone(),
-        device: device.number,
-        mac: device.mac,
-        tags: tags.collect(),
-        mtu: ethernet.mtu.unwrap_or(device.mtu),
-        addresses,
-        answers,
-        routes: ethernet.routes.clone(),
-        neighbours: ethernet.neighbours.clone(),
-        realms: ethernet.realms,
-    }
-}
-
-fn is_link_local(addr: IpAddr) -> bool {
-    matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local())
-}
-
-/// A link-local address of the translator's own. The one that RFC 4291 makes from the MAC is the kernel's, which has
-/// the same interface; this one has other bits in the middle.
-fn link_local(Mac(mac): Mac) -> Ipv6Addr {
-    let mut address = [0; 16];
-    address[..2].copy_from_slice(&[0xfe, 0x80]);
-    let [a, b, c, d, e, f] = mac;
-    address[8..].copy_from_slice(&[a ^ 2, b, c, b'g', b't', d, e, f]);
-    Ipv6Addr::from(address)
 }

@@ -1,8 +1,8 @@
 //! `[events]`: what is told of what happens to state, and where.
 
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Wrong};
 use gatun_nat::plan::EventPlan;
 use gatun_nat::{EventKind, EventKinds};
 use std::path::PathBuf;

@@ -1,10 +1,10 @@
 //! `[[export]]`: collectors of events.
 
-use crate::keys;
+use crate::keys::{self, ExportFormat};
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
+use crate::reader::Table;
 use crate::sections::{events, log};
-use crate::value;
+use crate::value::{self, Read, Wrong};
 use gatun_nat::EventKinds;
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,17 +14,6 @@ use toml::de::DeValue;
 
 /// Bytes of a spool where nothing else is configured.
 const SPOOL_LEN_MAX: u64 = 1 << 30;
-
-/// How a collector reads events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExportFormat {
-    /// RFC 7011 and 8158.
-    Ipfix,
-    /// RFC 5424.
-    Syslog,
-    /// A JSON object a line.
-    Json,
-}
 
 /// Where a collector is.
 #[derive(Clone, Debug, PartialEq, Eq)]

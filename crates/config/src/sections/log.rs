@@ -1,8 +1,8 @@
 //! `[log]`: the log on disk of who had which public port when.
 
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Read, Wrong};
 use std::ops::Range;
 use std::path::PathBuf;
 use toml::de::DeValue;

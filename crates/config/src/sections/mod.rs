@@ -17,7 +17,7 @@ pub(crate) mod state;
 pub(crate) mod translator;
 pub(crate) mod workers;
 
-use crate::Files;
+use crate::files::Files;
 use crate::keys::FILE_KEYS;
 use crate::problem::Problems;
 use crate::reader::Table;

@@ -2,9 +2,10 @@
 
 use super::nat64::{RawBinding, bindings_of};
 use super::translator::Defaults;
+use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::{keys, value};
+use crate::reader::Table;
+use crate::value::{self, Wrong};
 use gatun_nat::plan::{Exemption, Filtering, Net4, Timeouts};
 
 use std::ops::Range;

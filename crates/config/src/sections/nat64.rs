@@ -1,10 +1,10 @@
 //! `[[nat64]]`: a stateful instance.
 
 use super::translator::Defaults;
+use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::value::PortRange;
-use crate::{keys, value};
+use crate::reader::Table;
+use crate::value::{self, PortRange, Wrong};
 use gatun_nat::plan::{Filtering, IcmpErrorSource, Net6, StaticBinding, Timeouts, Transport};
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv6Addr;

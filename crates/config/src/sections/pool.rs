@@ -3,8 +3,8 @@
 use super::allocation;
 use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Read, Wrong};
 use gatun_nat::plan::{Allocation, Pairing, PoolRange, Transport};
 use std::net::Ipv4Addr;
 use std::ops::Range;

@@ -3,7 +3,7 @@
 use super::eam::{self, RawEam};
 use super::nat64::read_pool6;
 use super::translator::Defaults;
-use crate::Files;
+use crate::files::Files;
 use crate::problem::Problems;
 use crate::reader::Table;
 use crate::{keys, value};

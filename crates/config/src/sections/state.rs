@@ -1,8 +1,8 @@
 //! `[state]`: where sessions are kept for the next process.
 
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Read, Wrong};
 use std::path::PathBuf;
 use toml::de::DeValue;
 

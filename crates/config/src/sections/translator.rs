@@ -1,8 +1,9 @@
 //! `[translator]`, and the keys of it that an instance may set for itself.
 
+use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::{keys, value};
+use crate::reader::Table;
+use crate::value::{self, Read, Wrong};
 use gatun_wire::Settings;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use toml::Spanned;

@@ -45,12 +45,16 @@ impl Reload {
     pub(super) fn plan_maps(&self, body: MapsBody) -> Result<ConfigPlan, Refused> {
         let Edited { file, text } = self.edited(body)?;
         Ok(self.plan(match &file {
-            None => NewText::Config(&text),
+            None => NewText::List(&text),
             Some(file) => NewText::Mappings(file, &text),
         }))
     }
 
-    pub(super) fn change_maps(&mut self, mut instead: Instead, body: MapsBody) -> Result<ConfigApplied, Refused> {
+    pub(super) fn change_maps(
+        &mut self,
+        mut instead: Instead,
+        body: MapsBody,
+    ) -> Result<ConfigApplied, Refused> {
         match instead.revision.is_empty() {
             // Without a revision, the request is about whatever runs.
             true => instead.revision.clone_from(&self.running().revision),
@@ -58,7 +62,7 @@ impl Reload {
         }
         let Edited { file, text } = self.edited(body)?;
         match &file {
-            None => self.apply_text(&instead, NewText::Config(&text)),
+            None => self.apply_text(&instead, NewText::List(&text)),
             Some(file) => self.apply_text(&instead, NewText::Mappings(file, &text)),
         }
     }

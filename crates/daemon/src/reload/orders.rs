@@ -40,6 +40,8 @@ pub(crate) struct Unconfirmed {
 pub(super) enum NewText<'t> {
     /// The configuration.
     Config(&'t str),
+    /// The configuration that runs, with other mappings in a list.
+    List(&'t str),
     /// A file of mappings of the configuration that runs.
     Mappings(&'t Path, &'t str),
 }
@@ -47,14 +49,14 @@ pub(super) enum NewText<'t> {
 impl<'t> NewText<'t> {
     fn text(self) -> &'t str {
         match self {
-            NewText::Config(text) | NewText::Mappings(_, text) => text,
+            NewText::Config(text) | NewText::List(text) | NewText::Mappings(_, text) => text,
         }
     }
 
     /// Where it is one of mappings, the path of its file.
     fn mappings(self) -> Option<&'t Path> {
         match self {
-            NewText::Config(_) => None,
+            NewText::Config(_) | NewText::List(_) => None,
             NewText::Mappings(path, _) => Some(path),
         }
     }
@@ -86,7 +88,9 @@ impl Reload {
     pub(super) fn carry_out(&mut self, order: Order) -> Result<Done, Refused> {
         match order {
             Order::Plan(text) => Ok(Done::Planned(self.plan(NewText::Config(&text)))),
-            Order::Apply(instead, text) => self.apply_text(&instead, NewText::Config(&text)).map(Done::Applied),
+            Order::Apply(instead, text) => {
+                self.apply_text(&instead, NewText::Config(&text)).map(Done::Applied)
+            }
             Order::Confirm { revision, who } => self.confirm(&revision, &who).map(Done::Applied),
             Order::RollBack(instead, to) => self.roll_back(&instead, to.as_deref()).map(Done::Applied),
             Order::PlanMaps(body) => self.plan_maps(body).map(Done::Planned),
@@ -110,7 +114,7 @@ impl Reload {
 
     fn read_new(&self, new: NewText<'_>) -> Read {
         (self.read)(match new {
-            NewText::Config(text) => Source::Text(text),
+            NewText::Config(text) | NewText::List(text) => Source::Text(text),
             NewText::Mappings(path, text) => Source::WithMappings(&self.running().text, path, text),
         })
     }
@@ -162,7 +166,11 @@ impl Reload {
         plan
     }
 
-    pub(super) fn apply_text(&mut self, instead: &Instead, text: NewText<'_>) -> Result<ConfigApplied, Refused> {
+    pub(super) fn apply_text(
+        &mut self,
+        instead: &Instead,
+        text: NewText<'_>,
+    ) -> Result<ConfigApplied, Refused> {
         self.expect(&instead.revision)?;
         self.expect_confirmed()?;
         let begin = Instant::now();
@@ -171,7 +179,8 @@ impl Reload {
         let new = settings.ok_or_else(|| wrong(&problems))?;
         let review = Review::of(&self.settings, &new);
         let before = self.running().revision.clone();
-        let name = text.mappings().map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
+        let name =
+            text.mappings().map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
         if new.control.facts.config.revision == before {
             let notes = vec!["it runs already".to_owned()];
             return Ok(applied(&name, (&before, &before), &Settled::default(), notes));
@@ -179,7 +188,7 @@ impl Reload {
         let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
         let ready = ready.map_err(not_possible)?;
         let made = begin.elapsed();
-        self.expect_other_mappings(&new, text.mappings())?;
+        self.expect_other_mappings(&new, text)?;
         let file = text.mappings().map_or_else(|| self.file.clone(), ConfigFile::new);
         let staged = file.stage(text.text()).map_err(failed)?;
         self.output.log(&format!("config: {} changes {name}", instead.who));
@@ -253,7 +262,10 @@ impl Reload {
             return Err(Refused { hint: hint.to_owned(), ..refused });
         }
         let before = waits.before_revision();
-        let name = waits.mappings.as_ref().map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
+        let name = waits
+            .mappings
+            .as_ref()
+            .map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
         self.unconfirmed = None;
         self.roster.keep(&self.settings);
         self.tell();
@@ -341,10 +353,13 @@ impl Reload {
     }
 
     /// # Errors
-    /// Where a file of mappings, other than the one that an order of mappings changes, is not as it was read.
-    fn expect_other_mappings(&self, new: &Settings, changed: Option<&Path>) -> Result<(), Refused> {
-        let Some(changed) = changed else { return Ok(()) };
-        let others = new.mapping_files.iter().filter(|file| file.path != changed);
+    /// A file of mappings, other than the one that an order of mappings changes, that is not as it was read. Another
+    /// configuration is free to read files as they are now.
+    fn expect_other_mappings(&self, new: &Settings, text: NewText<'_>) -> Result<(), Refused> {
+        if matches!(text, NewText::Config(_)) {
+            return Ok(());
+        }
+        let others = new.mapping_files.iter().filter(|file| Some(&*file.path) != text.mappings());
         match others.into_iter().find(|file| !self.settings.mapping_files.contains(file)) {
             None => Ok(()),
             Some(file) => Err(changed_meanwhile(&file.path)),

@@ -174,7 +174,11 @@ fn read(file: &Path) -> anyhow::Result<Vec<StaticMap>> {
 /// The mapping of a line that has one.
 fn read_line(line: &str) -> Option<anyhow::Result<StaticMap>> {
     if line.trim_start().starts_with('{') {
-        return Some(gatun_api::request::read(line.as_bytes()).map_err(|why| anyhow!("invalid JSON: {why}")).and_then(checked));
+        return Some(
+            gatun_api::request::read(line.as_bytes())
+                .map_err(|why| anyhow!("invalid JSON: {why}"))
+                .and_then(checked),
+        );
     }
     let fields: Vec<&str> = line.split('#').next().unwrap_or_default().split_ascii_whitespace().collect();
     let map = |protocol, inside: &str, outside: &str| StaticMap {

@@ -95,8 +95,7 @@ fn a_hundred_thousand_lines_are_applied_while_packets_flow_and_none_is_lost() {
         };
         let begin = Instant::now();
         let edit = MapsEdit { add: Some(vec![one]), remove: None };
-        let _: ConfigApplied =
-            client.ask("PATCH", "/v1/maps", &serde_json::to_vec(&edit).unwrap()).unwrap();
+        let _: ConfigApplied = client.ask("PATCH", "/v1/maps", &serde_json::to_vec(&edit).unwrap()).unwrap();
         let added = begin.elapsed();
         // And by SIGHUP, as it was.
         let begin = Instant::now();

@@ -148,7 +148,8 @@ fn a_table_is_replaced_tried_undone_and_changed_in_batches_and_is_there_after_a_
         let past: Vec<ConfigPast> = client().get("/v1/config/history").unwrap();
         assert_eq!((past.len(), running().text), (0, text.clone()));
         // A batch is one step, in the file and in the configuration.
-        let done = patch(vec![map("2001:db8:1::2", "192.0.2.1")], vec![map("2001:db8:1::99", "192.0.2.9")]).unwrap();
+        let done =
+            patch(vec![map("2001:db8:1::2", "192.0.2.1")], vec![map("2001:db8:1::99", "192.0.2.9")]).unwrap();
         assert_eq!((done.file, on_disk()), (FILE.to_owned(), "192.0.2.1 2001:db8:1::2\n".to_owned()));
         fs::write("/run/more.txt", "192.0.2.41 2001:db8:7::41\n192.0.2.42 2001:db8:7::42 # two\n").unwrap();
         assert!(said("map add --file /run/more.txt --instance office --yes").0);
@@ -186,7 +187,10 @@ fn what_is_wrong_with_a_table_is_told_with_its_place_and_changes_nothing() {
             let (told, text) = refusal(done);
             assert_eq!(told, status, "{text}");
             parts.iter().for_each(|part| assert!(text.contains(part), "no '{part}' in {text}"));
-            assert_eq!((running(), on_disk(), names()), (before.clone(), LINES.to_owned(), vec!["eam.txt".to_owned()]));
+            assert_eq!(
+                (running(), on_disk(), names()),
+                (before.clone(), LINES.to_owned(), vec!["eam.txt".to_owned()])
+            );
         };
         let changed = |at: usize, one: StaticMap| {
             let mut maps = many(80_000, 1);
@@ -207,23 +211,42 @@ fn what_is_wrong_with_a_table_is_told_with_its_place_and_changes_nothing() {
         refused(422, &["lies inside 11.0.0.0/24"], changed(73_420, map("2001:db8:9::/120", "11.0.0.0/24")));
         refused(
             422,
-            &["/run/maps/eam.txt:1:1: error: 192.0.2.40/32 is mapped in another instance already"],
+            &[
+                "/run/maps/eam.txt:1:1: error: 192.0.2.40/32 is mapped in another instance too",
+                "instance already",
+            ],
             put(&of_dc(), vec![map("2001:db8:9::1", "192.0.2.40")]),
         );
         let other = StaticMap { instance: Some("office".to_owned()), ..map("2001:db8:9::1", "192.0.2.50") };
         refused(400, &["mapping 1 of `maps` is of instance `office`"], put(&of_dc(), vec![other]));
-        refused(422, &["several instances", "name one of dc, office"], put(&[], vec![map("2001:db8:9::1", "192.0.2.50")]));
-        refused(422, &["unknown instance `lab`", "dc, office"], put(&[("instance", "lab".to_owned())], Vec::new()));
+        refused(
+            422,
+            &["several instances", "name one of dc, office"],
+            put(&[], vec![map("2001:db8:9::1", "192.0.2.50")]),
+        );
+        refused(
+            422,
+            &["unknown instance `lab`", "dc, office"],
+            put(&[("instance", "lab".to_owned())], Vec::new()),
+        );
         refused(
             422,
             &["mapping 1 of `remove`: /run/maps/eam.txt has no mapping 2001:db8:9::1 192.0.2.50"],
             patch(Vec::new(), vec![map("2001:db8:9::1", "192.0.2.50")]),
         );
         let body = |json: &str| client().ask("PUT", "/v1/maps?instance=dc", json.as_bytes());
-        refused(400, &["unknown field `maps.0.comment`"], body(r#"{"maps":[{"inside":"::1","outside":"192.0.2.1","comment":"x"}]}"#));
+        refused(
+            400,
+            &["unknown field `maps.0.comment`"],
+            body(r#"{"maps":[{"inside":"::1","outside":"192.0.2.1","comment":"x"}]}"#),
+        );
         refused(400, &["invalid body", "{\"maps\": [...]}"], body("[]"));
         let (good, text) = {
-            fs::write("/run/wrong.txt", format!("{}192.0.2.300 2001:db8::1\n", "11.0.0.0 2001:db8::5\n".repeat(9))).unwrap();
+            fs::write(
+                "/run/wrong.txt",
+                format!("{}192.0.2.300 2001:db8::1\n", "11.0.0.0 2001:db8::5\n".repeat(9)),
+            )
+            .unwrap();
             said("map replace /run/wrong.txt --instance dc --yes")
         };
         assert!(!good && text.contains("/run/wrong.txt:10: `outside`: \"192.0.2.300\""), "{text}");
@@ -273,15 +296,23 @@ fn a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes() {
     in_lab("map_tables::a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes", || {
         let net = network();
         fs::create_dir("/run/maps").unwrap();
-        gatun_lab::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/maps".split(' '))).unwrap();
+        gatun_lab::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/maps".split(' ')))
+            .unwrap();
         prepare();
         let daemon = Daemon::start(&net, &config(""));
         let before = running();
-        let unchanged =
-            || assert_eq!((running(), on_disk(), names()), (before.clone(), LINES.to_owned(), vec!["eam.txt".to_owned()]));
+        let unchanged = || {
+            assert_eq!(
+                (running(), on_disk(), names()),
+                (before.clone(), LINES.to_owned(), vec!["eam.txt".to_owned()])
+            )
+        };
         for query in [of_dc(), [of_dc(), vec![("confirm_seconds", "60".to_owned())]].concat()] {
             let (status, text) = refusal(put(&query, many(20_000, 1)));
-            assert!(status == 500 && text.contains("No space left") && text.contains("nothing has changed"), "{text}");
+            assert!(
+                status == 500 && text.contains("No space left") && text.contains("nothing has changed"),
+                "{text}"
+            );
             unchanged();
         }
         fs::set_permissions("/run/maps", fs::Permissions::from_mode(0o500)).unwrap();
@@ -295,36 +326,44 @@ fn a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes() {
 
 #[test]
 fn killed_at_any_moment_of_a_replacement_the_file_is_the_old_or_the_new_one_as_a_whole() {
-    in_lab("map_tables::killed_at_any_moment_of_a_replacement_the_file_is_the_old_or_the_new_one_as_a_whole", || {
-        let net = network();
-        prepare();
-        let mut daemon = Daemon::start(&net, &config(""));
-        let mut now = on_disk();
-        let mut outcomes = [0, 0];
-        for n in 1..=12u16 {
-            let pid = rustix::process::Pid::from_raw(daemon.process.id().cast_signed()).unwrap();
-            let new = many(5000, n);
-            let text = new.iter().fold(String::new(), |mut text, map| {
-                writeln!(text, "{} {}", map.outside, map.inside).unwrap();
-                text
-            });
-            let acknowledged = std::thread::scope(|scope| {
-                let replaced = scope.spawn(|| put(&of_dc(), new).is_ok());
-                std::thread::sleep(Duration::from_millis(8 * u64::from(n)));
-                rustix::process::kill_process(pid, Signal::KILL).unwrap();
-                replaced.join().unwrap()
-            });
-            daemon.process.wait(SOON).unwrap();
-            let there = on_disk();
-            assert!(there == text || (!acknowledged && there == now), "{n}: {} lines", there.lines().count());
-            outcomes[usize::from(there == text)] += 1;
-            now = there;
-            daemon = Daemon::start(&net, &config(""));
-            wait_until("a tidy directory", SOON, || !names().contains(&".eam.txt.new".to_owned())).unwrap();
-        }
-        println!("replaced or not when killed: {outcomes:?}");
-        daemon.stop(Signal::TERM);
-    });
+    in_lab(
+        "map_tables::killed_at_any_moment_of_a_replacement_the_file_is_the_old_or_the_new_one_as_a_whole",
+        || {
+            let net = network();
+            prepare();
+            let mut daemon = Daemon::start(&net, &config(""));
+            let mut now = on_disk();
+            let mut outcomes = [0, 0];
+            for n in 1..=12u16 {
+                let pid = rustix::process::Pid::from_raw(daemon.process.id().cast_signed()).unwrap();
+                let new = many(5000, n);
+                let text = new.iter().fold(String::new(), |mut text, map| {
+                    writeln!(text, "{} {}", map.outside, map.inside).unwrap();
+                    text
+                });
+                let acknowledged = std::thread::scope(|scope| {
+                    let replaced = scope.spawn(|| put(&of_dc(), new).is_ok());
+                    std::thread::sleep(Duration::from_millis(8 * u64::from(n)));
+                    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+                    replaced.join().unwrap()
+                });
+                daemon.process.wait(SOON).unwrap();
+                let there = on_disk();
+                assert!(
+                    there == text || (!acknowledged && there == now),
+                    "{n}: {} lines",
+                    there.lines().count()
+                );
+                outcomes[usize::from(there == text)] += 1;
+                now = there;
+                daemon = Daemon::start(&net, &config(""));
+                wait_until("a tidy directory", SOON, || !names().contains(&".eam.txt.new".to_owned()))
+                    .unwrap();
+            }
+            println!("replaced or not when killed: {outcomes:?}");
+            daemon.stop(Signal::TERM);
+        },
+    );
 }
 
 #[test]
@@ -356,7 +395,10 @@ fn a_million_mappings_are_replaced_within_seconds_from_another_host_too() {
         fs::write("/run/million.txt", &lines).unwrap();
         let begin = Instant::now();
         let mut command = net.client.command(env!("CARGO_BIN_EXE_gatun"));
-        command.args("map replace /run/million.txt --instance dc --yes --server https://[2001:db8:1::1]:8443".split(' '));
+        command.args(
+            "map replace /run/million.txt --instance dc --yes --server https://[2001:db8:1::1]:8443"
+                .split(' '),
+        );
         command.args("--token-file /run/writes --ca /run/api.crt".split(' '));
         let output = command.output().unwrap();
         let by_command = begin.elapsed();

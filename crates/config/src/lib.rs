@@ -12,10 +12,9 @@
 #![forbid(unsafe_code)]
 
 mod config;
-mod cross;
+mod consistency;
 mod ethernet_host;
 mod files;
-mod greedy;
 mod keys;
 mod mappings;
 mod memory;
@@ -26,15 +25,15 @@ mod reference;
 mod routes;
 mod schema;
 mod sections;
+mod session_share;
 mod value;
 #[cfg(test)]
 mod wrong_keys_tests;
 
 pub use config::Config;
 pub use ethernet_host::{Device, host};
-pub use greedy::subscribers_that_fill;
 pub use keys::{ExportFormat, HugePages};
-pub use mappings::{Edited, Mapping, MappingChange, NotEdited, check_mapping, edit_mappings};
+pub use mappings::{EditError, Edited, Mapping, MappingChange, check_mapping, edit_mappings};
 pub use memory::{Bytes, Memory, PoolSize};
 pub use network::Network;
 pub use problem::{Located, MappingFile, Report, Severity, Warnings};
@@ -48,6 +47,7 @@ pub use sections::export::{Export, ExportTarget};
 pub use sections::log::{LOG_DIRECTORY, Log};
 pub use sections::port::{DeviceMode, Port, Routes};
 pub use sections::state::StateDir;
+pub use session_share::subscribers_that_fill;
 
 use files::{Files, read};
 use problem::Problems;
@@ -108,7 +108,7 @@ fn load(text: &str, file_name: &str, replaced: Option<(&Path, &str)>) -> Result<
     }
     let files = Files { directory: Path::new(file_name).parent().unwrap_or(Path::new("")), replaced };
     let read = sections::read(root.get_ref(), &files, &mut problems);
-    let mut config = cross::assemble(read, &mut problems);
+    let mut config = consistency::assemble(read, &mut problems);
     if text.len() <= KEPT_LEN_MAX {
         config.text = text.to_owned();
     }

@@ -7,7 +7,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use crate::value::{self, PortRange, Wrong};
+use crate::value::{self, Invalid, PortRange};
 use document::{Document, Instance};
 use gatun_nat::plan::{Eam, Transport};
 use std::collections::HashMap;
@@ -52,14 +52,14 @@ pub struct Edited {
 
 /// Reason why a table cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotEdited {
+pub struct EditError {
     /// What is wrong.
     pub what: String,
     /// What to do instead.
     pub instead: String,
 }
 
-impl fmt::Display for NotEdited {
+impl fmt::Display for EditError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.instead.is_empty() {
             true => f.write_str(&self.what),
@@ -68,10 +68,10 @@ impl fmt::Display for NotEdited {
     }
 }
 
-impl std::error::Error for NotEdited {}
+impl std::error::Error for EditError {}
 
-fn not(what: impl Into<String>, instead: impl Into<String>) -> NotEdited {
-    NotEdited { what: what.into(), instead: instead.into() }
+fn not(what: impl Into<String>, instead: impl Into<String>) -> EditError {
+    EditError { what: what.into(), instead: instead.into() }
 }
 
 /// Changes the table of an instance: of the one that is named, or of the only one that can have such mappings.
@@ -85,7 +85,7 @@ pub fn edit_mappings(
     file_name: &str,
     instance: Option<&str>,
     change: &MappingChange,
-) -> Result<Edited, NotEdited> {
+) -> Result<Edited, EditError> {
     let change = KeyChange::read(change)?;
     let document = Document::parse(text)?;
     let instance = document.find(instance, change.is_eam()?)?;
@@ -103,7 +103,7 @@ fn replace(
     instance: &Instance,
     files: &[PathBuf],
     keys: &[Key],
-) -> Result<Edited, NotEdited> {
+) -> Result<Edited, EditError> {
     match (files, instance.has_list) {
         ([], _) => Ok(Edited { file: None, text: document.replaced(instance, keys)? }),
         ([file], false) => Ok(Edited { file: Some(file.clone()), text: file::written(keys) }),
@@ -123,7 +123,7 @@ fn edit(
     instance: &Instance,
     files: &[PathBuf],
     (add, remove): (&[Key], &[Key]),
-) -> Result<Edited, NotEdited> {
+) -> Result<Edited, EditError> {
     let mut refused = None;
     for file in files {
         match file::edited(file, add, remove) {
@@ -141,7 +141,7 @@ fn edit(
 }
 
 /// A mapping that is not in the table.
-fn is_missing(number: usize, key: &Key, place: &str) -> NotEdited {
+fn is_missing(number: usize, key: &Key, place: &str) -> EditError {
     not(
         format!("mapping {} of `remove`: {place} has no mapping {key}", number + 1),
         "`gatun map list` shows the mappings; change one of several ports in a row with an editor",
@@ -149,12 +149,12 @@ fn is_missing(number: usize, key: &Key, place: &str) -> NotEdited {
 }
 
 /// A mapping that is in the table already.
-fn is_there(number: usize, key: &Key, place: &str) -> NotEdited {
+fn is_there(number: usize, key: &Key, place: &str) -> EditError {
     not(format!("mapping {} of `add`: {place} has the mapping {key} already", number + 1), "leave it out")
 }
 
 /// Whether each mapping to remove was found, and none to add is there.
-struct Ledger<'k> {
+struct BatchCheck<'k> {
     /// Places in the lists of the request.
     add: HashMap<Key, usize>,
     remove: HashMap<Key, (usize, bool)>,
@@ -162,9 +162,9 @@ struct Ledger<'k> {
     place: &'k str,
 }
 
-impl<'k> Ledger<'k> {
+impl<'k> BatchCheck<'k> {
     fn new(add: &[Key], remove: &[Key], place: &'k str) -> Self {
-        Ledger {
+        BatchCheck {
             add: add.iter().enumerate().map(|(n, key)| (*key, n)).collect(),
             remove: remove.iter().enumerate().map(|(n, key)| (*key, (n, false))).collect(),
             there: None,
@@ -184,7 +184,7 @@ impl<'k> Ledger<'k> {
         false
     }
 
-    fn finish(self) -> Result<(), NotEdited> {
+    fn finish(self) -> Result<(), EditError> {
         let missing = self.remove.iter().filter(|(_, (_, found))| !found).min_by_key(|(_, (n, _))| *n);
         match (missing, self.there) {
             (Some((key, (n, _))), _) => Err(is_missing(*n, key, self.place)),
@@ -212,7 +212,7 @@ impl fmt::Display for Key {
 }
 
 impl Key {
-    fn read(mapping: &Mapping) -> Result<Key, Wrong> {
+    fn read(mapping: &Mapping) -> Result<Key, Invalid> {
         let Mapping { protocol, inside, outside } = mapping;
         let Some(protocol) = protocol else {
             let v6 = value::parse_net6(inside).map_err(|wrong| of_field("inside", wrong, EAM))?;
@@ -221,7 +221,7 @@ impl Key {
         };
         let transport = Transport::named(protocol).ok_or_else(|| {
             let what = format!("unknown protocol \"{}\"", value::shorten(protocol));
-            of_field("protocol", Wrong::new(what), "write `tcp`, `udp` or `icmp`")
+            of_field("protocol", Invalid::new(what), "write `tcp`, `udp` or `icmp`")
         })?;
         let string = |text: &str| DeValue::String(text.to_owned().into());
         let inside = match inside.starts_with('[') {
@@ -260,8 +260,8 @@ impl Key {
 const EAM: &str = "write an IPv6 and an IPv4 prefix, for example `2001:db8::5` and `203.0.113.5`";
 const BINDING: &str = "write an inside and a public address with a port each, for example `[2001:db8::5]:443` and `203.0.113.5:443`";
 
-fn of_field(field: &str, wrong: Wrong, wanted: &str) -> Wrong {
-    Wrong::with(format!("`{field}`: {}", wrong.what), wrong.instead.unwrap_or_else(|| wanted.to_owned()))
+fn of_field(field: &str, wrong: Invalid, wanted: &str) -> Invalid {
+    Invalid::with(format!("`{field}`: {}", wrong.what), wrong.instead.unwrap_or_else(|| wanted.to_owned()))
 }
 
 /// A prefix, without the length where it is one address.
@@ -280,7 +280,7 @@ enum KeyChange {
 }
 
 impl KeyChange {
-    fn read(change: &MappingChange) -> Result<KeyChange, NotEdited> {
+    fn read(change: &MappingChange) -> Result<KeyChange, EditError> {
         Ok(match change {
             MappingChange::Replace(maps) => KeyChange::Replace(read_list("maps", maps)?),
             MappingChange::Edit { add, remove } => {
@@ -298,7 +298,7 @@ impl KeyChange {
     }
 
     /// Whether it is about address mappings; `None` where it has no mapping.
-    fn is_eam(&self) -> Result<Option<bool>, NotEdited> {
+    fn is_eam(&self) -> Result<Option<bool>, EditError> {
         let mut all =
             self.lists().into_iter().flat_map(|(name, keys)| keys.iter().enumerate().map(move |k| (name, k)));
         let Some((_, (_, first))) = all.next() else { return Ok(None) };
@@ -315,7 +315,7 @@ impl KeyChange {
         }
     }
 
-    fn check_kind(&self, instance: &Instance) -> Result<(), NotEdited> {
+    fn check_kind(&self, instance: &Instance) -> Result<(), EditError> {
         let is_siit = instance.kind == "siit";
         if self.is_eam()?.is_none_or(|is_eam| is_eam == is_siit) {
             return Ok(());
@@ -330,7 +330,7 @@ impl KeyChange {
 }
 
 /// Mappings of a request; the error names the first one that is malformed.
-fn read_list(list: &str, mappings: &[Mapping]) -> Result<Vec<Key>, NotEdited> {
+fn read_list(list: &str, mappings: &[Mapping]) -> Result<Vec<Key>, EditError> {
     let read = |(n, mapping)| {
         Key::read(mapping).map_err(|wrong| {
             let what = format!("mapping {} of `{list}`: {}", n + 1, wrong.what);
@@ -344,6 +344,6 @@ fn read_list(list: &str, mappings: &[Mapping]) -> Result<Vec<Key>, NotEdited> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check_mapping(mapping: &Mapping) -> Result<(), NotEdited> {
+pub fn check_mapping(mapping: &Mapping) -> Result<(), EditError> {
     Key::read(mapping).map(drop).map_err(|wrong| not(wrong.what, wrong.instead.unwrap_or_default()))
 }

@@ -1,10 +1,10 @@
 //! Requests that read or change the configuration: each becomes an order ([`crate::configure`]), and its outcome a response.
 
 use crate::Control;
-use crate::ask::Unanswered;
-use crate::configure::{Done, Instead, MapsBody, Order, Refused, Why};
-use crate::filter::{Query, Wrong};
+use crate::configure::{ApplyOptions, Done, MapsBody, Order, Refused, Why};
+use crate::query::{BadRequest, Query};
 use crate::response::{Answer, Asked, Refusal, json};
+use crate::worker_requests::NoAnswer;
 use gatun_api::paths::What;
 use gatun_api::request;
 use gatun_api::types as api;
@@ -22,7 +22,7 @@ impl Control {
             Some(revision) if !facts.config.revision.starts_with(revision) || revision.is_empty() => {
                 match self.order(Order::Past(revision.to_owned())).await? {
                     Done::Past(config) => Ok(config),
-                    _ => Err(Unanswered::Silent.into()),
+                    _ => Err(NoAnswer::Silent.into()),
                 }
             }
             _ => {
@@ -50,13 +50,13 @@ impl Control {
         let instead = || {
             let confirm = query.parse::<u32>("confirm_seconds", "a number of seconds")?;
             if let Some(seconds) = confirm.filter(|seconds| !(1..=CONFIRM_MAX_S).contains(seconds)) {
-                return Err(Wrong::new(
+                return Err(BadRequest::new(
                     format!("confirm_seconds: {seconds} is not from 1 to {CONFIRM_MAX_S}"),
                     "",
                 ));
             }
             let confirm = confirm.map(|seconds| Duration::from_secs(seconds.into()));
-            Ok(Instead { revision: revision(), confirm, who: who() })
+            Ok(ApplyOptions { revision: revision(), confirm, who: who() })
         };
         let order = match what {
             What::PlanConfig => Order::Plan(text_of(&body)?),
@@ -74,28 +74,28 @@ impl Control {
             Done::Applied(applied) => json(&applied),
             Done::History(past) => json(&past),
             Done::Past(config) => json(&config),
-            Done::Kept | Done::Maps { .. } => return Err(Unanswered::Silent.into()),
+            Done::Kept | Done::Maps { .. } => return Err(NoAnswer::Silent.into()),
         })
     }
 
     pub(crate) async fn order(&self, order: Order) -> Result<Done, Refusal> {
-        let Some(desk) = &self.setup.configure else {
+        let Some(orders) = &self.setup.configure else {
             return Err(Refusal::Configure(Refused::new(
                 Why::Failed,
-                "nobody changes configurations here",
+                "this daemon cannot change its configuration",
                 "",
             )));
         };
         let (sender, answer) = oneshot::channel();
-        if !desk(order, Box::new(move |done| drop(sender.send(done)))) {
-            return Err(Unanswered::Silent.into());
+        if !orders(order, Box::new(move |done| drop(sender.send(done)))) {
+            return Err(NoAnswer::Silent.into());
         }
-        answer.await.map_err(|_| Unanswered::Silent)?.map_err(Refusal::Configure)
+        answer.await.map_err(|_| NoAnswer::Silent)?.map_err(Refusal::Configure)
     }
 }
 
-fn text_of(body: &[u8]) -> Result<String, Wrong> {
+fn text_of(body: &[u8]) -> Result<String, BadRequest> {
     let read = request::read(body);
     read.map(|api::ConfigText { text }| text)
-        .map_err(|error| Wrong::new(format!("the body is not {{\"text\": ...}}: {error}"), ""))
+        .map_err(|error| BadRequest::new(format!("invalid body: {error}"), "send {\"text\": ...}"))
 }

@@ -1,4 +1,4 @@
-//! Another configuration for the daemon: what a client asks for is handed to whoever changes it ([`Desk`]), one order
+//! Another configuration for the daemon: what a client asks for is handed to whoever changes it ([`ConfigOrders`]), one order
 //! after the other, and the answer comes back. Nothing here knows what a configuration is.
 
 use gatun_api::request;
@@ -23,7 +23,7 @@ pub enum Order {
     /// What would happen with this text?
     Plan(String),
     /// This text is to be in place.
-    Apply(Instead, String),
+    Apply(ApplyOptions, String),
     /// The one that runs is to stay.
     Confirm {
         /// Its revision.
@@ -32,11 +32,11 @@ pub enum Order {
         who: String,
     },
     /// The one before is to come back, or the one whose revision begins so.
-    RollBack(Instead, Option<String>),
+    RollBack(ApplyOptions, Option<String>),
     /// Previews a change of an instance's mappings.
     PlanMaps(MapsBody),
     /// Changes an instance's mappings.
-    ChangeMaps(Instead, MapsBody),
+    ChangeMaps(ApplyOptions, MapsBody),
     /// Which mappings are there?
     Maps {
         /// Of this instance alone.
@@ -140,9 +140,9 @@ impl FromStr for MapCursor {
     }
 }
 
-/// Instead of which configuration another one is to run, and how.
+/// ApplyOptions of which configuration another one is to run, and how.
 #[derive(Debug)]
-pub struct Instead {
+pub struct ApplyOptions {
     /// The revision that runs, as far as the client knows; empty where that does not matter (of mappings).
     pub revision: String,
     /// Back by itself, unless it is confirmed within this time.
@@ -225,4 +225,4 @@ impl Refused {
 pub type Reply = Box<dyn FnOnce(Result<Done, Refused>) + Send>;
 
 /// Takes orders; `false` where nobody works on them any more. It does not block.
-pub type Desk = Box<dyn Fn(Order, Reply) -> bool + Send + Sync>;
+pub type ConfigOrders = Box<dyn Fn(Order, Reply) -> bool + Send + Sync>;

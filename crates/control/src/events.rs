@@ -2,9 +2,9 @@
 //! told how many; nobody waits for it.
 
 use crate::Control;
-use crate::ask::Unanswered;
-use crate::filter::Wrong;
+use crate::query::BadRequest;
 use crate::response::Refusal;
+use crate::worker_requests::NoAnswer;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,13 +56,13 @@ impl EventTap {
 
 impl Control {
     /// Events from now on.
-    pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, Unanswered>>, Refusal> {
+    pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, NoAnswer>>, Refusal> {
         let Some(tap) = self.setup.events.as_ref().filter(|tap| tap.is_on()) else {
             let hint = "write an [events] section: file = \"stdout\", and the kinds that are wanted";
-            return Err(Wrong::new("no events are made", hint).into());
+            return Err(BadRequest::new("no events are made", hint).into());
         };
         if tap.lines.receiver_count() >= READERS_MAX {
-            return Err(Unanswered::Busy.into());
+            return Err(NoAnswer::Busy.into());
         }
         let (out, lines) = mpsc::channel(2);
         tokio::spawn(send(tap.lines.subscribe(), out));
@@ -70,7 +70,7 @@ impl Control {
     }
 }
 
-async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<Bytes, Unanswered>>) {
+async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<Bytes, NoAnswer>>) {
     let mut text = Vec::new();
     loop {
         match timeout(KEEP_ALIVE, events.recv()).await {

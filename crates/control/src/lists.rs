@@ -1,8 +1,8 @@
 //! Lists that may be long: read from one worker after the other, a page or a stream of lines.
 
 use crate::Control;
-use crate::ask::{Pending, Unanswered};
-use crate::tell::Names;
+use crate::conversion::Names;
+use crate::worker_requests::{NoAnswer, Pending};
 use bytes::Bytes;
 use gatun_api::types as api;
 use gatun_nat::inspect::{PortCursor, Selection, SessionCursor};
@@ -170,7 +170,7 @@ impl List for Addresses {
 }
 
 impl Control {
-    fn read<L: List>(&self, list: &L, at: Cursor, room: usize) -> Result<Pending<L::Job>, Unanswered> {
+    fn read<L: List>(&self, list: &L, at: Cursor, room: usize) -> Result<Pending<L::Job>, NoAnswer> {
         self.hand_in(at.worker, list.job(at.place, room))
     }
 
@@ -189,7 +189,7 @@ impl Control {
         list: &L,
         from: Cursor,
         limit: usize,
-    ) -> Result<api::Page<L::Item>, Unanswered> {
+    ) -> Result<api::Page<L::Item>, NoAnswer> {
         let mut items = Vec::new();
         let mut next = Some(from).filter(|from| from.worker < self.workers());
         while let Some(at) = next.filter(|_| items.len() < limit) {
@@ -206,7 +206,7 @@ impl Control {
         self: Arc<Self>,
         list: L,
         from: Cursor,
-        out: mpsc::Sender<Result<Bytes, Unanswered>>,
+        out: mpsc::Sender<Result<Bytes, NoAnswer>>,
     ) {
         let mut next = Some(from).filter(|from| from.worker < self.workers());
         let mut pending = next.map(|at| (at, self.read(&list, at, STREAMED_AT_ONCE)));

@@ -3,8 +3,8 @@
 
 mod list;
 
-use crate::census::{BOUNDS, Census, Distribution};
-use crate::tell::Names;
+use crate::conversion::Names;
+use crate::subscriber_totals::{BOUNDS, Distribution, SubscriberTotals};
 use crate::{Facts, LogFigures};
 use gatun_worker::Snapshot;
 use list::METRICS;
@@ -28,7 +28,7 @@ pub(crate) struct Scrape {
 /// Subscribers' figures, and the names of their instances.
 pub(crate) struct Subscribers {
     pub(crate) names: Names,
-    pub(crate) census: Census,
+    pub(crate) totals: SubscriberTotals,
 }
 
 /// Type of a metric.
@@ -181,7 +181,7 @@ mod tests {
             workers,
             figures,
             turned: vec![("role", 3)],
-            subscribers: Some(Subscribers { names: Names::default(), census: Census::default() }),
+            subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Requests and responses of the API, before they are HTTP's.
 
-use crate::ask::Unanswered;
 use crate::configure;
 use crate::connections::Busy;
-use crate::filter::Wrong;
+use crate::query::BadRequest;
+use crate::worker_requests::NoAnswer;
 use bytes::Bytes;
 use gatun_api::paths::Unknown;
 use gatun_api::types as api;
@@ -16,7 +16,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::sync::mpsc;
 
-/// What was asked.
+/// Error of an unknown path.
+pub(crate) const UNKNOWN_PATH: &str = "unknown path";
+/// Error of a worker that does not answer in time.
+const NO_ANSWER: &str = "a worker does not answer";
+
+/// A request.
 pub(crate) struct Asked<'r> {
     pub(crate) method: &'r str,
     pub(crate) path: &'r str,
@@ -33,21 +38,21 @@ pub(crate) struct Asked<'r> {
 
 /// Why there is another answer than the one asked for.
 pub(crate) enum Refusal {
-    Wrong(Wrong),
+    BadRequest(BadRequest),
     Unknown(Unknown),
-    Unanswered(Unanswered),
+    NoAnswer(NoAnswer),
     Configure(configure::Refused),
 }
 
-impl From<Wrong> for Refusal {
-    fn from(wrong: Wrong) -> Self {
-        Refusal::Wrong(wrong)
+impl From<BadRequest> for Refusal {
+    fn from(wrong: BadRequest) -> Self {
+        Refusal::BadRequest(wrong)
     }
 }
 
-impl From<Unanswered> for Refusal {
-    fn from(unanswered: Unanswered) -> Self {
-        Refusal::Unanswered(unanswered)
+impl From<NoAnswer> for Refusal {
+    fn from(unanswered: NoAnswer) -> Self {
+        Refusal::NoAnswer(unanswered)
     }
 }
 
@@ -55,7 +60,7 @@ impl From<Unanswered> for Refusal {
 pub(crate) enum Answer {
     Json(Vec<u8>),
     Text(&'static str, String),
-    Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
+    Lines(mpsc::Receiver<Result<Bytes, NoAnswer>>),
 }
 
 pub(crate) fn json<T: Serialize>(value: &T) -> Answer {
@@ -80,25 +85,25 @@ impl Refusal {
     pub(crate) fn response(self, busy: Busy) -> Response<Body> {
         let mut allow = None;
         let (status, error, hint) = match self {
-            Refusal::Wrong(wrong) => (StatusCode::BAD_REQUEST, wrong.what, wrong.hint),
+            Refusal::BadRequest(wrong) => (StatusCode::BAD_REQUEST, wrong.what, wrong.hint),
             Refusal::Unknown(Unknown::Path) => (
                 StatusCode::NOT_FOUND,
-                "there is nothing at this path".to_owned(),
-                "GET /openapi.json lists what there is".to_owned(),
+                UNKNOWN_PATH.to_owned(),
+                "GET /openapi.json lists all paths".to_owned(),
             ),
             Refusal::Unknown(Unknown::Method(methods)) => {
                 let methods = methods.join(", ");
                 allow = HeaderValue::from_str(&methods).ok();
-                let error = "this path has not this method".to_owned();
-                (StatusCode::METHOD_NOT_ALLOWED, error, format!("there are {methods}"))
+                let error = "method not allowed".to_owned();
+                (StatusCode::METHOD_NOT_ALLOWED, error, format!("allowed: {methods}"))
             }
             Refusal::Configure(configure::Refused { why, error, hint }) => (why.status(), error, hint),
-            Refusal::Unanswered(Unanswered::Busy) => {
-                let error = "the workers have too much to answer".to_owned();
+            Refusal::NoAnswer(NoAnswer::Busy) => {
+                let error = "too many requests to the workers".to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, error, "try again in a moment".to_owned())
             }
-            Refusal::Unanswered(Unanswered::Silent) => {
-                let error = "a worker does not answer".to_owned();
+            Refusal::NoAnswer(NoAnswer::Silent) => {
+                let error = NO_ANSWER.to_owned();
                 (StatusCode::SERVICE_UNAVAILABLE, error, "see the daemon's log".to_owned())
             }
         };
@@ -125,7 +130,7 @@ pub(crate) struct Body {
 
 enum Content {
     Whole(Option<Bytes>),
-    Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
+    Lines(mpsc::Receiver<Result<Bytes, NoAnswer>>),
 }
 
 impl Body {
@@ -134,7 +139,7 @@ impl Body {
         Body { content: Content::Whole(text), _busy: busy }
     }
 
-    pub(crate) fn lines(lines: mpsc::Receiver<Result<Bytes, Unanswered>>, busy: Busy) -> Body {
+    pub(crate) fn lines(lines: mpsc::Receiver<Result<Bytes, NoAnswer>>, busy: Busy) -> Body {
         Body { content: Content::Lines(lines), _busy: busy }
     }
 }
@@ -145,7 +150,7 @@ pub(crate) struct BrokenOff;
 
 impl fmt::Display for BrokenOff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a worker does not answer")
+        f.write_str(NO_ANSWER)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lists of mappings in the text of a configuration.
 
-use super::{Key, Ledger, Mapping, NotEdited, not};
+use super::{BatchCheck, EditError, Key, Mapping, not};
 use std::mem;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value, value};
 
@@ -27,13 +27,13 @@ pub(super) struct Instance {
 }
 
 impl Document {
-    pub(super) fn parse(text: &str) -> Result<Document, NotEdited> {
+    pub(super) fn parse(text: &str) -> Result<Document, EditError> {
         let parsed = text.parse::<DocumentMut>();
         parsed.map(Document).map_err(|error| not(format!("invalid configuration: {}", error.message()), ""))
     }
 
     /// The instance of this name, or the only one of a kind that has such mappings: address mappings, bindings, or either.
-    pub(super) fn find(&self, name: Option<&str>, is_eam: Option<bool>) -> Result<Instance, NotEdited> {
+    pub(super) fn find(&self, name: Option<&str>, is_eam: Option<bool>) -> Result<Instance, EditError> {
         let mut found: Vec<Instance> =
             KINDS.into_iter().flat_map(|(kind, list)| self.of_kind(kind, list)).collect();
         let names = |found: &[Instance]| found.iter().map(|i| &i.name[..]).collect::<Vec<_>>().join(", ");
@@ -92,8 +92,8 @@ impl Document {
     }
 
     /// The text with these mappings in the instance's list.
-    pub(super) fn replaced(mut self, instance: &Instance, keys: &[Key]) -> Result<String, NotEdited> {
-        let table = self.table(instance).ok_or_else(|| by_hand(instance))?;
+    pub(super) fn replaced(mut self, instance: &Instance, keys: &[Key]) -> Result<String, EditError> {
+        let table = self.table(instance).ok_or_else(|| not_a_list(instance))?;
         let mut list = Array::new();
         keys.iter().for_each(|key| list.push_formatted(entry(key, INDENT)));
         if !keys.is_empty() {
@@ -110,29 +110,29 @@ impl Document {
         instance: &Instance,
         add: &[Key],
         remove: &[Key],
-    ) -> Result<String, NotEdited> {
+    ) -> Result<String, EditError> {
         let place = format!("`{}` of {}", instance.list, instance.name);
-        let mut ledger = Ledger::new(add, remove, &place);
-        let table = self.table(instance).ok_or_else(|| by_hand(instance))?;
+        let mut check = BatchCheck::new(add, remove, &place);
+        let table = self.table(instance).ok_or_else(|| not_a_list(instance))?;
         match table.entry(instance.list).or_insert_with(|| value(new_list())) {
             Item::Value(Value::Array(list)) => {
                 take_out(list, |entry| {
-                    entry.as_inline_table().is_some_and(|entry| is_gone(entry, &mut ledger))
+                    entry.as_inline_table().is_some_and(|entry| is_gone(entry, &mut check))
                 });
                 add.iter().for_each(|key| push(list, key));
             }
             Item::ArrayOfTables(tables) => {
-                tables.retain(|entry| !is_gone(entry, &mut ledger));
+                tables.retain(|entry| !is_gone(entry, &mut check));
                 add.iter().for_each(|key| tables.push(table_of(key)));
             }
-            _ => return Err(by_hand(instance)),
+            _ => return Err(not_a_list(instance)),
         }
-        ledger.finish()?;
+        check.finish()?;
         Ok(self.0.to_string())
     }
 }
 
-fn by_hand(instance: &Instance) -> NotEdited {
+fn not_a_list(instance: &Instance) -> EditError {
     let what = format!("`{}` of {} is not a list", instance.list, instance.name);
     not(what, "change it with an editor and `gatun config apply`")
 }
@@ -144,7 +144,7 @@ fn strings(item: &Item) -> Vec<String> {
     }
 }
 
-fn is_gone(entry: &dyn TableLike, ledger: &mut Ledger<'_>) -> bool {
+fn is_gone(entry: &dyn TableLike, check: &mut BatchCheck<'_>) -> bool {
     let get = |key: &str| entry.get(key).and_then(Item::as_str).map(str::to_owned);
     let read = || {
         let mapping = match get("protocol") {
@@ -153,7 +153,7 @@ fn is_gone(entry: &dyn TableLike, ledger: &mut Ledger<'_>) -> bool {
         };
         Key::read(&mapping).ok()
     };
-    read().is_some_and(|key| ledger.removes(&key))
+    read().is_some_and(|key| check.removes(&key))
 }
 
 /// Keys and values of an entry.

@@ -1,6 +1,6 @@
 //! Files of address mappings: one IPv4 and one IPv6 prefix a line. A replaced table has mapping N in line N.
 
-use super::{Key, Ledger, NotEdited, not};
+use super::{BatchCheck, EditError, Key, not};
 use crate::files::read_text;
 use crate::sections::eam::line_fields;
 use crate::value;
@@ -19,19 +19,19 @@ pub(super) fn written(keys: &[Key]) -> String {
 }
 
 /// The text of a file without some mappings, and with others at its end.
-pub(super) fn edited(path: &Path, add: &[Key], remove: &[Key]) -> Result<String, NotEdited> {
+pub(super) fn edited(path: &Path, add: &[Key], remove: &[Key]) -> Result<String, EditError> {
     let place = path.display().to_string();
     let before = read_text(path).map_err(|error| {
         not(format!("{place} cannot be read: {error}"), "put the file in order, and reload")
     })?;
-    let mut ledger = Ledger::new(add, remove, &place);
+    let mut check = BatchCheck::new(add, remove, &place);
     let mut text = String::with_capacity(before.len() + add.len() * LINE_LEN);
     for line in before.split_inclusive('\n') {
-        if !mapping_of(line).is_some_and(|key| ledger.removes(&key)) {
+        if !mapping_of(line).is_some_and(|key| check.removes(&key)) {
             text.push_str(line);
         }
     }
-    ledger.finish()?;
+    check.finish()?;
     if !(text.is_empty() || text.ends_with('\n')) {
         text.push('\n');
     }

@@ -17,18 +17,18 @@ fn edit_in(
     text: &str,
     add: &[Mapping],
     remove: &[Mapping],
-) -> Result<String, NotEdited> {
+) -> Result<String, EditError> {
     let change = MappingChange::Edit { add: add.to_vec(), remove: remove.to_vec() };
     let edited = edit_mappings(text, "x", instance, &change)?;
     assert_eq!(edited.file, None);
     Ok(edited.text)
 }
 
-fn added(text: &str, mapping: &Mapping) -> Result<String, NotEdited> {
+fn added(text: &str, mapping: &Mapping) -> Result<String, EditError> {
     edit_in(None, text, std::slice::from_ref(mapping), &[])
 }
 
-fn removed(text: &str, mapping: &Mapping) -> Result<String, NotEdited> {
+fn removed(text: &str, mapping: &Mapping) -> Result<String, EditError> {
     edit_in(None, text, &[], std::slice::from_ref(mapping))
 }
 

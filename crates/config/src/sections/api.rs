@@ -2,7 +2,7 @@
 
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Read, Wrong};
+use crate::value::{self, Invalid, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use toml::de::DeValue;
@@ -89,7 +89,7 @@ fn path(v: &DeValue<'_>) -> Read<PathBuf> {
     let text = value::text(v)?;
     match text.starts_with('/') && !text.ends_with('/') && !text.contains('\0') {
         true => Ok(text.into()),
-        false => Err(Wrong::new(format!("\"{}\" is not a file's path from / on", value::shorten(text)))),
+        false => Err(Invalid::new(format!("\"{}\" is not a file's path from / on", value::shorten(text)))),
     }
 }
 
@@ -99,16 +99,16 @@ fn socket(v: &DeValue<'_>) -> Read<ApiSocket> {
         None if text == "off" => return Ok(ApiSocket::Off),
         None => {
             let what = format!("\"{}\" is neither unix:PATH nor \"off\"", value::shorten(text));
-            return Err(Wrong::new(what));
+            return Err(Invalid::new(what));
         }
         Some(path) => path,
     };
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
-        return Err(Wrong::new(format!("\"{}\" is not a path from / on to a file", value::shorten(path))));
+        return Err(Invalid::new(format!("\"{}\" is not a path from / on to a file", value::shorten(path))));
     }
     match path.len() <= SOCKET_PATH_LEN_MAX {
         true => Ok(ApiSocket::Path(path.into())),
-        false => Err(Wrong::new(format!("a socket's path has at most {SOCKET_PATH_LEN_MAX} bytes"))),
+        false => Err(Invalid::new(format!("a socket's path has at most {SOCKET_PATH_LEN_MAX} bytes"))),
     }
 }
 
@@ -117,7 +117,7 @@ fn group(v: &DeValue<'_>) -> Read<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match (1..=32).contains(&name.len()) && name.chars().all(is_name) {
         true => Ok(name.to_owned()),
-        false => Err(Wrong::new(format!("\"{}\" is not the name of a group", value::shorten(name)))),
+        false => Err(Invalid::new(format!("\"{}\" is not the name of a group", value::shorten(name)))),
     }
 }
 
@@ -130,6 +130,6 @@ fn endpoint(v: &DeValue<'_>) -> Read<SocketAddr> {
     let text = value::text(v)?;
     let address: Option<SocketAddr> = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
     address.ok_or_else(|| {
-        Wrong::new(format!("\"{}\" is not address:port, or [address]:port", value::shorten(text)))
+        Invalid::new(format!("\"{}\" is not address:port, or [address]:port", value::shorten(text)))
     })
 }

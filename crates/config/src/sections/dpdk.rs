@@ -3,7 +3,7 @@
 use crate::keys::{self, HugePages};
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Read, Wrong};
+use crate::value::{self, Invalid, Read};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -40,7 +40,7 @@ fn argument(value: &DeValue<'_>) -> Read<String> {
         return Ok(s.to_owned());
     }
     let what = format!("\"{}\" is not an argument of DPDK's environment", value::shorten(s));
-    Err(Wrong::with(what, "write one word for each, for example `eal = [\"--socket-limit=1024\"]`"))
+    Err(Invalid::with(what, "write one word for each, for example `eal = [\"--socket-limit=1024\"]`"))
 }
 
 /// The address of a card on its bus, or a driver's name with a number and its arguments.
@@ -56,7 +56,7 @@ pub(crate) fn device(value: &DeValue<'_>) -> Read<String> {
         return Ok(s.to_owned());
     }
     let what = format!("\"{}\" is not a device of DPDK", value::shorten(s));
-    Err(Wrong::with(
+    Err(Invalid::with(
         what,
         "write a card's address, for example \"0000:01:00.0\", or a driver's name with a number and its arguments, for example \"net_memif0,role=client,socket=/run/memif.sock\"",
     ))

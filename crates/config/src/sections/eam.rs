@@ -4,7 +4,7 @@
 use crate::files::Files;
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Wrong};
+use crate::value::{self, Invalid};
 use gatun_nat::plan::{Eam, Net4, Net6};
 use std::ops::Range;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ fn read_line(line: &str, file: usize, start: usize, eamt: &mut Vec<RawEam>, prob
         problems.error_in(file, at(third), "the line has more than two fields", WANTED);
         return;
     }
-    let mut refuse = |field, wrong: Wrong| {
+    let mut refuse = |field, wrong: Invalid| {
         problems.error_in(file, at(field), wrong.what, wrong.instead.unwrap_or_else(|| WANTED.to_owned()));
     };
     match (value::parse_net4(first), value::parse_net6(second)) {

@@ -4,7 +4,7 @@ use crate::keys::{self, Backend, Mode};
 use crate::network::{Network, network, parse_network, prefix};
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Read, Wrong, type_name};
+use crate::value::{self, Invalid, Read, type_name};
 use gatun_ether::{Neighbour, Route};
 use std::net::IpAddr;
 use toml::Spanned;
@@ -114,7 +114,7 @@ fn read_mode(table: &Table<'_>, problems: &mut Problems) -> XdpMode {
         Mode::Auto => Ok(XdpMode::Auto),
         Mode::Native => Ok(XdpMode::Native),
         Mode::Skb => Ok(XdpMode::Skb),
-        Mode::Create | Mode::Attach => Err(Wrong::with(
+        Mode::Create | Mode::Attach => Err(Invalid::with(
             "this mode is for TUN devices",
             "write `mode = \"auto\"`, \"native\" or \"skb\", or leave it out",
         )),
@@ -142,11 +142,11 @@ fn route(value: &DeValue<'_>) -> Read<Route> {
     let (net, via) = s.split_once(" via ").map_or((s, None), |(net, via)| (net, Some(via)));
     let via = via.map(|via| {
         let what = || format!("\"{}\" is not the address of a next hop", value::shorten(via));
-        via.trim().parse::<IpAddr>().map_err(|_| Wrong::with(what(), instead))
+        via.trim().parse::<IpAddr>().map_err(|_| Invalid::with(what(), instead))
     });
     let network = parse_network(net.trim());
     let network =
-        network.map_err(|wrong| Wrong::with(wrong.what, wrong.instead.as_deref().unwrap_or(instead)))?;
+        network.map_err(|wrong| Invalid::with(wrong.what, wrong.instead.as_deref().unwrap_or(instead)))?;
     Ok(Route { to: prefix(network), via: via.transpose()? })
 }
 
@@ -158,7 +158,7 @@ fn neighbour(value: &DeValue<'_>) -> Read<Neighbour> {
     });
     read.ok_or_else(|| {
         let what = format!("\"{}\" is not an address and a MAC", value::shorten(s));
-        Wrong::with(what, "write, for example, `neighbours = [\"198.51.100.1 at 02:00:00:00:00:01\"]`")
+        Invalid::with(what, "write, for example, `neighbours = [\"198.51.100.1 at 02:00:00:00:00:01\"]`")
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Wrong};
+use crate::value::{self, Invalid};
 use gatun_nat::plan::EventPlan;
 use gatun_nat::{EventKind, EventKinds};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Events>
         name if name.starts_with('/') && !name.contains('\0') => Ok(EventSink::File(name.into())),
         name => {
             let what = format!("\"{}\" is neither \"stdout\" nor a path from / on", value::shorten(name));
-            Err(Wrong::new(what))
+            Err(Invalid::new(what))
         }
     });
     let ring_len = table.integer("ring", problems).unwrap_or(d.ring_len);

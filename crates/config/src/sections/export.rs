@@ -4,7 +4,7 @@ use crate::keys::{self, ExportFormat};
 use crate::problem::Problems;
 use crate::reader::Table;
 use crate::sections::{events, log};
-use crate::value::{self, Read, Wrong};
+use crate::value::{self, Invalid, Read};
 use gatun_nat::EventKinds;
 use std::fmt;
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ fn target(v: &DeValue<'_>) -> Read<ExportTarget> {
             "\"{}\" is none of udp:ADDRESS:PORT, tcp:ADDRESS:PORT and unix:PATH",
             value::shorten(text)
         );
-        Wrong::new(what)
+        Invalid::new(what)
     };
     let address = |text: &str| {
         let address: Option<SocketAddr> = text.parse().ok();

@@ -2,7 +2,7 @@
 
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Read, Wrong};
+use crate::value::{self, Invalid, Read};
 use std::ops::Range;
 use std::path::PathBuf;
 use toml::de::DeValue;
@@ -52,6 +52,6 @@ pub(crate) fn directory(v: &DeValue<'_>) -> Read<PathBuf> {
     let name = value::text(v)?;
     match name.starts_with('/') && !name.contains('\0') {
         true => Ok(name.into()),
-        false => Err(Wrong::new(format!("\"{}\" is not a path from / on", value::shorten(name)))),
+        false => Err(Invalid::new(format!("\"{}\" is not a path from / on", value::shorten(name)))),
     }
 }

@@ -4,7 +4,7 @@ use super::translator::Defaults;
 use crate::keys;
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, PortRange, Wrong};
+use crate::value::{self, Invalid, PortRange};
 use gatun_nat::plan::{Filtering, IcmpErrorSource, Net6, StaticBinding, Timeouts, Transport};
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv6Addr;
@@ -100,7 +100,7 @@ fn read_bindings(table: &Table<'_>, problems: &mut Problems) -> Vec<RawBinding> 
     let inside = table.require("inside", problems, |v| {
         let (address, ports) = value::endpoint6(v)?;
         let host = !(address.is_unspecified() || address.is_loopback() || address.is_multicast());
-        if host { Ok((address, ports)) } else { Err(Wrong::new(format!("{address} is no host's address"))) }
+        if host { Ok((address, ports)) } else { Err(Invalid::new(format!("{address} is no host's address"))) }
     });
     bindings_of(table, inside, problems).unwrap_or_default()
 }

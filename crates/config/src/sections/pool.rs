@@ -4,7 +4,7 @@ use super::allocation;
 use crate::keys;
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Read, Wrong};
+use crate::value::{self, Invalid, Read};
 use gatun_nat::plan::{Allocation, Pairing, PoolRange, Transport};
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -129,7 +129,7 @@ fn pool_addresses(value: &DeValue<'_>) -> Read<(Ipv4Addr, Ipv4Addr)> {
     let host = |a: Ipv4Addr| a.octets()[0] != 0 && a.octets()[0] < 224 && !a.is_loopback();
     let crosses_loopback = first.octets()[0] < 127 && last.octets()[0] > 127;
     if !host(first) || !host(last) || crosses_loopback {
-        return Err(Wrong::new(format!("no host can have an address of {first}-{last}")));
+        return Err(Invalid::new(format!("no host can have an address of {first}-{last}")));
     }
     Ok((first, last))
 }

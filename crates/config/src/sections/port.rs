@@ -6,7 +6,7 @@ use crate::problem::Problems;
 use crate::reader::Table;
 use crate::sections::dpdk;
 use crate::sections::ethernet::{self, Answers, Driver, Ethernet};
-use crate::value::{self, Read, Wrong, type_name};
+use crate::value::{self, Invalid, Read, type_name};
 use std::net::IpAddr;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -110,7 +110,7 @@ impl RawPort {
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     let backend = table.get("backend", problems, |v| match value::choice(v, keys::BACKEND)? {
         backend @ (Backend::Tun | Backend::Xdp | Backend::Dpdk) => Ok(backend),
-        Backend::Pcap => Err(Wrong::with(
+        Backend::Pcap => Err(Invalid::with(
             "capture files are not read by the daemon",
             "write `backend = \"tun\"`; `gatun translate` reads capture files",
         )),
@@ -170,7 +170,7 @@ fn device_mode(value: &DeValue<'_>) -> Read<DeviceMode> {
     match value::choice(value, keys::MODE)? {
         Mode::Create => Ok(DeviceMode::Create),
         Mode::Attach => Ok(DeviceMode::Attach),
-        Mode::Auto | Mode::Native | Mode::Skb => Err(Wrong::with(
+        Mode::Auto | Mode::Native | Mode::Skb => Err(Invalid::with(
             "this mode is for `backend = \"xdp\"`",
             "write `mode = \"create\"` or \"attach\", or leave it out",
         )),
@@ -204,7 +204,7 @@ fn device_name(value: &DeValue<'_>) -> Read<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-');
     if s.is_empty() || s.len() > 15 || s == "." || s == ".." || !s.chars().all(fits) {
         let what = format!("\"{}\" cannot be the name of a device", value::shorten(s));
-        return Err(Wrong::with(
+        return Err(Invalid::with(
             what,
             "write 1 to 15 letters, digits, `.`, `_`, `@` or `-`, for example \"gatun0\"",
         ));
@@ -215,7 +215,7 @@ fn device_name(value: &DeValue<'_>) -> Read<String> {
 /// An address with its prefix length; host bits may be set.
 fn address(value: &DeValue<'_>) -> Read<(IpAddr, u8)> {
     let s = value::text(value)?;
-    let wrong = || Wrong::new(format!("\"{}\" is not an address with a prefix length", value::shorten(s)));
+    let wrong = || Invalid::new(format!("\"{}\" is not an address with a prefix length", value::shorten(s)));
     let (address, len) = s.split_once('/').map_or((s, None), |(a, l)| (a, Some(l)));
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let max = if address.is_ipv4() { 32 } else { 128 };

@@ -2,7 +2,7 @@
 
 use crate::problem::Problems;
 use crate::reader::Table;
-use crate::value::{self, Read, Wrong};
+use crate::value::{self, Invalid, Read};
 use std::path::PathBuf;
 use toml::de::DeValue;
 
@@ -30,7 +30,7 @@ fn directory(v: &DeValue<'_>) -> Read<StateDir> {
     if !text.starts_with('/') || text.trim_end_matches('/').is_empty() || text.contains('\0') {
         let what =
             format!("\"{}\" is neither a directory's path from / on nor \"off\"", value::shorten(text));
-        return Err(Wrong::new(what));
+        return Err(Invalid::new(what));
     }
     Ok(StateDir::Path(text.into()))
 }

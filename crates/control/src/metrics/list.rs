@@ -1,8 +1,8 @@
 //! Every metric, once.
 
 use super::{Kind, Metric, Samples, Subscribers, View};
-use crate::census::Measure;
-use crate::tell::{self, LIMITED, LIMITED_PER_SOURCE, engine_counters};
+use crate::conversion::{self, LIMITED, LIMITED_PER_SOURCE, engine_counters};
+use crate::subscriber_totals::Measure;
 use crate::{ExportFigures, StoreFigures};
 use gatun_io::{RxError, TxError};
 use gatun_nat::counters::{Count, Direction};
@@ -106,13 +106,13 @@ fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
 
 fn distribution(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
     if let Some(subscribers) = &v.scrape.subscribers {
-        s.distribution(&subscribers.census.distributions[measure as usize]);
+        s.distribution(&subscribers.totals.distributions[measure as usize]);
     }
 }
 
 fn top(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
-    let Some(Subscribers { names, census }) = &v.scrape.subscribers else { return };
-    for stats in &census.top[measure as usize] {
+    let Some(Subscribers { names, totals }) = &v.scrape.subscribers else { return };
+    for stats in &totals.top[measure as usize] {
         let who = names.subscriber(stats);
         s.add(&[&who.instance.0, &who.subscriber], measure.of(stats));
     }
@@ -217,7 +217,7 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "worker_sessions",
         WORKER,
-        |v, s| by_worker(v, s, |w| tell::state_of(w)[0]),
+        |v, s| by_worker(v, s, |w| conversion::state_of(w)[0]),
         "Sessions of a worker.",
     ),
     counter(

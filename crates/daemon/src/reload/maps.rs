@@ -5,7 +5,7 @@ use super::Reload;
 use super::orders::NewText;
 use gatun_api::types::{ConfigApplied, ConfigPlan, StaticMap};
 use gatun_config::{Edited, Mapping, MappingChange, edit_mappings};
-use gatun_control::configure::{Done, Instead, MapCursor, MapsBody, MapsChange, Refused, Why};
+use gatun_control::configure::{ApplyOptions, Done, MapCursor, MapsBody, MapsChange, Refused, Why};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Eam, StaticBinding};
 use std::net::{SocketAddrV4, SocketAddrV6};
@@ -23,8 +23,8 @@ impl Reload {
         if let Some(wanted) = instance
             && !names(plan).any(|name| name == wanted)
         {
-            let hint = format!("there are {}", names(plan).collect::<Vec<_>>().join(", "));
-            return Err(Refused::new(Why::Unknown, format!("there is no instance '{wanted}'"), hint));
+            let hint = format!("instances: {}", names(plan).collect::<Vec<_>>().join(", "));
+            return Err(Refused::new(Why::Unknown, format!("unknown instance `{wanted}`"), hint));
         }
         let at = match from {
             None => 0,
@@ -52,7 +52,7 @@ impl Reload {
 
     pub(super) fn change_maps(
         &mut self,
-        mut instead: Instead,
+        mut instead: ApplyOptions,
         body: MapsBody,
     ) -> Result<ConfigApplied, Refused> {
         match instead.revision.is_empty() {

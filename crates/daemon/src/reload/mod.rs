@@ -28,7 +28,7 @@ use super::{Reader, Settings, Source};
 use crate::tables::counted;
 use anyhow::Context as _;
 use gatun_api::types::{self, ConfigProblem, TablePages};
-use gatun_control::configure::{Desk, Order, Reply};
+use gatun_control::configure::{ConfigOrders, Order, Reply};
 use gatun_control::{Facts, SharedFacts};
 use gatun_io_tun::Orders;
 use gatun_nat::reconfigure::Settled;
@@ -54,7 +54,7 @@ pub(super) enum Request {
 }
 
 /// Where the API's orders go.
-pub(super) fn desk(requests: &Sender<Request>) -> Desk {
+pub(super) fn config_orders(requests: &Sender<Request>) -> ConfigOrders {
     let requests = requests.clone();
     Box::new(move |order, reply| requests.send(Request::Order(order, reply)).is_ok())
 }

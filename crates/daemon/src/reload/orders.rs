@@ -10,7 +10,7 @@ use super::{NotPossible, Ran, Reload, Review, in_lines, notes};
 use crate::config_file::{ConfigFile, Known, NotReplaced, Past, Staged};
 use crate::{Read, Settings, Source};
 use gatun_api::types::{self, ConfigApplied, ConfigPast, ConfigPlan, ConfigProblem, Figure, Severity};
-use gatun_control::configure::{Done, Instead, Order, Refused, Why};
+use gatun_control::configure::{ApplyOptions, Done, Order, Refused, Why};
 use gatun_logstore::time::rfc3339;
 use gatun_nat::reconfigure::Settled;
 use std::path::{Path, PathBuf};
@@ -168,7 +168,7 @@ impl Reload {
 
     pub(super) fn apply_text(
         &mut self,
-        instead: &Instead,
+        instead: &ApplyOptions,
         text: NewText<'_>,
     ) -> Result<ConfigApplied, Refused> {
         self.expect(&instead.revision)?;
@@ -273,7 +273,7 @@ impl Reload {
         Ok(applied(&name, (&before, &self.running().revision), &Settled::default(), Vec::new()))
     }
 
-    fn roll_back(&mut self, instead: &Instead, to: Option<&str>) -> Result<ConfigApplied, Refused> {
+    fn roll_back(&mut self, instead: &ApplyOptions, to: Option<&str>) -> Result<ConfigApplied, Refused> {
         self.expect(&instead.revision)?;
         if self.unconfirmed.is_some() {
             if let Some(to) = to.filter(|to| {

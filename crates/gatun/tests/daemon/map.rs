@@ -92,7 +92,7 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
         assert!(said("map list --instance siit-1").1.contains("192.0.2.9"));
         let (good, text) = said("map list --instance office");
         assert!(
-            !good && text.contains("there is no instance 'office'") && text.contains("there are siit-1"),
+            !good && text.contains("unknown instance `office`") && text.contains("instances: siit-1"),
             "{text}"
         );
         // A page of a list that has changed meanwhile is none.

@@ -5,8 +5,8 @@ use crate::harness::{CREATE, Daemon, in_lab, network, ping};
 use gatun_api::client::{Client, Error};
 use gatun_api::paths::with_query;
 use gatun_api::types::{Config, ConfigApplied, ConfigPast, ConfigPlan, MapsEdit, MapsTable, StaticMap};
-use gatun_lab::topology::SERVER;
-use gatun_lab::wait_until;
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::wait_until;
 use rustix::process::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -296,7 +296,7 @@ fn a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes() {
     in_lab("map_tables::a_full_disk_and_a_read_only_directory_are_told_and_nothing_changes", || {
         let net = network();
         fs::create_dir("/run/maps").unwrap();
-        gatun_lab::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/maps".split(' ')))
+        gatun_testkit::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/maps".split(' ')))
             .unwrap();
         prepare();
         let daemon = Daemon::start(&net, &config(""));

@@ -22,15 +22,15 @@ use std::net::SocketAddr;
 pub struct Config {
     /// For the engine.
     pub plan: Plan,
-    /// Where packets come from and go to; at least one.
+    /// Ports that packets are received from and sent to; at least one.
     pub ports: Vec<Port>,
     /// Processors of the workers, one for each; none: as the backend has it.
     pub cores: Vec<u16>,
     /// DPDK's environment, for ports that are its devices.
     pub dpdk: Dpdk,
-    /// Where events go, if they go anywhere.
+    /// Destination of events as JSON lines.
     pub events: Option<EventSink>,
-    /// Which of them: the plan's are those that anybody wants.
+    /// Kinds of events in JSON lines; the plan's are those of all event sinks.
     pub json_kinds: EventKinds,
     /// Whether with the remote ends of sessions.
     pub json_destinations: bool,
@@ -38,15 +38,15 @@ pub struct Config {
     pub exports: Vec<Export>,
     /// The log of who had which public port when, if one is kept.
     pub log: Option<Log>,
-    /// Where the daemon is asked.
+    /// Sockets of the API.
     pub api: Api,
-    /// Where metrics are served on TCP, if they are.
+    /// Address of the metrics on TCP.
     pub metrics: Option<SocketAddr>,
-    /// Where sessions are kept for the next process.
+    /// Directory of sessions that outlive the process.
     pub state: StateDir,
     /// Files of mappings that were read, as `eam_file` names them.
     pub mapping_files: Vec<MappingFile>,
-    /// What was read; nothing where that is longer than 40 MiB.
+    /// The text of the configuration; empty if it is longer than 40 MiB.
     pub text: String,
     /// SHA-256 of what was read, in hexadecimal: of the text, and of the files that it names.
     pub revision: String,
@@ -87,7 +87,7 @@ impl Config {
         self.ports.first().and_then(|port| port.queues).map_or(1, usize::from)
     }
 
-    /// What one worker has of the plan: the first; the others have no more.
+    /// Plan of the first worker; the others have no more.
     pub fn plan_of_worker(&self) -> Cow<'_, Plan> {
         if !self.plan.is_stateful() || self.workers() == 1 {
             return Cow::Borrowed(&self.plan);
@@ -97,7 +97,7 @@ impl Config {
         first.map_or(Cow::Borrowed(&self.plan), Cow::Owned)
     }
 
-    /// What the tables of a worker will take when they are full.
+    /// Memory of a worker's tables when they are full.
     pub fn memory(&self) -> Memory {
         Memory::of(&self.plan_of_worker())
     }

@@ -53,9 +53,9 @@ pub struct Edited {
 /// Reason why a table cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EditError {
-    /// What is wrong.
+    /// Problem with the change.
     pub what: String,
-    /// What to do instead.
+    /// Correction.
     pub instead: String,
 }
 
@@ -343,7 +343,7 @@ fn read_list(list: &str, mappings: &[Mapping]) -> Result<Vec<Key>, EditError> {
 /// Checks that a mapping is well-formed.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A malformed address, port or protocol.
 pub fn check_mapping(mapping: &Mapping) -> Result<(), EditError> {
     Key::read(mapping).map(drop).map_err(|wrong| not(wrong.what, wrong.instead.unwrap_or_default()))
 }

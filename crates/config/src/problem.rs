@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// At most so many problems are kept; a file of a million wrong lines is wrong in one way.
 const PROBLEMS_MAX: usize = 100;
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration is accepted.
@@ -28,7 +28,7 @@ pub(crate) struct Source {
 /// A file of mappings that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// SHA-256 of its text.
     pub hash: [u8; 32],
@@ -54,7 +54,7 @@ pub(crate) struct Problem {
     /// Bytes of the file that are wrong.
     pub(crate) span: Range<usize>,
     pub(crate) what: String,
-    /// What to write instead.
+    /// Correction.
     pub(crate) instead: Option<String>,
 }
 
@@ -137,7 +137,7 @@ impl Problems {
         }
     }
 
-    /// How many there are: to see whether a step added any.
+    /// Number of errors: to see whether a step added any.
     pub(crate) fn errors(&self) -> usize {
         self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
     }
@@ -156,10 +156,10 @@ impl Problems {
     }
 }
 
-/// Where a problem is.
+/// A problem with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located<'a> {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The file's name, as given.
     pub file: &'a str,
@@ -167,9 +167,9 @@ pub struct Located<'a> {
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The problem.
     pub what: &'a str,
-    /// What to write instead.
+    /// Correction.
     pub instead: Option<&'a str>,
 }
 
@@ -181,7 +181,7 @@ pub struct Report {
     left_out: usize,
 }
 
-/// What is doubtful about a configuration that was accepted.
+/// Warnings about a configuration that was accepted.
 #[derive(Clone, Debug)]
 pub struct Warnings(Report);
 
@@ -232,7 +232,7 @@ impl Report {
         })
     }
 
-    /// How many errors there are, also those that are not listed.
+    /// Number of errors, including those that are not listed.
     pub fn errors(&self) -> usize {
         self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
     }

@@ -31,7 +31,7 @@ impl<'a> Table<'a> {
         match node.get_ref() {
             DeValue::Table(table) => Some(Self::of(table, node.span(), label, keys, problems)),
             other => {
-                let what = format!("{label} is {}, not a table", type_name(other));
+                let what = format!("{label}: expected a table, found {}", type_name(other));
                 problems.error(
                     node.span(),
                     what,
@@ -61,11 +61,11 @@ impl<'a> Table<'a> {
 
     /// The value of a key.
     pub(crate) fn node(&self, name: &str) -> Option<&'a Node<'a>> {
-        debug_assert!(find(self.keys, name).is_some(), "{name} is missing from keys.rs");
+        debug_assert!(find(self.keys, name).is_some(), "{name} is missing from keys");
         self.table.get(name)
     }
 
-    /// Where to point for a key: its value, or else the table's header.
+    /// Place of a key in the text: its value, or the header of the table.
     pub(crate) fn span_of(&self, name: &str) -> Range<usize> {
         self.node(name).map_or_else(|| self.span.clone(), Spanned::span)
     }
@@ -119,7 +119,7 @@ impl<'a> Table<'a> {
                 array.iter().filter_map(|node| Table::open(node, label, keys, problems)).collect()
             }
             other => {
-                let what = format!("`{name}` is {}, not a list of tables", type_name(other));
+                let what = format!("`{name}`: expected a list of tables, found {}", type_name(other));
                 problems.error(node.span(), what, self.example(name));
                 Vec::new()
             }
@@ -149,7 +149,7 @@ impl<'a> Table<'a> {
         self.get(name, problems, value::flag)
     }
 
-    /// What to write for a key.
+    /// Example of a key.
     pub(crate) fn example(&self, name: &str) -> String {
         find(self.keys, name)
             .map_or_else(String::new, |key| format!("write, for example, `{}`", key.example_line()))

@@ -79,7 +79,7 @@ fn write_keys(page: &mut String, keys: &[Key]) {
     }
 }
 
-/// What a key holds, in words.
+/// Values of a key, in words.
 fn value(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "`true` or `false`".to_owned(),

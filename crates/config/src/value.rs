@@ -9,12 +9,12 @@ use toml::de::DeValue;
 /// Longer lists of words are cut in messages.
 const WORDS_SHOWN_MAX: usize = 8;
 
-/// Why a value is refused.
+/// Invalid value.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
-    /// What is wrong with it.
+    /// Problem with it.
     pub(crate) what: String,
-    /// What to write instead, where that is more than an example.
+    /// Correction, if the example of the key does not suffice.
     pub(crate) instead: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) type Read<T> = Result<T, Invalid>;
 pub(crate) fn text<'a>(value: &'a DeValue<'_>) -> Read<&'a str> {
     match value {
         DeValue::String(s) => Ok(s),
-        other => Err(Invalid::new(format!("a string is wanted here, not {}", type_name(other)))),
+        other => Err(Invalid::new(format!("expected a string, found {}", type_name(other)))),
     }
 }
 
@@ -45,18 +45,17 @@ pub(crate) fn text<'a>(value: &'a DeValue<'_>) -> Read<&'a str> {
 pub(crate) fn flag(value: &DeValue<'_>) -> Read<bool> {
     match value {
         DeValue::Boolean(b) => Ok(*b),
-        DeValue::String(s) if matches!(s.as_ref(), "true" | "false") => Err(Invalid::with(
-            "true or false is wanted here, not a string",
-            format!("write {s} without quotes"),
-        )),
-        other => Err(Invalid::new(format!("true or false is wanted here, not {}", type_name(other)))),
+        DeValue::String(s) if matches!(s.as_ref(), "true" | "false") => {
+            Err(Invalid::with("expected true or false, found a string", format!("write {s} without quotes")))
+        }
+        other => Err(Invalid::new(format!("expected true or false, found {}", type_name(other)))),
     }
 }
 
 /// A whole number from `min` to `max`.
 pub(crate) fn integer(value: &DeValue<'_>, min: u32, max: u32) -> Read<u32> {
     let DeValue::Integer(digits) = value else {
-        return Err(Invalid::new(format!("a whole number is wanted here, not {}", type_name(value))));
+        return Err(Invalid::new(format!("expected a whole number, found {}", type_name(value))));
     };
     let number = i128::from_str_radix(digits.as_str(), digits.radix());
     match number.as_ref().map(|n| u32::try_from(*n)) {
@@ -107,10 +106,7 @@ pub(crate) fn long_duration_ms(value: &DeValue<'_>) -> Read<u64> {
             ));
         }
         other => {
-            return Err(Invalid::new(format!(
-                "a time span in quotes is wanted here, not {}",
-                type_name(other)
-            )));
+            return Err(Invalid::new(format!("expected a time span in quotes, found {}", type_name(other))));
         }
     };
     let wrong = || Invalid::new(format!("\"{}\" is not a time span", shorten(s)));
@@ -148,7 +144,7 @@ pub(crate) fn size(value: &DeValue<'_>) -> Read<u64> {
         _ => return Err(Invalid::new(format!("\"{}\" is not a size in MiB, GiB or TiB", shorten(s)))),
     };
     let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
-    size.filter(|n| *n > 0).ok_or_else(|| Invalid::new(format!("\"{}\" is no size", shorten(s))))
+    size.filter(|n| *n > 0).ok_or_else(|| Invalid::new(format!("invalid size \"{}\"", shorten(s))))
 }
 
 /// Milliseconds as a time span that [`duration_ms`] reads.
@@ -175,14 +171,14 @@ pub(crate) fn choice<T: Copy>(value: &DeValue<'_>, words: &[(&'static str, T)]) 
         list.join(", ")
     };
     let DeValue::String(s) = value else {
-        return Err(Invalid::new(format!("one of {} is wanted here, not {}", list(), type_name(value))));
+        return Err(Invalid::new(format!("expected one of {}, found {}", list(), type_name(value))));
     };
     words.iter().find(|(word, _)| word == s).map(|(_, value)| *value).ok_or_else(|| {
         let instead = match nearest(s, words.iter().map(|(word, _)| *word)) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("write one of {}", list()),
         };
-        Invalid::with(format!("\"{}\" is none of {}", shorten(s), list()), instead)
+        Invalid::with(format!("\"{}\": expected one of {}", shorten(s), list()), instead)
     })
 }
 
@@ -309,7 +305,7 @@ pub(crate) fn ports(value: &DeValue<'_>) -> Read<(u16, u16)> {
             return Ok((port, port));
         }
         other => {
-            return Err(Invalid::new(format!("ports in quotes are wanted here, not {}", type_name(other))));
+            return Err(Invalid::new(format!("expected ports in quotes, found {}", type_name(other))));
         }
     };
     let wrong = || Invalid::new(format!("\"{}\" is not a range of ports", shorten(s)));
@@ -364,7 +360,7 @@ pub(crate) fn endpoint4(value: &DeValue<'_>) -> Read<(Ipv4Addr, PortRange)> {
     }
 }
 
-/// What stands before the `-` of a range of ports, and the last port: `Some(None)` where there is no range.
+/// Text before the `-` of a range of ports, and the last port: `Some(None)` without a range.
 fn split_last_port(s: &str) -> (&str, Option<Option<u16>>) {
     match s.rsplit_once('-') {
         Some((at, last)) => (at.trim_end(), last.trim_start().parse().ok().map(Some)),
@@ -388,7 +384,7 @@ pub(crate) fn name(value: &DeValue<'_>) -> Read<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if s.is_empty() || s.len() > 63 || !s.chars().all(fits) {
         return Err(Invalid::with(
-            format!("\"{}\" cannot be a name", shorten(s)),
+            format!("invalid name \"{}\"", shorten(s)),
             "write 1 to 63 letters, digits, `-`, `_` or `.`",
         ));
     }

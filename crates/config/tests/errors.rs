@@ -540,7 +540,7 @@ fn overload_takes_ports_of_tcp_and_udp_once_each() {
         ("[\"443\"]", "\"443\" is not a protocol and a port"),
         ("[\"udp/0\"]", "\"0\" is not a port"),
         ("[443, \"tcp/443\"]", "port 443 stands here twice for one protocol"),
-        ("[true]", "a whole number is wanted here"),
+        ("[true]", "expected a whole number"),
     ] {
         let text = report(&pool(overload));
         assert!(text.contains(wanted), "{overload}: {text}");

@@ -41,7 +41,7 @@ impl Job for PoolOf {
 }
 
 impl Control {
-    /// How long the body of a request may be, where it has one that is to be read.
+    /// Longest body of a request that has one.
     pub(crate) fn body_max(asked: &Asked<'_>) -> Option<usize> {
         let endpoint = paths::find(asked.method, asked.path).ok().filter(|endpoint| endpoint.has_body())?;
         Some(match endpoint.what {
@@ -193,7 +193,7 @@ impl Control {
         }
     }
 
-    /// What instances and pools are called.
+    /// Names of instances and pools.
     pub(crate) async fn names(&self) -> Result<Names, NoAnswer> {
         let all = self.snapshots().await;
         all.iter().flatten().next().map(Names::of).ok_or(NoAnswer::Silent)

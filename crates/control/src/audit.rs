@@ -21,7 +21,7 @@ pub struct AuditQuestion {
     pub protocol: Option<api::Protocol>,
     /// The time, as it was written.
     pub at: String,
-    /// Who asks, for the log.
+    /// The client, for the log.
     pub who: String,
 }
 

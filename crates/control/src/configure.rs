@@ -17,10 +17,10 @@ pub const MAPS_BODY_MAX: usize = 160 << 20;
 /// Bytes of such bodies at a time.
 pub(crate) const BODIES_LEN_MAX: usize = MAPS_BODY_MAX;
 
-/// What is asked for.
+/// Order to read or change the configuration.
 #[derive(Debug)]
 pub enum Order {
-    /// What would happen with this text?
+    /// Previews this text.
     Plan(String),
     /// This text is to be in place.
     Apply(ApplyOptions, String),
@@ -28,7 +28,7 @@ pub enum Order {
     Confirm {
         /// Its revision.
         revision: String,
-        /// Who asks.
+        /// The client, for the log.
         who: String,
     },
     /// The one before is to come back, or the one whose revision begins so.
@@ -37,18 +37,18 @@ pub enum Order {
     PlanMaps(MapsBody),
     /// Changes an instance's mappings.
     ChangeMaps(ApplyOptions, MapsBody),
-    /// Which mappings are there?
+    /// Lists mappings.
     Maps {
         /// Of this instance alone.
         instance: Option<String>,
-        /// Where to begin.
+        /// Position of the first one.
         from: Option<MapCursor>,
         /// At most so many.
         limit: usize,
     },
     /// The next process is to know which addresses are drained now.
     KeepDrained,
-    /// Which ones ran before?
+    /// Lists past configurations.
     History,
     /// The one whose revision begins so.
     Past(String),
@@ -71,7 +71,7 @@ pub struct MapsBody {
 pub enum MapsChange {
     /// These instead of all.
     Replace(Vec<api::StaticMap>),
-    /// All of these, or none.
+    /// Adds and removes mappings: all of them, or none.
     Edit {
         /// Mappings to add.
         add: Vec<api::StaticMap>,
@@ -119,7 +119,7 @@ impl MapsBody {
 /// A place in the list of mappings, of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapCursor {
-    /// Whose revision this is: in another one, other mappings stand there.
+    /// Revision of the configuration. Another one has other mappings at this position.
     pub revision: String,
     /// Mappings before it.
     pub at: usize,
@@ -147,11 +147,11 @@ pub struct ApplyOptions {
     pub revision: String,
     /// Back by itself, unless it is confirmed within this time.
     pub confirm: Option<Duration>,
-    /// Who asks.
+    /// The client, for the log.
     pub who: String,
 }
 
-/// What came of it.
+/// Result of an order.
 #[derive(Debug)]
 pub enum Done {
     /// Of [`Order::Plan`].
@@ -168,12 +168,12 @@ pub enum Done {
     Maps {
         /// Some of them.
         maps: Vec<api::StaticMap>,
-        /// Where the others begin.
+        /// Position of the next one.
         next: Option<MapCursor>,
     },
 }
 
-/// Why nothing has changed.
+/// Class of a refusal. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The request is wrong.
@@ -203,12 +203,12 @@ impl Why {
     }
 }
 
-/// Why nothing has changed, in words.
+/// Refusal of an order. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// In a word.
     pub why: Why,
-    /// What is wrong.
+    /// The error.
     pub error: String,
     /// What to do about it.
     pub hint: String,
@@ -221,7 +221,7 @@ impl Refused {
     }
 }
 
-/// Where an answer goes.
+/// Callback for the result of an order.
 pub type Reply = Box<dyn FnOnce(Result<Done, Refused>) + Send>;
 
 /// Takes orders; `false` where nobody works on them any more. It does not block.

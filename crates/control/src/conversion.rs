@@ -275,7 +275,7 @@ fn counter(name: &str, value: u64, help: &str) -> Counter {
     Counter { name: name.to_owned(), value, help: help.to_owned() }
 }
 
-/// What a backend could not do, and what it counts beside, without zeros.
+/// Errors and further counters of a backend, without zeros.
 fn device_counters(snapshot: &Snapshot) -> Vec<Counter> {
     let device = &snapshot.backend;
     let rx = RxError::ALL.iter().map(|&e| counter(e.name(), device.rx_errors[e as usize], e.help()));
@@ -288,7 +288,7 @@ pub(crate) const LIMITED: &str = "ICMP errors not made, because all together rea
 pub(crate) const LIMITED_PER_SOURCE: &str =
     "ICMP errors not made, because their receiver reached `icmp.rate_per_source`.";
 
-/// What the engine counts beside packets: name, value, meaning.
+/// Engine counters other than packets: name, value, meaning.
 pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 10] {
     [
         ("echo_replies", c.echo_replies, "Echo requests to the translator itself, answered."),
@@ -348,7 +348,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     all
 }
 
-/// Why packets were not forwarded: every reason.
+/// Dropped packets by reason.
 pub(crate) fn drops(total: &Snapshot) -> Vec<api::Drop> {
     let of = |reason: DropReason| {
         let by = |direction: Direction| count(total.engine.drops[direction as usize][reason as usize]);

@@ -10,7 +10,7 @@ use gatun_nat::plan::Net4;
 use gatun_nat::{Instant, Nat};
 use gatun_worker::jobs::Job;
 
-/// What an address costs of a budget: its blocks are looked at.
+/// Budget of an address: its blocks are looked at.
 const ADDRESS: usize = 64;
 
 struct Drain {

@@ -22,7 +22,7 @@ const TOGETHER: usize = 64 << 10;
 /// An empty line is sent after so long without an event, so that both ends know that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Where the daemon puts events for clients of the API.
+/// Sink of events for clients of the API.
 #[derive(Clone, Debug)]
 pub struct EventTap {
     lines: broadcast::Sender<Bytes>,
@@ -92,7 +92,7 @@ async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<B
     }
 }
 
-/// That a reader was too slow.
+/// Event of a reader that was too slow.
 fn lost_line(lost: u64) -> Vec<u8> {
     format!("{{\"event\":\"events_lost\",\"lost\":{lost}}}\n").into_bytes()
 }

@@ -199,7 +199,7 @@ impl Telling<'_> {
         }
     }
 
-    /// What decides, one thing after the other.
+    /// Steps of the decision, in their order.
     fn sentences(&self, told: &api::Explanation) -> Vec<String> {
         let mut why = vec![self.rule(told)];
         if let Some(s) = &told.subscriber {

@@ -5,7 +5,7 @@ use gatun_api::types::Protocol;
 use gatun_wire::{Prefix64, checksum, proto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What stands in a packet where nothing is said.
+/// Defaults of a packet.
 const BYTES: u16 = 100;
 const SOURCE_PORT: u16 = 50_000;
 const DESTINATION_PORT: u16 = 443;
@@ -27,7 +27,7 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// # Errors
-    /// What of the query is wrong.
+    /// An invalid query.
     pub(crate) fn read(query: &Query) -> Result<Flow, BadRequest> {
         let address = |name: &str| {
             let address: Option<IpAddr> = query.parse(name, "an address")?;
@@ -79,7 +79,7 @@ impl Flow {
     /// The packet.
     ///
     /// # Errors
-    /// Where source and destination are of two families.
+    /// Source and destination of different families.
     pub(crate) fn packet(&self) -> Result<Vec<u8>, BadRequest> {
         match (self.source, self.destination) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => Ok(self.packet6(source, destination)),

@@ -41,7 +41,7 @@ impl Counts {
     }
 }
 
-/// What happened between two moments.
+/// Difference between two moments.
 struct Point {
     at: Instant,
     took: Duration,

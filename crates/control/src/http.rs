@@ -29,10 +29,10 @@ const LONG_BODY_PATIENCE: u32 = 6;
 /// Bytes of its head, and lines of it.
 const HEAD_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
-/// How long nobody is accepted where the process can open no more files.
+/// Pause of accepting while the process cannot open more files.
 const NO_FILES: Duration = Duration::from_millis(200);
 
-/// Where it is served.
+/// Listening sockets.
 pub(crate) struct AsyncListeners {
     pub(crate) api: Option<UnixListener>,
     pub(crate) tls: Vec<TcpListener>,
@@ -115,20 +115,20 @@ async fn shake_hands(stream: TcpStream, remote_access: Arc<RemoteAccess>, client
     }
 }
 
-/// What a connection gets.
+/// Client of a connection.
 struct Client {
     control: Arc<Control>,
     who: String,
     door: Origin,
 }
 
-/// How it came in.
+/// Origin of a connection.
 enum Origin {
     /// Everything, for whoever may open the socket.
     Socket,
     /// Metrics alone, for everybody.
     Metrics,
-    /// What the token of a request allows.
+    /// Everything that the token of a request allows.
     Tls(Arc<RemoteAccess>, Source, IpAddr),
 }
 
@@ -227,7 +227,7 @@ async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Res
     response
 }
 
-/// What a token has to allow for this.
+/// Right that a request needs.
 fn needs_of(method: &str, path: &str) -> Needs {
     paths::find(method, path).map_or(Needs::Read, |endpoint| endpoint.needs())
 }

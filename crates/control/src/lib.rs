@@ -66,16 +66,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// What changes with the configuration.
+/// Facts that change with the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The configuration that runs; when it goes back by itself is in `unconfirmed`.
     pub config: types::Config,
-    /// Where it goes back to another one by itself: when, and to which revision.
+    /// Time of an automatic rollback, and its revision.
     pub unconfirmed: Option<(Instant, String)>,
     /// Its ports.
     pub ports: Vec<types::Port>,
-    /// What of a packet chooses each instance, which is known by its kind and name.
+    /// Criteria that choose each instance, by the kind and name of the instance.
     pub choices: Vec<(types::Kind, String, types::Choice)>,
     /// Pages that the daemon's memory lies on.
     pub pages: types::TablePages,
@@ -105,7 +105,7 @@ impl SharedFacts {
     }
 }
 
-/// What became of events that were to be logged or sent to collectors.
+/// Figures of event sinks.
 #[derive(Clone, Debug, Default)]
 pub struct LogFigures {
     /// By collector.
@@ -144,41 +144,41 @@ pub struct StoreFigures {
     pub waiting: u64,
     /// Whether it could be written at the last attempt.
     pub is_well: bool,
-    /// Why it cannot be written, once an attempt has failed.
+    /// Error of the last attempt to write it.
     pub error: Option<String>,
 }
 
-/// What is served.
+/// Everything that the API needs from the daemon.
 pub struct Setup {
     /// The daemon's version.
     pub version: &'static str,
-    /// What it was told to do.
+    /// Facts of the configuration.
     pub facts: SharedFacts,
-    /// Who does it.
+    /// Workers.
     pub workers: Vec<Handle>,
-    /// What keeps the process from what it does not need.
+    /// State of the sandbox.
     pub sandbox: types::Sandbox,
-    /// Where events come from, where any are made.
+    /// Source of events, if any are made.
     pub events: Option<EventTap>,
-    /// Who reads the log, if one is kept.
+    /// Reader of the log, if one is kept.
     pub auditor: Option<Auditor>,
-    /// Who changes the configuration, where that can be done.
+    /// Receiver of orders about the configuration, if it can be changed.
     pub configure: Option<configure::ConfigOrders>,
-    /// How long clients may take.
+    /// Timeouts of clients.
     pub patience: ClientTimeouts,
     /// Time between two points of the history.
     pub history_every: Duration,
-    /// Who comes in over TCP, where anybody does.
+    /// Access over TCP, if it is configured.
     pub remote_access: Option<Arc<RemoteAccess>>,
-    /// What became of events.
+    /// Figures of event sinks.
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
-    /// How much is logged: with `debug`, each request.
+    /// Log level; with `debug`, each request is logged.
     pub level: Level,
-    /// Where a line about what was ended goes.
+    /// Writes a line to the log.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// How long clients may take.
+/// Timeouts of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientTimeouts {
     /// For the head of a request, and for its body.
@@ -193,7 +193,7 @@ impl Default for ClientTimeouts {
     }
 }
 
-/// Where it is served.
+/// Listening sockets.
 #[derive(Default)]
 pub struct Listeners {
     /// Everything.
@@ -204,7 +204,7 @@ pub struct Listeners {
     pub metrics: Option<TcpListener>,
 }
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct Control {
     setup: Setup,
     began: Instant,
@@ -217,7 +217,7 @@ pub(crate) struct Control {
 /// Serves from now on, in a thread of its own, until the process ends.
 ///
 /// # Errors
-/// Where there can be no thread, or a socket is unusable.
+/// No thread, or an unusable socket.
 pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let history = history::History::new(setup.history_every);

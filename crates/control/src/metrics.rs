@@ -11,7 +11,7 @@ use list::METRICS;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// What a scrape is made of.
+/// Input of a scrape.
 pub(crate) struct Scrape {
     pub(crate) version: &'static str,
     pub(crate) uptime_seconds: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Scrape {
     /// By worker; none of one that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
-    /// Who was turned away over TCP, where anybody comes in that way: why, and how many.
+    /// Clients turned away over TCP, if it is configured: reason and number.
     pub(crate) turned: Vec<(&'static str, u64)>,
     /// None where a worker does not answer.
     pub(crate) subscribers: Option<Subscribers>,
@@ -76,7 +76,7 @@ impl View<'_> {
     }
 }
 
-/// Where a metric writes its values.
+/// Writer of a metric's values.
 struct Samples<'t> {
     text: &'t mut String,
     name: String,

@@ -89,7 +89,7 @@ impl Query {
         }
     }
 
-    /// Which sessions or other things are meant.
+    /// Filter of sessions, bindings, blocks or subscribers.
     pub(crate) fn selection(&self, names: &Names) -> Result<Selection, BadRequest> {
         let instance = self.get("instance").map(|name| {
             let found = names.stateful().position(|known| &*known.0 == name);

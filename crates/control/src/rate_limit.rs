@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 /// Sources that are remembered.
 const SOURCES_MAX: usize = 4096;
 
-/// How often, and who did.
+/// Rate limit per source.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
     /// Between two.
     every: Duration,
-    /// How far ahead of its time a source may be.
+    /// Longest time that a source may be ahead of its rate.
     ahead_max: Duration,
     /// When what each has done would be over, had it kept to `every`.
     over: HashMap<Source, Instant>,
@@ -25,7 +25,7 @@ impl RateLimiter {
         RateLimiter { every, ahead_max: every * at_once.saturating_sub(1), over: HashMap::new() }
     }
 
-    /// How long a source has to wait; none where it need not.
+    /// Time that a source has to wait, if any.
     pub(crate) fn wait(&self, source: Source, now: Instant) -> Option<Duration> {
         let ahead = self.over.get(&source)?.saturating_duration_since(now);
         ahead.checked_sub(self.ahead_max).filter(|wait| !wait.is_zero())

@@ -17,10 +17,10 @@ const HANDSHAKE_EVERY: Duration = Duration::from_millis(20);
 /// BadRequest tokens of a source at once, and the time between those after.
 const WRONG_AT_ONCE: u32 = 10;
 const WRONG_EVERY: Duration = Duration::from_secs(1);
-/// How often the log is told of wrong tokens.
+/// Interval between log lines about wrong tokens.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Why somebody is turned away.
+/// Reason for turning a client away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnedAway {
     /// His source begins connections too often.
@@ -65,7 +65,7 @@ impl TurnedAway {
     }
 }
 
-/// What the log was told last of wrong tokens.
+/// Last log line about wrong tokens.
 struct Told {
     at: Instant,
     /// BadRequest ones since.
@@ -127,7 +127,7 @@ impl RemoteAccess {
         Arc::clone(&self.secure.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many were turned away.
+    /// Number of clients turned away.
     pub fn turned(&self, why: TurnedAway) -> u64 {
         self.turned.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
@@ -208,7 +208,7 @@ impl fmt::Debug for RemoteAccess {
     }
 }
 
-/// What stands behind `Bearer` (RFC 6750 2.1), which may be written in any case (RFC 7235 2.1).
+/// Token behind `Bearer` (RFC 6750 2.1), which may be written in any case (RFC 7235 2.1).
 fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     let (scheme, secret) = authorization.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(secret.trim_ascii()).filter(|secret| !secret.is_empty())

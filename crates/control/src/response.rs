@@ -28,7 +28,7 @@ pub(crate) struct Asked<'r> {
     pub(crate) query: &'r str,
     /// Whether the client wants OpenMetrics.
     pub(crate) openmetrics: bool,
-    /// Who asks, for the log.
+    /// The client, for the log.
     pub(crate) who: &'r str,
     /// Whether they may change anything.
     pub(crate) may_write: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Asked<'r> {
     pub(crate) may_audit: bool,
 }
 
-/// Why there is another answer than the one asked for.
+/// Refusal of a request.
 pub(crate) enum Refusal {
     BadRequest(BadRequest),
     Unknown(Unknown),

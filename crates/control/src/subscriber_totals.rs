@@ -15,7 +15,7 @@ const READ: usize = 256;
 /// Upper bounds of a distribution's buckets; the last one has none.
 pub(crate) const BOUNDS: [u64; 8] = [1, 4, 16, 64, 256, 1_024, 4_096, 16_384];
 
-/// What a subscriber is measured by.
+/// Measure of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Sessions.

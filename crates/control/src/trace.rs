@@ -20,7 +20,7 @@ use tokio::time::{timeout, timeout_at};
 
 /// Packets that wait to be told of; more are lost, and counted.
 const WAITING_MAX: usize = 1_024;
-/// What a trace is bounded by, where nothing is said, and at most.
+/// Bounds of a trace: default and maximum.
 const COUNT: u32 = 100;
 const COUNT_MAX: u32 = 100_000;
 const SECONDS: u64 = 60;
@@ -70,7 +70,7 @@ impl Control {
 }
 
 /// # Errors
-/// What of the query is wrong.
+/// An invalid query.
 fn order(query: &Query) -> Result<Order, BadRequest> {
     let mut networks = Vec::new();
     for name in ["inside", "outside", "remote"] {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long a worker may take for one job, or for its counters.
+/// Longest time for one job of a worker, and for its counters.
 const JOB_MAX: Duration = Duration::from_secs(60);
 pub(crate) const SNAPSHOT_MAX: Duration = Duration::from_secs(2);
 
-/// Why there is no answer of a worker's.
+/// Failure of a request to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
     /// Too much is asked for at the same time.

@@ -50,7 +50,7 @@ fn show(range: &PoolRange) -> String {
     format!("{addresses} with ports {}-{}", ports.0, ports.1)
 }
 
-/// Which pool each stateful instance uses.
+/// Pool of each stateful instance.
 pub(super) fn resolve(read: &Sections, names: &[String], problems: &mut Problems) -> Vec<Option<usize>> {
     let of64 = read.nat64.iter().map(|i| (&i.pool, &i.span));
     let mut used = HashSet::new();

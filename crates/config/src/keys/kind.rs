@@ -6,7 +6,7 @@ pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) required: bool,
-    /// What holds where the key is not written, in TOML or in words.
+    /// Default, in TOML or in words.
     pub(crate) default: &'static str,
     /// A right value, in TOML.
     pub(crate) example: &'static str,
@@ -14,7 +14,7 @@ pub(crate) struct Key {
     pub(crate) doc: &'static str,
 }
 
-/// What a key holds.
+/// Kind of value.
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// true or false.

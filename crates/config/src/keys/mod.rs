@@ -32,7 +32,7 @@ pub(crate) use words::{
 pub use words::{ExportFormat, HugePages};
 
 /// Keys of the design that this version does not read yet, and what to do meanwhile.
-pub(crate) const LATER: &[(&str, &str)] = &[("pcp", "take the section out; `static` bindings open ports")];
+pub(crate) const LATER: &[(&str, &str)] = &[("pcp", "remove the section; `static` bindings open ports")];
 
 /// The sections of the file.
 pub(crate) const FILE_KEYS: &[Key] = &[

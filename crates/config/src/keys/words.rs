@@ -57,7 +57,7 @@ pub(crate) const POOL_MODE: &[(&str, IcmpPoolMode)] =
 pub(crate) const ZERO_CHECKSUM: &[(&str, ZeroChecksum)] =
     &[("compute", ZeroChecksum::Compute), ("drop", ZeroChecksum::Drop), ("forward", ZeroChecksum::Forward)];
 
-/// What a port's packets come from.
+/// Backend of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     Tun,
@@ -66,7 +66,7 @@ pub(crate) enum Backend {
     Pcap,
 }
 
-/// How a TUN device comes to be, or where an XDP program runs.
+/// Origin of a TUN device, or hook of an XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Create,
@@ -76,7 +76,7 @@ pub(crate) enum Mode {
     Skb,
 }
 
-/// How ports are given out.
+/// Allocation of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
     Random,
@@ -89,7 +89,7 @@ pub(super) fn words<T>(list: &[(&'static str, T)]) -> Vec<&'static str> {
     list.iter().map(|(word, _)| *word).collect()
 }
 
-/// What packet buffers lie on.
+/// Use of huge pages for packet buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
     /// Huge pages, where enough are free.
@@ -101,7 +101,7 @@ pub enum HugePages {
     Never,
 }
 
-/// How a collector reads events.
+/// Format of exported events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// RFC 7011 and 8158.

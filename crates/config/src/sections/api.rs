@@ -10,7 +10,7 @@ use toml::de::DeValue;
 /// Bytes of a Unix socket's path, at most (108 with the zero behind it), less what it is made under at first.
 const SOCKET_PATH_LEN_MAX: usize = 96;
 
-/// Where the API is.
+/// Sockets of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiSocket {
     /// At the usual place, where that can be; else nowhere.
@@ -25,11 +25,11 @@ pub enum ApiSocket {
 /// The section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
-    /// Where it is.
+    /// Unix socket.
     pub socket: ApiSocket,
     /// The group whose members may use it, a name or a number; else its owner alone.
     pub group: Option<String>,
-    /// Where it is served on TCP, if it is.
+    /// TCP under TLS, if it is served there.
     pub tls: Option<ApiTls>,
 }
 
@@ -121,7 +121,7 @@ fn group(v: &DeValue<'_>) -> Read<String> {
     }
 }
 
-/// Where metrics are served on TCP.
+/// Reads the address of the metrics.
 pub(crate) fn read_metrics(table: &Table<'_>, problems: &mut Problems) -> Option<SocketAddr> {
     table.require("listen", problems, endpoint)
 }

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 /// DPDK's environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dpdk {
-    /// What packet buffers lie on.
+    /// Use of huge pages for packet buffers.
     pub huge_pages: HugePages,
     /// Further arguments.
     pub eal: Vec<String>,

@@ -140,10 +140,10 @@ fn check_side<N: Copy + PartialEq + std::fmt::Debug + Side>(
         let inside = outer.filter(|outer| contains(*outer, this));
         if previous == Some(this) {
             let what = format!("{} is mapped already", this.show());
-            problems.error_in(entry.file as usize, entry.span(), what, "take one of the two mappings out");
+            problems.error_in(entry.file as usize, entry.span(), what, "remove one of the two mappings");
         } else if let Some(outer) = inside.filter(|_| !allow_overlap) {
             let what = format!("{} lies inside {}, which is mapped too", this.show(), outer.show());
-            let instead = "take one of the two out, or write `allow_overlap = true` (RFC 7757 3.1)";
+            let instead = "remove one of the two, or write `allow_overlap = true` (RFC 7757 3.1)";
             problems.error_in(entry.file as usize, entry.span(), what, instead);
         }
         if inside.is_none() {

@@ -13,15 +13,15 @@ use toml::de::DeValue;
 /// A port on an Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ethernet {
-    /// What is between it and its device.
+    /// Driver of its device.
     pub driver: Driver,
     /// Tags of its frames, outermost first; at most two.
     pub vlan: Vec<u16>,
-    /// Where to send what is not on the link.
+    /// Routes to destinations that are not on the link.
     pub routes: Vec<Route>,
     /// Neighbours that are not asked for, as their MAC is written down.
     pub neighbours: Vec<Neighbour>,
-    /// What else ARP and neighbour discovery answer for.
+    /// Further addresses that ARP and neighbour discovery answer for.
     pub answers: Answers,
     /// The largest IP packet, bytes; `None`: the interface's MTU.
     pub mtu: Option<u32>,
@@ -29,7 +29,7 @@ pub struct Ethernet {
     pub realms: [u8; 2],
 }
 
-/// What is between a port and its device.
+/// Driver of a port's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// AF_XDP, and where its program runs.
@@ -38,7 +38,7 @@ pub enum Driver {
     Dpdk,
 }
 
-/// Where the XDP program of an interface runs.
+/// Hook of the XDP program of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the driver where that can, else before the kernel's stack.
@@ -50,10 +50,10 @@ pub enum XdpMode {
     Skb,
 }
 
-/// What else ARP and neighbour discovery answer for.
+/// Further addresses that ARP and neighbour discovery answer for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Answers {
-    /// What of the translator's addresses lies in a network of the port's.
+    /// Addresses of the translator in a network of the port.
     #[default]
     Auto,
     /// These; may be none.
@@ -79,15 +79,15 @@ pub(crate) fn read(backend: Backend, table: &Table<'_>, problems: &mut Problems)
     }
     if driver == Driver::Dpdk && table.node("mode").is_some() {
         let what = "`mode` is for TUN devices and AF_XDP";
-        problems.error(table.span_of("mode"), what, "take it out");
+        problems.error(table.span_of("mode"), what, "remove it");
     }
     for key in ["offload", "udp_gro"].into_iter().filter(|key| table.node(key).is_some()) {
         let what = format!("`{key}` is for TUN devices: others have no segments of 64 KB");
-        problems.error(table.span_of(key), what, "take it out");
+        problems.error(table.span_of(key), what, "remove it");
     }
     if table.node("precede_routes").is_some() {
         let what = "`precede_routes` is for TUN devices: others set no routes of the kernel";
-        problems.error(table.span_of("precede_routes"), what, "take it out");
+        problems.error(table.span_of("precede_routes"), what, "remove it");
     }
     let vlan: Vec<u16> = table
         .list("vlan", problems, |v| value::integer(v, 1, 4094))
@@ -171,8 +171,7 @@ fn read_answers(table: &Table<'_>, problems: &mut Problems) -> Answers {
             table.list("answers", problems, network).into_iter().map(Spanned::into_inner).collect(),
         ),
         Some(other) => {
-            let what =
-                format!("`answers`: \"auto\", false or a list is wanted here, not {}", type_name(other));
+            let what = format!("`answers`: expected \"auto\", false or a list, found {}", type_name(other));
             let instead = "write `answers = \"auto\"`, `answers = false`, or `answers = [\"192.0.2.0/28\"]`";
             problems.error(table.span_of("answers"), what, instead);
             Answers::Auto

@@ -7,7 +7,7 @@ use gatun_nat::plan::EventPlan;
 use gatun_nat::{EventKind, EventKinds};
 use std::path::PathBuf;
 
-/// Where events go.
+/// Destination of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSink {
     /// Standard output.

@@ -15,7 +15,7 @@ use toml::de::DeValue;
 /// Bytes of a spool where nothing else is configured.
 const SPOOL_LEN_MAX: u64 = 1 << 30;
 
-/// Where a collector is.
+/// Address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportTarget {
     /// Datagrams.
@@ -31,21 +31,21 @@ pub enum ExportTarget {
 pub struct Export {
     /// For operators.
     pub name: String,
-    /// Where it is.
+    /// Address.
     pub target: ExportTarget,
-    /// How it reads.
+    /// Format of its events.
     pub format: ExportFormat,
-    /// What it is told.
+    /// Kinds of events that it gets.
     pub kinds: EventKinds,
     /// Whether with the remote ends of sessions (RFC 6888 REQ-12).
     pub destinations: bool,
     /// The observation domain of IPFIX.
     pub domain: u32,
-    /// How often IPFIX templates are sent again over UDP, milliseconds.
+    /// Interval between IPFIX templates over UDP, milliseconds.
     pub templates_ms: u32,
     /// Events that wait, at most.
     pub queue_max: u32,
-    /// Where events are kept while it is away, and how many bytes of them.
+    /// Directory of events while it is unreachable, and the size of that at most, bytes.
     pub spool: Option<(PathBuf, u64)>,
 }
 

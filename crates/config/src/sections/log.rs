@@ -7,15 +7,15 @@ use std::ops::Range;
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-/// Where the log is if nothing else is configured.
+/// Default directory of the log.
 pub const LOG_DIRECTORY: &str = "/var/lib/gatun/log";
 
-/// What of the log is kept, and where.
+/// Directory, retention and contents of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The directory of its files.
     pub directory: PathBuf,
-    /// How long it is kept, milliseconds; `None` is for ever.
+    /// Retention time, milliseconds; `None`: unlimited.
     pub retention_ms: Option<u64>,
     /// Bytes of it, at most; `None` is without bound.
     pub size_max: Option<u64>,

@@ -77,7 +77,7 @@ pub(crate) fn read(
 fn inside_net(value: &DeValue<'_>) -> Result<Net4, Invalid> {
     let net = value::net4(value)?;
     if net.len == 0 || net.addr.is_loopback() || net.addr.is_multicast() || net.addr.is_unspecified() {
-        return Err(Invalid::new(format!("{}/{} is no network of inside hosts", net.addr, net.len)));
+        return Err(Invalid::new(format!("{}/{} is not a network of inside hosts", net.addr, net.len)));
     }
     Ok(net)
 }

@@ -100,7 +100,11 @@ fn read_bindings(table: &Table<'_>, problems: &mut Problems) -> Vec<RawBinding> 
     let inside = table.require("inside", problems, |v| {
         let (address, ports) = value::endpoint6(v)?;
         let host = !(address.is_unspecified() || address.is_loopback() || address.is_multicast());
-        if host { Ok((address, ports)) } else { Err(Invalid::new(format!("{address} is no host's address"))) }
+        if host {
+            Ok((address, ports))
+        } else {
+            Err(Invalid::new(format!("{address} is not a host address")))
+        }
     });
     bindings_of(table, inside, problems).unwrap_or_default()
 }

@@ -71,7 +71,7 @@ fn read_overload(table: &Table<'_>, problems: &mut Problems) -> Vec<(Transport, 
                 Some(only) if only != transport => {}
                 _ if all.contains(&(transport, port)) => {
                     let what = format!("port {port} stands here twice for one protocol");
-                    problems.error(written.span(), what, "take one of the two out");
+                    problems.error(written.span(), what, "remove one of the two");
                 }
                 _ => all.push((transport, port)),
             }

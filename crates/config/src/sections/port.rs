@@ -34,7 +34,7 @@ pub struct Port {
     pub offload: bool,
     /// Whether UDP datagrams of one flow are given to the kernel together.
     pub udp_gro: bool,
-    /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `precede_routes`, `mtu`, `offload` and `udp_gro` mean nothing.
+    /// Settings of a port on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `precede_routes`, `mtu`, `offload` and `udp_gro` mean nothing.
     pub ethernet: Option<Ethernet>,
 }
 
@@ -122,13 +122,13 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     }
     for key in ["vlan", "answers", "neighbours"].into_iter().filter(|key| table.node(key).is_some()) {
         let what = format!("`{key}` is for ports on an Ethernet");
-        problems.error(table.span_of(key), what, "take it out, or write `backend = \"xdp\"` or \"dpdk\"");
+        problems.error(table.span_of(key), what, "remove it, or write `backend = \"xdp\"` or \"dpdk\"");
     }
     let offload = table.flag("offload", problems).unwrap_or(true);
     let udp_gro = table.flag("udp_gro", problems).unwrap_or(false);
     if udp_gro && !offload {
         let what = "`udp_gro` is one of the offloads that `offload = false` switches off";
-        problems.error(table.span_of("udp_gro"), what, "take one of the two out");
+        problems.error(table.span_of("udp_gro"), what, "remove one of the two");
     }
     let mode = table.get("mode", problems, device_mode).unwrap_or_default();
     let precede_routes = table.flag("precede_routes", problems).unwrap_or(false);
@@ -149,7 +149,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     }
 }
 
-/// What a port of any backend has.
+/// Reads the keys of all backends.
 fn read_common(
     table: &Table<'_>,
     device: fn(&DeValue<'_>) -> Read<String>,
@@ -186,8 +186,7 @@ fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Routes {
             table.list("routes", problems, network).into_iter().map(Spanned::into_inner).collect(),
         ),
         Some(other) => {
-            let what =
-                format!("`routes`: \"auto\", false or a list is wanted here, not {}", type_name(other));
+            let what = format!("`routes`: expected \"auto\", false or a list, found {}", type_name(other));
             problems.error(
                 table.span_of("routes"),
                 what,
@@ -203,7 +202,7 @@ fn device_name(value: &DeValue<'_>) -> Read<String> {
     let s = value::text(value)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-');
     if s.is_empty() || s.len() > 15 || s == "." || s == ".." || !s.chars().all(fits) {
-        let what = format!("\"{}\" cannot be the name of a device", value::shorten(s));
+        let what = format!("invalid device name \"{}\"", value::shorten(s));
         return Err(Invalid::with(
             what,
             "write 1 to 15 letters, digits, `.`, `_`, `@` or `-`, for example \"gatun0\"",

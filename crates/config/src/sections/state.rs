@@ -6,7 +6,7 @@ use crate::value::{self, Invalid, Read};
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-/// Where sessions are kept.
+/// Directory of sessions that outlive the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StateDir {
     /// At the usual place, where that can be; else nowhere.

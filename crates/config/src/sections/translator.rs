@@ -17,7 +17,7 @@ pub(crate) struct Translator {
     pub(crate) defaults: Defaults,
 }
 
-/// What an instance has where it says nothing itself.
+/// Defaults of instances.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Defaults {
     settings: Settings,

@@ -205,7 +205,7 @@ fn what_is_wrong_with_a_table_is_told_with_its_place_and_changes_nothing() {
         // As many lines as mappings: mapping 73421 is line 73421.
         refused(
             422,
-            &["/run/maps/eam.txt:73421:1: error: 11.0.0.5/32 is mapped already", "take one of the two"],
+            &["/run/maps/eam.txt:73421:1: error: 11.0.0.5/32 is mapped already", "remove one of the two"],
             changed(73_420, map("2001:db8:9::1", "11.0.0.5")),
         );
         refused(422, &["lies inside 11.0.0.0/24"], changed(73_420, map("2001:db8:9::/120", "11.0.0.0/24")));

@@ -282,38 +282,38 @@ pub(crate) const FILE_KEYS: &[Key] = &[
         "export",
         Kind::Tables(EXPORT),
         "[{ to = \"udp:192.0.2.10:4739\" }]",
-        "Collectors of events: IPFIX, syslog or JSON (see logging.md). None of them is waited for.",
+        "Collectors of events: IPFIX, syslog or JSON (see docs/how-to/logging.md). None of them is waited for.",
     ),
     key(
         "log",
         Kind::Table(LOG),
         "{ directory = \"/var/lib/gatun/log\" }",
-        "A log on disk of who had which public port when, which `gatun who ADDRESS:PORT --at TIME` searches (see logging.md). Without this section nothing is kept.",
+        "A log on disk of who had which public port when, which `gatun who ADDRESS:PORT --at TIME` searches (see docs/how-to/logging.md). Without this section nothing is kept.",
     ),
     key(
         "api",
         Kind::Table(API),
         "{ listen = \"unix:/run/gatun/api.sock\" }",
-        "Where the daemon is asked: by `gatun show` and other commands, and by programs, in HTTP (see api.md). Nothing listens on TCP unless `listen_tls` says so.",
+        "Where the daemon is asked: by `gatun show` and other commands, and by programs, in HTTP (see docs/reference/api.md). Nothing listens on TCP unless `listen_tls` says so.",
     ),
     key(
         "metrics",
         Kind::Table(METRICS),
         "{ listen = \"[::1]:9464\" }",
-        "Metrics for Prometheus on TCP, for all who reach it; without this section at the API's socket alone (see metrics.md).",
+        "Metrics for Prometheus on TCP, for all who reach it; without this section at the API's socket alone (see docs/reference/metrics.md).",
     ),
     key(
         "state",
         Kind::Table(STATE),
         "{ directory = \"/run/gatun/state\" }",
-        "Where sessions are kept for the next process: one that begins where another was stopped or killed goes on with them (see restart.md).",
+        "Where sessions are kept for the next process: one that begins where another was stopped or killed goes on with them (see docs/how-to/restart.md).",
     ),
 ];
 
 /// `[[port]]`
 pub(crate) const PORT: &[Key] = &[
     key("name", NAME, "\"wan\"", "For operators.").default("the device's name"),
-    key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel, `xdp` a network interface through AF_XDP (see xdp.md), `dpdk` a device of DPDK (see dpdk.md). All ports have the same.").default("\"tun\""),
+    key("backend", Kind::Words(|| words(BACKEND)), "\"tun\"", "What is behind it. `tun` is a TUN device of the Linux kernel, `xdp` a network interface through AF_XDP (see docs/how-to/xdp.md), `dpdk` a device of DPDK (see docs/how-to/dpdk.md). All ports have the same.").default("\"tun\""),
     key("device", DEVICE, "\"gatun0\"", "The device's name in the system, at most 15 bytes. `xdp`: the interface; `dpdk`: a card's address on its bus, or a driver's name with a number and its arguments, as in `net_memif0,role=client,socket=/run/memif.sock`. Several ports on one device differ in `vlan`.").default("\"gatun0\", \"gatun1\", ...; none for `xdp` and `dpdk`"),
     key("mode", Kind::Words(|| words(MODE)), "\"create\"", "`tun`: `create` makes the device and takes it away again at the end; `attach` uses a persistent one that exists (`ip tuntap add mode tun ...`), which needs no privilege where the device belongs to the user (`user NAME`), is up, and has the MTU, the addresses and the routes already. `xdp`: `native` runs the XDP program in the driver, `skb` before the kernel's stack, `auto` in the driver where that can.").default("\"create\"; \"auto\" for `xdp`"),
     key("queues", Kind::Integer { min: 1, max: 256 }, "2", "Queues of the device, each served by one worker. With `[[nat64]]` or `[[nat44]]` each worker has public addresses of its own, at least one of each pool; packets go to the worker that has their session. `xdp`: as many as the interface has. `dpdk`: as many as wanted, up to what the device has.").default("one a processor; one where there is state, and for `xdp` and `dpdk`"),
@@ -678,7 +678,7 @@ pub(crate) const EXPORT: &[Key] = &[
 pub(crate) const API: &[Key] = &[
     key("listen", LISTEN, "\"unix:/run/gatun/api.sock\"", "The Unix socket, `unix:` and its path; its directory is made where there is none. `\"off\"`: none. What is not written here is no error where it cannot be made: the log says so.").default("\"unix:/run/gatun/api.sock\", where it can be made"),
     key("group", GROUP, "\"netops\"", "The group whose members may use the socket: a name or a number. Its mode is 0660.").default("the socket's owner alone, and root"),
-    key("listen_tls", Kind::List(&ENDPOINT), "\"[::1]:8443\"", "Addresses and ports on TCP where the API is served under TLS, to whoever has a token (see api.md). It needs `certificate`, `key` and `tokens`.").default("[], so none"),
+    key("listen_tls", Kind::List(&ENDPOINT), "\"[::1]:8443\"", "Addresses and ports on TCP where the API is served under TLS, to whoever has a token (see docs/reference/api.md). It needs `certificate`, `key` and `tokens`.").default("[], so none"),
     key("certificate", PATH, "\"/etc/gatun/api.crt\"", "The certificate for `listen_tls`, and those between it and its root, in PEM. `gatun token certificate` makes one."),
     key("key", PATH, "\"/etc/gatun/api.key\"", "Its private key, in PEM."),
     key("tokens", PATH, "\"/etc/gatun/tokens\"", "Who may ask at `listen_tls`: names, roles and hashes, as `gatun token add` writes them. This file, the certificate and the key are read again at each reload."),

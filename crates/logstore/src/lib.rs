@@ -5,7 +5,7 @@
 //!   Reader  reads, with or without a writer: who(address, port, time), show, verify
 //! ```
 //! What happens is a [`Record`]; when a daemon ran, by which configuration, and what is missing, is a [`Mark`].
-//! docs/logging.md describes the files, decision 0071 why they are so.
+//! docs/how-to/logging.md describes the files, decision 0071 why they are so.
 #![forbid(unsafe_code)]
 
 mod chunk;

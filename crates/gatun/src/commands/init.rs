@@ -313,7 +313,7 @@ eam = [
 }
 
 const HEAD: &str = "\
-# Gatun's configuration. `gatun check` says what is wrong with it, docs/configuration.md lists every key.
+# Gatun's configuration. `gatun check` says what is wrong with it, docs/reference/configuration.md lists every key.
 
 # The TUN device. Routes to the prefixes below are added to it.
 [[port]]

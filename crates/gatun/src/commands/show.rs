@@ -19,7 +19,7 @@ Examples:
   gatun show drops --watch
   gatun show events --follow
 
-`json` is what the API answers (docs/api.md), a list as one array. `ndjson` and `csv` are written as
+`json` is what the API answers (docs/reference/api.md), a list as one array. `ndjson` and `csv` are written as
 they are read, so that millions of sessions need no memory. They hold up no packets.
 ";
 

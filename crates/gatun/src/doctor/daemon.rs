@@ -116,7 +116,7 @@ fn sandbox(sandbox: &Sandbox) -> Finding {
         Bound::Partly => Finding::note(
             CHECK,
             format!("it is bound by a sandbox, of which this kernel lacks a part: {missing}"),
-            "Linux 6.12 has all of it; docs/kernels.md says what each kernel lacks",
+            "Linux 6.12 has all of it; docs/reference/kernels.md says what each kernel lacks",
         ),
         Bound::Not => Finding::note(
             CHECK,

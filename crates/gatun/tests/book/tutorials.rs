@@ -86,7 +86,7 @@ fn talk(shell: &mut Shell, at: &str, text: &str) {
 #[test]
 fn the_first_five_minutes_go_as_they_are_told() {
     follow("the_first_five_minutes_go_as_they_are_told", &["ping", "python3", "curl"], || {
-        read_and_do("docs/start.md");
+        read_and_do("docs/tutorials/start.md");
     });
 }
 

@@ -16,6 +16,7 @@ mod eam_fast;
 mod edit;
 mod greedy;
 mod keys;
+mod manual;
 mod memory;
 mod problem;
 mod reader;
@@ -28,6 +29,7 @@ mod wrong_keys_tests;
 
 pub use edit::{Mapping, NotEdited, add_mapping, remove_mapping};
 pub use greedy::subscribers_that_fill;
+pub use manual::manual_page;
 pub use memory::{Bytes, Memory, PoolSize};
 pub use problem::{Located, Report, Severity, Warnings};
 pub use reference::reference_page;

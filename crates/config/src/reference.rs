@@ -79,8 +79,8 @@ fn write_keys(page: &mut String, keys: &[Key]) {
     }
 }
 
-/// What a key holds, in words.
-fn value(kind: &Kind) -> String {
+/// Form of a key's value, in words.
+pub(crate) fn value(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "`true` or `false`".to_owned(),
         Kind::Text { form, .. } => (*form).to_owned(),

@@ -10,7 +10,10 @@ fn compare(file: &str, current: &str) {
         std::fs::write(&path, current).unwrap();
     }
     let published = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(published == current, "docs/reference/{file} is not current: GATUN_BLESS=1 cargo test -p gatun-config");
+    assert!(
+        published == current,
+        "docs/reference/{file} is not current: GATUN_BLESS=1 cargo test -p gatun-config"
+    );
 }
 
 #[test]

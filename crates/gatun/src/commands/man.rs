@@ -9,11 +9,11 @@ use std::process::ExitCode;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory for gatun.1, gatun-run.1, ...; made if it does not exist
+    /// Directory for gatun.1, gatun-run.1, ..., gatun.toml.5; created if it does not exist
     dir: PathBuf,
 }
 
-/// Writes one page a command.
+/// Writes one page for each command, and gatun.toml(5).
 ///
 /// # Errors
 /// Where the directory cannot be written to.
@@ -21,5 +21,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let whose = || format!("cannot write manual pages into {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(whose)?;
     clap_mangen::generate_to(Cli::command(), &args.dir).with_context(whose)?;
+    let file = args.dir.join("gatun.toml.5");
+    std::fs::write(file, gatun_config::manual_page(env!("CARGO_PKG_VERSION"))).with_context(whose)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -113,11 +113,11 @@ fn check_refuses_a_backend_that_this_program_was_built_without_as_run_does() {
 
 #[test]
 fn check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink() {
-    gatun_lab::run_test(
+    gatun_testkit::run_test(
         "check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink",
-        gatun_lab::refusal,
+        gatun_testkit::refusal,
         || {
-            let net = gatun_lab::Topology::new().unwrap();
+            let net = gatun_testkit::Topology::new().unwrap();
             net.translator.ip("route add default via 198.51.100.2").unwrap();
             let file = "/run/uplink.toml";
             let says = |prefixes: &str| {

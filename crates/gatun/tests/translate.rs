@@ -122,8 +122,8 @@ fn ethernet(tags: &[u8], ethertype: [u8; 2], packet: &[u8]) -> Vec<u8> {
 
 /// tshark's fields of a capture, checksums verified; `None` where it is not installed, and the test may be skipped.
 fn tshark(file: &Path, fields: &[&str]) -> Option<String> {
-    if let Some(why) = gatun_lab::missing(&[("tshark", "tshark")]) {
-        gatun_lab::skip(&why);
+    if let Some(why) = gatun_testkit::missing(&[("tshark", "tshark")]) {
+        gatun_testkit::skip(&why);
         return None;
     }
     let mut command = Command::new("tshark");

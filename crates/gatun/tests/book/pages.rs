@@ -17,11 +17,11 @@ const GENERATED: [&str; 2] = ["docs/reference/cli.md", "docs/reference/configura
 
 fn follow(test: &str, programs: &[&str], body: fn()) {
     let missing = || {
-        let missing = programs.iter().find(|program| gatun_lab::find_program(program).is_none())?;
+        let missing = programs.iter().find(|program| gatun_testkit::find_program(program).is_none())?;
         Some(format!("the program `{missing}` is missing"))
     };
-    let refusal = || gatun_lab::refusal_but_to_root("a page").or_else(missing);
-    gatun_lab::run_test(&format!("pages::{test}"), refusal, body);
+    let refusal = || gatun_testkit::refusal_but_to_root("a page").or_else(missing);
+    gatun_testkit::run_test(&format!("pages::{test}"), refusal, body);
 }
 
 /// Runs all blocks of a page.

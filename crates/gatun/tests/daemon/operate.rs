@@ -1,8 +1,8 @@
 //! What an operator does with a running daemon beside reading its lists.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
-use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
-use gatun_lab::{Process, Topology};
+use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
+use gatun_testkit::{Process, Topology};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -49,7 +49,7 @@ fn explain_foretells_what_then_happens_and_leaves_no_trace() {
         assert_eq!(json("show status")["sessions"], 0);
         // A packet that nobody here sent may come between.
         let is_same = || said("drops").0 == said("show drops").0;
-        gatun_lab::wait_until("the same answer", std::time::Duration::from_secs(5), is_same).unwrap();
+        gatun_testkit::wait_until("the same answer", std::time::Duration::from_secs(5), is_same).unwrap();
         assert!(ping(&net.client, 1, SERVER, ""));
         // Now there is one session, and no other may be.
         let told = json(&question);
@@ -316,7 +316,7 @@ fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
             ping(&net.client, 1, "2001:db8:64::c633:6409", "-t 2 -W 1");
         }
         let read = "-r /run/trace.pcapng -T fields -e frame.comment -e ipv6.dst";
-        let read = gatun_lab::run(Command::new("tshark").args(read.split_whitespace())).unwrap();
+        let read = gatun_testkit::run(Command::new("tshark").args(read.split_whitespace())).unwrap();
         assert!(
             read.contains("dropped (ttl), answered") && read.contains("2001:db8:64::c633:6409"),
             "{read}"
@@ -391,7 +391,7 @@ fn a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool() {
         assert_eq!(json("show status")["sessions_waiting"], 0);
         let mut scrape = Command::new("curl");
         scrape.args(["--silent", "--unix-socket", "/run/gatun/api.sock", "http://localhost/metrics"]);
-        assert!(gatun_lab::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
+        assert!(gatun_testkit::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
         assert!(ping(&net.client, 1, SERVER, ""));
         // One in eight times the first session is there as well.
         let there = 1 + usize::from(paired == "192.0.2.4");

@@ -4,7 +4,7 @@
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line, succeeds};
 use gatun_api::client::Client;
 use gatun_api::types::{Bound, Sandbox, Status};
-use gatun_lab::topology::SERVER;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};

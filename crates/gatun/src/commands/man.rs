@@ -1,4 +1,4 @@
-//! `gatun man`: the manual pages, for packages.
+//! `gatun man`: manual pages for packages.
 
 use crate::cli::Cli;
 use anyhow::Context as _;
@@ -13,15 +13,15 @@ pub(crate) struct Args {
     dir: PathBuf,
 }
 
-/// Writes one page for each command, and gatun.toml(5).
+/// Writes a page for each command, and gatun.toml(5).
 ///
 /// # Errors
-/// Where the directory cannot be written to.
+/// The directory cannot be written to.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let whose = || format!("cannot write manual pages into {}", args.dir.display());
-    std::fs::create_dir_all(&args.dir).with_context(whose)?;
-    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(whose)?;
+    let context = || format!("cannot write manual pages into {}", args.dir.display());
+    std::fs::create_dir_all(&args.dir).with_context(context)?;
+    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(context)?;
     let file = args.dir.join("gatun.toml.5");
-    std::fs::write(file, gatun_config::manual_page(env!("CARGO_PKG_VERSION"))).with_context(whose)?;
+    std::fs::write(file, gatun_config::manual_page(env!("CARGO_PKG_VERSION"))).with_context(context)?;
     Ok(ExitCode::SUCCESS)
 }

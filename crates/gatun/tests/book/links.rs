@@ -90,3 +90,13 @@ fn the_book_has_every_document_once() {
     let gone: Vec<_> = named.difference(&there).collect();
     assert!(gone.is_empty(), "docs/SUMMARY.md names {gone:?}");
 }
+
+#[test]
+fn every_file_that_the_architecture_names_is_there() {
+    let text = read("ARCHITECTURE.md");
+    let spans = text.split('`').skip(1).step_by(2);
+    let files: Vec<_> = spans.filter(|span| span.ends_with(".rs") && span.contains('/')).collect();
+    assert!(files.len() > 40, "{} files", files.len());
+    let gone: Vec<_> = files.iter().filter(|file| !root().join("crates").join(file).exists()).collect();
+    assert!(gone.is_empty(), "ARCHITECTURE.md names {gone:?}");
+}

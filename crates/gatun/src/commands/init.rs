@@ -315,7 +315,7 @@ eam = [
 }
 
 const HEAD: &str = "\
-# Gatun's configuration. Check it with `gatun check`; docs/configuration.md describes all keys.
+# Gatun's configuration. Check it with `gatun check`; docs/reference/configuration.md describes all keys.
 
 # TUN device, with routes to the prefixes below.
 [[port]]

@@ -2,6 +2,9 @@
 
 use gatun_wire::DropReason;
 
+/// Packets that [`Nat::process`](crate::Nat::process) takes at a time.
+pub const BURST: usize = 64;
+
 /// The one fate of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]

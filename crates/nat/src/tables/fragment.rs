@@ -29,7 +29,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
-use crate::Instant;
+use crate::base::time::Instant;
 use crate::base::counters::{Count, Direction};
 use crate::base::index::Index;
 use crate::base::plan::Limits;

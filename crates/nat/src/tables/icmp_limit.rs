@@ -5,7 +5,7 @@
 //! The table of sources has a fixed size and is hashed with the engine's secret; a source that is not in it has a
 //! full bucket, so the place of whoever is closest to full is given away.
 
-use crate::Instant;
+use crate::base::time::Instant;
 use crate::base::plan::IcmpPolicy;
 use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;

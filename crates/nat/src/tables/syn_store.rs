@@ -7,7 +7,7 @@
 //! All memory is taken at construction. Entries are chained by a keyed hash of the remote address, whose
 //! chain also tells how many one source has: no source may hold more than a sixteenth of the store.
 
-use crate::Instant;
+use crate::base::time::Instant;
 use crate::base::time::Steady;
 use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;

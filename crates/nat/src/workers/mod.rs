@@ -62,7 +62,7 @@ impl Shares {
         }
         let mut addresses = Addresses::new(plan, workers)?;
         let pins = steering::pins(plan, &mut addresses, None)?;
-        let steering = Steering::new(plan, workers, addresses, pins, seed);
+        let steering = Steering::new(plan, workers, addresses, pins, seed)?;
         Self::of(plan, steering, Vec::new())
     }
 
@@ -82,7 +82,7 @@ impl Shares {
             return Self::new(plan, workers, seed);
         }
         let addresses = Addresses::as_dealt(dealt, workers);
-        let before = Steering::new(plan, workers, addresses, Default::default(), seed);
+        let before = Steering::new(plan, workers, addresses, Default::default(), seed)?;
         match Self::after(&before, plan) {
             Ok(shares) => Ok(Shares { moved: Vec::new(), ..shares }),
             Err(_) => Self::new(plan, workers, seed),

@@ -3,13 +3,13 @@
 //!
 //! Each plan is taken apart field by field: one that is added and forgotten here does not compile.
 
+use super::describe::{Keys, Words, limit};
 use super::pools::{self, PoolDifference};
-use super::words::{Keys, Words, limit};
-use crate::base::event::EventKind;
 use crate::base::plan::{
     Eam, EventPlan, IcmpPolicy, Limits, Nat44, Nat64, Plan, Siit, StaticBinding, Timeouts,
 };
-use crate::tables::bib::filters_by_address;
+use crate::tables::event::EventKind;
+use crate::tables::sizes::filters_by_address;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;

@@ -11,7 +11,7 @@
 //! A subscriber's newest such ports are kept where the next flow looks for one: a few, so that the work is
 //! bounded. Ports that were pushed out of there serve until their last flow ends.
 
-use super::{Opening, Tables};
+use super::{SessionRequest, Tables};
 use crate::base::build_error::BuildError;
 use crate::base::index::{Full, Index};
 use crate::base::plan::{Plan, Transport};
@@ -75,7 +75,7 @@ impl Overload {
 impl Tables {
     /// Whether a new flow is to share a port. One whose inside end has a binding goes through that: it costs
     /// no port, and a static one is meant for all that its host sends.
-    pub(super) fn shares_port(&self, o: &Opening) -> bool {
+    pub(super) fn shares_port(&self, o: &SessionRequest) -> bool {
         let pool = self.pools.get(self.pool_of(o.inside.instance));
         self.overload.is_some()
             && o.wanted.is_none()

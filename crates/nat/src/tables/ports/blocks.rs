@@ -13,7 +13,7 @@
 //! given to nobody), free. Both waits are equally long for all, so that queues in order of arrival are in order
 //! of their ends.
 
-mod foresee;
+mod preview;
 mod rules;
 mod table;
 #[cfg(test)]
@@ -25,10 +25,10 @@ use crate::base::bit_tree::BitTree;
 use crate::base::plan::{Blocks, Pairing, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
-use crate::lifecycle::kept::inheritance::SpokenFor;
-use crate::tables::pool4::map::{AddressMap, PoolError};
-use crate::tables::pool4::{BlockUsage, Holdings, NO_BLOCK, PortBlock, PortRequest, Usage};
-use crate::tables::session::Tick;
+use crate::base::time::Tick;
+use crate::tables::ports::address_map::{AddressMap, PoolError};
+use crate::tables::ports::holdings::{BlockUsage, Holdings, NO_BLOCK, PortBlock, PortRequest, Usage};
+use crate::tables::ports::reserved::ReservedPorts;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
@@ -138,12 +138,12 @@ impl BlockPorts {
             + pages(n * size_of::<u32>()) * 3)
     }
 
-    /// A random port of the subscriber's blocks, or of a new one that is not `spoken_for`. `wanted.subscriber` is the
+    /// A random port of the subscriber's blocks, or of a new one that is not `reserved`. `wanted.subscriber` is the
     /// owner's number.
     #[inline]
     pub(crate) fn allocate(
         &mut self,
-        spoken_for: SpokenFor<'_>,
+        reserved: ReservedPorts<'_>,
         rng: &mut Rng,
         now: Instant,
         wanted: &PortRequest,
@@ -174,7 +174,7 @@ impl BlockPorts {
             before = block;
             block = self.header(block).next;
         }
-        let block = self.new_block(spoken_for, rng, wanted, group, holdings)?;
+        let block = self.new_block(reserved, rng, wanted, group, holdings)?;
         let (ix, port) = self.take_random(rng, block, wanted).ok_or(DropReason::BlockNone)?;
         Ok((ix, port, Some(self.describe(block, now))))
     }
@@ -365,7 +365,7 @@ impl BlockPorts {
 
     fn new_block(
         &mut self,
-        spoken_for: SpokenFor<'_>,
+        reserved: ReservedPorts<'_>,
         rng: &mut Rng,
         wanted: &PortRequest,
         group: usize,
@@ -378,7 +378,7 @@ impl BlockPorts {
             if !self.changing || self.rules.is_ordinary(group, ix, slot) {
                 let first = slot << self.shift;
                 let transports = core::array::from_fn(|t| self.group_number(t) == group);
-                if spoken_for.any(ix, first..=first | ((1u16 << self.shift) - 1), transports) {
+                if reserved.any(ix, first..=first | ((1u16 << self.shift) - 1), transports) {
                     continue;
                 }
                 return Ok(self.give(group, ix, slot, wanted.subscriber, holdings));

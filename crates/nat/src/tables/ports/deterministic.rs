@@ -7,7 +7,7 @@
 
 use super::Layout;
 use crate::base::plan::{Allocation, Deterministic, Net6, Pool4, Transport};
-use crate::tables::pool4::map::{AddressMap, PoolError};
+use crate::tables::ports::address_map::{AddressMap, PoolError};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;

@@ -6,10 +6,13 @@
 //! number of words however full the set is; see [`random`]. Group 0 is the well-known ports, which is all
 //! that port classes (RFC 4787 REQ-3) need.
 
+pub(crate) mod address_map;
 pub(crate) mod blocks;
 pub(crate) mod chunk;
 pub(crate) mod deterministic;
+pub(crate) mod holdings;
 pub(crate) mod random;
+pub(crate) mod reserved;
 pub(crate) mod single;
 
 use alloc::vec;

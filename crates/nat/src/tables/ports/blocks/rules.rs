@@ -10,9 +10,9 @@ use super::table::{BlockId, State};
 use super::{BlockPorts, chunk};
 use crate::base::plan::{BlockProtocols, Blocks, Pairing, Transport};
 use crate::base::time::Instant;
-use crate::tables::pool4::map::AddressMap;
-use crate::tables::pool4::{Holdings, PortBlock};
+use crate::tables::ports::address_map::AddressMap;
 use crate::tables::ports::deterministic::{Formula, whole_blocks};
+use crate::tables::ports::holdings::{Holdings, PortBlock};
 use alloc::vec::Vec;
 use core::ops::Range;
 

@@ -3,9 +3,9 @@
 use super::BlockPorts;
 use crate::base::plan::{BlockProtocols, Blocks};
 use crate::base::time::Instant;
-use crate::tables::pool4::NO_BLOCK;
+use crate::base::time::Tick;
 use crate::tables::ports::chunk;
-use crate::tables::session::Tick;
+use crate::tables::ports::holdings::NO_BLOCK;
 use gatun_mem::OutOfMemory;
 
 /// The number of a block.

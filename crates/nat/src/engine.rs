@@ -9,6 +9,8 @@
 
 #[cfg(test)]
 mod fast_path_tests;
+#[cfg(test)]
+mod look_ahead_tests;
 mod operations;
 #[cfg(test)]
 mod tests;

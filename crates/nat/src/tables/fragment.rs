@@ -29,10 +29,10 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
-use crate::base::time::Instant;
 use crate::base::counters::{Count, Direction};
 use crate::base::index::Index;
 use crate::base::plan::Limits;
+use crate::base::time::Instant;
 use alloc::vec::Vec;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, OutOfMemory};

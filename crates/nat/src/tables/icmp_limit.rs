@@ -5,8 +5,8 @@
 //! The table of sources has a fixed size and is hashed with the engine's secret; a source that is not in it has a
 //! full bucket, so the place of whoever is closest to full is given away.
 
-use crate::base::time::Instant;
 use crate::base::plan::IcmpPolicy;
+use crate::base::time::Instant;
 use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};

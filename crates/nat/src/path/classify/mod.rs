@@ -9,8 +9,6 @@
 
 pub(crate) mod flow;
 mod own;
-#[cfg(test)]
-mod tests;
 
 use crate::base::attribution::{Account, Attribution};
 use crate::base::counters::Direction;

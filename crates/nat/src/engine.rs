@@ -58,16 +58,16 @@ pub struct Nat {
     clock: Steady,
     hints: Box<[Hint; BURST]>,
     opens: Box<SessionOpens>,
-    /// How often the plan has changed.
+    /// Number of changes of the plan.
     generation: u64,
-    /// What the last change of the plan has left to do.
+    /// Work that the last change of the plan has left.
     transition: Transition,
     /// What became of sessions that were inherited, and what is left of that.
     progress: Progress,
     spent: Option<Spent>,
 }
 
-/// What exists at a moment: gauges beside the counters.
+/// Gauges beside the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
     /// Sessions.
@@ -85,7 +85,7 @@ impl Nat {
     /// ports: it must not be guessable.
     ///
     /// # Errors
-    /// Where the plan contradicts itself, or memory is short.
+    /// If the plan contradicts itself, or memory is short.
     pub fn new(plan: &Plan, seed: [u64; 4]) -> Result<Self, BuildError> {
         Self::build(plan, seed, SiitState::all(plan)?, None)
     }
@@ -173,7 +173,7 @@ impl Nat {
         &self.core.state.counters
     }
 
-    /// Where events come out; once.
+    /// The reader of events; once.
     pub fn take_events(&mut self) -> Option<EventReader> {
         self.core.state.tables.events.take_reader()
     }
@@ -193,7 +193,7 @@ impl Nat {
         &self.core.state.tables.subscribers
     }
 
-    /// What exists now.
+    /// Sessions, bindings, subscribers and held SYNs of now.
     pub fn occupancy(&self) -> Occupancy {
         let state = &self.core.state;
         Occupancy {

@@ -2,7 +2,7 @@
 
 macro_rules! event_kinds {
     ($($variant:ident, $name:literal, $help:literal;)*) => {
-        /// What happened. The name is stable: logs and settings use it.
+        /// Kind of an event. The name is stable: logs and settings use it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum EventKind { $(#[doc = $help] $variant,)* }

@@ -25,7 +25,7 @@ impl From<DropReason> for Refusal {
     }
 }
 
-/// What became of a packet, and the instance that it counts for.
+/// Result of a packet, and the instance that it counts for.
 #[must_use]
 pub(crate) struct Outcome {
     pub(crate) attribution: Attribution,

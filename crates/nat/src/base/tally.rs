@@ -1,4 +1,4 @@
-//! What each instance has done to packets.
+//! Packet counters of each instance.
 //!
 //! Every packet that has met its fate is counted in one row: its instance's, or, where it belongs to none or
 //! to one of several that cannot be told apart, nobody's. So over all rows
@@ -22,7 +22,7 @@ const BYTES: u32 = 16;
 /// Slots of stateful instances, and of stateless ones: their numbers are bytes, and there are two directions.
 const SLOTS: usize = 512;
 
-/// What an instance does.
+/// Kind of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceKind {
     /// Stateful, IPv6 inside (RFC 6146).
@@ -90,7 +90,7 @@ impl InstanceCounters {
         all
     }
 
-    /// All that were not forwarded.
+    /// Those that were not forwarded.
     pub fn dropped(&self) -> Count {
         let mut all = Count::default();
         self.drops.iter().for_each(|&count| all += count);
@@ -148,7 +148,7 @@ impl Slot {
     }
 }
 
-/// Who an instance is.
+/// Kind and name of an instance.
 pub(crate) struct Identity {
     pub(crate) kind: InstanceKind,
     pub(crate) name: Arc<str>,

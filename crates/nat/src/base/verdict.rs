@@ -1,4 +1,4 @@
-//! What became of a packet.
+//! Verdicts on packets.
 
 use gatun_wire::DropReason;
 
@@ -22,7 +22,7 @@ pub enum Verdict {
     Held,
 }
 
-/// What an answer is.
+/// Kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// An ICMP error; the packet itself was dropped for this reason.

@@ -23,7 +23,7 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 use gatun_wire::{Packet, Prefix64};
 
-/// What would become of packets.
+/// Explanations.
 impl Nat {
     /// What would become of a packet that came now: at the time of the last burst or sweep. The buffer is the
     /// caller's copy; where the packet would be forwarded, it holds the translated one afterwards.
@@ -181,7 +181,7 @@ impl Nat {
 
 /// Another plan.
 impl Nat {
-    /// What has to be known to prepare a change.
+    /// Outline of the engine, to prepare a change.
     pub fn outline(&self) -> Outline {
         reconfigure::outline(&self.core, self.generation)
     }
@@ -196,7 +196,7 @@ impl Nat {
     /// after; until then [`Nat::is_settling`]. Nothing is allocated or freed here.
     ///
     /// # Errors
-    /// Where the change before has not settled, or this one was prepared for another state.
+    /// If the change before has not settled, or this one was prepared for another state.
     pub fn apply(&mut self, now: Instant, change: &mut Change) -> Result<(), NotNow> {
         if self.is_settling() {
             return Err(NotNow::Settling);
@@ -212,7 +212,7 @@ impl Nat {
         self.transition.is_under_way() || self.is_inheriting()
     }
 
-    /// What the last change has ended so far.
+    /// Sessions, bindings and blocks that the last change has ended so far.
     pub fn settled(&self) -> Settled {
         self.transition.ended()
     }
@@ -271,7 +271,7 @@ impl Nat {
         has_all
     }
 
-    /// How far that is.
+    /// Progress of that.
     pub fn progress(&self) -> Progress {
         self.core.state.tables.inheritance.as_ref().map_or(self.progress, |all| all.progress())
     }

@@ -13,10 +13,10 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 /// Sessions whose memory is asked for at a time: no more lines than can be on their way.
 const GROUP: usize = 4;
 
-/// What the end of a session costs of a budget, beside the look at it.
+/// Cost of the end of a session, beside the look at it.
 const END: usize = 8;
 
-/// What a walk that ends sessions or bindings has ended.
+/// Sessions and bindings that a walk has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
     /// Sessions.
@@ -25,7 +25,7 @@ pub struct Cleared {
     pub bindings: u64,
 }
 
-/// What is ended where a session is meant.
+/// Extent of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// The session.
@@ -35,7 +35,7 @@ pub enum Extent {
     Binding,
 }
 
-/// How far a walk that ends sessions has come.
+/// Position of a walk that ends sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClearCursor {
     /// Number of the record that was looked at last.

@@ -100,7 +100,7 @@ pub struct BlockInfo {
     pub transports: [bool; 3],
 }
 
-/// How far a walk over the sessions has come.
+/// Position of a walk over the sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCursor {
     /// Number of the record that is next, less one.
@@ -109,7 +109,7 @@ pub struct SessionCursor {
     pub done: bool,
 }
 
-/// How far a walk over bindings or blocks has come: the place that is next.
+/// Position of a walk over bindings or blocks: the place that is next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCursor {
     /// Number of the pool.

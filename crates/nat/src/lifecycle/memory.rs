@@ -29,7 +29,7 @@ pub struct TableBytes {
     pub pools: Vec<u64>,
     /// Held SYNs.
     pub syns: u64,
-    /// What is known of paths.
+    /// Paths of small MTU.
     pub paths: u64,
     /// Rates of ICMP errors by source.
     pub icmp_rates: u64,
@@ -47,7 +47,7 @@ impl TableBytes {
     /// Of one engine for `plan`, without stateless mappings, which engines share.
     ///
     /// # Errors
-    /// Where a pool contradicts itself.
+    /// If a pool contradicts itself.
     pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
         let limits = &plan.limits;
         let mut all = TableBytes::default();

@@ -45,7 +45,7 @@ pub use difference::Difference;
 pub use forecast::Forecast;
 pub use transition::Settled;
 
-/// What has to be known of a running engine to prepare a change for it.
+/// Outline of a running engine: enough to prepare a change for it.
 pub struct Outline {
     generation: u64,
     pools: Vec<PoolOutline>,
@@ -74,7 +74,7 @@ pub enum NotNow {
     Outdated,
 }
 
-/// Where a pool comes from.
+/// Origin of a pool.
 // One a pool: the space does not matter.
 #[allow(clippy::large_enum_variant)]
 enum Source {
@@ -283,7 +283,7 @@ pub(crate) fn outline(core: &Core, generation: u64) -> Outline {
 /// Puts a change in place at the time of the tables, and begins the transition to it.
 ///
 /// # Errors
-/// Where it was prepared for another `generation` of the rules.
+/// If it was prepared for another `generation` of the rules.
 pub(crate) fn apply(
     core: &mut Core,
     transition: &mut Transition,

@@ -22,9 +22,9 @@ pub use crate::tables::subscriber::Refusals;
 /// An instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceStats {
-    /// What it does.
+    /// Its kind.
     pub kind: InstanceKind,
-    /// What the operator calls it.
+    /// Name in the configuration.
     pub name: Arc<str>,
     /// Its packets.
     pub counters: InstanceCounters,
@@ -46,7 +46,7 @@ impl InstanceStats {
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStats {
-    /// What the operator calls it.
+    /// Name in the configuration.
     pub name: Arc<str>,
     /// Public addresses.
     pub addresses: u32,
@@ -58,7 +58,7 @@ pub struct PoolStats {
     pub blocks: Option<BlockUsage>,
     /// Subscribers with state, of all instances that use it.
     pub subscribers: u32,
-    /// What it has done.
+    /// Its counters.
     pub counters: PoolCounters,
 }
 

@@ -21,12 +21,12 @@ use gatun_wire::{DropReason, HEADROOM, Packet};
 const ROUND_MS: u64 = 4_000;
 /// Records whose memory is asked for at a time: no more lines than can be on their way.
 const GROUP: usize = 4;
-/// How long the caller may wait while there are sessions, or packets that are held.
+/// Time that the caller may wait while there are sessions, or packets that are held.
 const IDLE_SESSIONS_MS: u32 = 1_000;
 const IDLE_HELD_MS: u32 = 100;
 const IDLE_MS: u32 = 60_000;
 
-/// Where the sweep is.
+/// Position of the sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     cursor: RecordId,

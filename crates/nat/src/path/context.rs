@@ -11,7 +11,7 @@ use crate::base::time::Instant;
 use crate::tables::bib::PoolAddress;
 use gatun_wire::{Ipv4View, Ipv6View, L4};
 
-/// What the translation of one packet reads and changes.
+/// Rules, state and time for the translation of one packet.
 pub(crate) struct PacketContext<'c> {
     pub(crate) rules: &'c Rules,
     pub(crate) state: &'c mut EngineState,

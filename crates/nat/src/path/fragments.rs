@@ -30,7 +30,7 @@ const OF_POOLS: u16 = u16::MAX;
 struct FragmentPath<'a, 'c> {
     cx: &'a mut PacketContext<'c>,
     fragment: Fragment,
-    /// How long fragments wait for their first one.
+    /// Time that fragments wait for their first one.
     lifetime_ms: u32,
 }
 

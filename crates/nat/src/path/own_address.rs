@@ -27,7 +27,7 @@ pub(crate) struct OwnPacket {
     pub(crate) is_piece: bool,
 }
 
-/// What becomes of a packet to an own address.
+/// Answer to a packet to an own address.
 #[derive(Clone, Copy)]
 pub(crate) enum OwnAnswer {
     /// It is answered with an echo reply.
@@ -49,7 +49,7 @@ impl OwnPacket {
         matches!(self.l4, L4::Echo { request: true, .. })
     }
 
-    /// What becomes of a packet to an address that lies in no pool.
+    /// The answer where the address lies in no pool.
     pub(crate) fn answer(&self) -> OwnAnswer {
         let reason = match self.l4 {
             L4::Echo { request: true, .. } if !self.is_piece => return OwnAnswer::Ping,

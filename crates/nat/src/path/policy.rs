@@ -35,7 +35,7 @@ impl Policy {
         SubscriberKey::of(self.instance, inside, self.subscriber_len)
     }
 
-    /// How long a session lives from now on, by its protocol.
+    /// Lifetime of a session from now on, by its protocol.
     #[inline]
     fn lifetime_ms(&self, transport: Transport, lifetime: Lifetime) -> Option<u32> {
         let timeouts = &self.timeouts;
@@ -68,7 +68,7 @@ impl Policy {
         side == Side::V6 || self.inbound_refresh
     }
 
-    /// What a packet does to its session: RFC 6146 3.5.1 for UDP, 3.5.2.2 for TCP, 3.5.3 for ICMP.
+    /// Updates the session of a packet: RFC 6146 3.5.1 for UDP, 3.5.2.2 for TCP, 3.5.3 for ICMP.
     #[inline(always)]
     pub(crate) fn update(&self, session: &mut Session, side: Side, query: &Query, now: Instant) {
         let lifetime = if query.transport == Transport::Tcp {

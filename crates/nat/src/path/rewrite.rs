@@ -6,7 +6,7 @@ use core::net::Ipv4Addr;
 use gatun_wire::rfc3022::Rewrite;
 use gatun_wire::{Ports, To4, To6};
 
-/// How a packet from inside leaves.
+/// Rewrite of a packet from inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OutboundRewrite {
     /// From an IPv6 host.
@@ -15,7 +15,7 @@ pub(crate) enum OutboundRewrite {
     From4(Rewrite),
 }
 
-/// How a packet from outside, IPv4, goes to its inside host.
+/// Rewrite of a packet from outside, IPv4, for its inside host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum InboundRewrite {
     /// An IPv6 host.
@@ -24,7 +24,7 @@ pub(crate) enum InboundRewrite {
     To4(Rewrite),
 }
 
-/// How a first fragment was translated, and so its datagram's others. Instances by number.
+/// Rewrite of a first fragment, and so of its datagram's others. Instances by number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DatagramRewrite {
     Outbound {
@@ -61,7 +61,7 @@ impl OutboundRewrite {
 }
 
 impl DatagramRewrite {
-    /// What its packets count for; of those that pass it does not tell.
+    /// Attribution of its packets; none of those that pass.
     pub(crate) fn attribution(&self) -> Option<Attribution> {
         match self {
             DatagramRewrite::Outbound { instance, .. }

@@ -26,7 +26,7 @@ pub(crate) struct Core {
     pub(crate) scratch: Scratch,
 }
 
-/// What packets change.
+/// Tables, limits and counters: packets change them.
 pub(crate) struct EngineState {
     pub(crate) tables: Tables,
     pub(crate) syns: SynStore,

@@ -19,7 +19,7 @@ use crate::tables::bib::SessionRequest;
 use crate::tables::session::NONE;
 use gatun_wire::{DropReason, Packet, Whole};
 
-/// What is counted of a packet: its direction, its length as received, and whose it is.
+/// Direction, length as received, and attribution of a packet: counted at its end.
 #[derive(Clone, Copy)]
 struct Received {
     direction: Direction,

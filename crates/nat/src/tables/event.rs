@@ -20,7 +20,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 pub use crate::base::event_kind::{EventKind, EventKinds};
 
-/// What a threshold is of.
+/// Gauge that a threshold is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gauge {
     /// Ports of the pool and transport that the event names.

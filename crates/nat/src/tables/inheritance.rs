@@ -25,7 +25,7 @@ use crate::tables::not_restored::NotRestored;
 
 /// A record: the number of its part, and its own there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeirId {
+pub(crate) struct InheritedId {
     part: u32,
     number: u32,
 }
@@ -114,7 +114,7 @@ pub struct Found {
 pub(crate) struct Inheritance {
     parts: Vec<Found>,
     /// Up to where all are back.
-    walked: HeirId,
+    walked: InheritedId,
     /// The engine's time when the parts were read.
     read_at: Instant,
     progress: Progress,
@@ -231,7 +231,7 @@ impl Inheritance {
     pub(crate) fn new(parts: Vec<Found>, now: Instant) -> Inheritance {
         let mut progress = Progress { left: parts.iter().map(|part| part.left).sum(), ..Progress::default() };
         progress.count(NotRestored::NotServed, parts.iter().map(|part| part.not_served).sum());
-        Inheritance { parts, walked: HeirId { part: 0, number: 0 }, read_at: now, progress }
+        Inheritance { parts, walked: InheritedId { part: 0, number: 0 }, read_at: now, progress }
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -243,7 +243,7 @@ impl Inheritance {
         &self,
         subscriber: SubscriberKey,
         finder: Finder<'_>,
-        found: &mut Vec<HeirId>,
+        found: &mut Vec<InheritedId>,
     ) {
         let hash = key::subscriber(finder.hasher, subscriber);
         for (number, part) in (0..).zip(&self.parts) {
@@ -253,7 +253,7 @@ impl Inheritance {
             };
             let all = part.along(first(&part.by_subscriber, hash), 0);
             let its = all.filter(|(_, record)| whose(record) == Some(subscriber));
-            found.extend(its.map(|(at, _)| HeirId { part: number, number: at }));
+            found.extend(its.map(|(at, _)| InheritedId { part: number, number: at }));
         }
     }
 
@@ -269,12 +269,12 @@ impl Inheritance {
 
     /// Finds the next ones in the order of their numbers, until some are found or `budget` records are looked at.
     /// Whether these were the last.
-    pub(crate) fn walk(&mut self, budget: usize, some: usize, found: &mut Vec<HeirId>) -> bool {
+    pub(crate) fn walk(&mut self, budget: usize, some: usize, found: &mut Vec<InheritedId>) -> bool {
         for _ in 0..budget {
             let Some(part) = self.parts.get(self.walked.part as usize) else { return true };
             let at = &mut self.walked;
             if at.number as usize + 1 >= part.links.len() {
-                *at = HeirId { part: at.part + 1, number: 0 };
+                *at = InheritedId { part: at.part + 1, number: 0 };
                 continue;
             }
             at.number += 1;
@@ -293,7 +293,7 @@ impl Inheritance {
     ///
     /// # Errors
     /// Where it waits no more, or its prefix is not there any more.
-    pub(crate) fn session(&self, id: HeirId, now: Instant) -> Result<Saved, NotRestored> {
+    pub(crate) fn session(&self, id: InheritedId, now: Instant) -> Result<Saved, NotRestored> {
         let part = self.parts.get(id.part as usize).ok_or(NotRestored::There)?;
         let record = part.waiting(id.number).ok_or(NotRestored::There)?;
         let since_ms = now.since_ms(self.read_at);
@@ -302,7 +302,7 @@ impl Inheritance {
     }
 
     /// A record that still waits, with the number that its instance has now.
-    pub(crate) fn record(&self, id: HeirId) -> Option<Session> {
+    pub(crate) fn record(&self, id: InheritedId) -> Option<Session> {
         let part = self.parts.get(id.part as usize)?;
         let mut record = *part.waiting(id.number)?;
         record.instance = part.legacy.numbers.instance(record.instance)?;
@@ -310,7 +310,7 @@ impl Inheritance {
     }
 
     /// A record is back, or can not be had again: it waits no longer.
-    pub(crate) fn settle(&mut self, id: HeirId, became: Result<(), NotRestored>) {
+    pub(crate) fn settle(&mut self, id: InheritedId, became: Result<(), NotRestored>) {
         let (Some(part), Some(at)) =
             (self.parts.get_mut(id.part as usize), (id.number as usize).checked_sub(1))
         else {

@@ -12,7 +12,7 @@ pub struct Lived {
 }
 
 impl Lived {
-    /// How many there are.
+    /// Their number.
     pub fn now(&self) -> u64 {
         self.begun - self.ended
     }

@@ -18,7 +18,7 @@ use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 
-/// What is said of a path counts for so long (RFC 1191 6.3).
+/// Time that a known path MTU counts (RFC 1191 6.3).
 const LIFETIME_MS: u64 = 10 * 60 * 1000;
 /// A path that is said to carry less is taken to carry this: forged messages shall not make crumbs. Routers
 /// cut further, if there is such a path.
@@ -36,7 +36,7 @@ struct Path {
     until_ms: u64,
 }
 
-/// What is known of paths.
+/// Paths of small MTU.
 pub(crate) struct Paths {
     /// Sets of [`WAYS`] places, a power of two of them; none where nothing is to be learnt.
     places: HugeVec<Path>,
@@ -51,7 +51,7 @@ impl Paths {
     /// Room for `max` hosts, and no more than four times as many.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(crate) fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let places = HugeVec::new(Self::places(max))?;
         Ok(Paths { places, hasher, smallest: u32::MAX, until: Instant(0) })

@@ -39,7 +39,7 @@ pub use crate::tables::ports::address_map::PoolError;
 pub use crate::tables::ports::deterministic::DeterministicMap;
 pub use crate::tables::ports::holdings::{BlockUsage, Holdings, PortBlock, PortRequest, Usage};
 
-/// What a pool has done since it was made.
+/// Counters of a pool since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
     /// Ports given to bindings; static ones are not counted.
@@ -109,7 +109,7 @@ impl Pool4State {
     /// filters by address (RFC 6888 REQ-8 C).
     ///
     /// # Errors
-    /// Where the plan contradicts itself, or memory is short.
+    /// If the plan contradicts itself, or memory is short.
     pub fn new(plan: &Pool4, hold: bool) -> Result<Self, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
         let room = room(map.addresses(), plan)?;
@@ -191,7 +191,7 @@ impl Pool4State {
         Ok(ports)
     }
 
-    /// What the operator calls it.
+    /// Name in the configuration.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -533,7 +533,7 @@ impl Pool4State {
         }
     }
 
-    /// What it has done so far.
+    /// Counters since it was made.
     pub fn counters(&self) -> &PoolCounters {
         &self.counters
     }
@@ -556,7 +556,7 @@ fn block_terms(plan: &Pool4, map: &AddressMap, hold: bool) -> Result<Option<Bloc
     Ok(Some(BlockTerms::new(map, &terms, (plan.pairing, plan.port_parity), hold, formula)))
 }
 
-/// How single ports are held.
+/// Hold-down of single ports.
 fn hold_down(plan: &Pool4, hold: bool) -> HoldDown {
     match &plan.allocation {
         Allocation::Random(hold_down) if hold => *hold_down,

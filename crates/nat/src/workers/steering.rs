@@ -1,4 +1,4 @@
-//! Whose a packet is, by its first bytes.
+//! Steering: the worker of a packet, by its first bytes.
 
 use super::Addresses;
 use super::Dealt;
@@ -29,7 +29,7 @@ pub struct Steering {
 
 impl Steering {
     /// # Errors
-    /// Where the plan has more instances or prefixes than numbers.
+    /// If the plan has more instances or prefixes than numbers.
     pub(super) fn new(
         plan: &Plan,
         workers: usize,

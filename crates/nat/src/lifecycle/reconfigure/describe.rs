@@ -16,9 +16,9 @@ use gatun_wire::{Prefix64, Settings};
 const SHOWN_MAX: usize = 4;
 
 /// A value that an operator reads.
-pub(super) trait Words: PartialEq {
+pub(super) trait Describe: PartialEq {
     /// The value as the configuration file writes it.
-    fn words(&self) -> String;
+    fn describe(&self) -> String;
 }
 
 /// A value of several keys.
@@ -29,8 +29,8 @@ pub(super) trait Keys: PartialEq {
 
 macro_rules! by_display {
     ($($type:ty),*) => {$(
-        impl Words for $type {
-            fn words(&self) -> String {
+        impl Describe for $type {
+            fn describe(&self) -> String {
                 self.to_string()
             }
         }
@@ -41,8 +41,8 @@ by_display!(u8, u16, u32, bool, str, String, Ipv4Addr, Ipv6Addr, Prefix64);
 
 macro_rules! by_name {
     ($($type:ident { $($variant:ident = $word:literal),* $(,)? })*) => {$(
-        impl Words for $type {
-            fn words(&self) -> String {
+        impl Describe for $type {
+            fn describe(&self) -> String {
                 match self { $($type::$variant => $word),* }.into()
             }
         }
@@ -59,14 +59,14 @@ by_name! {
     BlockProtocols { Shared = "shared", Split = "split" }
 }
 
-impl Words for Net4 {
-    fn words(&self) -> String {
+impl Describe for Net4 {
+    fn describe(&self) -> String {
         format!("{}/{}", self.addr, self.len)
     }
 }
 
-impl Words for Net6 {
-    fn words(&self) -> String {
+impl Describe for Net6 {
+    fn describe(&self) -> String {
         match self.addr.to_ipv4_mapped().filter(|_| self.len >= 96) {
             Some(addr) => format!("{addr}/{}", self.len - 96),
             None => format!("{}/{}", self.addr, self.len),
@@ -74,9 +74,9 @@ impl Words for Net6 {
     }
 }
 
-impl Words for Exemption {
-    fn words(&self) -> String {
-        let mut text = self.net.words();
+impl Describe for Exemption {
+    fn describe(&self) -> String {
+        let mut text = self.net.describe();
         if let Some(transport) = self.transport {
             text += &format!(" {}", transport.name());
         }
@@ -87,27 +87,27 @@ impl Words for Exemption {
     }
 }
 
-impl Words for (Transport, u16) {
-    fn words(&self) -> String {
+impl Describe for (Transport, u16) {
+    fn describe(&self) -> String {
         format!("{} {}", self.0.name(), self.1)
     }
 }
 
-impl<T: Words + ?Sized> Words for &T {
-    fn words(&self) -> String {
-        (**self).words()
+impl<T: Describe + ?Sized> Describe for &T {
+    fn describe(&self) -> String {
+        (**self).describe()
     }
 }
 
-impl<T: Words> Words for Option<T> {
-    fn words(&self) -> String {
-        self.as_ref().map_or_else(|| "none".into(), Words::words)
+impl<T: Describe> Describe for Option<T> {
+    fn describe(&self) -> String {
+        self.as_ref().map_or_else(|| "none".into(), Describe::words)
     }
 }
 
-impl<T: Words> Words for [T] {
-    fn words(&self) -> String {
-        let shown: Vec<String> = self.iter().take(SHOWN_MAX).map(Words::words).collect();
+impl<T: Describe> Describe for [T] {
+    fn describe(&self) -> String {
+        let shown: Vec<String> = self.iter().take(SHOWN_MAX).map(Describe::words).collect();
         match self.len() {
             0 => "none".into(),
             n if n > SHOWN_MAX => format!("{} and {} more", shown.join(", "), n - SHOWN_MAX),
@@ -116,21 +116,21 @@ impl<T: Words> Words for [T] {
     }
 }
 
-impl<T: Words> Words for Vec<T> {
-    fn words(&self) -> String {
-        self.as_slice().words()
+impl<T: Describe> Describe for Vec<T> {
+    fn describe(&self) -> String {
+        self.as_slice().describe()
     }
 }
 
-impl<T: Words, const N: usize> Words for [T; N] {
-    fn words(&self) -> String {
-        self.as_slice().words()
+impl<T: Describe, const N: usize> Describe for [T; N] {
+    fn describe(&self) -> String {
+        self.as_slice().describe()
     }
 }
 
 /// A limit of which the largest number means none.
 pub(super) fn limit(n: u32) -> String {
-    if n == u32::MAX { "no limit".into() } else { n.words() }
+    if n == u32::MAX { "no limit".into() } else { n.describe() }
 }
 
 /// Milliseconds in the largest unit that has no fraction.
@@ -178,16 +178,16 @@ impl Keys for Settings {
             mss_max,
             icmp4_error_max,
         } = self;
-        let or_copy = |value: &Option<u8>| value.map_or_else(|| "copy".into(), |value| value.words());
+        let or_copy = |value: &Option<u8>| value.map_or_else(|| "copy".into(), |value| value.describe());
         vec![
             ("tos", or_copy(tos_6to4)),
             ("traffic_class", or_copy(traffic_class_4to6)),
-            ("mtu4", mtu4.words()),
-            ("mtu6", mtu6.words()),
-            ("lowest_ipv6_mtu", lowest_ipv6_mtu.words()),
-            ("udp_zero_checksum", udp_zero_checksum.words()),
-            ("tcp_mss_max", mss_max.words()),
-            ("icmp4_error_max", icmp4_error_max.words()),
+            ("mtu4", mtu4.describe()),
+            ("mtu6", mtu6.describe()),
+            ("lowest_ipv6_mtu", lowest_ipv6_mtu.describe()),
+            ("udp_zero_checksum", udp_zero_checksum.describe()),
+            ("tcp_mss_max", mss_max.describe()),
+            ("icmp4_error_max", icmp4_error_max.describe()),
         ]
     }
 }
@@ -202,10 +202,10 @@ impl Keys for Blocks {
     fn keys(&self) -> Vec<(&'static str, String)> {
         let Blocks { size, per_subscriber, linger_ms, hold, protocols } = self;
         let mut keys = vec![
-            ("size", size.words()),
-            ("blocks_per_subscriber", per_subscriber.words()),
+            ("size", size.describe()),
+            ("blocks_per_subscriber", per_subscriber.describe()),
             ("linger", time(*linger_ms)),
-            ("protocols", protocols.words()),
+            ("protocols", protocols.describe()),
         ];
         keys.extend(hold.keys());
         keys
@@ -219,12 +219,12 @@ mod tests {
     #[test]
     fn values_are_written_as_in_the_file() {
         let net = |len| Net6 { addr: Ipv4Addr::new(10, 0, 0, 0).to_ipv6_mapped(), len };
-        assert_eq!(net(104).words(), "10.0.0.0/8");
-        assert_eq!(Some(Ipv4Addr::new(192, 0, 2, 1)).words(), "192.0.2.1");
-        assert_eq!(None::<Ipv4Addr>.words(), "none");
-        assert_eq!([1u8, 2, 3, 4, 5, 6].words(), "1, 2, 3, 4 and 2 more");
-        assert_eq!(Vec::<u8>::new().words(), "none");
+        assert_eq!(net(104).describe(), "10.0.0.0/8");
+        assert_eq!(Some(Ipv4Addr::new(192, 0, 2, 1)).describe(), "192.0.2.1");
+        assert_eq!(None::<Ipv4Addr>.describe(), "none");
+        assert_eq!([1u8, 2, 3, 4, 5, 6].describe(), "1, 2, 3, 4 and 2 more");
+        assert_eq!(Vec::<u8>::new().describe(), "none");
         assert_eq!((time(300_000), time(1_500)), ("300s".into(), "1500ms".into()));
-        assert_eq!(Filtering::AddressDependent.words(), "address-dependent");
+        assert_eq!(Filtering::AddressDependent.describe(), "address-dependent");
     }
 }

@@ -22,7 +22,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use gatun_wire::proto;
 
-/// What was ended because the configuration changed.
+/// Sessions, bindings and blocks that a change of the configuration has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// Sessions.
@@ -35,13 +35,13 @@ pub struct Settled {
     pub static_bindings_refused: u64,
 }
 
-/// What an address costs of a budget, which is in sessions that end.
+/// Cost of an address, in sessions that end.
 const ADDRESS_COST: usize = 8;
 
 /// An address, by pool and number.
 pub(crate) type At = (usize, u32);
 
-/// What is to be done, prepared beforehand, and how far it has come.
+/// Work that a change of the configuration leaves, prepared beforehand, and its progress.
 #[derive(Default)]
 pub(crate) struct Transition {
     pub(crate) added: Vec<At>,
@@ -106,7 +106,7 @@ impl Transition {
         self.task != Task::Done
     }
 
-    /// What the last change has ended so far.
+    /// Sessions, bindings and blocks that the last change has ended so far.
     pub(crate) fn ended(&self) -> Settled {
         self.done
     }

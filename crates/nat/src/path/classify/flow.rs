@@ -66,7 +66,7 @@ pub(crate) fn destination4(packet: &[u8]) -> Option<Ipv4Addr> {
     packet.get(16..)?.first_chunk::<4>().map(|b| Ipv4Addr::from(*b))
 }
 
-/// Where the packet that an ICMPv6 error quotes was sent to.
+/// Destination of the packet that an ICMPv6 error quotes.
 fn quoted_destination6(packet: &[u8]) -> Option<Ipv6Addr> {
     let view = Ipv6View::parse(packet).ok()?;
     let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
@@ -74,7 +74,7 @@ fn quoted_destination6(packet: &[u8]) -> Option<Ipv6Addr> {
     quoted.get(24..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b))
 }
 
-/// Where the packet that an ICMPv4 error quotes was sent to.
+/// Destination of the packet that an ICMPv4 error quotes.
 fn quoted_destination4(packet: &[u8]) -> Option<Ipv4Addr> {
     let view = Ipv4View::parse(packet).ok()?;
     let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };

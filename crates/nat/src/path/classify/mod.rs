@@ -129,7 +129,7 @@ impl<'r> Classifier<'r, '_> {
         siit.unwrap_or_else(|| self.returning(view, l4, realm))
     }
 
-    /// What comes back from an exempt destination.
+    /// A packet to an inside host from an exempt destination, or from any other.
     fn returning(&self, view: &Ipv4View, l4: L4, realm: u8) -> (Class4<'r>, Attribution) {
         let Some(nat) = self.rules.first44(view.dst) else {
             return (Class4::Nobody(DropReason::NotInPool), Attribution::NOBODY);

@@ -55,7 +55,7 @@ pub enum Rule {
     Stateless,
 }
 
-/// What a subscriber has, beside what it may have.
+/// Usage and limits of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its inside network; IPv4 ones as ::ffff:a.b.c.d.
@@ -80,7 +80,7 @@ pub struct Standing {
     pub blocks_max: u32,
 }
 
-/// What a new session would go through.
+/// Binding or port that a new session would get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// The binding that its inside end has.
@@ -91,7 +91,7 @@ pub enum Opening {
     Port(PortOutlook),
 }
 
-/// What would become of the packet.
+/// Outcome that the packet would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It would be translated and sent on; the buffer holds it so, with zero where a new port would stand.
@@ -112,7 +112,7 @@ pub enum Fate {
     Untold,
 }
 
-/// What would become of a packet, and why.
+/// The outcome that a packet would have, and the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Which way it goes.
@@ -129,7 +129,7 @@ pub struct Explanation {
     pub session: Option<SessionInfo>,
     /// The binding that there is at the public address and port.
     pub binding: Option<BindingInfo>,
-    /// What a new session would go through.
+    /// Binding or port that a new session would get.
     pub opening: Option<Opening>,
     /// Whether it would be turned round, to an inside host.
     pub hairpinned: bool,
@@ -137,7 +137,7 @@ pub struct Explanation {
     pub mtu: Option<u32>,
     /// What a path to its destination carries, where a router has said less than IPv6 hosts send.
     pub path_mtu: Option<u16>,
-    /// What would become of it.
+    /// Its outcome.
     pub fate: Fate,
 }
 

@@ -17,7 +17,7 @@ use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::plain::Plain;
 use gatun_wire::{DropReason, Packet};
 
-/// What became of a packet that may open a session.
+/// Result of a packet that may open a session.
 pub(crate) enum SessionOpen {
     /// It has, and is translated.
     Done,

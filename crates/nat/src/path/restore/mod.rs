@@ -10,7 +10,7 @@ use super::rules::{Instance, Rules};
 use super::state::Core;
 use crate::base::time::Instant;
 use crate::tables::bib::restore::Restoring;
-use crate::tables::inheritance::{Finder, HeirId, Inheritance};
+use crate::tables::inheritance::{Finder, Inheritance, InheritedId};
 use crate::tables::kept::Saved;
 use crate::tables::not_restored::NotRestored;
 use crate::tables::subscriber::SubscriberKey;
@@ -34,7 +34,7 @@ pub(crate) fn one(core: &mut Core, now: Instant, saved: &Saved) -> Result<(), No
 /// A session as one of its instance.
 ///
 /// # Errors
-/// Where its time is up, or nobody serves it.
+/// If its time is up, or nobody serves it.
 fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, NotRestored> {
     if saved.expires_ms == 0 {
         return Err(NotRestored::Over);
@@ -68,11 +68,11 @@ pub(crate) fn finder(core: &Core) -> Finder<'_> {
 pub(crate) fn for_packet(core: &mut Core, now: Instant, packet: &[u8]) {
     let Some(mut inheritance) = core.state.tables.inheritance.take() else { return };
     let ends = Ends::of(packet);
-    let mut heirs = Vec::new();
+    let mut found = Vec::new();
     let (rules, finder) = (&core.rules, finder(core));
     for address in ends.addresses() {
         each_subscriber(rules, address, |subscriber| {
-            inheritance.of_subscriber(subscriber, finder, &mut heirs);
+            inheritance.of_subscriber(subscriber, finder, &mut found);
         });
     }
     let embedded = |address| rules.prefixes.of(address).and_then(|(prefix, _)| prefix.extract(address));
@@ -80,11 +80,11 @@ pub(crate) fn for_packet(core: &mut Core, now: Instant, packet: &[u8]) {
     for outside in ends.public(embedded).filter(|outside| tables.locate(outside.0).is_some()) {
         for (instance, inside) in inheritance.owners_at(outside) {
             if let Some(subscriber) = rules.subscriber(instance, inside) {
-                inheritance.of_subscriber(subscriber, finder, &mut heirs);
+                inheritance.of_subscriber(subscriber, finder, &mut found);
             }
         }
     }
-    these(core, &mut inheritance, now, &mut heirs);
+    these(core, &mut inheritance, now, &mut found);
     core.state.tables.inheritance = Some(inheritance);
 }
 
@@ -100,11 +100,16 @@ fn each_subscriber(rules: &Rules, address: IpAddr, mut tell: impl FnMut(Subscrib
 }
 
 /// Puts some sessions back. What a group of them will touch is asked for together.
-pub(crate) fn these(core: &mut Core, inheritance: &mut Inheritance, now: Instant, heirs: &mut Vec<HeirId>) {
+pub(crate) fn these(
+    core: &mut Core,
+    inheritance: &mut Inheritance,
+    now: Instant,
+    found: &mut Vec<InheritedId>,
+) {
     let Core { rules, state, .. } = core;
     let mut group = Vec::with_capacity(GROUP);
-    for heirs in heirs.chunks(GROUP) {
-        for &id in heirs {
+    for ids in found.chunks(GROUP) {
+        for &id in ids {
             let restoring = inheritance.session(id, now).and_then(|saved| restoring(rules, now, &saved));
             restoring.iter().for_each(|restoring| state.tables.prefetch_restore(restoring));
             group.push((id, restoring));
@@ -118,5 +123,5 @@ pub(crate) fn these(core: &mut Core, inheritance: &mut Inheritance, now: Instant
             inheritance.settle(id, became.map(drop));
         }
     }
-    heirs.clear();
+    found.clear();
 }

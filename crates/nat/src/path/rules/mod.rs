@@ -30,7 +30,7 @@ use gatun_wire::{DropReason, Ipv4View, L4, Packet, Prefix64, Settings, To6, Whol
 use nat44::Nat44;
 use nat64::Nat64;
 
-/// What an engine translates by. Packets change nothing of it.
+/// Rules that an engine translates by. Packets change nothing of them.
 pub(crate) struct Rules {
     pub(crate) nat64: Vec<Nat64>,
     pub(crate) nat44: Vec<Nat44>,
@@ -64,7 +64,7 @@ impl Rules {
     /// The rules of a plan for an engine whose NAT64 instances have had some prefixes, by number: they keep theirs.
     ///
     /// # Errors
-    /// Where there are more instances or prefixes than numbers.
+    /// If there are more instances or prefixes than numbers.
     pub(crate) fn new(
         plan: &Plan,
         siit: Arc<[SiitState]>,
@@ -188,7 +188,7 @@ impl<'r> Instance<'r> {
         }
     }
 
-    /// How a packet goes to the inside of its session.
+    /// Rewrite of a packet to the inside of its session.
     #[inline]
     pub(crate) fn inbound(self, session: &Session, transport: Transport) -> InboundRewrite {
         match self {
@@ -199,7 +199,7 @@ impl<'r> Instance<'r> {
         }
     }
 
-    /// How a packet goes through a binding without a session (RFC 6146 3.5.2.2, CLOSED).
+    /// Rewrite of a packet that goes through a binding without a session (RFC 6146 3.5.2.2, CLOSED).
     pub(crate) fn inbound_by_binding(
         self,
         primary: &Session,
@@ -254,7 +254,7 @@ fn check_counts(plan: &Plan) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// How packets of no instance are translated.
+/// Settings for packets of no instance.
 fn settings(plan: &Plan) -> Settings {
     let of64 = plan.nat64.first().map(|n| n.settings);
     of64.or_else(|| plan.siit.first().map(|s| s.settings)).unwrap_or_default()

@@ -31,7 +31,7 @@ impl Nat64 {
     /// The instance with this number, of `all`, in an engine in which it has had some prefixes: they keep their numbers.
     ///
     /// # Errors
-    /// Where it has had more prefixes than numbers.
+    /// If it has had more prefixes than numbers.
     pub(crate) fn with_prefixes(
         instance: u8,
         plan: &plan::Nat64,

@@ -70,7 +70,7 @@ impl SiitState {
     /// errors passed on.
     ///
     /// # Errors
-    /// Where the mappings are no table.
+    /// If the mappings are no table.
     pub fn new(plan: &plan::Siit, own4: Option<Ipv4Addr>, own6: Option<Ipv6Addr>) -> Result<Self, EamtError> {
         let addresses = Addresses::new(plan, Eamt::build(&plan.eamt)?);
         let own = OwnAddresses::new(&addresses, own4, own6);

@@ -42,7 +42,7 @@ impl From<Refusal> for NotAdmitted {
     }
 }
 
-/// Where a packet from outside goes: the instance of its binding, and its form inside.
+/// Instance and rewrite of a packet from outside that may pass.
 pub(crate) type Admitted<'r> = (Instance<'r>, InboundRewrite);
 
 /// Decides on a query, and updates its session.

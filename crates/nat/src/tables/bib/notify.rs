@@ -15,7 +15,7 @@ use gatun_wire::DropReason;
 /// An exhausted pool is told of once in this time.
 const EXHAUSTED_EVERY_MS: u64 = 1_000;
 
-/// What was told of pools and tables.
+/// Crossings and exhaustion that have been reported, of pools and tables.
 pub(crate) struct Gauges {
     /// By pool and transport: when exhaustion was told of last.
     exhausted: Vec<[Option<Instant>; 3]>,

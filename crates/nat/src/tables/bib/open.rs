@@ -149,7 +149,7 @@ impl Tables {
     /// Makes a binding of the configuration: an anchor that no timer ends.
     ///
     /// # Errors
-    /// Where the port is not free, the address is in no pool of the instance, or a table is full.
+    /// If the port is not free, the address is in no pool of the instance, or a table is full.
     pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), NotBound> {
         let (addr, port) = b.inside;
         let inside = &Inside { addr, port, transport: b.transport, instance };

@@ -26,7 +26,7 @@ const OPEN_PORTS: usize = 8;
 #[repr(C, align(64))]
 struct OpenPorts([[RecordId; OPEN_PORTS]; 2]);
 
-/// What the tables have besides where any pool shares ports.
+/// Tables of pools that share ports.
 pub(super) struct Overload {
     /// Flows of shared ports, by outside and remote transport addresses.
     flows: Index,
@@ -41,7 +41,7 @@ fn is_wanted(plan: &Plan) -> bool {
 
 impl Overload {
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(super) fn new(plan: &Plan, records_max: u32) -> Result<Option<Self>, BuildError> {
         if !is_wanted(plan) {
             return Ok(None);

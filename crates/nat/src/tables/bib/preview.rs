@@ -8,7 +8,7 @@ use crate::tables::session::{NONE, RecordId, key};
 use crate::tables::subscriber::{Subscriber, SubscriberKey};
 use gatun_wire::DropReason;
 
-/// What a session from inside would go through.
+/// Binding or port that a session from inside would get.
 pub(crate) enum SessionPreview {
     /// The binding of this primary record.
     Binding(RecordId),

@@ -96,7 +96,7 @@ pub(crate) struct AddressOwners {
 
 impl AddressOwners {
     /// # Errors
-    /// Where an address is in two pools.
+    /// If an address is in two pools.
     pub(crate) fn new<'p>(pools: impl Iterator<Item = &'p AddressMap>) -> Result<Self, BuildError> {
         let of_pool = |(number, map): (usize, &'p AddressMap)| map.spans.iter().map(move |s| (*s, number));
         let mut spans: Vec<(Span, usize)> = pools.enumerate().flat_map(of_pool).collect();
@@ -133,7 +133,7 @@ struct Section {
     layouts: [usize; 3],
 }
 
-/// What the ranges of a pool come to.
+/// Addresses of a pool, their numbers and their ports.
 ///
 /// Numbers run without gaps in the order of addresses where a pool is made. One that is changed while it runs
 /// keeps the numbers of the addresses that stay; new ones get those that are free.

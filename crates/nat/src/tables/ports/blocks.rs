@@ -33,9 +33,9 @@ use alloc::vec::Vec;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
+use rules::BlockRules;
 pub(crate) use rules::BlockTerms;
-use rules::Rules;
-use table::{BlockId, Header, Queue, Sizes, State};
+use table::{BlockId, BlockState, Header, Queue, Sizes};
 
 /// Blocks that are drawn where some may be free by rules that hold no longer, or spoken for.
 const TRIES_MAX: usize = 64;
@@ -72,7 +72,7 @@ pub(crate) struct BlockPorts {
     lingering: Queue,
     held: Queue,
     held_max: u32,
-    rules: Rules,
+    rules: BlockRules,
     /// Whether some addresses have yet to come to new rules.
     changing: bool,
     /// Addresses whose blocks give no ports, and how many there are.
@@ -84,7 +84,7 @@ impl BlockPorts {
     /// All free, with room for more addresses. `hold` is off where nobody needs it.
     ///
     /// # Errors
-    /// Where the plan asks for blocks that cannot be, or memory is short.
+    /// If the plan asks for blocks that cannot be, or memory is short.
     pub(crate) fn new(map: &AddressMap, terms: BlockTerms, room: u32) -> Result<Self, PoolError> {
         let BlockTerms { plan, pairing, port_parity, hold, rules } = terms;
         let (used, sizes) = (Sizes::new(map.addresses(), &plan)?, Sizes::new(room, &plan)?);
@@ -192,7 +192,7 @@ impl BlockPorts {
         let block = self.block_of(group, ix, port);
         let header = self.header(block);
         let own = self.own_block(wanted.prefix) == Some(block)
-            || (header.is(State::Owned) && header.owner == wanted.subscriber);
+            || (header.is(BlockState::Owned) && header.owner == wanted.subscriber);
         if own {
             return self.take(wanted.transport, block, self.offset(port)).then_some(None);
         }
@@ -215,10 +215,12 @@ impl BlockPorts {
     pub(crate) fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
         let group = self.group_number(transport as usize);
         let block = self.block_of(group, ix, port);
-        if ix >= self.room || !(self.header(block).is(State::Idle) || self.header(block).is(State::Barred)) {
+        if ix >= self.room
+            || !(self.header(block).is(BlockState::Idle) || self.header(block).is(BlockState::Barred))
+        {
             return false;
         }
-        if self.header(block).is(State::Idle) && self.is_free(group, ix, port) {
+        if self.header(block).is(BlockState::Idle) && self.is_free(group, ix, port) {
             self.mark_taken(group, ix, port >> self.shift);
             self.blocks.total -= 1;
             let shared = self.open.len() == 1;
@@ -230,7 +232,7 @@ impl BlockPorts {
             }
         }
         if !self.rules.is_own(ix, port >> self.shift) {
-            self.header_mut(block).state = State::Barred as u16;
+            self.header_mut(block).state = BlockState::Barred as u16;
             let chunk = self.chunk_ix(block, self.offset(port));
             // The block of another protocol that has its own may be given out all the same.
             let shared = self.open.len() == 1;
@@ -272,7 +274,7 @@ impl BlockPorts {
         }
         let header = self.header_mut(block);
         header.busy = header.busy.saturating_sub(1);
-        if header.busy > 0 || !header.is(State::Owned) {
+        if header.busy > 0 || !header.is(BlockState::Owned) {
             return Some(None);
         }
         match holdings {
@@ -340,7 +342,7 @@ impl BlockPorts {
     pub(crate) fn owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
         let block = self.block_of(self.group_number(transport as usize), ix, port);
         let header = self.header(block);
-        (ix < self.room && header.is(State::Owned)).then_some(header.owner)
+        (ix < self.room && header.is(BlockState::Owned)).then_some(header.owner)
     }
 
     /// The line that the next port of a subscriber will most likely come from.
@@ -430,7 +432,7 @@ impl BlockPorts {
             newer: NO_BLOCK,
             until: 0,
             busy: 0,
-            state: State::Owned as u16,
+            state: BlockState::Owned as u16,
         };
         holdings.set_first_block(group, block);
         holdings.set_block_count(group, holdings.block_count(group) + 1);
@@ -464,7 +466,7 @@ impl BlockPorts {
         if self.held.len >= self.held_max {
             self.free_oldest_held();
         }
-        self.header_mut(block).state = State::Held as u16;
+        self.header_mut(block).state = BlockState::Held as u16;
         self.push(now, block, |ports| &mut ports.held);
         description
     }
@@ -526,7 +528,7 @@ impl BlockPorts {
     fn chunk_in_use(&mut self, block: BlockId) {
         let header = self.header_mut(block);
         header.busy += 1;
-        if header.busy == 1 && header.is(State::Owned) && self.is_lingering(block) {
+        if header.busy == 1 && header.is(BlockState::Owned) && self.is_lingering(block) {
             self.unqueue(block, |ports| &mut ports.lingering);
         }
     }

@@ -156,7 +156,7 @@ impl Layout {
         Layout { words: Vec::new(), in_group: [[0; 2]; GROUPS], in_class: [[0; 2]; 2], in_a_row: None }
     }
 
-    /// How many there are.
+    /// Their number.
     pub(crate) fn total(&self) -> u32 {
         self.in_class.iter().flatten().sum()
     }

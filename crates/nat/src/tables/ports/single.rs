@@ -73,7 +73,7 @@ impl SinglePorts {
     /// All free, with room for more addresses.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(crate) fn new(
         map: &AddressMap,
         plan: &Pool4,

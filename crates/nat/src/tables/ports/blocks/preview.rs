@@ -1,6 +1,6 @@
 //! Which block a new port would come from, read and not taken.
 
-use super::table::{BlockId, State};
+use super::table::{BlockId, BlockState};
 use super::{BlockPorts, NO_BLOCK};
 use crate::base::plan::{Pairing, Transport};
 use crate::tables::ports::holdings::PortSource;
@@ -78,7 +78,7 @@ impl BlockPorts {
         let block = self.block_of(group, ix, port);
         let header = self.header(block);
         let own = self.own_block(wanted.prefix) == Some(block)
-            || (header.is(State::Owned) && header.owner == wanted.subscriber);
+            || (header.is(BlockState::Owned) && header.owner == wanted.subscriber);
         if own {
             let chunk = wanted.transport.of(&self.chunks).get(self.chunk_ix(block, self.offset(port)));
             return chunk.is_some_and(|chunk| chunk.is_free(self.offset(port) % super::chunk::PORTS));

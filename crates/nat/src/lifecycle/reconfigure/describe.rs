@@ -101,13 +101,13 @@ impl<T: Describe + ?Sized> Describe for &T {
 
 impl<T: Describe> Describe for Option<T> {
     fn describe(&self) -> String {
-        self.as_ref().map_or_else(|| "none".into(), Describe::words)
+        self.as_ref().map_or_else(|| "none".into(), Describe::describe)
     }
 }
 
 impl<T: Describe> Describe for [T] {
     fn describe(&self) -> String {
-        let shown: Vec<String> = self.iter().take(SHOWN_MAX).map(Describe::words).collect();
+        let shown: Vec<String> = self.iter().take(SHOWN_MAX).map(Describe::describe).collect();
         match self.len() {
             0 => "none".into(),
             n if n > SHOWN_MAX => format!("{} and {} more", shown.join(", "), n - SHOWN_MAX),

@@ -1,4 +1,4 @@
-//! Where the translator stands: between two cables, whose other ends are the generator and the reflector.
+//! The network of a scenario: a translator between two cables, with generator and reflector at the other ends.
 //!
 //! ```text
 //!   this process, in the sandbox's own namespace                        namespace "middle"

@@ -1,4 +1,4 @@
-//! What stands between the two cables: Gatun, or in its place what only forwards.
+//! Programs between the two cables: Gatun, or a forwarder in its place.
 
 use crate::bed::{Bed, MIDDLE};
 use crate::counters::Counters;

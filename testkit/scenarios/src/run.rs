@@ -1,4 +1,4 @@
-//! One run: a bed, what stands in its middle, traffic through it, and the accounts at the end.
+//! One run: a bed, a program in its middle, traffic through it, and the accounts at the end.
 
 use crate::bed::{Bed, Link};
 use crate::counters::Counters;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is to stand in the middle.
+/// The program in the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Middle<'a> {
     /// Gatun, with this configuration.
@@ -57,7 +57,7 @@ pub(crate) struct Run<'a> {
     drops_before: BTreeMap<String, u64>,
 }
 
-/// Where every packet of a run went.
+/// The fate of every packet of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     pub(crate) tx: u64,

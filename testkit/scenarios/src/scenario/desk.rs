@@ -1,5 +1,5 @@
-//! `desk`: what programs at a desk get. iperf3 between two of the kernel's own stacks, through Gatun on a TUN device
-//! and on AF_XDP, beside tayga, the kernel's masquerading, and forwarding without translation.
+//! `desk`: iperf3 between two of the kernel's own stacks, through Gatun on a TUN device and on AF_XDP, tayga, the kernel's
+//! masquerading, and forwarding without translation.
 
 use super::Wishes;
 use crate::middle::{Gatun, Place};
@@ -10,9 +10,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::time::Duration;
 
-const ABOUT: &str = "iperf3 from a client to a server, each a network namespace with the kernel's own stack, through what \
-stands between them; everything shares the processors of this machine. Upload is from the client, which is inside. UDP \
-is sent as fast as the sockets can; what is given is what arrived, and what was lost.";
+const ABOUT: &str = "iperf3 between a client and a server, each a network namespace with the kernel's own stack, through different \
+translators. All share the processors of this machine. Upload is from the client, which is inside. UDP is sent as fast as the sockets can; \
+the figures are what arrived, and what was lost.";
 
 /// Its first line begins the port.
 const TUN: &str = r#"[[port]]
@@ -49,12 +49,12 @@ add rule ip peer post ip saddr 100.64.0.0/10 oifname \"outside\" masquerade";
 /// One run of iperf3.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Throughput {
-    /// What stood between.
+    /// The translator.
     path: &'static str,
     protocol: &'static str,
     streams: u32,
     direction: &'static str,
-    /// What arrived.
+    /// Rate of arrival.
     gbit_s: f64,
     /// Of datagrams; none of TCP.
     lost_percent: Option<f64>,
@@ -73,7 +73,7 @@ struct Desk {
 }
 
 pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
-    anyhow::ensure!(has_program("iperf3"), "no desk without iperf3 (Debian: iperf3)");
+    anyhow::ensure!(has_program("iperf3"), "iperf3 is not installed (Debian: iperf3)");
     let mut report = Report::new("desk", ABOUT);
     let net = network()?;
     let style = ProgressStyle::with_template("{msg:44} {wide_bar} {pos}/{len}")?;
@@ -119,7 +119,7 @@ fn network() -> Result<Topology, Error> {
     Ok(net)
 }
 
-/// Each number of streams, each way.
+/// Each number of streams in each direction.
 fn combinations(streams: &[u32]) -> Vec<(&'static str, u32, &'static str)> {
     let ways = ["TCP", "UDP"].into_iter().flat_map(|protocol| streams.iter().map(move |n| (protocol, *n)));
     ways.flat_map(|(protocol, n)| ["upload", "download"].map(|direction| (protocol, n, direction))).collect()
@@ -196,7 +196,7 @@ impl Desk {
         gatun.stop().map(drop)
     }
 
-    /// All combinations by one way.
+    /// Measures all combinations on one path.
     fn measure(&mut self, path: &'static str, target: &str) -> Result<(), Error> {
         for (protocol, streams, direction) in self.combinations.clone() {
             self.bar.set_message(format!("{path}, {protocol}, {streams}, {direction}"));

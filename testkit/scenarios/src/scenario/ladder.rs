@@ -1,4 +1,4 @@
-//! `ladder`: what a packet costs, step by step: nothing but forwarding at the bottom, two million sessions at the top.
+//! `ladder`: the cost of a packet, step by step, from plain forwarding to two million sessions.
 
 mod handover;
 
@@ -12,12 +12,11 @@ use gatun_testkit::traffic::{Family, Sizes, Traffic};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
-const ABOUT: &str = "The same traffic, as much as goes without loss, through one thing after another between two \
-cables: what only copies frames, what forwards, what translates without state, with state, with much state. Processor \
-time is what the program in the middle had, the kernel's work on its behalf included; over memif, the time in which it had \
-packets.";
+const ABOUT: &str = "The same traffic, as much as passes without loss, through several programs between two cables: forwarders, stateless \
+translation, stateful translation, and two million sessions. Processor time is that of the program in the middle, including the \
+kernel's work on its behalf; over memif, the time in which it had packets.";
 
-/// A step: its name, and what it is to run.
+/// A step of the ladder.
 struct Rung {
     name: String,
     family: Family,
@@ -140,7 +139,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     }
     rows.extend(handover::rows(wishes, &mut report)?);
     report.tables.push(Table {
-        title: "What a packet costs".into(),
+        title: "Cost of a packet".into(),
         header: [
             "step",
             "packets a second",

@@ -79,7 +79,7 @@ fn check_says_what_run_will_do_with_ports_workers_pools_and_logs() {
     assert!(accepted && err.is_empty(), "{err}");
     for line in [
         "          1,008 blocks of 1024 ports: serves 1,008 subscribers with one each, 252 with 4 (blocks_per_subscriber)",
-        "  workers 3, one for each queue, where the kernel puts them",
+        "  workers 3, one for each queue, on processors that the kernel chooses",
         "  memory  ",
         "  log     0.",
     ] {

@@ -254,7 +254,7 @@ fn a_capture_whose_writer_was_killed_is_translated_up_to_its_last_whole_record()
         let output = scratch.translate(&input, &["--json"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{} bytes: {said}", content.len());
-        assert!(said.contains("ends inside a record behind frame 2:"), "{said}");
+        assert!(said.contains("is truncated inside the record after frame 2,"), "{said}");
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let counts = ["frames", "rx", "forwarded", "written"].map(|name| json[name].as_u64().unwrap());
         assert_eq!((counts, json["cut_off"].as_bool()), ([2; 4], Some(true)), "{json}");

@@ -123,12 +123,12 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         let who = said(&format!("who 192.0.2.1:{port}"));
         assert!(who.contains(&format!("is {CLIENT} port {}", udp[7]["inside_port"])), "{who}");
         let whereabouts = said(&format!("where {CLIENT}"));
-        assert!(whereabouts.contains("seen as 192.0.2.1; 51 sessions"), "{whereabouts}");
+        assert!(whereabouts.contains("public address 192.0.2.1; 51 sessions"), "{whereabouts}");
         assert_eq!(gatun("who 192.0.2.1:1").status.code(), Some(1));
         assert!(refused("show sessions --instance nope").contains("there are lab"));
         // Ended, and opened again by the next packet.
-        assert!(refused("clear sessions").contains("which sessions?"));
-        assert!(refused("clear sessions --remote-port 7007").contains("say --yes"));
+        assert!(refused("clear sessions").contains("--all for all sessions"));
+        assert!(refused("clear sessions --remote-port 7007").contains("pass --yes"));
         assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 session, 1 binding\n");
         assert_eq!(said("clear bindings --protocol udp --yes"), "ended: 49 sessions, 49 bindings\n");
         datagrams(&net.client, 7007..7008);

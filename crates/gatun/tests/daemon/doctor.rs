@@ -154,11 +154,11 @@ fn interfaces_that_carry_less_than_the_configuration_says_are_found() {
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert_eq!(doctor(&net, ""), (vec![], 0));
         net.translator.ip("link set outside mtu 1492").unwrap();
-        let says = "outside leads to the IPv4 Internet with an MTU of 1492, and 'lab' has mtu4 = 1500";
+        let says = "outside, the interface to the IPv4 Internet, has MTU 1492, but 'lab' has mtu4 = 1500";
         let (wrong, _) = doctor(&net, "");
         assert!(wrong.len() == 1 && wrong[0].contains(says), "{wrong:#?}");
         net.translator.ip("link set inside mtu 1400").unwrap();
-        let says = "inside leads to IPv6 hosts with an MTU of 1400, and 'lab' has mtu6 = 1500";
+        let says = "inside, an interface to IPv6 hosts, has MTU 1400, but 'lab' has mtu6 = 1500";
         let (wrong, _) = doctor(&net, "");
         assert!(wrong.len() == 2 && wrong[1].contains(says), "{wrong:#?}");
         daemon.stop(Signal::TERM);

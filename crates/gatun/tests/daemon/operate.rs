@@ -133,14 +133,14 @@ fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
             &net,
             "ip route replace 192.0.2.1/32 via 198.51.100.2",
             "ip route replace 192.0.2.1/32 dev nat64",
-            "what is sent to 192.0.2.1/32 goes to outside, not to nat64",
+            "traffic to 192.0.2.1/32 goes to outside, not to nat64",
         );
         broken(
             &net,
             // One that is only deleted is set again.
             "ip -6 route add unreachable 2001:db8:64::/96 metric 1",
             "ip -6 route del unreachable 2001:db8:64::/96 metric 1",
-            "what is sent to 2001:db8:64::/96 goes nowhere",
+            "traffic to 2001:db8:64::/96 goes nowhere",
         );
         broken(
             &net,
@@ -152,13 +152,13 @@ fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
             &net,
             "ip link set nat64 mtu 1400",
             "ip link set nat64 mtu 1500",
-            "nat64 has an MTU of 1400, the configuration says 1500",
+            "nat64 has MTU 1400, the configuration 1500",
         );
         broken(
             &net,
             "ip link set small mtu 1000",
             "ip link set small mtu 1400",
-            "small has an MTU of 1000: IPv6 needs 1280",
+            "small has MTU 1000; IPv6 needs 1280",
         );
         daemon.stop(Signal::TERM);
         assert_eq!(doctor(&net, "").1, 0, "nobody answers: that is no fault of the machine's");
@@ -188,8 +188,11 @@ while True:
         assert!(doctor(&net, &ask).0[0].contains("198.51.100.2 does not answer"));
         for (record, says) in [
             ("20010db80064000000000000c00000aa", None),
-            ("0064ff9b0000000000000000c00000aa", Some("leads to 64:ff9b::c000:aa, which is in none of our")),
-            ("", Some("is no DNS64")),
+            (
+                "0064ff9b0000000000000000c00000aa",
+                Some("synthesises 64:ff9b::c000:aa, which is in none of the"),
+            ),
+            ("", Some("is not a DNS64")),
         ] {
             let mut command = net.server.command("python3");
             command.args(["-c", SERVER]).args(Some(record).filter(|r| !r.is_empty()));

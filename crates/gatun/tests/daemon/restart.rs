@@ -436,14 +436,14 @@ fn sessions_go_to_another_host_by_a_file() {
         let text = fs::read_to_string("/run/snapshot").unwrap();
         for (wrong, why) in [
             (String::new(), "is empty"),
-            ("{}\n".to_owned(), ":1: this is no snapshot"),
+            ("{}\n".to_owned(), ":1: not a snapshot"),
             (
                 text.replacen("\"gatun_snapshot\":1", "\"gatun_snapshot\":2", 1),
                 "unsupported snapshot version 2",
             ),
-            (text.lines().take(100).collect::<Vec<_>>().join("\n"), "has 99 sessions and says 301"),
-            (text.replacen("\"icmp\"", "\"igmp\"", 1), "there is no protocol \"igmp\""),
-            (text.replacen("\"instance\":0", "\"instance\":300", 1), ":2: this is no session"),
+            (text.lines().take(100).collect::<Vec<_>>().join("\n"), "301 sessions expected, 99 found"),
+            (text.replacen("\"icmp\"", "\"igmp\"", 1), "unknown protocol \"igmp\""),
+            (text.replacen("\"instance\":0", "\"instance\":300", 1), ":2: not a session"),
         ] {
             fs::write("/run/wrong", wrong).unwrap();
             let (loaded, said) = gatun("snapshot load /run/wrong");

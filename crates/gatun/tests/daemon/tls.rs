@@ -122,7 +122,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
                 format!("--server {URL} --token-file /run/reads --fingerprint {}", "0".repeat(64)),
                 "give --ca FILE",
             ),
-            (format!("--server {URL} --ca /run/api.crt"), "wants a token: give --token-file FILE"),
+            (format!("--server {URL} --ca /run/api.crt"), "requires a token: pass --token-file FILE"),
             (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "that is no token"),
             (
                 "--server https://[2001:db8:1::1]:1 --token-file /run/reads --ca /run/api.crt".into(),

@@ -246,7 +246,7 @@ fn top_gives_the_terminal_back_at_a_signal_and_at_ctrl_c_and_has_no_colours_wher
         let top = Top::start(&[]);
         top.wait_for("nothing needs attention");
         daemon.stop(Signal::TERM);
-        let lines = top.wait_for("no answer, what is shown is old: ");
+        let lines = top.wait_for("no answer, data is old: ");
         assert!(lines[2].starts_with("sessions "), "{lines:#?}");
         top.press("q");
         top.ends();

@@ -12,6 +12,8 @@ mod killer;
 #[cfg(feature = "dpdk")]
 mod memif;
 mod middle;
+mod ports;
+mod processors;
 mod report;
 mod run;
 mod scenario;
@@ -130,7 +132,7 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
     let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
     let (output, gatun) = (absolute(&args.output)?, absolute(&args.gatun)?);
     // Before any thread is kept to one of them.
-    middle::processors_count();
+    processors::processors_count();
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     anyhow::ensure!(
         gatun.is_file(),

@@ -4,7 +4,8 @@ use crate::bed::{Bed, Link};
 use crate::counters::Counters;
 use crate::ends::{Ends, Load, Spent, StageResult, Until};
 use crate::killer;
-use crate::middle::{Forwarder, Gatun, Place, Programs, Work, stay_on_first_processor};
+use crate::middle::{Forwarder, Gatun, Place, Programs, Work};
+use crate::processors::stay_on_first_processor;
 use gatun_ether::Dropped;
 use gatun_io::{RxError, Stats, TxError};
 use gatun_testkit::Error;
@@ -101,7 +102,7 @@ impl<'a> Run<'a> {
         let reflector = match &bed.link {
             Link::Veth => None,
             #[cfg(feature = "dpdk")]
-            Link::Memif(memif) => memif.start_reflector(programs)?,
+            Link::Memif(memif) => memif.start_reflector(&programs.output.join("reflector.log"))?,
         };
         let middle = start(bed, programs, middle)?;
         stay_on_first_processor();

@@ -5,7 +5,6 @@ mod markdown;
 
 use crate::ends::{Latency, Sample};
 use crate::run::Accounts;
-use crate::scenario::desk::Throughput;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,6 +17,20 @@ pub(crate) struct Table {
     pub(crate) header: Vec<String>,
     /// The first cell of a row is its name.
     pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// One run of iperf3.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Throughput {
+    /// The translator.
+    pub(crate) path: &'static str,
+    pub(crate) protocol: &'static str,
+    pub(crate) streams: u32,
+    pub(crate) direction: &'static str,
+    /// Rate of arrival.
+    pub(crate) gbit_s: f64,
+    /// Of datagrams; none of TCP.
+    pub(crate) lost_percent: Option<f64>,
 }
 
 /// A condition of a good run.
@@ -152,7 +165,7 @@ fn machine() -> Vec<(String, String)> {
     let row = |name: &str, value: &str| (name.to_owned(), value.trim().to_owned());
     vec![
         row("processor", model.unwrap_or("unknown")),
-        row("processors that may be used", &crate::middle::processors_count().to_string()),
+        row("processors that may be used", &crate::processors::processors_count().to_string()),
         row("memory", gib.as_deref().unwrap_or("unknown")),
         row("kernel", &read("/proc/sys/kernel/osrelease")),
         row("load average at the beginning", others),

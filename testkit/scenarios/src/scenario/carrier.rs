@@ -73,7 +73,9 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     drop(ends);
 
     // Each by itself: testpmd tells at its end what its packets cost.
-    let mut plain = |name, load, length| plain_stage(&bed, wishes, &traffic, name, load, length, &mut report);
+    let mut plain = |name, load, length| {
+        plain_stage(&bed, wishes, &traffic, name, (load, Until::Elapsed(length)), &mut report)
+    };
     let plain_calm = plain("plain, the same rate", Load::Rate(calm_rate), length / 4);
     let plain = plain_calm.and_then(|calm| Ok((calm, plain("plain forwarder", load, length / 4)?)));
 
@@ -132,12 +134,11 @@ fn plain_stage(
     wishes: &Wishes,
     traffic: &Traffic,
     name: &'static str,
-    load: Load,
-    length: Duration,
+    (load, until): (Load, Until),
     report: &mut Report,
 ) -> anyhow::Result<(StageResult, bool)> {
     let mut run = begin(bed, wishes, Middle::Forwarder, traffic)?;
-    let mut stage = run.stage(name, load, Until::Elapsed(length));
+    let mut stage = run.stage(name, load, until);
     let (accounts, ends) = run.finish()?;
     // Behind what was there before: each run has a clock of its own.
     let before_s = report.samples.last().map_or(0.0, |sample| sample.at_s);

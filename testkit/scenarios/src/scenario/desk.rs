@@ -3,11 +3,10 @@
 
 use super::Wishes;
 use crate::middle::{Gatun, Place};
-use crate::report::{Report, Table};
+use crate::report::{Report, Table, Throughput};
 use gatun_testkit::topology::{SERVER, SERVER4};
 use gatun_testkit::{Error, Iperf, Topology, has_program, tayga};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 use std::time::Duration;
 
 const ABOUT: &str = "iperf3 between a client and a server, each a network namespace with the kernel's own stack, through different \
@@ -45,20 +44,6 @@ inside = "100.64.0.0/10"
 const MASQUERADE: &str = "add table ip peer; \
 add chain ip peer post { type nat hook postrouting priority 100; }; \
 add rule ip peer post ip saddr 100.64.0.0/10 oifname \"outside\" masquerade";
-
-/// One run of iperf3.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Throughput {
-    /// The translator.
-    path: &'static str,
-    protocol: &'static str,
-    streams: u32,
-    direction: &'static str,
-    /// Rate of arrival.
-    gbit_s: f64,
-    /// Of datagrams; none of TCP.
-    lost_percent: Option<f64>,
-}
 
 struct Desk {
     net: Topology,

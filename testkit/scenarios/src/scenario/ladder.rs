@@ -4,10 +4,10 @@ mod handover;
 
 use super::{Over, Wishes, carrier};
 use crate::bed::Bed;
-use crate::ends::{Latency, Load, Until};
+use crate::ends::{Latency, Load, StageResult, Until};
 use crate::middle::on_the_bed;
 use crate::report::{Report, Table, group};
-use crate::run::Middle;
+use crate::run::{Accounts, Middle};
 use gatun_testkit::traffic::{Family, Sizes, Traffic};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -119,23 +119,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             (report.reference_pps, report.reference_latency_us) =
                 (Some(steady.pps()), Latency::of(&steady.latency));
         }
-        let ns_each = accounts.ns_each.or(steady.ns_per_packet());
-        let share = ns_each.map(|ns| steady.pps() * ns / 1e9);
-        if wishes.over == Over::Memif {
-            match rung.what {
-                What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
-                What::Stateful if report.core_ns.is_none() => {
-                    report.core_ns = ns_each;
-                    wishes.tell_limits(&mut report, share.unwrap_or(0.0), steady.generator_behind);
-                }
-                _ => {}
-            }
-        }
-        let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
-        let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
-        let rate = group(steady.pps().round() as u64);
-        let generator = format!("{:.0} %", 100.0 * steady.generator_behind);
-        rows.push(vec![rung.name, rate, each, share, generator, group(accounts.lost())]);
+        rows.push(row(wishes, &rung, &accounts, &steady, &mut report));
     }
     rows.extend(handover::rows(wishes, &mut report)?);
     report.tables.push(Table {
@@ -154,8 +138,6 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     });
     if wishes.over == Over::Veth {
         report.notes.push("The plain forwarder is Gatun's backend without an engine.".into());
-    }
-    if wishes.over == Over::Veth {
         let what = "over memif with testpmd as the floor (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's";
         report.not_run.push(what.into());
     }
@@ -163,4 +145,30 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         report.not_run.push("IPv4, and two million sessions: this is a brief run".into());
     }
     Ok(report)
+}
+
+/// The table's row of a step. Adds the processor time of the first steps of their kind to the report.
+fn row(
+    wishes: &Wishes,
+    rung: &Rung,
+    accounts: &Accounts,
+    steady: &StageResult,
+    report: &mut Report,
+) -> Vec<String> {
+    let ns_each = accounts.ns_each.or(steady.ns_per_packet());
+    let share = ns_each.map(|ns| steady.pps() * ns / 1e9);
+    match rung.what {
+        _ if wishes.over != Over::Memif => {}
+        What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
+        What::Stateful if report.core_ns.is_none() => {
+            report.core_ns = ns_each;
+            wishes.tell_limits(report, share.unwrap_or(0.0), steady.generator_behind);
+        }
+        _ => {}
+    }
+    let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
+    let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+    let rate = group(steady.pps().round() as u64);
+    let generator = format!("{:.0} %", 100.0 * steady.generator_behind);
+    vec![rung.name.clone(), rate, each, share, generator, group(accounts.lost())]
 }

@@ -7,8 +7,9 @@
 //! Cables of the kernel's: both have the last processor between them. Memifs: each has one of its own where there are three.
 
 use super::{Found, TRIALS_BRIEF, TRIALS_MAX, search};
-use crate::bed::{Bed, Pair};
+use crate::bed::Bed;
 use crate::ends::{Load, Until};
+use crate::ports::Pair;
 use crate::report::{Report, Table, group};
 use crate::run::Middle;
 use crate::scenario::{Over, Wishes, carrier};

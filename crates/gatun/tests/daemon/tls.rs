@@ -81,7 +81,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         assert_eq!(curl(client, "", &at("/v1/status")).0, "401");
         assert_eq!(curl(client, "gatun_1", &at("/v1/status")).0, "401");
         let (status, body) = curl(client, &reads, &format!("-X DELETE {}", at("/v1/sessions?all=true")));
-        assert!(status == "403" && body.contains("this token may not do that"), "{status} {body}");
+        assert!(status == "403" && body.contains("the role of this token does not allow"), "{status} {body}");
         assert_eq!(curl(client, &writes, &format!("-X DELETE {}", at("/v1/sessions?all=true"))).0, "200");
         assert!(curl(client, &reads, &at("/metrics")).1.contains("gatun_api_turned_away_total"));
         let plain =
@@ -117,13 +117,13 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         assert!(log.contains("api: writes at 2001:db8:1::2 cleared sessions"), "{log}");
         assert!(log.contains("api: a wrong token from 2001:db8:1::2"), "{log}");
         for (args, wanted) in [
-            (format!("--server {URL} --token-file /run/reads"), "give --ca FILE"),
+            (format!("--server {URL} --token-file /run/reads"), "pass --ca FILE"),
             (
                 format!("--server {URL} --token-file /run/reads --fingerprint {}", "0".repeat(64)),
-                "give --ca FILE",
+                "pass --ca FILE",
             ),
             (format!("--server {URL} --ca /run/api.crt"), "requires a token: pass --token-file FILE"),
-            (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "that is no token"),
+            (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "invalid token"),
             (
                 "--server https://[2001:db8:1::1]:1 --token-file /run/reads --ca /run/api.crt".into(),
                 "listen_tls?",
@@ -291,7 +291,7 @@ fn the_log_answers_a_token_of_its_own_and_keeps_each_question() {
         };
         for token in [&reads, &writes] {
             let refused = ask(&question, token).unwrap_err();
-            assert!(refused.contains("this token may not do that"), "{refused}");
+            assert!(refused.contains("the role of this token does not allow"), "{refused}");
         }
         // The same answer as by the files.
         let read = |text: &str| {

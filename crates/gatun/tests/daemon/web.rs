@@ -415,7 +415,7 @@ fn it_fits_a_phone(browser: &Browser) {
     browser.look(1280, 900, "light");
 }
 
-/// The pictures of docs/web.md, where they are to be made anew: with more behind them than a test has time for.
+/// The pictures of docs/how-to/web.md, where they are to be made anew: with more behind them than a test has time for.
 fn pictures(browser: &Browser) {
     if std::env::var_os("GATUN_BLESS").is_none() {
         assert!(browser.picture().starts_with(b"\x89PNG\r\n"));
@@ -510,9 +510,9 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     let _way = way_to_the_daemon(net);
     browser.open("https://127.0.0.1:8443/");
     browser.wait(
-        "that a token is wanted",
+        "that the token is missing",
         10,
-        "return document.querySelector('#key-why').textContent.includes('a token is wanted')",
+        "return document.querySelector('#key-why').textContent.includes('missing token')",
     );
     assert!(shows(browser, "#key"));
     let seen = ["#now", "#plot-bits", "#drops", "#events", "nav"].map(|part| shows(browser, part));
@@ -521,7 +521,7 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     browser.wait(
         "that it is wrong",
         10,
-        "return document.querySelector('#key-why').textContent.includes('not known')",
+        "return document.querySelector('#key-why').textContent.includes('unknown token')",
     );
     give(browser, reads);
     browser.wait(

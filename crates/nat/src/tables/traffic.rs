@@ -6,7 +6,7 @@
 //! Each pool has as many places as it has room for addresses, so that its numbers stay good when it changes. A packet
 //! finds the place by its session's instance and address number alone.
 
-use crate::base::account::Account;
+use crate::base::attribution::Party;
 use crate::base::counters::Traffic;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, OutOfMemory, WrappingTable};
@@ -63,9 +63,9 @@ impl AddressTraffic {
 
     /// The counters of a packet's public address.
     #[inline(always)]
-    pub(crate) fn of(&mut self, account: Account) -> &mut Traffic {
-        let first = self.places.of_instance.get(usize::from(account.instance)).copied().unwrap_or(0);
-        self.traffic.at_mut(first.wrapping_add(account.address_ix) as usize)
+    pub(crate) fn of(&mut self, party: Party) -> &mut Traffic {
+        let first = self.places.of_instance.get(usize::from(party.instance)).copied().unwrap_or(0);
+        self.traffic.at_mut(first.wrapping_add(party.address_ix) as usize)
     }
 
     /// The counters of an address by its pool and number.
@@ -129,28 +129,28 @@ impl TrafficChange {
 mod tests {
     use super::*;
 
-    fn account(instance: u8, address_ix: u32) -> Account {
-        Account { subscriber: 0, address_ix, instance }
+    fn party(instance: u8, address_ix: u32) -> Party {
+        Party { subscriber: 0, address_ix, instance }
     }
 
     #[test]
     fn counters_go_with_their_pool_wherever_it_comes_to_stand() {
         let mut all = AddressTraffic::new(&[3, 5], &[1, 0]).unwrap();
-        all.of(account(0, 4)).outbound.add(70);
-        all.of(account(1, 2)).inbound.add(90);
+        all.of(party(0, 4)).outbound.add(70);
+        all.of(party(1, 2)).inbound.add(90);
         assert_eq!((all.at(1, 4).outbound.bytes, all.at(0, 2).inbound.bytes), (70, 90));
         assert_eq!((all.at(1, 5), all.at(0, 3)), (Traffic::default(), Traffic::default()));
 
         // The instances change places, and the pools stay.
         let mut change = TrafficChange::prepare(2, &[(Some(0), 3), (Some(1), 5)], &[0, 1]).unwrap();
         change.apply(&mut all);
-        assert_eq!(all.of(account(0, 2)).inbound.bytes, 90);
+        assert_eq!(all.of(party(0, 2)).inbound.bytes, 90);
 
         // One pool goes, one comes, the other one stays.
         let mut change = TrafficChange::prepare(2, &[(None, 2), (Some(1), 5)], &[0, 1]).unwrap();
         change.apply(&mut all);
         assert_eq!((all.at(1, 4).outbound.bytes, all.at(0, 0)), (70, Traffic::default()));
-        assert_eq!(all.of(account(1, 4)).outbound.packets, 1);
+        assert_eq!(all.of(party(1, 4)).outbound.packets, 1);
         all.reset(1, 4);
         assert_eq!((all.at(1, 4), all.at(7, 0)), (Traffic::default(), Traffic::default()));
     }

@@ -9,16 +9,17 @@
 //! generator, judge and reflector: it has the first to itself, and the middle the last. testpmd as reflector wants one of its
 //! own; where it has to share the generator's, the generator goes before it, and sleeps where it has nothing to do.
 
-use crate::bed::Pair;
-use crate::middle::{
-    Programs, first_processor, last_processor, processors, stay_on_first_processor, third_processor,
+use crate::ports::Pair;
+use crate::processors::{
+    first_processor, last_processor, processors, stay_on_first_processor, third_processor,
 };
-use crate::wire::Came;
 use gatun_ether::Mac;
-use gatun_io::{BURST_MAX, Stats};
+use gatun_io::Stats;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Event, Guard, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_testkit::testpmd::{Setup, Testpmd};
+use gatun_testkit::traffic::Received;
+use gatun_testkit::traffic::frames::receive;
 use gatun_testkit::{Error, Namespace};
 use std::cell::RefCell;
 use std::fmt;
@@ -148,15 +149,14 @@ impl Memif {
     }
 
     /// Starts the reflector, where it is a program of its own.
-    pub(crate) fn start_reflector(&self, programs: &Programs) -> Result<Option<Testpmd>, Error> {
+    pub(crate) fn start_reflector(&self, log: &Path) -> Result<Option<Testpmd>, Error> {
         if self.reflector == Reflector::Own {
             return Ok(None);
         }
         let devices = [device(0, "server", 1, END_MACS[1], self.frame_max)];
-        let log = programs.output.join("reflector.log");
         let cores = [third_processor().unwrap_or(first_processor()), first_processor()];
         let setup =
-            Setup { serves: Some(Path::new(SOCKETS[1])), ..self.setup("5tswap", &devices, cores, &log) };
+            Setup { serves: Some(Path::new(SOCKETS[1])), ..self.setup("5tswap", &devices, cores, log) };
         Testpmd::start(Command::new("stdbuf"), &setup).map(Some)
     }
 
@@ -306,23 +306,10 @@ impl Lent {
 
     pub(crate) fn receive(
         &mut self,
-        mut outside: impl FnMut(&mut [u8]) -> bool,
-        mut inside: impl FnMut(&[u8]),
-    ) -> Came {
-        let mut returned = 0;
-        let count = self.shared.borrow_mut().ports.receive(
-            |device, frame, out| {
-                if device == 0 {
-                    returned += 1;
-                    inside(frame.bytes());
-                } else if outside(frame.bytes_mut()) {
-                    out.relay(device, frame);
-                }
-                false
-            },
-            |_, _| (),
-        );
-        Came { inside: returned, is_full: count >= BURST_MAX }
+        outside: impl FnMut(&mut [u8]) -> bool,
+        inside: impl FnMut(&[u8]),
+    ) -> Received {
+        receive(&mut self.shared.borrow_mut().ports, outside, inside)
     }
 
     pub(crate) fn takes_turns(&self) -> bool {

@@ -2,9 +2,9 @@
 
 use crate::packet::{self, FRAME_MIN, Flows, Found, Stamp, Template};
 use crate::score::{Report, Score};
-use gatun_ether::{Ether, Limits, Mac, Port, Prefix, Problem, Received, Route, Sent};
+use gatun_ether::{Ether, Limits, Mac, PortSettings, Prefix, Problem, Received, Route, Sent};
 use gatun_io::{BURST_MAX, Waker};
-use gatun_io_ether::{Frames, Outbox};
+use gatun_io_ether::{FrameSink, Frames};
 use gatun_wire::{HEADROOM, Packet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -205,7 +205,7 @@ impl<F: Frames> Generator<F> {
             |_, _| (),
         );
         let out = self.frames.outbox();
-        ether.poll(now_ms, &mut |device, frame, _| out.say(device.into(), frame));
+        ether.poll(now_ms, &mut |device, frame, _| out.send_own(device.into(), frame));
     }
 
     /// Sends until `go_on` says no, which is asked some hundred times a second, and waits for what is still on its way.
@@ -308,7 +308,7 @@ impl<F: Frames> Generator<F> {
         );
         let out = self.frames.outbox();
         if ether.due_ms() <= now_ms {
-            ether.poll(now_ms, &mut |device, frame, _| out.say(device.into(), frame));
+            ether.poll(now_ms, &mut |device, frame, _| out.send_own(device.into(), frame));
         }
         run.send_new(out);
         if count == 0 {
@@ -326,7 +326,7 @@ fn refused(frames: &impl Frames) -> u64 {
 
 /// The generator's own hosts at the two links.
 fn hosts(settings: &Settings) -> gatun_ether::Settings {
-    let port = |number: u8, addr: IpAddr, len: u8, routes: Vec<Route>| Port {
+    let port = |number: u8, addr: IpAddr, len: u8, routes: Vec<Route>| PortSettings {
         name: ["inside", "outside"][usize::from(number)].to_owned(),
         device: number,
         mac: settings.macs[usize::from(number)],
@@ -340,7 +340,7 @@ fn hosts(settings: &Settings) -> gatun_ether::Settings {
     };
     let inside = port(0, settings.inside.into(), 64, Vec::new());
     let outside = port(1, settings.outside.into(), 24, Vec::new());
-    gatun_ether::Settings { ports: vec![inside, outside], engine: Vec::new(), speaks: true, shares: false }
+    gatun_ether::Settings { ports: vec![inside, outside], engine: Vec::new(), announces: true, shares: false }
 }
 
 /// An ICMPv6 message that nobody will answer: its checksum is wrong.
@@ -437,7 +437,7 @@ impl<'s> Run<'s> {
 
     /// A packet has come back: looks at it, and sends its buffer again as another's.
     #[inline]
-    fn take(&mut self, found: Found, frame: &mut Packet<'_>, out: &mut impl Outbox) {
+    fn take(&mut self, found: Found, frame: &mut Packet<'_>, out: &mut impl FrameSink) {
         let flows = &self.settings.flows;
         let number = found.stamp.number;
         if number == PROBE {
@@ -467,7 +467,7 @@ impl<'s> Run<'s> {
 
     /// A packet has come out: turns it round.
     #[inline]
-    fn turn_round(&mut self, found: Found, frame: &mut Packet<'_>, out: &mut impl Outbox) {
+    fn turn_round(&mut self, found: Found, frame: &mut Packet<'_>, out: &mut impl FrameSink) {
         self.turned += u64::from(found.stamp.number != PROBE);
         let look = found.stamp.number.is_multiple_of(self.settings.check_every.max(1).into());
         self.corrupted += u64::from(look && !found.is_right(frame.bytes()));
@@ -476,7 +476,7 @@ impl<'s> Run<'s> {
     }
 
     /// Sends new frames, as far as returned ones did not do.
-    fn send_new(&mut self, out: &mut impl Outbox) {
+    fn send_new(&mut self, out: &mut impl FrameSink) {
         for _ in 0..self.may_send.min(BURST_MAX as u64) {
             let stamp = self.stamp();
             self.turn = (self.turn + 1) % self.templates.len();

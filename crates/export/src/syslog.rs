@@ -1,25 +1,25 @@
-//! Events as syslog messages: RFC 5424, with structured data, each in octet counting frames on TCP (RFC 6587 3.4.1).
+//! Events as syslog messages: RFC 5424 with structured data, and octet-counting frames on TCP (RFC 6587 3.4.1).
 
+use crate::event::{EventSubject, PlanNames, TimedEvent, address, protocols};
 use crate::json::gauge;
-use crate::told::{About, Names, Told, address, protocols};
 use gatun_logstore::time::rfc3339;
 use gatun_nat::EventKind;
 use std::fmt::Write as _;
 
 /// local0 (RFC 5424 6.2.1).
 const FACILITY: u8 = 16;
-/// The name of the structured data: of Gatun's own, with the enterprise number for documentation (RFC 5612).
+/// Name of the structured data: Gatun's own, with the enterprise number for documentation (RFC 5612).
 const SD_ID: &str = "gatun@32473";
 
-/// Who sends, by the header of each message.
+/// Sender in the header of each message.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
-    /// The host's name, or "-".
+    /// Host name, or "-".
     pub(crate) host: String,
     pub(crate) pid: u32,
 }
 
-/// What is an ordinary event, what an operator should look at (RFC 5424 6.2.1, table 2).
+/// Severity: ordinary events, and events that need an operator's attention (RFC 5424 6.2.1, table 2).
 fn severity(kind: EventKind) -> u8 {
     use EventKind::*;
     match kind {
@@ -31,18 +31,19 @@ fn severity(kind: EventKind) -> u8 {
 }
 
 impl Sender {
-    /// A message, without a frame.
-    pub(crate) fn message(&self, told: &Told, names: &Names, destinations: bool) -> Vec<u8> {
-        let event = &told.event;
-        let mut message = self.header(severity(event.kind), told.at_ms, event.kind.name());
+    /// Message without a frame.
+    pub(crate) fn message(&self, timed: &TimedEvent, names: &PlanNames, destinations: bool) -> Vec<u8> {
+        let event = &timed.event;
+        let mut message = self.header(severity(event.kind), timed.at_ms, event.kind.name());
         let mut put = |name: &str, value: &str| parameter(&mut message, name, value);
-        let about = About::of(event.kind);
-        put("worker", &told.worker.to_string());
-        if matches!(about, About::Mapping | About::Block | About::Refusal) {
+        let about = EventSubject::of(event.kind);
+        put("worker", &timed.worker.to_string());
+        if matches!(about, EventSubject::Mapping | EventSubject::Block | EventSubject::Refusal) {
             names.instance(event).into_iter().for_each(|name| put("instance", name));
         }
-        let is_of_pool = about != About::Crossing || event.gauge == Some(gatun_nat::event::Gauge::PoolPorts);
-        if about != About::Loss && is_of_pool {
+        let is_of_pool =
+            about != EventSubject::Crossing || event.gauge == Some(gatun_nat::event::Gauge::PoolPorts);
+        if about != EventSubject::Loss && is_of_pool {
             names.pool(event).into_iter().for_each(|name| put("pool", name));
         }
         let protocols = protocols(event).join(",");
@@ -50,24 +51,24 @@ impl Sender {
             put("protocols", &protocols);
         }
         match about {
-            About::Mapping => {
+            EventSubject::Mapping => {
                 put("inside", &address(event.inside()));
                 put("insidePort", &event.inside_port.to_string());
                 put("outside", &event.outside().to_string());
                 put("outsidePort", &event.outside_port.to_string());
             }
-            About::Block => {
+            EventSubject::Block => {
                 put("subscriber", &names.subscriber(event));
                 put("outside", &event.outside().to_string());
                 put("outsidePorts", &format!("{}-{}", event.outside_port, event.outside_last));
             }
-            About::Refusal => put("subscriber", &names.subscriber(event)),
-            About::Crossing => {
+            EventSubject::Refusal => put("subscriber", &names.subscriber(event)),
+            EventSubject::Crossing => {
                 event.gauge.into_iter().for_each(|g| put("gauge", gauge(g)));
                 put("value", &event.value.to_string());
                 put("total", &event.total.to_string());
             }
-            About::Loss => put("value", &event.value.to_string()),
+            EventSubject::Loss => put("value", &event.value.to_string()),
         }
         if destinations && !event.remote().is_unspecified() {
             put("remote", &event.remote().to_string());
@@ -78,7 +79,7 @@ impl Sender {
         message.into_bytes()
     }
 
-    /// The message that tells of losses on the way to a collector.
+    /// Message that reports losses on the way to a collector.
     pub(crate) fn loss(&self, at_ms: u64, lost: u64) -> Vec<u8> {
         let mut message = self.header(3, at_ms, EventKind::EventsLost.name());
         parameter(&mut message, "where", "export");
@@ -87,16 +88,16 @@ impl Sender {
         message.into_bytes()
     }
 
-    /// Up to the name of the structured data (RFC 5424 6.2).
+    /// Header up to the name of the structured data (RFC 5424 6.2).
     fn header(&self, severity: u8, at_ms: u64, id: &str) -> String {
         let (priority, time) = (FACILITY * 8 + severity, rfc3339(at_ms));
         format!("<{priority}>1 {time} {} gatun {} {id} [{SD_ID}", self.host, self.pid)
     }
 }
 
-/// RFC 5424 6.3.3: three characters are escaped.
+/// Appends a parameter. RFC 5424 6.3.3: three characters are escaped.
 fn parameter(message: &mut String, name: &str, value: &str) {
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = write!(message, " {name}=\"");
     for c in value.chars() {
         if matches!(c, '"' | '\\' | ']') {
@@ -107,7 +108,7 @@ fn parameter(message: &mut String, name: &str, value: &str) {
     message.push('"');
 }
 
-/// RFC 5424 6.2.4: 255 printable ASCII characters.
+/// Host name as RFC 5424 6.2.4 requires: at most 255 printable ASCII characters.
 pub(crate) fn host_name(name: &str) -> String {
     let name: String = name.trim().chars().filter(char::is_ascii_graphic).take(255).collect();
     if name.is_empty() { "-".to_owned() } else { name }

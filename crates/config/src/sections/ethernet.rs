@@ -6,7 +6,7 @@ use crate::problem::Problems;
 use crate::reader::{Read, Table, Wrong, type_name};
 use crate::sections::port::{self, Network};
 use crate::value;
-use gatun_ether::{Mac, Neighbour, Prefix, Route, Settings, Tag};
+use gatun_ether::{Mac, Prefix, Route, Settings, StaticNeighbour, Tag};
 use std::net::{IpAddr, Ipv6Addr};
 use toml::Spanned;
 use toml::de::DeValue;
@@ -21,7 +21,7 @@ pub struct Ethernet {
     /// Where to send what is not on the link.
     pub routes: Vec<Route>,
     /// Neighbours that are not asked for, as their MAC is written down.
-    pub neighbours: Vec<Neighbour>,
+    pub neighbours: Vec<StaticNeighbour>,
     /// What else ARP and neighbour discovery answer for.
     pub answers: Answers,
     /// The largest IP packet, bytes; `None`: the interface's MTU.
@@ -163,10 +163,10 @@ fn route(value: &DeValue<'_>) -> Read<Route> {
 }
 
 /// `ADDRESS at MAC`.
-fn neighbour(value: &DeValue<'_>) -> Read<Neighbour> {
+fn neighbour(value: &DeValue<'_>) -> Read<StaticNeighbour> {
     let s = value::text(value)?;
     let read = s.split_once(" at ").and_then(|(addr, mac)| {
-        Some(Neighbour { addr: addr.trim().parse().ok()?, mac: mac.trim().parse().ok()? })
+        Some(StaticNeighbour { addr: addr.trim().parse().ok()?, mac: mac.trim().parse().ok()? })
     });
     read.ok_or_else(|| {
         let what = format!("\"{}\" is not an address and a MAC", value::shorten(s));
@@ -212,10 +212,15 @@ pub fn host(
         let ethernet = port.ethernet.as_ref()?;
         Some(settings(port, ethernet, device(port), &engine))
     });
-    Settings { ports: ports.collect(), engine, speaks: worker == 0, shares: workers > 1 }
+    Settings { ports: ports.collect(), engine, announces: worker == 0, shares: workers > 1 }
 }
 
-fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix]) -> gatun_ether::Port {
+fn settings(
+    port: &Port,
+    ethernet: &Ethernet,
+    device: Device,
+    engine: &[Prefix],
+) -> gatun_ether::PortSettings {
     let mut addresses: Vec<Prefix> = port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect();
     let answers = match &ethernet.answers {
         Answers::List(list) => list.iter().copied().map(prefix).collect(),
@@ -232,7 +237,7 @@ fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix])
     let outer = if ethernet.vlan.len() > 1 { Tag::service as fn(u16) -> Tag } else { Tag::customer };
     let tags = ethernet.vlan.iter().enumerate();
     let tags = tags.map(|(i, vlan)| if i == 0 { outer(*vlan) } else { Tag::customer(*vlan) });
-    gatun_ether::Port {
+    gatun_ether::PortSettings {
         name: port.name.clone(),
         device: device.number,
         mac: device.mac,

@@ -7,7 +7,7 @@ use crate::sections::log::{Log, RawLog};
 use gatun_nat::plan::{Allocation, EventPlan, Plan};
 use gatun_nat::{EventKind, EventKinds};
 
-/// What the log keeps: bindings too, where ports are given out one by one.
+/// Contents of the log: bindings too, if ports are allocated one by one.
 pub(super) fn build(raw: &RawLog, plan: &Plan, problems: &mut Problems) -> Log {
     let RawLog { directory, retention_ms, size_max, bindings, bindings_span } = raw;
     let mut used = plan.pools_of_instances().filter_map(|pool| plan.pools.get(pool));

@@ -1,8 +1,8 @@
-//! How many greedy subscribers fill the session table.
+//! Number of subscribers that fill the session table.
 
 use gatun_nat::plan::Limits;
 
-/// How many subscribers that open all sessions they may fill the session table, so that no other one gets any.
+/// Number of subscribers that fill the session table if each opens all sessions that it may.
 pub fn subscribers_that_fill(limits: &Limits) -> u64 {
     let each = u64::from(limits.sessions_per_subscriber.max(1));
     let few = u64::from(limits.sessions_reserved_below.max(1)).min(each);

@@ -1,7 +1,7 @@
 //! Who comes in over TCP: how often a source may begin, whose token it has, what that allows, and who was turned away.
 
 use crate::connections::{Connections, Source};
-use crate::pace::Pace;
+use crate::rate_limit::RateLimiter;
 use crate::secure::Secure;
 use crate::tokens::{Hash, Role};
 use gatun_api::paths::Needs;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 /// Handshakes of a source at once, and the time between those after: one costs about 0.1 ms of the API's thread.
 const HANDSHAKES_AT_ONCE: u32 = 100;
 const HANDSHAKE_EVERY: Duration = Duration::from_millis(20);
-/// Wrong tokens of a source at once, and the time between those after.
+/// BadRequest tokens of a source at once, and the time between those after.
 const WRONG_AT_ONCE: u32 = 10;
 const WRONG_EVERY: Duration = Duration::from_secs(1);
-/// How often the log is told of wrong tokens.
+/// Interval between log lines about wrong tokens.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Why somebody is turned away.
+/// Reason for turning a client away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turned {
+pub enum TurnedAway {
     /// His source begins connections too often.
-    Pace,
+    Rate,
     /// All connections are busy.
     Full,
     /// TLS did not come about, or not in time.
@@ -39,46 +39,46 @@ pub enum Turned {
     Role,
 }
 
-impl Turned {
+impl TurnedAway {
     /// All there are.
-    pub const ALL: [Turned; 7] = [
-        Turned::Pace,
-        Turned::Full,
-        Turned::Handshake,
-        Turned::NoToken,
-        Turned::WrongToken,
-        Turned::ManyWrong,
-        Turned::Role,
+    pub const ALL: [TurnedAway; 7] = [
+        TurnedAway::Rate,
+        TurnedAway::Full,
+        TurnedAway::Handshake,
+        TurnedAway::NoToken,
+        TurnedAway::WrongToken,
+        TurnedAway::ManyWrong,
+        TurnedAway::Role,
     ];
 
     /// For a label.
     pub const fn name(self) -> &'static str {
         match self {
-            Turned::Pace => "pace",
-            Turned::Full => "full",
-            Turned::Handshake => "handshake",
-            Turned::NoToken => "no_token",
-            Turned::WrongToken => "wrong_token",
-            Turned::ManyWrong => "many_wrong_tokens",
-            Turned::Role => "role",
+            TurnedAway::Rate => "pace",
+            TurnedAway::Full => "full",
+            TurnedAway::Handshake => "handshake",
+            TurnedAway::NoToken => "no_token",
+            TurnedAway::WrongToken => "wrong_token",
+            TurnedAway::ManyWrong => "many_wrong_tokens",
+            TurnedAway::Role => "role",
         }
     }
 }
 
-/// What the log was told last of wrong tokens.
+/// Last log line about wrong tokens.
 struct Told {
     at: Instant,
-    /// Wrong ones since.
+    /// BadRequest ones since.
     since: u64,
 }
 
 /// The way in over TCP.
-pub struct Gate {
+pub struct RemoteAccess {
     secure: RwLock<Arc<Secure>>,
     pub(crate) connections: Arc<Connections>,
-    handshakes: Mutex<Pace>,
-    wrong: Mutex<Pace>,
-    turned: [AtomicU64; Turned::ALL.len()],
+    handshakes: Mutex<RateLimiter>,
+    wrong: Mutex<RateLimiter>,
+    turned: [AtomicU64; TurnedAway::ALL.len()],
     told: Mutex<Option<Told>>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Admitted {
 /// Somebody who may not.
 #[derive(Debug)]
 pub(crate) struct Denied {
-    pub(crate) why: Turned,
+    pub(crate) why: TurnedAway,
     /// When to try again.
     pub(crate) wait: Option<Duration>,
     /// A line for the log.
@@ -103,14 +103,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Gate {
+impl RemoteAccess {
     /// By these files.
-    pub fn new(secure: Secure) -> Gate {
-        Gate {
+    pub fn new(secure: Secure) -> RemoteAccess {
+        RemoteAccess {
             secure: RwLock::new(Arc::new(secure)),
             connections: Arc::default(),
-            handshakes: Mutex::new(Pace::new(HANDSHAKES_AT_ONCE, HANDSHAKE_EVERY)),
-            wrong: Mutex::new(Pace::new(WRONG_AT_ONCE, WRONG_EVERY)),
+            handshakes: Mutex::new(RateLimiter::new(HANDSHAKES_AT_ONCE, HANDSHAKE_EVERY)),
+            wrong: Mutex::new(RateLimiter::new(WRONG_AT_ONCE, WRONG_EVERY)),
             turned: Default::default(),
             told: Mutex::default(),
         }
@@ -127,16 +127,16 @@ impl Gate {
         Arc::clone(&self.secure.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How many were turned away.
-    pub fn turned(&self, why: Turned) -> u64 {
+    /// Number of clients turned away.
+    pub fn turned(&self, why: TurnedAway) -> u64 {
         self.turned.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     pub(crate) fn all_turned(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Turned::ALL.into_iter().map(|why| (why.name(), self.turned(why)))
+        TurnedAway::ALL.into_iter().map(|why| (why.name(), self.turned(why)))
     }
 
-    pub(crate) fn turn_away(&self, why: Turned) {
+    pub(crate) fn turn_away(&self, why: TurnedAway) {
         if let Some(count) = self.turned.get(why as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -145,12 +145,12 @@ impl Gate {
     /// Whether a source may begin a connection now, and one is left for it.
     pub(crate) fn may_connect(&self, source: Source) -> bool {
         if !locked(&self.handshakes).take(source, Instant::now()) {
-            self.turn_away(Turned::Pace);
+            self.turn_away(TurnedAway::Rate);
             return false;
         }
         let has_room = self.connections.make_room();
         if !has_room {
-            self.turn_away(Turned::Full);
+            self.turn_away(TurnedAway::Full);
         }
         has_room
     }
@@ -168,19 +168,19 @@ impl Gate {
             Err(Denied { why, wait, log })
         };
         let Some(secret) = authorization.and_then(bearer) else {
-            return denied(Turned::NoToken, None, None);
+            return denied(TurnedAway::NoToken, None, None);
         };
         let now = Instant::now();
         if let Some(wait) = locked(&self.wrong).wait(from.0, now) {
-            return denied(Turned::ManyWrong, Some(wait), None);
+            return denied(TurnedAway::ManyWrong, Some(wait), None);
         }
         let secure = self.secure();
         match secure.tokens.find(secret) {
             None => {
                 locked(&self.wrong).count(from.0, now);
-                denied(Turned::WrongToken, None, self.tell_wrong(from.1, now))
+                denied(TurnedAway::WrongToken, None, self.tell_wrong(from.1, now))
             }
-            Some(token) if !token.role.allows(needs) => denied(Turned::Role, None, None),
+            Some(token) if !token.role.allows(needs) => denied(TurnedAway::Role, None, None),
             Some(token) => Ok(Admitted { name: token.name.clone(), hash: token.hash, role: token.role }),
         }
     }
@@ -202,13 +202,13 @@ impl Gate {
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for RemoteAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").finish_non_exhaustive()
+        f.debug_struct("RemoteAccess").finish_non_exhaustive()
     }
 }
 
-/// What stands behind `Bearer` (RFC 6750 2.1), which may be written in any case (RFC 7235 2.1).
+/// Token behind `Bearer` (RFC 6750 2.1), which may be written in any case (RFC 7235 2.1).
 fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     let (scheme, secret) = authorization.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(secret.trim_ascii()).filter(|secret| !secret.is_empty())
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn each_reason_counts_by_itself() {
-        for (n, why) in Turned::ALL.into_iter().enumerate() {
+        for (n, why) in TurnedAway::ALL.into_iter().enumerate() {
             assert_eq!(why as usize, n, "{}", why.name());
         }
     }

@@ -1,8 +1,7 @@
 //! Subscribers at a glance: how many have how much, and which have most. Found in one walk over all of them.
 
 use crate::Control;
-use crate::ask::Unanswered;
-use crate::top::keep;
+use crate::worker_requests::NoAnswer;
 use gatun_nat::inspect::Selection;
 use gatun_nat::report::SubscriberStats;
 use gatun_nat::{Instant, Nat};
@@ -16,7 +15,7 @@ const READ: usize = 256;
 /// Upper bounds of a distribution's buckets; the last one has none.
 pub(crate) const BOUNDS: [u64; 8] = [1, 4, 16, 64, 256, 1_024, 4_096, 16_384];
 
-/// What a subscriber is measured by.
+/// Measure of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Sessions.
@@ -78,44 +77,60 @@ impl Distribution {
 
 /// The figures of all subscribers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Census {
+pub(crate) struct SubscriberTotals {
     /// By measure, in the order of [`Measure::ALL`].
     pub(crate) distributions: [Distribution; Measure::ALL.len()],
     /// By measure: those with most, none whose value is 0.
     pub(crate) top: [Vec<SubscriberStats>; Measure::ALL.len()],
 }
 
-impl Census {
+impl SubscriberTotals {
     fn add(&mut self, stats: SubscriberStats) {
         for (measure, distribution) in Measure::ALL.into_iter().zip(&mut self.distributions) {
             distribution.add(measure.of(&stats));
         }
-        self.keep(stats);
+        self.insert_top(stats);
     }
 
-    fn keep(&mut self, stats: SubscriberStats) {
+    fn insert_top(&mut self, stats: SubscriberStats) {
         for (measure, top) in Measure::ALL.into_iter().zip(&mut self.top) {
             if measure.of(&stats) > 0 {
-                keep(top, stats, TOP, |stats| measure.of(stats));
+                insert_top(top, stats, TOP, |stats| measure.of(stats));
             }
         }
     }
 
-    fn merge(&mut self, other: Census) {
+    fn merge(&mut self, other: SubscriberTotals) {
         for (distribution, more) in self.distributions.iter_mut().zip(&other.distributions) {
             distribution.merge(more);
         }
         // A subscriber stands in several lists: each list takes what belongs to it.
         for ((measure, top), more) in Measure::ALL.into_iter().zip(&mut self.top).zip(other.top) {
-            more.into_iter().for_each(|stats| keep(top, stats, TOP, |stats| measure.of(stats)));
+            more.into_iter().for_each(|stats| insert_top(top, stats, TOP, |stats| measure.of(stats)));
         }
     }
+}
+
+/// Inserts a subscriber among the `count` with the largest values, the largest first.
+pub(crate) fn insert_top(
+    best: &mut Vec<SubscriberStats>,
+    stats: SubscriberStats,
+    count: usize,
+    value: impl Fn(&SubscriberStats) -> u64,
+) {
+    let worst = best.last().map_or(0, &value);
+    if best.len() >= count && value(&stats) <= worst {
+        return;
+    }
+    let at = best.partition_point(|other| value(other) >= value(&stats));
+    best.insert(at, stats);
+    best.truncate(count);
 }
 
 struct Count {
     next: Option<u32>,
     read: Vec<SubscriberStats>,
-    census: Census,
+    totals: SubscriberTotals,
 }
 
 impl Job for Count {
@@ -124,7 +139,7 @@ impl Job for Count {
         self.read.clear();
         self.next = nat.read_subscribers(next, &Selection::default(), budget, &mut self.read);
         for &stats in &self.read {
-            self.census.add(stats);
+            self.totals.add(stats);
         }
         self.next.is_none()
     }
@@ -132,15 +147,15 @@ impl Job for Count {
 
 impl Control {
     /// The figures of all workers' subscribers.
-    pub(crate) async fn census(&self) -> Result<Census, Unanswered> {
+    pub(crate) async fn subscriber_totals(&self) -> Result<SubscriberTotals, NoAnswer> {
         let room = || [(); Measure::ALL.len()].map(|()| Vec::with_capacity(TOP + 1));
         let job = || Count {
             next: Some(0),
             read: Vec::with_capacity(READ),
-            census: Census { distributions: Default::default(), top: room() },
+            totals: SubscriberTotals { distributions: Default::default(), top: room() },
         };
-        let mut all = Census::default();
-        self.all(job).await?.into_iter().for_each(|job| all.merge(job.census));
+        let mut all = SubscriberTotals::default();
+        self.all(job).await?.into_iter().for_each(|job| all.merge(job.totals));
         Ok(all)
     }
 }

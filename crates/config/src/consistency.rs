@@ -1,4 +1,5 @@
-//! What holds between sections: names, references, and addresses that must not be claimed twice.
+//! Consistency of the sections with each other: names, references, and addresses that only one may have. The checked
+//! sections become a configuration.
 
 mod addresses;
 mod allocation;
@@ -7,18 +8,20 @@ mod log;
 mod pools;
 mod realms;
 
+use crate::config::Config;
 use crate::problem::Problems;
 use crate::sections::Sections;
 use crate::sections::eam::RawEam;
 use crate::sections::nat44::RawNat44;
 use crate::sections::nat64::RawNat64;
-use crate::sections::port::{DeviceMode, RawPort, Routes};
+use crate::sections::port::{DeviceMode, Port, RawPort, Routes};
 use crate::sections::siit::RawSiit;
-use crate::{Config, Port};
-use gatun_nat::plan::{EventPlan, Nat44, Nat64, Siit};
+use gatun_nat::plan::{EventPlan, Nat44, Nat64, Pool4, Siit};
 use gatun_nat::workers::Shares;
 use gatun_nat::{EventKinds, Plan};
 use std::collections::HashMap;
+use std::mem;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use toml::Spanned;
 
@@ -28,15 +31,7 @@ const INSTANCES_MAX: usize = 255;
 /// Checks the sections against each other and puts them together. What comes out counts only where
 /// `problems` has no errors.
 pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
-    if read.nat64.is_empty() && read.nat44.is_empty() && read.siit.is_empty() && problems.errors() == 0 {
-        let instead = "add a section [[nat64]], [[nat44]] or [[siit]]; `gatun init` writes a whole file";
-        problems.error(0..0, "the file has no instance: nothing would be translated", instead);
-    }
-    let spans = read.nat64.iter().map(|i| &i.span).chain(read.nat44.iter().map(|i| &i.span));
-    if let Some(span) = spans.into_iter().nth(INSTANCES_MAX) {
-        let what = format!("more than {INSTANCES_MAX} [[nat64]] and [[nat44]] instances");
-        problems.error(span.clone(), what, "write one instance with several `pool6`, or `inside` networks");
-    }
+    check_instances(&read, problems);
     let mut ports = build_ports(&read, problems);
     let realms = realms::assign(&read, &mut ports, problems);
     addresses::check_pool6(&read, &realms, problems);
@@ -56,34 +51,14 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     check_routes(&read, problems);
 
     let port_spans: Vec<Range<usize>> = read.ports.iter().map(|port| port.span.clone()).collect();
-    let mut pool_of = pool_of.into_iter();
-    let mut instance_names = instance_names.into_iter();
-    let mut name = || instance_names.next().unwrap_or_default();
-    let realms::Realms { nat64: realms64, nat44: realms44 } = realms;
     let (events, json_kinds, json_destinations) = match &read.events {
         Some(events) => (Some(events.sink.clone()), events.plan.kinds, events.plan.destinations),
         None => (None, EventKinds::NONE, false),
     };
-    let exports = log::exports(std::mem::take(&mut read.exports), problems);
+    let exports = log::exports(mem::take(&mut read.exports), problems);
     let (raw_log, raw_events) = (read.log.take(), read.events.take());
-    let mut plan = Plan {
-        own4,
-        own6,
-        pooled: Vec::new(),
-        pools,
-        nat64: (read.nat64.into_iter().zip(&mut pool_of))
-            .zip(realms64)
-            .map(|((raw, pool), realm)| Nat64 { realm, ..nat64(raw, name(), pool) })
-            .collect(),
-        nat44: (read.nat44.into_iter().zip(pool_of))
-            .zip(realms44)
-            .map(|((raw, pool), realm)| Nat44 { realm, ..nat44(raw, name(), pool) })
-            .collect(),
-        siit: read.siit.into_iter().map(|raw| siit(raw, name())).collect(),
-        limits: read.limits,
-        icmp: read.icmp,
-        events: EventPlan::default(),
-    };
+    let instances = Instances { names: instance_names, pools: pool_of, realms };
+    let mut plan = build_plan(&mut read, instances, pools, (own4, own6));
     let log = raw_log.map(|raw| log::build(&raw, &plan, problems));
     plan.events = log::events(raw_events.as_ref(), &exports, log.as_ref());
     let workers_span = read.workers.as_ref().map(|workers| workers.span.clone());
@@ -105,7 +80,7 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
         api,
         metrics,
         state,
-        beside: problems.beside().map(Into::into).collect(),
+        mapping_files: problems.mapping_files(),
         text,
         revision,
     };
@@ -114,6 +89,55 @@ pub(crate) fn assemble(mut read: Sections, problems: &mut Problems) -> Config {
     check_workers(&config, &port_spans, problems);
     check_cores(&config, workers_span, problems);
     config
+}
+
+fn check_instances(read: &Sections, problems: &mut Problems) {
+    if read.nat64.is_empty() && read.nat44.is_empty() && read.siit.is_empty() && problems.errors() == 0 {
+        let instead = "add a section [[nat64]], [[nat44]] or [[siit]]; `gatun init` writes a whole file";
+        problems.error(0..0, "the file has no instance: nothing would be translated", instead);
+    }
+    let spans = read.nat64.iter().map(|i| &i.span).chain(read.nat44.iter().map(|i| &i.span));
+    if let Some(span) = spans.into_iter().nth(INSTANCES_MAX) {
+        let what = format!("more than {INSTANCES_MAX} [[nat64]] and [[nat44]] instances");
+        problems.error(span.clone(), what, "write one instance with several `pool6`, or `inside` networks");
+    }
+}
+
+/// Names, pools and realms of the instances, in their order.
+struct Instances {
+    names: Vec<String>,
+    /// Of stateful instances.
+    pools: Vec<Option<usize>>,
+    realms: realms::Realms,
+}
+
+fn build_plan(
+    read: &mut Sections,
+    Instances { names, pools: pool_of, realms }: Instances,
+    pools: Vec<Pool4>,
+    (own4, own6): (Option<Ipv4Addr>, Option<Ipv6Addr>),
+) -> Plan {
+    let (mut names, mut pool_of) = (names.into_iter(), pool_of.into_iter());
+    let mut name = || names.next().unwrap_or_default();
+    let realms::Realms { nat64: realms64, nat44: realms44 } = realms;
+    Plan {
+        own4,
+        own6,
+        pooled: Vec::new(),
+        pools,
+        nat64: (mem::take(&mut read.nat64).into_iter().zip(&mut pool_of))
+            .zip(realms64)
+            .map(|((raw, pool), realm)| Nat64 { realm, ..nat64(raw, name(), pool) })
+            .collect(),
+        nat44: (mem::take(&mut read.nat44).into_iter().zip(pool_of))
+            .zip(realms44)
+            .map(|((raw, pool), realm)| Nat44 { realm, ..nat44(raw, name(), pool) })
+            .collect(),
+        siit: mem::take(&mut read.siit).into_iter().map(|raw| siit(raw, name())).collect(),
+        limits: read.limits,
+        icmp: read.icmp.clone(),
+        events: EventPlan::default(),
+    }
 }
 
 /// `span` is that of `[workers]`, where there is one.

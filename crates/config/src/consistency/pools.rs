@@ -1,10 +1,10 @@
 //! Pools, who uses them, and the static bindings in them.
 
 use crate::problem::Problems;
-use crate::reader::nearest;
 use crate::sections::Sections;
 use crate::sections::nat64::RawBinding;
 use crate::sections::pool::RawPool;
+use crate::value::nearest;
 use gatun_nat::plan::{Pool4, PoolRange, StaticBinding};
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -50,7 +50,7 @@ fn show(range: &PoolRange) -> String {
     format!("{addresses} with ports {}-{}", ports.0, ports.1)
 }
 
-/// Which pool each stateful instance uses.
+/// Pool of each stateful instance.
 pub(super) fn resolve(read: &Sections, names: &[String], problems: &mut Problems) -> Vec<Option<usize>> {
     let of64 = read.nat64.iter().map(|i| (&i.pool, &i.span));
     let mut used = HashSet::new();

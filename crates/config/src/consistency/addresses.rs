@@ -76,22 +76,22 @@ pub(super) fn check_mappings(read: &mut Sections, problems: &mut Problems) {
     let mut all: Vec<_> =
         read.siit.iter().enumerate().flat_map(|(at, i)| i.eamt.iter().map(move |e| (e, at))).collect();
     all.sort_by_key(|(entry, _)| entry.eam.v4);
-    let mut outer: Option<(Net4, usize)> = None;
+    let mut outer: Option<(&RawEam, usize)> = None;
     for (entry, at) in all {
-        let v4 = entry.eam.v4;
         match outer {
-            Some((net, other)) if net.contains(v4.addr) => {
+            Some((first, other)) if first.eam.v4.contains(entry.eam.v4.addr) => {
                 if other != at {
-                    let what = format!("{}/{} is mapped in another instance already", v4.addr, v4.len);
-                    problems.error_in(
-                        entry.file as usize,
-                        entry.span(),
-                        what,
-                        "map an IPv4 address in one instance",
-                    );
+                    // Either may be the one that is too much.
+                    for (one, whose) in [(first, "another instance too"), (entry, "another instance already")]
+                    {
+                        let v4 = one.eam.v4;
+                        let what = format!("{}/{} is mapped in {whose}", v4.addr, v4.len);
+                        let instead = "map an IPv4 address in one instance";
+                        problems.error_in(one.file as usize, one.span(), what, instead);
+                    }
                 }
             }
-            _ => outer = Some((v4, at)),
+            _ => outer = Some((entry, at)),
         }
     }
 }
@@ -111,7 +111,7 @@ pub(super) fn check_pools_against_mappings(read: &Sections, problems: &mut Probl
                 let v4 = hit.eam.v4;
                 let what =
                     format!("{first}-{last} of this pool overlaps the mapping of {}/{}", v4.addr, v4.len);
-                problems.error(range.span(), what, "take the address out of the pool, or the mapping out");
+                problems.error(range.span(), what, "remove the address from the pool, or the mapping");
             }
         }
     }
@@ -193,13 +193,13 @@ pub(super) fn check_inside(
             .find(|r| within(r.first) || (r.first <= net.get_ref().addr && net.get_ref().addr <= r.last))
         {
             let what = format!("the inside network {} overlaps the pool's {}-{}", show(net), r.first, r.last);
-            problems.error(net.span(), what, "an address is private or public: take it out of one of them");
+            problems.error(net.span(), what, "an address is private or public: remove it from one of them");
         }
         let mapped = read.siit.iter().flat_map(|i| &i.eamt).map(|e| e.eam.v4);
         if let Some(v4) = mapped.into_iter().find(|v4| within(v4.addr) || v4.contains(net.get_ref().addr)) {
             let what =
                 format!("the inside network {} overlaps the mapping of {}/{}", show(net), v4.addr, v4.len);
-            problems.error(net.span(), what, "take the address out of one of them");
+            problems.error(net.span(), what, "remove the address from one of them");
         }
         if own4.is_some_and(within) {
             let what = format!("`own4` lies in the inside network {}", show(net));
@@ -212,7 +212,7 @@ fn show(net: &Spanned<Net4>) -> String {
     format!("{}/{}", net.get_ref().addr, net.get_ref().len)
 }
 
-/// What the kernel has as an address never reaches the translator.
+/// Checks addresses of the host: packets to them never reach the translator.
 pub(super) fn check_ports(
     read: &Sections,
     own4: Option<Ipv4Addr>,
@@ -229,7 +229,7 @@ pub(super) fn check_ports(
                 let what = format!(
                     "{address} is {whose}, and as an address of the device the kernel takes its packets"
                 );
-                problems.warn(port.span.clone(), what, "take it out of `addresses`");
+                problems.warn(port.span.clone(), what, "remove it from `addresses`");
             }
         }
     }
@@ -250,7 +250,7 @@ pub(super) fn check_well_known_prefix(read: &Sections, problems: &mut Problems) 
             problems.warn(flag.span(), what, instead);
         } else {
             let what = "`wkp_non_global` has no effect: the instance does not use 64:ff9b::/96";
-            problems.warn(flag.span(), what, "take it out");
+            problems.warn(flag.span(), what, "remove it");
         }
     }
 }

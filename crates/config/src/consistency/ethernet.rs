@@ -1,7 +1,10 @@
 //! Ports on an Ethernet: whether they fit together, and to a host.
 
+use crate::config::Config;
+use crate::ethernet_host::Device;
 use crate::problem::Problems;
-use crate::{Config, Device, Driver, Port};
+use crate::sections::ethernet::Driver;
+use crate::sections::port::Port;
 use gatun_ether::{Ether, Limits, Mac};
 use std::ops::Range;
 

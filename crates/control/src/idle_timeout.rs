@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// A stream that does not wait for ever: neither for a client that takes nothing, nor for one that says nothing while
 /// no request of its is worked on.
-pub(crate) struct Patient<S> {
+pub(crate) struct IdleTimeout<S> {
     stream: S,
     activity: Activity,
     idle: Duration,
@@ -19,9 +19,9 @@ pub(crate) struct Patient<S> {
     writing: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> IdleTimeout<S> {
     pub(crate) fn new(stream: S, activity: Activity, idle: Duration) -> Self {
-        Patient { stream, activity, idle, reading: Box::pin(sleep(idle)), writing: None }
+        IdleTimeout { stream, activity, idle, reading: Box::pin(sleep(idle)), writing: None }
     }
 
     /// The end of patience with a client that takes nothing.
@@ -33,7 +33,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for IdleTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for IdleTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match Pin::new(&mut self.stream).poll_write(cx, bytes) {
             Poll::Pending => self.wait_to_write(cx),

@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 /// Sources that are remembered.
 const SOURCES_MAX: usize = 4096;
 
-/// How often, and who did.
+/// Rate limit per source.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     /// Between two.
     every: Duration,
-    /// How far ahead of its time a source may be.
+    /// Longest time that a source may be ahead of its rate.
     ahead_max: Duration,
     /// When what each has done would be over, had it kept to `every`.
     over: HashMap<Source, Instant>,
 }
 
-impl Pace {
+impl RateLimiter {
     /// `at_once` times, and then once `every` so long.
-    pub(crate) fn new(at_once: u32, every: Duration) -> Pace {
-        Pace { every, ahead_max: every * at_once.saturating_sub(1), over: HashMap::new() }
+    pub(crate) fn new(at_once: u32, every: Duration) -> RateLimiter {
+        RateLimiter { every, ahead_max: every * at_once.saturating_sub(1), over: HashMap::new() }
     }
 
-    /// How long a source has to wait; none where it need not.
+    /// Time that a source has to wait, if any.
     pub(crate) fn wait(&self, source: Source, now: Instant) -> Option<Duration> {
         let ahead = self.over.get(&source)?.saturating_duration_since(now);
         ahead.checked_sub(self.ahead_max).filter(|wait| !wait.is_zero())
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn so_many_at_once_and_then_one_at_a_time_for_each_source_by_itself() {
-        let mut pace = Pace::new(3, Duration::from_secs(1));
+        let mut pace = RateLimiter::new(3, Duration::from_secs(1));
         let (now, one, other) = (Instant::now(), Source::User(1), Source::User(2));
-        let taken = |pace: &mut Pace, at_ms| {
+        let taken = |pace: &mut RateLimiter, at_ms| {
             (0..10).filter(|_| pace.take(one, now + Duration::from_millis(at_ms))).count()
         };
         assert_eq!(taken(&mut pace, 0), 3);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn many_sources_take_bounded_memory_and_those_that_wait_are_kept_where_they_can_be() {
-        let mut pace = Pace::new(1, Duration::from_secs(10));
+        let mut pace = RateLimiter::new(1, Duration::from_secs(10));
         let now = Instant::now();
         pace.count(Source::User(u32::MAX), now);
         let later = now + Duration::from_secs(11);

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long a worker may take for one job, or for its counters.
+/// Longest time for one job of a worker, and for its counters.
 const JOB_MAX: Duration = Duration::from_secs(60);
 pub(crate) const SNAPSHOT_MAX: Duration = Duration::from_secs(2);
 
-/// Why there is no answer of a worker's.
+/// Failure of a request to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unanswered {
+pub(crate) enum NoAnswer {
     /// Too much is asked for at the same time.
     Busy,
     /// It does not answer in time, or has ended.
@@ -28,10 +28,10 @@ pub(crate) struct Pending<J> {
 
 impl<J> Pending<J> {
     /// Waits until it is done.
-    pub(crate) async fn done(self) -> Result<J, Unanswered> {
+    pub(crate) async fn done(self) -> Result<J, NoAnswer> {
         match timeout(JOB_MAX, self.answer).await {
             Ok(Ok(job)) => Ok(job),
-            Ok(Err(_)) | Err(_) => Err(Unanswered::Silent),
+            Ok(Err(_)) | Err(_) => Err(NoAnswer::Silent),
         }
     }
 }
@@ -42,19 +42,19 @@ impl Control {
     }
 
     /// Gives a worker a job.
-    pub(crate) fn hand_in<J: Job + 'static>(&self, worker: usize, job: J) -> Result<Pending<J>, Unanswered> {
+    pub(crate) fn hand_in<J: Job + 'static>(&self, worker: usize, job: J) -> Result<Pending<J>, NoAnswer> {
         let (sender, answer) = oneshot::channel();
-        let handle = self.setup.workers.get(worker).ok_or(Unanswered::Silent)?;
+        let handle = self.setup.workers.get(worker).ok_or(NoAnswer::Silent)?;
         let ticket = handle.submit(job, move |job| drop(sender.send(job)));
         let _ticket = ticket.map_err(|refused| match refused {
-            Refused::Busy => Unanswered::Busy,
-            Refused::Ended => Unanswered::Silent,
+            Refused::Busy => NoAnswer::Busy,
+            Refused::Ended => NoAnswer::Silent,
         })?;
         Ok(Pending { answer, _ticket })
     }
 
     /// Gives each worker a job, and waits for all of them.
-    pub(crate) async fn all<J: Job + 'static>(&self, job: impl Fn() -> J) -> Result<Vec<J>, Unanswered> {
+    pub(crate) async fn all<J: Job + 'static>(&self, job: impl Fn() -> J) -> Result<Vec<J>, NoAnswer> {
         let pending = (0..self.workers()).map(|worker| self.hand_in(worker, job()));
         let pending = pending.collect::<Result<Vec<_>, _>>()?;
         let mut done = Vec::with_capacity(pending.len());

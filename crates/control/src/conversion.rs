@@ -3,6 +3,7 @@
 use crate::{ExportFigures, LogFigures, StoreFigures};
 use gatun_api::types::{self as api, Choice, Count, Counter, Kind, Name, Protocol, State};
 use gatun_io::{RxError, TxError};
+use gatun_nat::Counters;
 use gatun_nat::counters::{self, Direction};
 use gatun_nat::inspect::{BindingInfo, BlockInfo, SessionInfo};
 use gatun_nat::plan::{Net6, Transport};
@@ -274,13 +275,41 @@ fn counter(name: &str, value: u64, help: &str) -> Counter {
     Counter { name: name.to_owned(), value, help: help.to_owned() }
 }
 
-/// What a backend could not do, and what it counts beside, without zeros.
+/// Errors and further counters of a backend, without zeros.
 fn device_counters(snapshot: &Snapshot) -> Vec<Counter> {
     let device = &snapshot.backend;
     let rx = RxError::ALL.iter().map(|&e| counter(e.name(), device.rx_errors[e as usize], e.help()));
     let tx = TxError::ALL.iter().map(|&e| counter(e.name(), device.tx_errors[e as usize], e.help()));
     let named = device.named.iter().map(|named| counter(named.name, named.count, named.help));
     rx.chain(tx).chain(named).filter(|counter| counter.value > 0).collect()
+}
+
+pub(crate) const LIMITED: &str = "ICMP errors not made, because all together reached `icmp.rate`.";
+pub(crate) const LIMITED_PER_SOURCE: &str =
+    "ICMP errors not made, because their receiver reached `icmp.rate_per_source`.";
+
+/// Engine counters other than packets: name, value, meaning.
+pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 10] {
+    [
+        ("echo_replies", c.echo_replies, "Echo requests to the translator itself, answered."),
+        ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors made and sent."),
+        ("icmp_errors_limited", c.icmp_errors_limited, LIMITED),
+        ("icmp_errors_limited_per_source", c.icmp_errors_limited_per_source, LIMITED_PER_SOURCE),
+        (
+            "icmp_errors_suppressed",
+            c.icmp_errors_suppressed,
+            "ICMP errors not made, because they are switched off or may not answer such a packet.",
+        ),
+        ("fragments_made", c.fragments_made, "Further packets made: fragments of a packet that was cut."),
+        ("probes_sent", c.probes_sent, "Probes sent to established TCP connections whose time was up."),
+        ("sessions_cleared", c.sessions_cleared, "Sessions ended on request, before their time."),
+        (
+            "path_mtus_learnt",
+            c.path_mtus_learnt,
+            "Messages that told of a path to an IPv4 host that carries less than 1260 bytes.",
+        ),
+        ("path_mtus_evicted", c.path_mtus_evicted, "Hosts behind such paths that were forgotten for others."),
+    ]
 }
 
 /// All counters of a sum.
@@ -301,7 +330,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     both("passed", e.passed, "Not for the translator.");
     both("dropped", e.dropped, "Dropped without an answer.");
     all.push(counter("held_packets", e.held, "Held at this moment."));
-    for (name, value, help) in crate::metrics::engine_counters(e) {
+    for (name, value, help) in engine_counters(e) {
         all.push(counter(name, value, help));
     }
     let handed = &total.worker.handed;
@@ -319,7 +348,7 @@ pub(crate) fn counters(total: &Snapshot) -> Vec<Counter> {
     all
 }
 
-/// Why packets were not forwarded: every reason.
+/// Dropped packets by reason.
 pub(crate) fn drops(total: &Snapshot) -> Vec<api::Drop> {
     let of = |reason: DropReason| {
         let by = |direction: Direction| count(total.engine.drops[direction as usize][reason as usize]);

@@ -1,10 +1,10 @@
 //! Which ports the hosts of an instance are behind. The ports that instances of one kind name together are an address
 //! realm of their own (RFC 2663 2.1): hosts of two realms may have the same addresses.
 
-use crate::Port;
 use crate::problem::Problems;
-use crate::reader::nearest;
 use crate::sections::Sections;
+use crate::sections::port::Port;
+use crate::value::nearest;
 use gatun_nat::plan::Net4;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -107,7 +107,7 @@ fn shared<'p>(
     Some((at, name))
 }
 
-/// What is translated has to leave by a port, and its answers to come in by one, that is no inside's alone.
+/// Checks that translated packets can leave by a port, and their answers arrive by one, that is not one of inside hosts only.
 fn check_outside(read: &Sections, ports: &[Port], problems: &mut Problems) {
     let is_inside = |port: &Port| port.ethernet.as_ref().is_some_and(|ethernet| ethernet.realms[0] != 0);
     if let Some(last) = read.nat44.iter().rev().find_map(|i| i.ports.last())
@@ -118,7 +118,7 @@ fn check_outside(read: &Sections, ports: &[Port], problems: &mut Problems) {
     }
 }
 
-/// What comes back untranslated goes to an instance's hosts by their addresses alone.
+/// Checks exempt networks: answers that come back untranslated reach an instance's hosts by their addresses only.
 pub(super) fn check_exempt(read: &Sections, realms: &Realms, problems: &mut Problems) {
     let all = || read.nat44.iter().zip(&realms.nat44);
     for (at, (instance, realm)) in all().enumerate().filter(|(_, (i, _))| !i.exempt.is_empty()) {

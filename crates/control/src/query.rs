@@ -1,6 +1,6 @@
-//! What a query says, in the engine's terms; or what is wrong with it.
+//! Query strings of requests, as the engine's types.
 
-use crate::tell::Names;
+use crate::conversion::Names;
 use gatun_api::paths::Endpoint;
 use gatun_api::types::Protocol;
 use gatun_nat::inspect::Selection;
@@ -12,16 +12,16 @@ use std::str::FromStr;
 const LIMIT: usize = 1_000;
 pub(crate) const LIMIT_MAX: usize = 10_000;
 
-/// What is wrong, and what to write instead.
+/// A request that is wrong, and what to write instead.
 #[derive(Debug)]
-pub(crate) struct Wrong {
+pub(crate) struct BadRequest {
     pub(crate) what: String,
     pub(crate) hint: String,
 }
 
-impl Wrong {
-    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> Wrong {
-        Wrong { what: what.into(), hint: hint.into() }
+impl BadRequest {
+    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> BadRequest {
+        BadRequest { what: what.into(), hint: hint.into() }
     }
 }
 
@@ -30,26 +30,26 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     /// Those of a request.
-    pub(crate) fn read(endpoint: &Endpoint, text: &str) -> Result<Query, Wrong> {
+    pub(crate) fn read(endpoint: &Endpoint, text: &str) -> Result<Query, BadRequest> {
         let pairs =
-            gatun_api::paths::parse_query(text).map_err(|what| Wrong::new(what, "write name=value"))?;
+            gatun_api::paths::parse_query(text).map_err(|what| BadRequest::new(what, "write name=value"))?;
         let known: Vec<&str> = endpoint.all_parameters().map(|parameter| parameter.name).collect();
         for (n, (name, _)) in pairs.iter().enumerate() {
             if !known.contains(&name.as_str()) {
                 let hint = match known.is_empty() {
-                    true => "there are none here".to_owned(),
-                    false => format!("there are {}", known.join(", ")),
+                    true => "this path has no parameters".to_owned(),
+                    false => format!("parameters: {}", known.join(", ")),
                 };
-                return Err(Wrong::new(format!("there is no parameter '{name}'"), hint));
+                return Err(BadRequest::new(format!("unknown parameter '{name}'"), hint));
             }
             if pairs.iter().take(n).any(|(other, _)| other == name) {
-                return Err(Wrong::new(format!("'{name}' is there twice"), "give it once"));
+                return Err(BadRequest::new(format!("duplicate parameter '{name}'"), "give it once"));
             }
         }
         let query = Query(pairs);
         match endpoint.all_parameters().find(|wanted| wanted.required && query.get(wanted.name).is_none()) {
             Some(missing) => {
-                Err(Wrong::new(format!("'{}' is missing", missing.name), format!("it is: {}", missing.help)))
+                Err(BadRequest::new(format!("missing parameter '{}'", missing.name), missing.help))
             }
             None => Ok(query),
         }
@@ -59,36 +59,38 @@ impl Query {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    pub(crate) fn parse<T: FromStr>(&self, name: &str, is: &str) -> Result<Option<T>, Wrong> {
+    pub(crate) fn parse<T: FromStr>(&self, name: &str, is: &str) -> Result<Option<T>, BadRequest> {
         let parse = |value: &str| {
-            value.parse().map_err(|_| Wrong::new(format!("{name}: '{}' is not {is}", shorten(value)), ""))
+            value
+                .parse()
+                .map_err(|_| BadRequest::new(format!("{name}: '{}' is not {is}", shorten(value)), ""))
         };
         self.get(name).map(parse).transpose()
     }
 
     /// Entries of a page.
-    pub(crate) fn limit(&self) -> Result<usize, Wrong> {
+    pub(crate) fn limit(&self) -> Result<usize, BadRequest> {
         let limit = self.parse("limit", "a number")?.unwrap_or(LIMIT);
         match (1..=LIMIT_MAX).contains(&limit) {
             true => Ok(limit),
-            false => Err(Wrong::new(format!("limit: {limit} is not from 1 to {LIMIT_MAX}"), "")),
+            false => Err(BadRequest::new(format!("limit: {limit} is not from 1 to {LIMIT_MAX}"), "")),
         }
     }
 
     /// Whether the whole list is wanted, one object a line.
-    pub(crate) fn is_stream(&self) -> Result<bool, Wrong> {
+    pub(crate) fn is_stream(&self) -> Result<bool, BadRequest> {
         match self.get("format") {
             None | Some("json") => Ok(false),
             Some("ndjson") => Ok(true),
-            Some(other) => Err(Wrong::new(
-                format!("format: '{}' is not known", shorten(other)),
+            Some(other) => Err(BadRequest::new(
+                format!("format: unknown format '{}'", shorten(other)),
                 "`ndjson`, or nothing for pages",
             )),
         }
     }
 
-    /// Which sessions or other things are meant.
-    pub(crate) fn selection(&self, names: &Names) -> Result<Selection, Wrong> {
+    /// Filter of sessions, bindings, blocks or subscribers.
+    pub(crate) fn selection(&self, names: &Names) -> Result<Selection, BadRequest> {
         let instance = self.get("instance").map(|name| {
             let found = names.stateful().position(|known| &*known.0 == name);
             let found = found.and_then(|number| u8::try_from(number).ok());
@@ -108,14 +110,14 @@ impl Query {
         })
     }
 
-    pub(crate) fn pool(&self, names: &Names, name: &str) -> Result<usize, Wrong> {
+    pub(crate) fn pool(&self, names: &Names, name: &str) -> Result<usize, BadRequest> {
         let found = names.pools.iter().position(|known| &*known.0 == name);
         found.ok_or_else(|| unknown("pool", name, names.pools.iter().map(|known| &*known.0)))
     }
 
-    pub(crate) fn protocol(&self) -> Result<Option<Transport>, Wrong> {
+    pub(crate) fn protocol(&self) -> Result<Option<Transport>, BadRequest> {
         let protocol = self.get("protocol").map(str::parse::<Protocol>).transpose();
-        let protocol = protocol.map_err(|what| Wrong::new(format!("protocol: {what}"), ""))?;
+        let protocol = protocol.map_err(|what| BadRequest::new(format!("protocol: {what}"), ""))?;
         Ok(protocol.map(transport))
     }
 }
@@ -128,13 +130,13 @@ pub(crate) fn transport(protocol: Protocol) -> Transport {
     }
 }
 
-fn unknown<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Wrong {
+fn unknown<'n>(what: &str, name: &str, known: impl Iterator<Item = &'n str>) -> BadRequest {
     let known: Vec<&str> = known.collect();
     let hint = match known.is_empty() {
         true => format!("there is no stateful {what}"),
-        false => format!("there are {}", known.join(", ")),
+        false => format!("known: {}", known.join(", ")),
     };
-    Wrong::new(format!("there is no {what} '{}'", shorten(name)), hint)
+    BadRequest::new(format!("unknown {what} '{}'", shorten(name)), hint)
 }
 
 /// Of what somebody wrote, as much as a message needs.
@@ -143,8 +145,9 @@ fn shorten(text: &str) -> String {
 }
 
 /// An inside network, an IPv4 one as ::ffff:a.b.c.d.
-pub(crate) fn network(name: &str, text: &str) -> Result<Net6, Wrong> {
-    let wrong = || Wrong::new(format!("{name}: '{}' is not an address or address/length", shorten(text)), "");
+pub(crate) fn network(name: &str, text: &str) -> Result<Net6, BadRequest> {
+    let wrong =
+        || BadRequest::new(format!("{name}: '{}' is not an address or address/length", shorten(text)), "");
     let (address, len) = split(text).ok_or_else(wrong)?;
     let net = match address {
         IpAddr::V6(address) => Net6::new(address, len.unwrap_or(128)),
@@ -155,16 +158,17 @@ pub(crate) fn network(name: &str, text: &str) -> Result<Net6, Wrong> {
     net.ok_or_else(|| host_bits(name, text))
 }
 
-pub(crate) fn network4(name: &str, text: &str) -> Result<Net4, Wrong> {
-    let wrong =
-        || Wrong::new(format!("{name}: '{}' is not an IPv4 address or address/length", shorten(text)), "");
+pub(crate) fn network4(name: &str, text: &str) -> Result<Net4, BadRequest> {
+    let wrong = || {
+        BadRequest::new(format!("{name}: '{}' is not an IPv4 address or address/length", shorten(text)), "")
+    };
     let (address, len) = split(text).ok_or_else(wrong)?;
     let IpAddr::V4(address) = address else { return Err(wrong()) };
     Net4::new(address, len.unwrap_or(32)).ok_or_else(|| host_bits(name, text))
 }
 
-fn host_bits(name: &str, text: &str) -> Wrong {
-    Wrong::new(
+fn host_bits(name: &str, text: &str) -> BadRequest {
+    BadRequest::new(
         format!("{name}: '{}' is longer than an address, or has bits set behind its length", shorten(text)),
         "clear the bits behind the length",
     )
@@ -178,8 +182,9 @@ fn split(text: &str) -> Option<(IpAddr, Option<u8>)> {
 }
 
 /// A public address.
-pub(crate) fn address4(text: &str) -> Result<Ipv4Addr, Wrong> {
-    text.parse().map_err(|_| Wrong::new(format!("address: '{}' is not an IPv4 address", shorten(text)), ""))
+pub(crate) fn address4(text: &str) -> Result<Ipv4Addr, BadRequest> {
+    text.parse()
+        .map_err(|_| BadRequest::new(format!("address: '{}' is not an IPv4 address", shorten(text)), ""))
 }
 
 #[cfg(test)]

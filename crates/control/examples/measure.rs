@@ -6,7 +6,7 @@
 use etherparse::PacketBuilder;
 use gatun_api::client::Client;
 use gatun_api::types::{Bound, Cleared, Sandbox, Session, SessionKey, SessionKeys};
-use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
+use gatun_control::{ClientTimeouts, Facts, Listeners, Setup, SharedFacts, listen};
 use gatun_io::{Backend, Handler, Stats, Transmit, Waker};
 use gatun_nat::plan::{Limits, Nat64, Plan, Pool4, PoolRange};
 use gatun_nat::{BURST, Instant as EngineTime, Nat, Verdict};
@@ -297,10 +297,10 @@ impl Measured {
             workers: vec![handle.clone()],
             sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
             events: None,
-            gate: None,
+            remote_access: None,
             auditor: None,
             configure: None,
-            patience: Patience::default(),
+            patience: ClientTimeouts::default(),
             history_every: gatun_control::history::EVERY,
             figures: Box::new(Default::default),
             level: Default::default(),

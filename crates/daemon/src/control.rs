@@ -6,10 +6,10 @@ use super::outlet::Output;
 use anyhow::{Context as _, anyhow};
 use gatun_api::types::Sandbox;
 use gatun_config::{Api, ApiSocket, ApiTls};
-use gatun_control::configure::Desk;
+use gatun_control::configure::ConfigOrders;
 use gatun_control::listen::{self, SocketFile};
 use gatun_control::secure::{Files, Secure};
-use gatun_control::{Facts, Gate, Listeners, Patience, Setup, SharedFacts};
+use gatun_control::{ClientTimeouts, Facts, Listeners, RemoteAccess, Setup, SharedFacts};
 use gatun_worker::Handle;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
@@ -40,7 +40,7 @@ pub(super) struct Sockets {
 /// The way in over TCP, and the files that say who may.
 #[derive(Clone)]
 pub(super) struct TlsFiles {
-    gate: Arc<Gate>,
+    remote_access: Arc<RemoteAccess>,
     files: ApiTls,
 }
 
@@ -55,7 +55,7 @@ impl TlsFiles {
         match TlsFiles::load(&self.files) {
             Ok(secure) => {
                 secure.warnings.iter().for_each(|line| output.log(&format!("[api]: {line}")));
-                self.gate.set(secure);
+                self.remote_access.set(secure);
             }
             Err(why) => {
                 output.error(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
@@ -113,7 +113,8 @@ impl Sockets {
             self.listeners.tls.push(listener);
         }
         self.said.extend(secure.warnings.iter().map(|line| format!("[api]: {line}")));
-        self.tls = Some(TlsFiles { gate: Arc::new(Gate::new(secure)), files: files.clone() });
+        self.tls =
+            Some(TlsFiles { remote_access: Arc::new(RemoteAccess::new(secure)), files: files.clone() });
         Ok(())
     }
 
@@ -132,7 +133,7 @@ impl Sockets {
         workers: Vec<Handle>,
         hearers: &Hearers,
         sandbox: Sandbox,
-        configure: Desk,
+        configure: ConfigOrders,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
         self.said.iter().for_each(|line| output.log(line));
@@ -146,9 +147,9 @@ impl Sockets {
             events: Some(hearers.tap()),
             auditor: hearers.auditor(),
             configure: Some(configure),
-            patience: Patience::default(),
+            patience: ClientTimeouts::default(),
             history_every: gatun_control::history::EVERY,
-            gate: self.tls.map(|tls| tls.gate),
+            remote_access: self.tls.map(|tls| tls.remote_access),
             figures: hearers.figures(),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),

@@ -38,14 +38,14 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
-use gatun_config::{EventSink, Export, Log, StateDir};
+use gatun_config::{EventSink, Export, Log, MappingFile, StateDir};
 use gatun_io_tun::LinkEvent;
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -88,8 +88,8 @@ pub struct Settings {
     pub control: ControlSettings,
     /// Where sessions are kept for the next process.
     pub state: StateDir,
-    /// Files that were read beside the configuration.
-    pub beside: Vec<PathBuf>,
+    /// Files of mappings that were read.
+    pub mapping_files: Vec<MappingFile>,
     /// What it takes.
     pub costs: Costs,
     /// Its memory, by table.
@@ -111,8 +111,10 @@ pub struct Costs {
 pub enum Source<'t> {
     /// The file.
     File,
-    /// What is to stand in the file.
+    /// A text that is to take its place.
     Text(&'t str),
+    /// A text, as if a file of mappings that it names had another text.
+    WithMappings(&'t str, &'t Path, &'t str),
 }
 
 /// A configuration that was read.

@@ -7,9 +7,9 @@ use crate::log_store::LogSender;
 use crate::outlet::Output;
 use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, Protocol, WhoAt};
 use gatun_control::configure::{Refused, Why};
-use gatun_control::{Auditor, PastQuestion, PastReply, protocol};
+use gatun_control::{AuditQuestion, AuditReply, Auditor, protocol};
 use gatun_logstore::time::{parse, since_1970_ms};
-use gatun_logstore::{self as logstore, Answer, By, Directory, Mark, Reader};
+use gatun_logstore::{self as logstore, Answer, Directory, Mark, Reader};
 use gatun_nat::plan::Transport;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 8;
 
 /// Place of questions. Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Questions(SyncSender<(PastQuestion, PastReply)>);
+pub(crate) struct Questions(SyncSender<(AuditQuestion, AuditReply)>);
 
 impl Questions {
     /// Starts the thread that answers from the log in `directory`.
@@ -50,14 +50,14 @@ struct Reading {
 }
 
 impl Reading {
-    fn run(&self, questions: &Receiver<(PastQuestion, PastReply)>) {
+    fn run(&self, questions: &Receiver<(AuditQuestion, AuditReply)>) {
         for (question, reply) in questions {
             reply(self.answer(&question));
         }
     }
 
-    fn answer(&self, question: &PastQuestion) -> Result<WhoAt, Refused> {
-        let PastQuestion { address, port, at, who, .. } = question;
+    fn answer(&self, question: &AuditQuestion) -> Result<WhoAt, Refused> {
+        let AuditQuestion { address, port, at, who, .. } = question;
         let now_ms = since_1970_ms(SystemTime::now());
         let span = parse(at, now_ms).map_err(|why| Refused::new(Why::Unusable, format!("at: {why}"), ""))?;
         if !self.log.is_well() {
@@ -123,10 +123,10 @@ fn name(text: &str) -> gatun_api::types::Name {
 fn holder(holder: &logstore::Holder) -> Holder {
     Holder {
         by: match holder.by {
-            By::Block => Evidence::Block,
-            By::Binding => Evidence::Binding,
-            By::Configuration => Evidence::Configuration,
-            By::Mapping => Evidence::Mapping,
+            logstore::Evidence::Block => Evidence::Block,
+            logstore::Evidence::Binding => Evidence::Binding,
+            logstore::Evidence::Configuration => Evidence::Configuration,
+            logstore::Evidence::Mapping => Evidence::Mapping,
         },
         protocols: holder.protocols.iter().copied().map(protocol).collect(),
         instance: holder.instance.as_deref().map(name),

@@ -2,10 +2,11 @@
 
 use gatun_nat::plan::{Plan, Transport};
 use gatun_nat::{Event, EventKind};
+use jiff::Timestamp;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-/// Names of instances and pools that events refer to by number.
+/// PlanNames of instances and pools that events refer to by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanNames {
     /// Each with the prefix length of its subscribers; those of NAT64 first.
@@ -16,7 +17,7 @@ pub struct PlanNames {
 }
 
 impl PlanNames {
-    /// Names of a plan.
+    /// PlanNames of a plan.
     pub fn of(plan: &Plan) -> PlanNames {
         let of64 = plan.nat64.iter().map(|n| (n.name.clone(), n.subscriber_len));
         PlanNames {
@@ -73,10 +74,16 @@ pub struct TimedEvent {
 /// Events that are exported together.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Names for the numbers in the events.
+    /// PlanNames for the numbers in the events.
     pub names: Arc<PlanNames>,
     /// Events in the order in which they happened at each worker.
     pub events: Vec<TimedEvent>,
+}
+
+/// Formats milliseconds since 1970 by RFC 3339, in UTC.
+pub(crate) fn rfc3339(at_ms: u64) -> String {
+    let time = i64::try_from(at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }
 
 /// Subject of an event, which determines its relevant fields.

@@ -1,14 +1,13 @@
 //! Events as JSON, one object per line.
 
-use crate::event::{EventSubject, PlanNames, TimedEvent, address, protocols};
-use gatun_logstore::time::rfc3339;
+use crate::event::{EventSubject, PlanNames, TimedEvent, address, protocols, rfc3339};
 use gatun_nat::event::Gauge;
 use serde::Serialize;
 
 /// Appends the line of an event, including the newline.
 pub fn line(timed: &TimedEvent, names: &PlanNames, destinations: bool, out: &mut Vec<u8>) {
     // Cannot fail: a vector accepts everything, and every key is a string.
-    let _ = serde_json::to_writer(&mut *out, &JsonEvent::of(timed, names, destinations));
+    let _ = serde_json::to_writer(&mut *out, &EventFields::of(timed, names, destinations));
     out.push(b'\n');
 }
 
@@ -19,46 +18,47 @@ pub(crate) fn loss(at_ms: u64, lost: u64, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Line of an event. Fields that the event lacks are omitted.
+/// Fields of an event, for JSON lines and syslog messages. Fields that the event lacks are omitted.
 #[derive(Serialize)]
-struct JsonEvent<'a> {
-    time: String,
-    event: &'static str,
-    worker: u16,
+pub(crate) struct EventFields<'a> {
+    pub(crate) time: String,
+    pub(crate) event: &'static str,
+    pub(crate) worker: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
-    instance: Option<&'a str>,
+    pub(crate) instance: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pool: Option<&'a str>,
+    pub(crate) pool: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    protocols: Vec<&'static str>,
+    pub(crate) protocols: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    subscriber: Option<String>,
+    pub(crate) subscriber: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    inside: Option<String>,
+    pub(crate) inside: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    inside_port: Option<u16>,
+    pub(crate) inside_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outside: Option<String>,
+    pub(crate) outside: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outside_port: Option<u16>,
+    pub(crate) outside_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outside_ports: Option<[u16; 2]>,
+    pub(crate) outside_ports: Option<[u16; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    remote: Option<String>,
+    pub(crate) remote: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    remote_port: Option<u16>,
+    pub(crate) remote_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    pub(crate) reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    gauge: Option<&'static str>,
+    pub(crate) gauge: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<u64>,
+    pub(crate) value: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u64>,
+    pub(crate) total: Option<u64>,
 }
 
-impl<'a> JsonEvent<'a> {
-    fn of(timed: &TimedEvent, names: &'a PlanNames, destinations: bool) -> JsonEvent<'a> {
+impl<'a> EventFields<'a> {
+    /// Fields of an event.
+    pub(crate) fn of(timed: &TimedEvent, names: &'a PlanNames, destinations: bool) -> EventFields<'a> {
         let event = &timed.event;
         let about = EventSubject::of(event.kind);
         let (mapping, block, refusal) =
@@ -66,7 +66,7 @@ impl<'a> JsonEvent<'a> {
         let crossing = about == EventSubject::Crossing;
         let of_pool = !crossing || event.gauge == Some(Gauge::PoolPorts);
         let remote = destinations && !event.remote().is_unspecified();
-        JsonEvent {
+        EventFields {
             time: rfc3339(timed.at_ms),
             event: event.kind.name(),
             worker: timed.worker,
@@ -89,7 +89,7 @@ impl<'a> JsonEvent<'a> {
     }
 }
 
-pub(crate) fn gauge(gauge: Gauge) -> &'static str {
+fn gauge(gauge: Gauge) -> &'static str {
     match gauge {
         Gauge::PoolPorts => "pool_ports",
         Gauge::Sessions => "sessions",

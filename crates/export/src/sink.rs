@@ -5,15 +5,15 @@ use crate::format::{Encoder, Format, Record, Wrapper};
 use crate::spool::Spool;
 use crate::thread_end::{ThreadEnd, thread_end};
 use crate::transport::{CollectorAddress, Connect, SendResult, Transport, connect_directly};
-use gatun_logstore::time::since_1970_ms;
 use gatun_nat::{EventKind, EventKinds};
+use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Sleep time of the thread while no events arrive.
 const IDLE: Duration = Duration::from_millis(100);
@@ -271,7 +271,7 @@ struct SinkThread {
 }
 
 fn now_ms() -> u64 {
-    since_1970_ms(SystemTime::now())
+    Timestamp::now().as_millisecond().try_into().unwrap_or(0)
 }
 
 impl SinkThread {

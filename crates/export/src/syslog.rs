@@ -1,10 +1,9 @@
 //! Events as syslog messages: RFC 5424 with structured data, and octet-counting frames on TCP (RFC 6587 3.4.1).
 
-use crate::event::{EventSubject, PlanNames, TimedEvent, address, protocols};
-use crate::json::gauge;
-use gatun_logstore::time::rfc3339;
+use crate::event::{PlanNames, TimedEvent, rfc3339};
+use crate::json::EventFields;
 use gatun_nat::EventKind;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// local0 (RFC 5424 6.2.1).
 const FACILITY: u8 = 16;
@@ -33,55 +32,36 @@ fn severity(kind: EventKind) -> u8 {
 impl Sender {
     /// Message without a frame.
     pub(crate) fn message(&self, timed: &TimedEvent, names: &PlanNames, destinations: bool) -> Vec<u8> {
-        let event = &timed.event;
-        let mut message = self.header(severity(event.kind), timed.at_ms, event.kind.name());
-        let mut put = |name: &str, value: &str| parameter(&mut message, name, value);
-        let about = EventSubject::of(event.kind);
-        put("worker", &timed.worker.to_string());
-        if matches!(about, EventSubject::Mapping | EventSubject::Block | EventSubject::Refusal) {
-            names.instance(event).into_iter().for_each(|name| put("instance", name));
-        }
-        let is_of_pool =
-            about != EventSubject::Crossing || event.gauge == Some(gatun_nat::event::Gauge::PoolPorts);
-        if about != EventSubject::Loss && is_of_pool {
-            names.pool(event).into_iter().for_each(|name| put("pool", name));
-        }
-        let protocols = protocols(event).join(",");
-        if !protocols.is_empty() {
-            put("protocols", &protocols);
-        }
-        match about {
-            EventSubject::Mapping => {
-                put("inside", &address(event.inside()));
-                put("insidePort", &event.inside_port.to_string());
-                put("outside", &event.outside().to_string());
-                put("outsidePort", &event.outside_port.to_string());
-            }
-            EventSubject::Block => {
-                put("subscriber", &names.subscriber(event));
-                put("outside", &event.outside().to_string());
-                put("outsidePorts", &format!("{}-{}", event.outside_port, event.outside_last));
-            }
-            EventSubject::Refusal => put("subscriber", &names.subscriber(event)),
-            EventSubject::Crossing => {
-                event.gauge.into_iter().for_each(|g| put("gauge", gauge(g)));
-                put("value", &event.value.to_string());
-                put("total", &event.total.to_string());
-            }
-            EventSubject::Loss => put("value", &event.value.to_string()),
-        }
-        if destinations && !event.remote().is_unspecified() {
-            put("remote", &event.remote().to_string());
-            put("remotePort", &event.remote_port.to_string());
-        }
-        event.reason.into_iter().for_each(|reason| put("reason", reason.name()));
+        let line = EventFields::of(timed, names, destinations);
+        let mut message = self.header(severity(timed.event.kind), &line.time, line.event);
+        let mut put = |name: &str, value: Option<&dyn Display>| {
+            value.into_iter().for_each(|value| parameter(&mut message, name, &value.to_string()));
+        };
+        let protocols = Some(line.protocols.join(",")).filter(|protocols| !protocols.is_empty());
+        let ports = line.outside_ports.map(|[first, last]| format!("{first}-{last}"));
+        put("worker", Some(&line.worker));
+        put("instance", some(&line.instance));
+        put("pool", some(&line.pool));
+        put("protocols", some(&protocols));
+        put("subscriber", some(&line.subscriber));
+        put("inside", some(&line.inside));
+        put("insidePort", some(&line.inside_port));
+        put("outside", some(&line.outside));
+        put("outsidePort", some(&line.outside_port));
+        put("outsidePorts", some(&ports));
+        put("gauge", some(&line.gauge));
+        put("value", some(&line.value));
+        put("total", some(&line.total));
+        put("remote", some(&line.remote));
+        put("remotePort", some(&line.remote_port));
+        put("reason", some(&line.reason));
         message.push(']');
         message.into_bytes()
     }
 
     /// Message that reports losses on the way to a collector.
     pub(crate) fn loss(&self, at_ms: u64, lost: u64) -> Vec<u8> {
-        let mut message = self.header(3, at_ms, EventKind::EventsLost.name());
+        let mut message = self.header(3, &rfc3339(at_ms), EventKind::EventsLost.name());
         parameter(&mut message, "where", "export");
         parameter(&mut message, "value", &lost.to_string());
         message.push(']');
@@ -89,10 +69,14 @@ impl Sender {
     }
 
     /// Header up to the name of the structured data (RFC 5424 6.2).
-    fn header(&self, severity: u8, at_ms: u64, id: &str) -> String {
-        let (priority, time) = (FACILITY * 8 + severity, rfc3339(at_ms));
+    fn header(&self, severity: u8, time: &str, id: &str) -> String {
+        let priority = FACILITY * 8 + severity;
         format!("<{priority}>1 {time} {} gatun {} {id} [{SD_ID}", self.host, self.pid)
     }
+}
+
+fn some<T: Display>(value: &Option<T>) -> Option<&dyn Display> {
+    value.as_ref().map(|value| value as &dyn Display)
 }
 
 /// Appends a parameter. RFC 5424 6.3.3: three characters are escaped.

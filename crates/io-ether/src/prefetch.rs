@@ -63,7 +63,7 @@ mod tests {
         for len in [0, 1, PREFETCH_DISTANCE - 1, PREFETCH_DISTANCE, PREFETCH_DISTANCE + 1, 64] {
             let asked = std::cell::RefCell::new(Vec::new());
             let mut frames: Vec<(usize, [u8; 256])> = (0..len).map(|n| (n, [0; 256])).collect();
-            let through = prefetch_prefetch_ahead(&mut frames, |(number, buffer)| {
+            let through = prefetch_ahead(&mut frames, |(number, buffer)| {
                 asked.borrow_mut().push(*number);
                 prefetch_frame(buffer, 128);
             });

@@ -35,7 +35,7 @@ pub enum Owner {
     Kernel = 2,
 }
 
-/// Tables that the programs of all interfaces share.
+/// PrefixTables that the programs of all interfaces share.
 #[derive(Debug)]
 pub(crate) struct PrefixTables {
     to6: OwnedFd,
@@ -321,7 +321,7 @@ mod tests {
 
     /// `None` if this process may not load programs and such tests may be skipped.
     fn tables() -> Option<PrefixTables> {
-        let skip = |e| gatun_lab::skip(&format!("BPF maps cannot be made: {e}"));
+        let skip = |e| gatun_testkit::skip(&format!("BPF maps cannot be made: {e}"));
         PrefixTables::new().map_err(skip).ok()
     }
 

@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn what_becomes_ours_comes_first_and_what_becomes_the_kernels_last() {
-        use Owner::{Kernel, Ours};
+        use Owner::{Gatun, Kernel};
         let [stays, comes, goes, turns, spared, freed] = [1, 2, 3, 4, 5, 6].map(|n| to4([192, 0, 2, n], 32));
-        let old = [(stays, Ours), (goes, Ours), (turns, Ours), (freed, Kernel)];
-        let new = [(stays, Kernel), (stays, Ours), (comes, Ours), (turns, Kernel), (spared, Kernel)];
+        let old = [(stays, Gatun), (goes, Gatun), (turns, Gatun), (freed, Kernel)];
+        let new = [(stays, Kernel), (stays, Gatun), (comes, Gatun), (turns, Kernel), (spared, Kernel)];
         let (more, less) = RuleChange::between(&old, &new);
-        assert_eq!(more, RuleChange { set: vec![(comes, Ours)], remove: vec![freed] });
+        assert_eq!(more, RuleChange { set: vec![(comes, Gatun)], remove: vec![freed] });
         assert_eq!(less, RuleChange { set: vec![(turns, Kernel), (spared, Kernel)], remove: vec![goes] });
         assert_eq!(more.undone(&old), RuleChange { set: vec![(freed, Kernel)], remove: vec![comes] });
         let (more, less) = RuleChange::between(&new, &new);

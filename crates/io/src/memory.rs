@@ -51,7 +51,7 @@ struct MemoryTx {
     stats: Stats,
 }
 
-/// Room after a packet, for a reply that pads.
+/// Bytes after a packet, for a reply that pads.
 const TAILROOM: usize = 256;
 const _: () = assert!(TAILROOM >= gatun_wire::TAILROOM);
 

@@ -100,7 +100,7 @@ fn find_memory(
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let left = estate.as_ref().map(|estate| estate.left_bytes());
-    if memory::check(plans, ports, left)? == memory::Fits::Instead
+    if memory::check(plans, ports, left)? == memory::Fits::ApplyOptions
         && let Some(estate) = estate
     {
         estate.give_up();

@@ -58,7 +58,7 @@ impl Sandboxed {
             let (orders, output) = (orders.clone(), output.clone());
             taking.watch(handles.clone(), output, move || drop(orders.send(Request::AllAreBack)))?;
         }
-        let (told, desk) = (in_force.told(), reload::desk(&orders));
+        let (told, desk) = (in_force.told(), reload::config_orders(&orders));
         let (facts, socket) = sockets.serve(&settings, handles.clone(), &hearers, told, desk, &output)?;
         let ms = start.started.elapsed().as_secs_f64() * 1e3;
         output.log(&format!("{}, {ms:.1} ms after start", translating(count)));

@@ -1,6 +1,6 @@
 //! `gatun run` between network namespaces, with the kernel's own stacks at both ends.
 //!
-//! Each test runs itself again inside a sandbox of `gatun_lab`.
+//! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
 mod api;
 mod attach;
@@ -19,6 +19,7 @@ mod live_ports;
 mod log;
 mod long;
 mod map;
+mod map_tables;
 mod memory;
 mod nat44;
 mod operate;

@@ -2,8 +2,8 @@
 
 use crate::browser::{self, Browser};
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, status_line};
-use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
-use gatun_lab::{Process, Topology, wait_until};
+use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
+use gatun_testkit::{Process, Topology, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -161,8 +161,8 @@ const LIVE: &str = "return document.body.dataset.state === 'live'";
 
 #[test]
 fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
-    let refusal = || gatun_lab::refusal().or_else(browser::missing);
-    gatun_lab::run_test(
+    let refusal = || gatun_testkit::refusal().or_else(browser::missing);
+    gatun_testkit::run_test(
         "web::the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing",
         refusal,
         || {
@@ -510,9 +510,9 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     let _way = way_to_the_daemon(net);
     browser.open("https://127.0.0.1:8443/");
     browser.wait(
-        "that a token is wanted",
+        "that the token is missing",
         10,
-        "return document.querySelector('#key-why').textContent.includes('a token is wanted')",
+        "return document.querySelector('#key-why').textContent.includes('missing token')",
     );
     assert!(shows(browser, "#key"));
     let seen = ["#now", "#plot-bits", "#drops", "#events", "nav"].map(|part| shows(browser, part));
@@ -521,7 +521,7 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     browser.wait(
         "that it is wrong",
         10,
-        "return document.querySelector('#key-why').textContent.includes('not known')",
+        "return document.querySelector('#key-why').textContent.includes('unknown token')",
     );
     give(browser, reads);
     browser.wait(
@@ -605,7 +605,7 @@ fn strangers_get_nothing(url: &str) {
             "--max-time",
             "10",
         ]);
-        let out = gatun_lab::run(curl.args(more).arg(format!("{address}{path}"))).unwrap();
+        let out = gatun_testkit::run(curl.args(more).arg(format!("{address}{path}"))).unwrap();
         (out.trim().to_owned(), std::fs::read_to_string("/run/stranger").unwrap())
     };
     let with_key = format!("authorization: Bearer {key}");

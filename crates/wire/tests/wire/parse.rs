@@ -60,7 +60,7 @@ fn lengths_that_lie_are_refused() {
         bytes[4..6].copy_from_slice(&len.to_be_bytes());
         assert_eq!(parse6(&bytes), Err(DropReason::L4Truncated), "{len}");
     }
-    let options = vec![(60, vec![0, 3, 0, 0, 0, 0, 0, 0])]; // says 32 bytes, has 8
+    let options = vec![(60, vec![0, 3, 0, 0, 0, 0, 0, 0])]; // claims 32 bytes, has 8
     let chain = V6 { extensions: options, ..V6::default() }.raw(17, &[0; 8]);
     assert_eq!(parse6(&chain), Err(DropReason::BadLength));
 }

@@ -87,7 +87,7 @@ fn a_length_that_lies_cannot_be_summed() {
         let (result, _) = translate(&bytes, &with(ZeroChecksum::Compute));
         assert_eq!(result, Err(DropReason::BadLength), "{len}");
     }
-    // A datagram shorter than its packet is summed as far as it goes.
+    // A datagram shorter than its packet is summed only up to its length.
     let mut bytes = without_checksum(&V4::default(), 99);
     bytes[24..26].copy_from_slice(&58u16.to_be_bytes());
     let (result, out) = translate(&bytes, &with(ZeroChecksum::Compute));
@@ -109,7 +109,7 @@ fn from_ipv6_it_stays_without() {
 // proves: A79-19, A79-20
 #[test]
 fn a_sum_of_zero_is_sent_as_all_ones_updated_or_computed() {
-    // One word runs through all values: at one of them each family's checksum is zero.
+    // One word takes all values: for one of them, each family's checksum is zero.
     let (mut ones4, mut ones6) = (0, 0);
     for word in 0..=0xffffu16 {
         let m = udp(&word.to_be_bytes());

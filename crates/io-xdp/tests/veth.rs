@@ -10,6 +10,7 @@ use gatun_io_ether::{FrameSink as _, Frames as _};
 use gatun_io_xdp::{
     InterfaceEvent, Mode, Owner, PortConfig, Ports, PrefixRule, Watch, Xdp, XdpConfig, XdpError,
 };
+use gatun_testkit::packet::text;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
@@ -365,9 +366,8 @@ fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
         let (_, arrived) = exchange(&mut far, &frame(9, &request), 0);
         assert!(!arrived.iter().any(|f| f[..6] == [2, 0, 0, 0, 0, 9]), "another VLAN's question is answered");
 
-        // IP packet to the router's MAC, which returns to its sender: the sender is known because it has asked.
-        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 1, 198, 51, 100, 2];
-        packet.extend([0; 8]);
+        // An IP packet to the router's MAC, which goes back to its sender: who has asked is known.
+        let packet = text::udp4("203.0.113.1", 0, "198.51.100.2", 0, &[]);
         let mut tagged = frame(8, &[0x08, 0x00]);
         tagged[..6].copy_from_slice(&xdp.opened[0].interface.mac);
         tagged.extend(&packet);

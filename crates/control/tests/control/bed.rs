@@ -13,6 +13,7 @@ use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::Nat;
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
 use gatun_nat::workers::Shares;
+use gatun_testkit::packet::{Message, V6};
 use gatun_wire::Prefix64;
 use gatun_worker::exchange::exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
@@ -245,10 +246,8 @@ impl Bed {
             let mut source = CLIENT.octets();
             source[7] = host;
             for port in ports.clone() {
-                let destination = Prefix64::WELL_KNOWN.embed(REMOTE).octets();
-                let builder = etherparse::PacketBuilder::ipv6(source, destination, 64).udp(port, 53);
-                let mut bytes = Vec::new();
-                builder.write(&mut bytes, b"over there").unwrap();
+                let header = V6::new(source.into(), Prefix64::WELL_KNOWN.embed(REMOTE));
+                let bytes = header.packet(&Message::udp(port, 53, b"over there"));
                 self.peers[usize::from(host) % self.peers.len()].push(bytes);
             }
         }

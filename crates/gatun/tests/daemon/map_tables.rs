@@ -283,8 +283,9 @@ fn of_two_callers_one_is_refused_and_what_an_editor_wrote_is_not_overwritten() {
         let (status, text) = refusal(put(&[("instance", "office".to_owned())], Vec::new()));
         assert!(status == 409 && text.contains("/run/maps/eam.txt was changed meanwhile"), "{text}");
         assert_eq!(on_disk(), edited);
+        let before = running().revision;
         daemon.process.signal(Signal::HUP).unwrap();
-        daemon.says("reload: done");
+        wait_until("the editor's text", SOON, || running().revision != before).unwrap();
         put(&of_dc(), many(4, 91)).unwrap();
         assert_eq!(on_disk().lines().count(), 4);
         daemon.stop(Signal::TERM);

@@ -522,7 +522,7 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     browser.wait(
         "that it is wrong",
         10,
-        "return document.querySelector('#key-why').textContent.includes('not known')",
+        "return document.querySelector('#key-why').textContent.includes('unknown token')",
     );
     give(browser, reads);
     browser.wait(

@@ -1,5 +1,5 @@
-//! Charts as SVG: lines over logarithmic axes, panels side by side, one legend. They follow the reader's choice of a
-//! light or a dark page, and nobody has to tell colours apart: every line has a mark of its own, too.
+//! Charts as SVG: panels side by side and one legend. They follow the reader's choice of a light or a dark page, and lines
+//! differ in more than their colours.
 
 use std::fmt::Write as _;
 
@@ -24,9 +24,9 @@ const BOTTOM: f64 = 56.0;
 const LEGEND_WIDTH: f64 = 190.0;
 const LEGEND_LINE: f64 = 22.0;
 
-/// A line.
+/// A line of a diagram.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
+pub struct Series {
     name: String,
     /// Lines of one family share colour and mark.
     family: String,
@@ -35,46 +35,73 @@ pub(super) struct Series {
 }
 
 impl Series {
-    pub(super) fn new(name: &str, points: Vec<(f64, f64)>) -> Series {
+    /// A line through points.
+    pub fn new(name: &str, points: Vec<(f64, f64)>) -> Series {
         Series { name: name.into(), family: name.into(), dashed: false, points }
     }
 
-    pub(super) fn like(self, family: &str) -> Series {
+    /// Number of its points.
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Whether it has no points.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// The same line with the colour and mark of a family.
+    pub fn like(self, family: &str) -> Series {
         Series { family: family.into(), ..self }
     }
 
-    pub(super) fn dashed(self, dashed: bool) -> Series {
+    /// The same line, dashed or not.
+    pub fn dashed(self, dashed: bool) -> Series {
         Series { dashed, ..self }
     }
 }
 
-/// What an axis shows, with its unit.
-#[derive(Clone, Debug)]
-pub(super) struct Axis {
-    pub(super) label: String,
+/// The axes of a diagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Axes {
+    /// Both logarithmic, and a mark for each point: figures over sizes.
+    Logarithmic,
+    /// Both linear from zero, the lower one in seconds: samples of a run.
+    OverTime,
 }
 
 /// One diagram.
 #[derive(Clone, Debug)]
-pub(super) struct Panel {
-    pub(super) title: String,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) series: Vec<Series>,
-    /// A height that means something, and what.
-    pub(super) mark: Option<(f64, String)>,
+pub struct Panel {
+    /// Heading.
+    pub title: String,
+    /// Scales of both axes.
+    pub axes: Axes,
+    /// Quantity and unit of the lower axis.
+    pub x: String,
+    /// Quantity and unit of the left axis.
+    pub y: String,
+    /// Lines.
+    pub series: Vec<Series>,
+    /// A horizontal line with its name.
+    pub mark: Option<(f64, String)>,
+    /// Vertical lines with their names.
+    pub stages: Vec<(f64, String)>,
 }
 
 /// Diagrams that share a legend.
 #[derive(Clone, Debug)]
-pub(super) struct Chart {
-    pub(super) title: String,
-    pub(super) notes: Vec<String>,
-    pub(super) panels: Vec<Panel>,
+pub struct Chart {
+    /// Heading.
+    pub title: String,
+    /// Lines of text below the heading.
+    pub notes: Vec<String>,
+    /// Diagrams.
+    pub panels: Vec<Panel>,
 }
 
-/// A number as people write it: 16, 64 k, 16 M. Powers of two are counted in 1,024s.
-pub(super) fn count(n: f64) -> String {
+/// Formats a number as 16, 64 k or 16 M. Powers of two are counted in 1,024s.
+pub fn count(n: f64) -> String {
     let binary = n >= 1024.0 && n % 1024.0 == 0.0 && (n as u64).is_power_of_two();
     let step = if binary { 1024.0 } else { 1000.0 };
     let short = |n: f64| {
@@ -88,9 +115,10 @@ pub(super) fn count(n: f64) -> String {
     }
 }
 
-/// From values to places, logarithmically.
+/// From values to places.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
+    axes: Axes,
     low: f64,
     high: f64,
     from: f64,
@@ -99,29 +127,51 @@ struct Scale {
 
 impl Scale {
     fn at(&self, value: f64) -> f64 {
-        let part = (value / self.low).ln() / (self.high / self.low).ln();
+        let part = match self.axes {
+            Axes::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
+            Axes::OverTime => (value - self.low) / (self.high - self.low),
+        };
         self.from + part * (self.to - self.from)
     }
 
     fn shows(&self, value: f64) -> bool {
         (self.low * 0.999..=self.high * 1.001).contains(&value)
     }
-}
 
-fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let positive = values.filter(|v| *v > 0.0 && v.is_finite());
-    let (low, high) = positive.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
-    match low <= high {
-        true => (low, high.max(low * 1.01)),
-        false => (1.0, 10.0),
+    /// 1, 2, 5, 10, 20, 50 ... of a logarithmic scale; else a handful of multiples of one of these.
+    fn ticks(&self) -> Vec<f64> {
+        match self.axes {
+            Axes::Logarithmic => {
+                let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+                let all = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
+                all.filter(|&tick| self.shows(tick)).collect()
+            }
+            Axes::OverTime => {
+                let step = step(self.high);
+                (0..).map(|i| f64::from(i) * step).take_while(|&tick| self.shows(tick)).collect()
+            }
+        }
     }
 }
 
-/// 1, 2, 5, 10, 20, 50 ... within the scale.
-fn decimal_ticks(scale: &Scale) -> Vec<f64> {
-    let decades = scale.low.log10().floor() as i32..=scale.high.log10().ceil() as i32;
-    let all = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10f64.powi(decade)));
-    all.filter(|&tick| scale.shows(tick)).collect()
+/// A step of 1, 2 or 5 times a power of ten that divides the axis into a handful of parts.
+fn step(high: f64) -> f64 {
+    let raw = high / 4.0;
+    let power = 10f64.powf(raw.log10().floor());
+    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= raw);
+    factor.unwrap_or(10.0) * power
+}
+
+/// Lowest and highest of what is drawn.
+fn bounds(axes: Axes, values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let positive = values.filter(|v| *v > 0.0 && v.is_finite());
+    let (low, high) = positive.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
+    match (axes, low <= high) {
+        (Axes::Logarithmic, true) => (low, high.max(low * 1.01)),
+        (Axes::Logarithmic, false) => (1.0, 10.0),
+        (Axes::OverTime, true) => (0.0, high),
+        (Axes::OverTime, false) => (0.0, 1.0),
+    }
 }
 
 fn escape(text: &str) -> String {
@@ -129,7 +179,8 @@ fn escape(text: &str) -> String {
 }
 
 impl Chart {
-    pub(super) fn svg(&self) -> String {
+    /// Draws it.
+    pub fn svg(&self) -> String {
         let panels = self.panels.len().max(1) as f64;
         let legend_at = LEFT + panels * PANEL_WIDTH + (panels - 1.0) * GAP + 28.0;
         let (width, height) = (legend_at + LEGEND_WIDTH, TOP + PANEL_HEIGHT + BOTTOM);
@@ -182,16 +233,22 @@ impl Chart {
 impl Panel {
     fn draw(&self, out: &mut String, left: f64, families: &[&str]) {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let (low, high) = bounds(points().map(|p| p.0));
-        let x = Scale { low, high, from: left + 12.0, to: left + PANEL_WIDTH - 12.0 };
+        let axes = self.axes;
+        let (low, high) = bounds(axes, points().map(|p| p.0));
+        let x = Scale { axes, low, high, from: left + 12.0, to: left + PANEL_WIDTH - 12.0 };
         let marked = self.mark.iter().map(|mark| mark.0);
-        let (low, high) = bounds(points().map(|p| p.1).chain(marked));
-        let y = Scale { low: low / 1.15, high: high * 1.15, from: TOP + PANEL_HEIGHT, to: TOP };
+        let (low, high) = bounds(axes, points().map(|p| p.1).chain(marked));
+        let y = Scale { axes, low: low / 1.15, high: high * 1.15, from: TOP + PANEL_HEIGHT, to: TOP };
         self.frame(out, left, &x, &y);
         if let Some((height, what)) = &self.mark {
             let at = y.at(*height);
             let _ = writeln!(out, "<path class=\"mark\" d=\"M{left:.1} {at:.1}h{PANEL_WIDTH}\"/>");
             text(out, "tick", left + 8.0, at - 5.0, what);
+        }
+        for (begin, what) in &self.stages {
+            let at = x.at(*begin);
+            let _ = writeln!(out, "<path class=\"mark\" d=\"M{at:.1} {TOP}v{PANEL_HEIGHT}\"/>");
+            text(out, "tick", at + 3.0, TOP + 12.0, what);
         }
         for series in &self.series {
             series.draw(out, &x, &y, families);
@@ -201,23 +258,26 @@ impl Panel {
     /// Title, axes, grid and ticks.
     fn frame(&self, out: &mut String, left: f64, x: &Scale, y: &Scale) {
         let bottom = TOP + PANEL_HEIGHT;
-        for tick in decimal_ticks(y) {
+        for tick in y.ticks() {
             let at = y.at(tick);
             let _ = writeln!(out, "<path class=\"grid\" d=\"M{left:.1} {at:.1}h{PANEL_WIDTH}\"/>");
             text(out, "tick end", left - 7.0, at + 4.0, &count(tick));
         }
         // A tick for each size that was measured, and a number where there is room for it.
-        let mut sizes: Vec<f64> =
-            self.series.iter().flat_map(|s| &s.points).map(|p| p.0).filter(|&size| size > 0.0).collect();
-        sizes.sort_by(f64::total_cmp);
-        sizes.dedup();
+        let mut ticks: Vec<f64> = match self.axes {
+            Axes::Logarithmic => self.series.iter().flat_map(|s| &s.points).map(|p| p.0).collect(),
+            Axes::OverTime => x.ticks(),
+        };
+        ticks.retain(|&tick| tick > 0.0 || self.axes == Axes::OverTime);
+        ticks.sort_by(f64::total_cmp);
+        ticks.dedup();
         let mut last_named = f64::NEG_INFINITY;
-        for size in sizes {
-            let at = x.at(size);
+        for tick in ticks {
+            let at = x.at(tick);
             let _ = writeln!(out, "<path class=\"grid\" d=\"M{at:.1} {TOP}v{PANEL_HEIGHT}\"/>");
             if at - last_named >= 34.0 {
                 last_named = at;
-                text(out, "tick middle", at, bottom + 17.0, &count(size));
+                text(out, "tick middle", at, bottom + 17.0, &count(tick));
             }
         }
         let _ = writeln!(
@@ -225,26 +285,32 @@ impl Panel {
             "<rect class=\"frame\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{PANEL_WIDTH}\" height=\"{PANEL_HEIGHT}\"/>"
         );
         text(out, "panel", left, TOP - 10.0, &self.title);
-        text(out, "axis middle", left + PANEL_WIDTH / 2.0, bottom + 38.0, &self.x.label);
+        text(out, "axis middle", left + PANEL_WIDTH / 2.0, bottom + 38.0, &self.x);
         let (at, middle) = (left - 46.0, TOP + PANEL_HEIGHT / 2.0);
         let _ = writeln!(
             out,
             "<text class=\"axis middle\" transform=\"translate({at:.1} {middle:.1}) rotate(-90)\">{}</text>",
-            escape(&self.y.label)
+            escape(&self.y)
         );
     }
 }
 
 impl Series {
     fn draw(&self, out: &mut String, x: &Scale, y: &Scale, families: &[&str]) {
-        let drawable = self.points.iter().filter(|(px, py)| *px > 0.0 && *py > 0.0);
+        let is_log = x.axes == Axes::Logarithmic;
+        let drawable = self.points.iter().filter(|(px, py)| match is_log {
+            true => *px > 0.0 && *py > 0.0,
+            false => px.is_finite() && py.is_finite(),
+        });
         let places: Vec<(f64, f64)> = drawable.map(|&(px, py)| (x.at(px), y.at(py))).collect();
         let steps = places.iter().enumerate();
         let path: String =
             steps.map(|(i, (px, py))| format!("{}{px:.1} {py:.1}", if i == 0 { 'M' } else { 'L' })).collect();
         let (class, dashed) = (class_of(self, families), dashes(self));
         let _ = writeln!(out, "<path class=\"line {class}{dashed}\" d=\"{path}\"/>");
-        places.iter().for_each(|&(px, py)| mark(out, self, families, px, py));
+        if is_log {
+            places.iter().for_each(|&(px, py)| mark(out, self, families, px, py));
+        }
     }
 }
 
@@ -321,24 +387,31 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_is_logarithmic_and_ticks_lie_on_it() {
-        let scale = Scale { low: 1.0, high: 1000.0, from: 0.0, to: 300.0 };
+    fn ticks_lie_on_their_scale() {
+        let scale = Scale { axes: Axes::Logarithmic, low: 1.0, high: 1000.0, from: 0.0, to: 300.0 };
         assert!((scale.at(10.0) - 100.0).abs() < 1e-9 && (scale.at(1000.0) - 300.0).abs() < 1e-9);
-        assert_eq!(decimal_ticks(&scale), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
+        assert_eq!(scale.ticks(), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0]);
+        let scale = Scale { axes: Axes::OverTime, low: 0.0, high: 30.0, from: 0.0, to: 300.0 };
+        assert!((scale.at(10.0) - 100.0).abs() < 1e-9);
+        assert_eq!(scale.ticks(), [0.0, 10.0, 20.0, 30.0]);
+        assert_eq!([1.0, 7.0, 30.0, 410.0].map(step), [0.5, 2.0, 10.0, 200.0]);
     }
 
     #[test]
-    fn no_points_one_point_and_zeroes_are_drawn_without_nonsense() {
-        for points in [vec![], vec![(5.0, 5.0)], vec![(0.0, 3.0), (4.0, 0.0)]] {
+    fn no_points_one_point_zeroes_and_no_numbers_are_drawn_without_nonsense() {
+        let all = [vec![], vec![(5.0, 5.0)], vec![(0.0, 3.0), (4.0, 0.0)], vec![(1.0, f64::NAN), (2.0, 3.0)]];
+        for (points, axes) in all.iter().flat_map(|p| [(p, Axes::Logarithmic), (p, Axes::OverTime)]) {
             let panel = Panel {
                 title: "t".into(),
-                x: Axis { label: "x".into() },
-                y: Axis { label: "y".into() },
-                series: vec![Series::new("s", points)],
+                axes,
+                x: "x".into(),
+                y: "y".into(),
+                series: vec![Series::new("s", points.clone())],
                 mark: None,
+                stages: vec![(0.5, "a stage".into())],
             };
             let svg = Chart { title: "c".into(), notes: vec![], panels: vec![panel] }.svg();
-            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?}, {axes:?}: {svg}");
         }
     }
 }

@@ -6,10 +6,13 @@
 //!
 //! `cargo xtask structure` compares the code with `xtask/structure.toml`: layers, cycles, sizes, columns; `--write` draws the
 //! map in ARCHITECTURE.md; `--list` prints the violations as entries of that file.
+//!
+//! `cargo xtask english` counts patterns of unclear English; `--check` compares them with `xtask/english.toml`.
 
 #![forbid(unsafe_code)]
 
 mod citations;
+mod english;
 mod matrix;
 mod ran;
 mod requirements;
@@ -21,7 +24,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask rfc [--check [--ran FILE] | --write]
-       cargo xtask structure [--write | --list]";
+       cargo xtask structure [--write | --list]
+       cargo xtask english [--list | --check]";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
@@ -34,6 +38,9 @@ fn main() -> ExitCode {
             Ran::read(Path::new(file)).and_then(|ran| check(root, Some(&ran)))
         }
         ["rfc", "--write"] => write(root),
+        ["english"] => english::print(root, false),
+        ["english", "--list"] => english::print(root, true),
+        ["english", "--check"] => english::check(root),
         ["structure"] => structure::check(root),
         ["structure", "--write"] => structure::write(root),
         ["structure", "--list"] => structure::list(root),

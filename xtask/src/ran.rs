@@ -105,10 +105,10 @@ mod tests {
     use super::*;
 
     const RAN: &str = "ok\tcrates/wire\tgatun_wire\trfc6052::tests::vectors\t\n\
-        skipped\tcrates/lab\tdaemon\txdp::it_holds\tAF_XDP needs root\n\
-        ok\tcrates/lab\tother\txdp::it_holds\t\n\
-        failed\tcrates/lab\tdaemon\tat_the_root\t\n\
-        ignored\tcrates/lab\tgatun_lab\ta::b::tests::deep\t\n\
+        skipped\ttestkit\tdaemon\txdp::it_holds\tAF_XDP needs root\n\
+        ok\ttestkit\tother\txdp::it_holds\t\n\
+        failed\ttestkit\tdaemon\tat_the_root\t\n\
+        ignored\ttestkit\tgatun_testkit\ta::b::tests::deep\t\n\
         ok\ttests/oracle\tcompare\ttest_it\t\n";
 
     #[test]
@@ -120,14 +120,14 @@ mod tests {
             ("crates/wire/src/rfc6052.rs::vectors", Some(Outcome::Passed)),
             ("crates/wire/src/rfc7915.rs::vectors", None),
             ("crates/wire/tests/rfc6052.rs::vectors", None),
-            ("crates/lab/tests/daemon/xdp.rs::it_holds", Some(Outcome::Skipped)),
-            ("crates/lab/tests/other/xdp.rs::it_holds", Some(Outcome::Passed)),
-            ("crates/lab/tests/daemon/main.rs::at_the_root", Some(Outcome::Failed)),
-            ("crates/lab/tests/daemon.rs::at_the_root", Some(Outcome::Failed)),
-            ("crates/lab/src/a/b.rs::deep", Some(Outcome::Ignored)),
-            ("crates/lab/src/a/b/tests.rs::deep", Some(Outcome::Ignored)),
-            ("crates/lab/src/a/b/mod.rs::deep", Some(Outcome::Ignored)),
-            ("crates/lab/src/a/c.rs::deep", None),
+            ("testkit/tests/daemon/xdp.rs::it_holds", Some(Outcome::Skipped)),
+            ("testkit/tests/other/xdp.rs::it_holds", Some(Outcome::Passed)),
+            ("testkit/tests/daemon/main.rs::at_the_root", Some(Outcome::Failed)),
+            ("testkit/tests/daemon.rs::at_the_root", Some(Outcome::Failed)),
+            ("testkit/src/a/b.rs::deep", Some(Outcome::Ignored)),
+            ("testkit/src/a/b/tests.rs::deep", Some(Outcome::Ignored)),
+            ("testkit/src/a/b/mod.rs::deep", Some(Outcome::Ignored)),
+            ("testkit/src/a/c.rs::deep", None),
             ("tests/oracle/compare.py::test_it", Some(Outcome::Passed)),
             ("tests/oracle/compare.py::test_other", None),
         ] {

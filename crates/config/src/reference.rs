@@ -80,7 +80,7 @@ fn write_keys(page: &mut String, keys: &[Key]) {
 }
 
 /// Values of a key, in words.
-fn value(kind: &Kind) -> String {
+pub(crate) fn value(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "`true` or `false`".to_owned(),
         Kind::Text { form, .. } => (*form).to_owned(),

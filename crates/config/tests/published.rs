@@ -4,13 +4,16 @@
 use std::path::PathBuf;
 
 fn compare(file: &str, current: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(file);
     if std::env::var_os("GATUN_BLESS").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, current).unwrap();
     }
     let published = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(published == current, "docs/{file} is not current: GATUN_BLESS=1 cargo test -p gatun-config");
+    assert!(
+        published == current,
+        "docs/reference/{file} is not current: GATUN_BLESS=1 cargo test -p gatun-config"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Metrics for Prometheus: every name once, with what it means; the text that is scraped and the reference page
-//! (docs/metrics.md) come from the same list. Names are stable.
+//! (docs/reference/metrics.md) come from the same list. Names are stable.
 
 mod list;
 
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_reference_page_is_as_published() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
         if std::env::var_os("GATUN_BLESS").is_some() {
             std::fs::write(path, reference()).unwrap();
         }

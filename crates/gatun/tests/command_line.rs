@@ -153,6 +153,8 @@ fn completions_and_manual_pages_are_made_for_every_command() {
     for page in ["gatun.1", "gatun-run.1", "gatun-check.1", "gatun-init.1", "gatun-translate.1"] {
         assert!(dir.join(page).exists(), "{page}");
     }
+    let page = std::fs::read_to_string(dir.join("gatun.toml.5")).unwrap();
+    assert!(page.contains(".TH gatun.toml 5") && page.contains("pool6"), "{page}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

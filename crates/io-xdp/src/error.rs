@@ -129,7 +129,7 @@ impl fmt::Display for XdpError {
             ),
             XdpError::Verifier { interface, error } => write!(
                 f,
-                "interface '{interface}': this kernel refuses the XDP program ({error}): take Linux 6.6 or later, or 6.1 of Debian 12 (docs/kernels.md), or write backend = \"tun\""
+                "interface '{interface}': this kernel refuses the XDP program ({error}): take Linux 6.6 or later, or 6.1 of Debian 12 (docs/reference/kernels.md), or write backend = \"tun\""
             ),
             XdpError::Kernel(what) => write!(f, "this kernel has no {what}; Linux 6.1 or later has it"),
             XdpError::Step { interface, step, error } => {

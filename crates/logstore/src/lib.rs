@@ -5,7 +5,7 @@
 //!   Reader  reads, with or without a writer: who(address, port, time), show, verify
 //! ```
 //! A [`Record`] is an event of a port block or binding. A [`Mark`] says when a daemon ran, with which configuration, and
-//! what is missing. docs/logging.md describes the files, decision 0071 the reasons.
+//! what is missing. docs/how-to/logging.md describes the files, decision 0071 the reasons.
 #![forbid(unsafe_code)]
 
 mod chunk;

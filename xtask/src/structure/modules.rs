@@ -1,43 +1,76 @@
-//! Arrows between the top-level modules of a crate: no cycle, and none from a layer to one above.
+//! Arrows between the modules of a crate: no cycle, and none from a layer to one above.
 
 use super::graph::Graph;
-use super::rules::{Layers, Rules};
+use super::rules::{Layers, Rules, Upward};
 use super::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// A target's top-level modules and their arrows. The root is left out: it may use all of them, and what it defines itself
-/// counts for none.
-fn graphs(sources: &[Source]) -> BTreeMap<(&str, &str), Graph> {
-    let mut exports: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
-    let mut children: BTreeMap<&str, &BTreeSet<String>> = BTreeMap::new();
-    for root in sources.iter().filter(|source| source.module.is_empty()) {
-        let names =
-            root.exports.iter().filter_map(|(name, path)| Some((name.as_str(), path.first()?.as_str())));
-        exports.insert(&root.target, names.collect());
-        children.insert(&root.target, &root.children);
+/// Names of the modules of one target: what each declares and imports.
+#[derive(Debug, Default)]
+struct Names<'a> {
+    children: BTreeMap<&'a [String], &'a BTreeSet<String>>,
+    imports: BTreeMap<&'a [String], BTreeMap<&'a str, &'a [String]>>,
+}
+
+impl<'a> Names<'a> {
+    fn add(&mut self, source: &'a Source) {
+        self.children.insert(&source.module, &source.children);
+        let imports = source.exports.iter().map(|(name, path)| (name.as_str(), path.as_slice()));
+        self.imports.insert(&source.module, imports.collect());
+    }
+
+    /// The module, at most `depth` deep, that a path leads to; `None` for what the root, or a module above that depth, defines.
+    fn module(&self, path: &[String], depth: usize) -> Option<String> {
+        let mut path = path.to_vec();
+        // Each step replaces an imported name by its path; a bound keeps imports that name each other from looping.
+        for _ in 0..8 {
+            let known = (0..path.len().min(depth)).take_while(|&i| {
+                path.get(..i)
+                    .and_then(|module| self.children.get(module))
+                    .is_some_and(|all| path.get(i).is_some_and(|name| all.contains(name)))
+            });
+            let known = known.count();
+            let module = path.get(..known)?;
+            if known == depth || self.children.get(module).is_none_or(|children| children.is_empty()) {
+                return (known > 0).then(|| module.join("::"));
+            }
+            let name = path.get(known)?;
+            let import = self.imports.get(module)?.get(name.as_str())?;
+            path = import.iter().cloned().chain(path.iter().skip(known + 1).cloned()).collect();
+        }
+        None
+    }
+}
+
+/// Arrows between the modules of each target, at most `depth` deep. A root is left out, and so is a folder's own file where
+/// there are modules below it: it may use all of them, and what it defines itself counts for none.
+fn graphs(sources: &[Source], depth: impl Fn(&str) -> usize) -> BTreeMap<(&str, &str), Graph> {
+    let mut names: BTreeMap<&str, Names<'_>> = BTreeMap::new();
+    for source in sources {
+        names.entry(&source.target).or_default().add(source);
     }
     let mut graphs: BTreeMap<(&str, &str), Graph> = BTreeMap::new();
     for source in sources {
-        let Some(from) = source.module.first() else { continue };
+        let Some(names) = names.get(source.target.as_str()) else { continue };
+        let depth = depth(&source.of);
         let graph = graphs.entry((&source.of, &source.target)).or_default();
-        let known = children.get(source.target.as_str());
-        let exported = exports.get(source.target.as_str());
-        for path in &source.paths {
-            let Some(first) = path.first().map(String::as_str) else { continue };
-            if known.is_some_and(|children| children.contains(first)) {
-                graph.add(from, first);
-            } else if let Some(module) = exported.and_then(|exports| exports.get(first)) {
-                // The root exports it: it is the module's that it comes from.
-                graph.add(from, module);
-            }
+        let Some(from) = names.module(&source.module, depth) else { continue };
+        for to in source.paths.iter().filter_map(|path| names.module(path, depth)) {
+            graph.add(&from, &to);
         }
     }
     graphs
 }
 
+/// Two levels where a crate has layers, which are folders; else the top-level modules.
+fn depth(rules: &Rules) -> impl Fn(&str) -> usize {
+    |of| if rules.layers.iter().any(|layers| layers.of == of) { 2 } else { 1 }
+}
+
 pub(crate) fn faults(sources: &[Source], rules: &Rules) -> Vec<String> {
-    let graphs = graphs(sources);
+    let flat = graphs(sources, |_| 1);
+    let graphs = graphs(sources, depth(rules));
     let mut faults = Vec::new();
     let mut met = vec![false; rules.allowed.cycles.len()];
     for ((of, target), graph) in &graphs {
@@ -60,9 +93,11 @@ pub(crate) fn faults(sources: &[Source], rules: &Rules) -> Vec<String> {
         )
     }));
     for layers in &rules.layers {
-        let target = graphs.iter().find(|((of, target), _)| *of == layers.of && target.ends_with("lib.rs"));
+        let target = flat.iter().find(|((of, target), _)| *of == layers.of && target.ends_with("lib.rs"));
         match target {
-            Some(((_, target), graph)) => faults.extend(upward(target, graph, layers, sources)),
+            Some(((_, target), graph)) => {
+                faults.extend(upward(target, graph, layers, sources, &rules.allowed.upward))
+            }
             None => faults.push(format!("structure.toml: layers of `{}`, which has no modules", layers.of)),
         }
     }
@@ -76,8 +111,21 @@ fn describe(graph: &Graph, cycle: &BTreeSet<String>) -> String {
 }
 
 /// Arrows from a layer to one above, and modules that are in no layer.
-fn upward(target: &str, graph: &Graph, layers: &Layers, sources: &[Source]) -> Vec<String> {
+fn upward(
+    target: &str,
+    graph: &Graph,
+    layers: &Layers,
+    sources: &[Source],
+    allowed: &[Upward],
+) -> Vec<String> {
     let mut faults = Vec::new();
+    let mut allowed: BTreeSet<(&str, &str)> = allowed
+        .iter()
+        .filter(|one| one.of == layers.of)
+        .map(|one| (one.from.as_str(), one.to.as_str()))
+        .collect();
+    let mut names = Names::default();
+    sources.iter().filter(|source| source.target == target).for_each(|source| names.add(source));
     let mut height: BTreeMap<&str, usize> = BTreeMap::new();
     for (i, layer) in layers.layer.iter().enumerate() {
         for module in &layer.modules {
@@ -87,16 +135,22 @@ fn upward(target: &str, graph: &Graph, layers: &Layers, sources: &[Source]) -> V
     for (from, to) in graph.arrows() {
         if let (Some(low), Some(high)) = (height.get(from), height.get(to))
             && high > low
+            && !allowed.remove(&(from, to))
         {
             let files = sources.iter().filter(|source| {
-                source.target == target
-                    && source.module.first().is_some_and(|module| module == from)
-                    && source.paths.iter().any(|path| path.first().is_some_and(|module| module == to))
+                source.target == target && source.module.first().is_some_and(|module| module == from)
             });
+            let names = |path: &[String]| names.module(path, 1).is_some_and(|module| module == to);
+            let files = files.filter(|source| source.paths.iter().any(|path| names(path)));
             let files: Vec<_> = files.map(|source| source.path.as_str()).collect();
             faults.push(format!("{target}: `{from}` uses `{to}`, of a layer above: {}", files.join(", ")));
         }
     }
+    faults.extend(
+        allowed
+            .iter()
+            .map(|(from, to)| format!("structure.toml: `{from}` of {target} does not use `{to}` any more")),
+    );
     let root = sources.iter().find(|source| source.target == target && source.module.is_empty());
     let there: BTreeSet<&str> = root.iter().flat_map(|root| &root.children).map(String::as_str).collect();
     let known: BTreeSet<&str> = height.keys().copied().collect();
@@ -109,9 +163,9 @@ fn upward(target: &str, graph: &Graph, layers: &Layers, sources: &[Source]) -> V
 }
 
 /// Cycles that there are, as structure.toml has them.
-pub(crate) fn list(sources: &[Source]) -> String {
+pub(crate) fn list(sources: &[Source], rules: &Rules) -> String {
     let mut text = String::new();
-    for ((of, _), graph) in graphs(sources) {
+    for ((of, _), graph) in graphs(sources, depth(rules)) {
         for cycle in graph.cycles() {
             let modules: Vec<_> = cycle.iter().map(|module| format!("\"{module}\"")).collect();
             let _ = writeln!(
@@ -156,6 +210,35 @@ mod tests {
         assert_eq!(
             found(allowed, &[root, a]),
             ["structure.toml: there is no such cycle in `nat` any more: b, a"]
+        );
+    }
+
+    #[test]
+    fn a_crate_with_layers_is_looked_at_two_levels_deep() {
+        let layers =
+            "[[layers]]\ncrate = \"nat\"\n[[layers.layer]]\nname = \"low\"\nis = \"\"\nmodules = [\"low\"]\n";
+        let sources = [
+            sample(&[], "mod low;\npub use low::a;\n"),
+            sample(&["low"], "pub mod a;\nmod b;\npub use b::Thing;\n"),
+            sample(&["low", "a"], "use super::Thing;\n"),
+            sample(&["low", "b"], "use crate::a::Other;\n"),
+        ];
+        assert_eq!(found(layers, &sources), ["src/lib.rs: import cycle: low::a -> low::b, low::b -> low::a"]);
+    }
+
+    #[test]
+    fn an_allowed_arrow_upwards_is_no_fault_until_it_is_gone() {
+        let layers = "[[layers]]\ncrate = \"nat\"\n[[layers.layer]]\nname = \"low\"\nis = \"\"\nmodules = [\"a\"]\n\
+            [[layers.layer]]\nname = \"high\"\nis = \"\"\nmodules = [\"b\"]\n\
+            [[allowed.upward]]\ncrate = \"nat\"\nfrom = \"a\"\nto = \"b\"\nwhy = \"w\"\n";
+        let root = || sample(&[], "mod a;\nmod b;\n");
+        assert_eq!(
+            found(layers, &[root(), sample(&["a"], "use crate::b::T;\n"), sample(&["b"], "")]),
+            [""; 0]
+        );
+        assert_eq!(
+            found(layers, &[root(), sample(&["a"], ""), sample(&["b"], "")]),
+            ["structure.toml: `a` of src/lib.rs does not use `b` any more"]
         );
     }
 

@@ -71,6 +71,9 @@ pub(crate) struct Allowed {
     /// Import cycles among the top-level modules of a crate.
     #[serde(default)]
     pub(crate) cycles: Vec<Cycle>,
+    /// Arrows from a layer to one above.
+    #[serde(default)]
+    pub(crate) upward: Vec<Upward>,
     /// `path::function`, and its lines.
     #[serde(default)]
     pub(crate) functions: Vec<At>,
@@ -93,6 +96,16 @@ pub(crate) struct Cycle {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(crate) struct Upward {
+    #[serde(rename = "crate")]
+    pub(crate) of: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) why: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct At {
     pub(crate) at: String,
     pub(crate) is: usize,
@@ -110,6 +123,7 @@ impl Rules {
         let allowed = &rules.allowed;
         let sizes = [&allowed.functions, &allowed.parameters, &allowed.files];
         let reasons = sizes.into_iter().flatten().map(|entry| &entry.why);
+        let reasons = reasons.chain(allowed.upward.iter().map(|arrow| &arrow.why));
         if reasons.chain(allowed.cycles.iter().map(|cycle| &cycle.why)).any(|why| why.trim().is_empty()) {
             return Err(format!("{FILE}: an allowed violation has no reason"));
         }

@@ -27,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) lines: usize,
     /// Paths that it names, from the target's root: imports and expressions.
     pub(crate) paths: BTreeSet<Vec<String>>,
-    /// `pub use` of the root: the name that is exported, and the path that it stands for.
+    /// Names that the module imports, by which others can name the same, and the paths that they stand for.
     pub(crate) exports: Vec<(String, Vec<String>)>,
     /// Lines that are longer than they may be are looked for here.
     pub(crate) text: String,
@@ -98,7 +98,7 @@ fn locate(
 fn parse(source: &mut Source) -> Result<Vec<(String, Option<String>)>, String> {
     let file = syn::parse_file(&source.text).map_err(|error| format!("{}: {error}", source.path))?;
     let tokens: TokenStream = source.text.parse().map_err(|error| format!("{}: {error}", source.path))?;
-    let mut reader = Reader { at: source.module.clone(), ..Reader::default() };
+    let mut reader = Reader { at: source.module.clone(), depth: source.module.len(), ..Reader::default() };
     // Children are known before the paths that begin with them.
     for item in file.items.iter().filter(|item| !is_test(item)) {
         if let syn::Item::Mod(module) = item {
@@ -197,6 +197,8 @@ fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>, literals: &mut B
 struct Reader {
     /// Module that is read now, from the target's root.
     at: Vec<String>,
+    /// Length of the file's own module path.
+    depth: usize,
     children: BTreeSet<String>,
     files: Vec<(String, Option<String>)>,
     functions: Vec<Function>,
@@ -215,8 +217,10 @@ impl Reader {
             Some("crate") => at.clear(),
             Some("self") => {}
             Some("super") => drop(at.pop()),
-            // A module of the root, named in the root.
-            Some(child) if at.is_empty() && self.children.contains(child) => return Some(path.to_vec()),
+            // A module that this file declares, named without `self`.
+            Some(child) if at.len() == self.depth && self.children.contains(child) => {
+                return Some(at.into_iter().chain(path.iter().cloned()).collect());
+            }
             _ => return None,
         }
         rest = rest.get(1..)?;
@@ -260,16 +264,13 @@ impl Reader {
     }
 
     fn used(&mut self, path: &[String], name: &syn::Ident, exported: bool) {
-        match self.resolve(path) {
-            // The root's list of exports is no use of them.
-            Some(path) if self.at.is_empty() => {
-                self.exports.push((name.to_string(), path.clone()));
-                if !exported {
-                    self.paths.insert(path);
-                }
-            }
-            Some(path) => drop(self.paths.insert(path)),
-            None => {}
+        let Some(path) = self.resolve(path) else { return };
+        if self.at.len() == self.depth {
+            self.exports.push((name.to_string(), path.clone()));
+        }
+        // The root's list of exports is no use of them.
+        if !(exported && self.at.is_empty()) {
+            self.paths.insert(path);
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) const EXPORT: &[Key] = &[
 pub(crate) const API: &[Key] = &[
     key("listen", LISTEN, "\"unix:/run/gatun/api.sock\"", "Unix socket: `unix:` and its path. Gatun creates the directory. `\"off\"` disables it. If the default socket cannot be created, Gatun logs that and runs without.").default("\"unix:/run/gatun/api.sock\", if it can be created"),
     key("group", GROUP, "\"netops\"", "Group whose members may use the socket: a name or a number. The mode of the socket is 0660.").default("none: the owner of the socket and root only"),
-    key("listen_tls", Kind::List(&ENDPOINT), "\"[::1]:8443\"", "Addresses and TCP ports of the API under TLS, for clients with a token (see api.md). Needs `certificate`, `key` and `tokens`.").default("[]"),
+    key("listen_tls", Kind::List(&ENDPOINT), "\"[::1]:8443\"", "Addresses and TCP ports of the API under TLS, for clients with a token (see docs/reference/api.md). Needs `certificate`, `key` and `tokens`.").default("[]"),
     key("certificate", PATH, "\"/etc/gatun/api.crt\"", "Certificate chain for `listen_tls`, PEM. `gatun token certificate` makes a certificate."),
     key("key", PATH, "\"/etc/gatun/api.key\"", "Private key of the certificate, PEM."),
     key("tokens", PATH, "\"/etc/gatun/tokens\"", "Tokens for `listen_tls`: names, roles and hashes, as `gatun token add` writes them. Gatun reads this file, the certificate and the key again at each reload."),

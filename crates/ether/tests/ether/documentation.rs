@@ -1,4 +1,4 @@
-//! docs/ethernet.md has every counter, with the sentence that the code has.
+//! docs/reference/ethernet.md has every counter, with the sentence that the code has.
 
 use gatun_ether::{Answer, Dropped, Foreign, Note, Stats, Taken, Unsent};
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ fn tables() -> String {
 
 #[test]
 fn the_page_lists_the_counters_of_the_code() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ethernet.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/ethernet.md");
     let page = std::fs::read_to_string(&file).expect("the page is part of the repository");
     let (before, after) = page.split_once("\n### In all\n").expect("the page has its tables at the end");
     if std::env::var_os("GATUN_BLESS").is_some() {

@@ -19,7 +19,7 @@ Examples:
   gatun show drops --watch
   gatun show events --follow
 
-`json` is the answer of the API (docs/api.md), a list as one array. `ndjson` and `csv` are streamed, so
+`json` is the answer of the API (docs/reference/api.md), a list as one array. `ndjson` and `csv` are streamed, so
 millions of sessions need no memory. Listing does not delay packets.
 ";
 

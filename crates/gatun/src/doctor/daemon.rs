@@ -116,7 +116,7 @@ fn sandbox(sandbox: &Sandbox) -> Finding {
         Bound::Partly => Finding::note(
             CHECK,
             format!("the sandbox is incomplete on this kernel: {missing}"),
-            "use Linux 6.12 for a complete sandbox; see docs/kernels.md",
+            "use Linux 6.12 for a complete sandbox; see docs/reference/kernels.md",
         ),
         Bound::Not => Finding::note(
             CHECK,

@@ -35,12 +35,12 @@ fn the_container_runs_the_packages_program_with_the_services_configuration() {
 
 #[test]
 fn what_the_page_on_containers_shows_is_what_the_script_tries() {
-    let page = read("docs/container.md");
+    let page = read("docs/how-to/container.md");
     let blocks: String = markdown::blocks(&page).into_iter().map(|block| block.text).collect();
     let script = read("scripts/container");
     // The longest command is taken out of the page by the script itself.
     assert_eq!(blocks.matches("podman run ").count(), 1);
-    assert!(script.contains(r"sed -n '/^podman run/,/ gatun$/p' docs/container.md"));
+    assert!(script.contains(r"sed -n '/^podman run/,/ gatun$/p' docs/how-to/container.md"));
     assert!(blocks.lines().any(|line| line.ends_with("/etc/gatun/gatun.toml:ro gatun")));
     for line in blocks.lines().filter(|line| line.starts_with("podman ") && !line.starts_with("podman run "))
     {

@@ -70,13 +70,13 @@ fn every_link_and_anchor_of_the_documents_leads_somewhere() {
 
 #[test]
 fn a_link_that_leads_nowhere_is_seen() {
-    assert_eq!(fault("docs/api.md", "metrics.md"), None);
-    assert_eq!(fault("docs/api.md", "../README.md#try-it"), None);
-    assert_eq!(fault("docs/api.md", "https://example.org/"), None);
-    assert!(fault("docs/api.md", "metric.md").is_some());
-    assert!(fault("docs/api.md", "../../../etc/passwd").is_some());
-    assert!(fault("docs/api.md", "../README.md#nothing").is_some());
-    assert!(fault("docs/api.md", "#nothing").is_some());
+    assert_eq!(fault("docs/reference/api.md", "metrics.md"), None);
+    assert_eq!(fault("docs/reference/api.md", "../../README.md#figures"), None);
+    assert_eq!(fault("docs/reference/api.md", "https://example.org/"), None);
+    assert!(fault("docs/reference/api.md", "metric.md").is_some());
+    assert!(fault("docs/reference/api.md", "../../../etc/passwd").is_some());
+    assert!(fault("docs/reference/api.md", "../../README.md#nothing").is_some());
+    assert!(fault("docs/reference/api.md", "#nothing").is_some());
 }
 
 #[test]
@@ -89,4 +89,14 @@ fn the_book_has_every_document_once() {
     assert!(missing.is_empty(), "docs/SUMMARY.md does not name {missing:?}");
     let gone: Vec<_> = named.difference(&there).collect();
     assert!(gone.is_empty(), "docs/SUMMARY.md names {gone:?}");
+}
+
+#[test]
+fn every_file_that_the_architecture_names_is_there() {
+    let text = read("ARCHITECTURE.md");
+    let spans = text.split('`').skip(1).step_by(2);
+    let files: Vec<_> = spans.filter(|span| span.ends_with(".rs") && span.contains('/')).collect();
+    assert!(files.len() > 40, "{} files", files.len());
+    let gone: Vec<_> = files.iter().filter(|file| !root().join("crates").join(file).exists()).collect();
+    assert!(gone.is_empty(), "ARCHITECTURE.md names {gone:?}");
 }

@@ -1,12 +1,13 @@
-//! What the book, the README and the other documents say has to be so.
+//! Tests of the documents: links, examples, and every block of commands.
 
 mod container;
 mod links;
 mod markdown;
-mod readme;
+mod pages;
 mod screen;
 mod shell;
 mod snippets;
+mod steps;
 mod tutorials;
 
 use std::path::{Path, PathBuf};

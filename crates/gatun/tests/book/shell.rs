@@ -47,6 +47,7 @@ impl Shell {
             .current_dir("/run/home")
             .envs([("HOME", "/run/home"), ("TERM", "dumb"), ("LC_ALL", "C.UTF-8")])
             .env("PATH", format!("/run/bin:{path}:/usr/sbin:/sbin"))
+            .env("GATUN_REPOSITORY", crate::root())
             .env_remove("GATUN_LAB")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -35,17 +35,17 @@ fn check(checker: &[&str], name: &str, text: &str) -> Option<Result<(), String>>
 /// Checks all files that are for one program, and that its checker finds a fault at all.
 fn all_of(kind: &str) {
     let (_, checker) = CHECKERS.iter().find(|(name, _)| *name == kind).expect("a checker");
-    let blocks = markdown::blocks(&read("docs/neighbours.md"));
+    let blocks = markdown::blocks(&read("docs/how-to/neighbours.md"));
     let files: Vec<_> = blocks
         .iter()
         .filter_map(|block| Some((block.text.lines().next()?.strip_prefix("# ")?, block)))
         .filter(|(name, _)| name.starts_with(kind))
         .collect();
-    assert!(!files.is_empty(), "docs/neighbours.md has nothing for {kind}");
+    assert!(!files.is_empty(), "docs/how-to/neighbours.md has nothing for {kind}");
     for (name, block) in files {
         match check(checker, name, &block.text) {
             None => return gatun_testkit::skip(&format!("the program `{}` is missing", checker[0])),
-            Some(answer) => assert_eq!(answer, Ok(()), "docs/neighbours.md:{}", block.line),
+            Some(answer) => assert_eq!(answer, Ok(()), "docs/how-to/neighbours.md:{}", block.line),
         }
         let broken = format!("{}\n}} nonsense {{\n", block.text);
         assert!(check(checker, name, &broken).is_some_and(|answer| answer.is_err()), "{kind} finds no fault");
@@ -82,7 +82,7 @@ fn gatun_check_takes_every_example_and_every_configuration_of_a_document() {
         .collect();
     assert!(texts.len() >= 3);
     // Pieces of files, about one key, are shown elsewhere.
-    for document in ["README.md", "docs/xdp.md"] {
+    for document in ["docs/how-to/dpdk.md", "docs/how-to/xdp.md"] {
         let blocks = markdown::blocks(&read(document)).into_iter().filter(|block| block.language == "toml");
         texts.extend(blocks.map(|block| (format!("{document}:{}", block.line), block.text)));
     }

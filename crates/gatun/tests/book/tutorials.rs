@@ -1,21 +1,14 @@
-//! Every command of a tutorial is given, in order, on one machine's namespaces, and the screen compared with what the
-//! tutorial says it shows.
+//! Tests that follow each tutorial: every command runs, in order, in network namespaces, and the screen is compared with the
+//! text. See `steps.rs` for the blocks.
 //!
-//! - a block `sh` is given as it is, and no command of it may fail;
-//! - a block `console` has commands behind `$ `, each followed by what it shows;
-//! - any other block whose first line is `# NAME` is a file of that name;
-//! - blocks `text` are pictures. Nothing else is allowed.
+//! A tutorial hides nothing: it has no comments, and each block is run, saved as a file, or is a picture (`text`).
 
-use crate::markdown::{self, Block};
 use crate::shell::Shell;
-use crate::{read, root, screen};
+use crate::steps::{self, Step};
+use crate::{read, root};
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
-/// How long the screen may take to show what is told: what was started a moment ago may not be up yet.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Runs a test in a sandbox, with programs that have to be there.
+/// Runs a test in a sandbox, with programs that it needs.
 fn follow(test: &str, programs: &[&str], body: fn()) {
     let missing = || {
         let missing = programs.iter().find(|program| gatun_testkit::find_program(program).is_none())?;
@@ -28,65 +21,21 @@ fn follow(test: &str, programs: &[&str], body: fn()) {
 fn read_and_do(document: &str) {
     let mut shell = Shell::new().unwrap();
     shell.step("mkdir -p /etc/netns").unwrap();
-    for block in markdown::blocks(&read(document)) {
-        let at = format!("{document}:{}", block.line);
-        match block.language.as_str() {
-            "text" => {}
-            "sh" => {
-                let shown = shell.step(&block.text).unwrap();
-                assert!(shown.failed.is_empty(), "{at}: failed: {}\n{}", shown.failed, shown.text);
-            }
-            "console" => talk(&mut shell, &at, &block.text),
-            _ => shell.save(file_name(&at, &block), &block.text).unwrap(),
-        }
+    for step in steps::steps(&read(document)) {
+        let Step::Block(block, None) = step else { panic!("{document} hides something: {step:?}") };
+        let is_known =
+            block.language == "text" || steps::has_commands(&block) || steps::file_name(&block).is_some();
+        assert!(is_known, "{document}:{}: a file's first line is `# NAME`", block.line);
+        steps::take(&mut shell, document, &block, None);
     }
     let left = shell.step("ip netns list; ls; ls /etc/netns").unwrap().text;
     assert_eq!(left.trim(), "", "{document} cleans up behind itself");
 }
 
-fn file_name<'a>(at: &str, block: &'a Block) -> &'a str {
-    let first = block.text.lines().next().and_then(|line| line.strip_prefix("# "));
-    first.unwrap_or_else(|| panic!("{at}: a file's first line is `# NAME`")).trim()
-}
-
-/// Commands with what each shows.
-fn dialogue(text: &str) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    let mut goes_on = false;
-    for line in text.lines() {
-        if let Some(command) = line.strip_prefix("$ ") {
-            found.push((command.to_owned(), String::new()));
-        } else {
-            let (command, told) = found.last_mut().expect("a block of console begins with a command");
-            let part = if goes_on { command } else { told };
-            if !part.is_empty() {
-                part.push('\n');
-            }
-            part.push_str(line);
-        }
-        goes_on = (goes_on || line.starts_with("$ ")) && line.ends_with('\\');
-    }
-    found
-}
-
-fn talk(shell: &mut Shell, at: &str, text: &str) {
-    for (command, told) in dialogue(text) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let shown = shell.step(&command).unwrap().text;
-            if screen::is_as_told(&told, &shown) {
-                break;
-            }
-            assert!(Instant::now() < deadline, "{at}: {command}\n--- is to show\n{told}\n--- shows\n{shown}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-}
-
 #[test]
 fn the_first_five_minutes_go_as_they_are_told() {
     follow("the_first_five_minutes_go_as_they_are_told", &["ping", "python3", "curl"], || {
-        read_and_do("docs/start.md");
+        read_and_do("docs/tutorials/start.md");
     });
 }
 
@@ -141,14 +90,4 @@ fn every_tutorial_is_followed_by_a_test() {
         let call = format!("read_and_do(\"docs/tutorials/{}\")", file.to_string_lossy());
         assert!(tests.contains(&call), "no test follows docs/tutorials/{}", file.to_string_lossy());
     }
-}
-
-#[test]
-fn a_dialogue_is_commands_and_what_they_show() {
-    let text = "$ one \\\n  and a half\nshown\nmore\n$ two\n$ three\nend\n";
-    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-    assert_eq!(
-        dialogue(text),
-        [pair("one \\\n  and a half", "shown\nmore"), pair("two", ""), pair("three", "end")]
-    );
 }

@@ -200,7 +200,7 @@ fn several_workers_each_go_on_with_their_own_sessions() {
         daemon = Daemon::start(&net, &with(2, "[\"192.0.2.0/28\", \"192.0.2.64/28\"]"));
         assert!(sessions() == before, "{}", daemon.stderr());
         let more = with(2, "[\"192.0.1.0/27\", \"192.0.2.0/28\", \"192.0.2.64/28\"]");
-        // Where its tables lie on huge pages that were set aside, a pool has no room to spare (docs/reload.md).
+        // Where its tables lie on huge pages that were set aside, a pool has no room to spare (docs/how-to/reload.md).
         let has_room = fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap().trim() == "0";
         daemon.reload(&more, if has_room { "reload: done" } else { "reload: " });
         assert!(sessions() == before);

@@ -415,7 +415,7 @@ fn it_fits_a_phone(browser: &Browser) {
     browser.look(1280, 900, "light");
 }
 
-/// The pictures of docs/web.md, where they are to be made anew: with more behind them than a test has time for.
+/// The pictures of docs/how-to/web.md, where they are to be made anew: with more behind them than a test has time for.
 fn pictures(browser: &Browser) {
     if std::env::var_os("GATUN_BLESS").is_none() {
         assert!(browser.picture().starts_with(b"\x89PNG\r\n"));

@@ -306,7 +306,7 @@ steps_virtio() {
   step "virtio accounts" stop
 }
 
-# A user of no rights but those that docs/xdp.md names: as with AmbientCapabilities= in a unit.
+# A user of no rights but those that docs/how-to/xdp.md names: as with AmbientCapabilities= in a unit.
 steps_ambient() {
   chmod 777 /run /tmp
   rights=+net_admin,+net_raw,+bpf,+ipc_lock

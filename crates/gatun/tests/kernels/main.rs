@@ -129,7 +129,7 @@ fn without_ipv6_the_daemon_and_doctor_say_that_it_is_off_and_nat44_works() {
     Machine { series: "6.1", processor: NEWEST, words, groups: &[IPV6_OFF], further: &[] }.check();
 }
 
-/// Two cards with a cable between them. What the program reads has no unfinished checksums (docs/xdp.md).
+/// Two cards with a cable between them. What the program reads has no unfinished checksums (docs/how-to/xdp.md).
 fn cards() -> impl Iterator<Item = String> {
     const OFF: &str =
         "guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,mrg_rxbuf=off";

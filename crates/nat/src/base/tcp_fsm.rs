@@ -261,7 +261,7 @@ impl TcpState {
     }
 }
 
-/// The machine as a Mermaid diagram, made by asking it: for `docs/tcp-states.md`.
+/// The machine as a Mermaid diagram, made by asking it: for `docs/reference/tcp-states.md`.
 #[cfg(test)]
 mod diagram {
     use super::*;
@@ -505,7 +505,7 @@ mod tests {
 
     #[test]
     fn the_published_diagram_is_the_machines() {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/tcp-states.md");
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/tcp-states.md");
         let text = format!(
             "# The TCP state machine of stateful sessions\n\n\
              RFC 6146 3.5.2.2, drawn from `crates/nat/src/base/tcp_fsm.rs` by its tests; do not edit.\n\

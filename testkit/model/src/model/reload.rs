@@ -1,4 +1,4 @@
-//! Another plan for a translator that runs (decision 0060, docs/reload.md): from now on the new rules hold; what
+//! Another plan for a translator that runs (decision 0060, docs/how-to/reload.md): from now on the new rules hold; what
 //! may not stay ends, in an order that the engine chooses and tells; nothing else ends.
 
 use super::Model;

@@ -303,6 +303,7 @@ impl Measured {
             patience: Patience::default(),
             history_every: gatun_control::history::EVERY,
             figures: Box::new(Default::default),
+            troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(|_| ()),
         };

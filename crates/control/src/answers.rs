@@ -271,7 +271,12 @@ impl Control {
             dropped_silently: tell::count(engine.dropped),
             held: engine.held,
             adds_up,
-            troubles: troubles::of(all.len(), silent, adds_up, &(self.setup.figures)()),
+            troubles: troubles::of(
+                all.len(),
+                (silent, adds_up),
+                &(self.setup.figures)(),
+                (self.setup.troubles)(),
+            ),
         }
     }
 

@@ -170,6 +170,8 @@ pub struct Setup {
     pub gate: Option<Arc<Gate>>,
     /// What became of events.
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
+    /// What needs attention beside workers, log and collectors.
+    pub troubles: Box<dyn Fn() -> Vec<types::Trouble> + Send + Sync>,
     /// How much is logged: with `debug`, each request.
     pub level: Level,
     /// Where a line about what was ended goes.

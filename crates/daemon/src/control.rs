@@ -2,9 +2,10 @@
 
 use super::Settings;
 use super::hearers::Hearers;
+use super::net_helper::HelperState;
 use super::outlet::Output;
 use anyhow::{Context as _, anyhow};
-use gatun_api::types::Sandbox;
+use gatun_api::types::{Part, Sandbox, Trouble, Urgency};
 use gatun_config::{Api, ApiSocket, ApiTls};
 use gatun_control::configure::Desk;
 use gatun_control::listen::{self, SocketFile};
@@ -25,6 +26,17 @@ pub struct ControlSettings {
     pub metrics: Option<SocketAddr>,
     /// What is told of the configuration.
     pub facts: Facts,
+}
+
+/// The running process, as far as the API tells of it.
+pub(super) struct Process {
+    pub(super) workers: Vec<Handle>,
+    pub(super) sandbox: Sandbox,
+    pub(super) helper: HelperState,
+}
+
+fn network(what: &str) -> Trouble {
+    Trouble { urgency: Urgency::Bad, part: Part::Network, what: what.to_owned() }
 }
 
 /// Open sockets.
@@ -129,9 +141,8 @@ impl Sockets {
     pub(super) fn serve(
         self,
         settings: &Settings,
-        workers: Vec<Handle>,
+        Process { workers, sandbox, helper }: Process,
         hearers: &Hearers,
-        sandbox: Sandbox,
         configure: Desk,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
@@ -150,6 +161,7 @@ impl Sockets {
             history_every: gatun_control::history::EVERY,
             gate: self.tls.map(|tls| tls.gate),
             figures: hearers.figures(),
+            troubles: Box::new(move || helper.trouble().map(network).into_iter().collect()),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),
         };

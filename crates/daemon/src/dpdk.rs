@@ -115,7 +115,7 @@ fn watch(links: Receiver<gatun_io_dpdk::Event>, events: Sender<Event>) -> anyhow
                 ),
                 Link::Up(name) => format!("device {name}: its link is up"),
             };
-            if events.send(Event::Interface(what)).is_err() {
+            if events.send(Event::Line(what)).is_err() {
                 return;
             }
         }

@@ -16,10 +16,10 @@ mod ethernet;
 mod event_file;
 mod event_log;
 mod hearers;
-mod links;
 mod live_ports;
 mod log_store;
 mod memory;
+mod net_helper;
 mod notify;
 mod outlet;
 pub mod past;
@@ -39,7 +39,6 @@ mod xdp;
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
 use gatun_config::{EventSink, Export, Log, StateDir};
-use gatun_io_tun::LinkEvent;
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -54,6 +53,7 @@ pub use control::ControlSettings;
 pub use dpdk::DpdkPorts;
 pub use hearers::difference::{Changes, Heard};
 pub use memory::{LARGE, Needs, by_pages};
+pub use net_helper::{is_network_helper, serve_as_network_helper};
 pub use outlet::print_bytes;
 pub use ports::PortSettings;
 pub use privileges::User;
@@ -152,11 +152,12 @@ pub struct Setup {
 /// What the main thread waits for.
 enum Event {
     Signal(Signal),
-    Link(LinkEvent),
-    /// Something about a network interface, to be logged.
-    #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    Interface(String),
-    /// Nothing is heard of links any more.
+    /// Something about a device or an interface, for the log.
+    Line(String),
+    /// The same, about something that has failed.
+    Failure(String),
+    /// The kernel gives no more notices of interfaces.
+    #[cfg(feature = "xdp")]
     LinksUnwatched(io::Error),
     WorkerEnded {
         worker: usize,

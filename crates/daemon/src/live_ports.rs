@@ -1,5 +1,5 @@
 //! What of open ports changes while packets go on, whatever they are. TUN devices have no part in it: their routes and
-//! addresses are the kernel's (`gatun_io_tun::Orders`).
+//! addresses are the kernel's (`net_helper::Routes`).
 
 use super::ports::PortSettings;
 use gatun_worker::Handle;

@@ -1,14 +1,16 @@
 //! The ports: opened, watched, and a backend of them for each worker.
 
+use super::Event;
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 use super::ethernet::{Hosts, live};
 use super::live_ports::LivePorts;
+use super::net_helper::{self, HelperState, Routes};
 use super::outlet::Output;
-use super::sandbox::Sandbox;
-use super::{Event, links, privileges};
+use super::privileges::{self, Rights};
+use super::sandbox::{Calls, Sandbox};
 use anyhow::Context as _;
 use gatun_io::{Backend, Processors};
-use gatun_io_tun::{Guard, Killed, LinkWatch, Mode, Orders, Tun, TunConfig, TunError};
+use gatun_io_tun::{Guard, Killed, Mode, Tun, TunConfig, TunError, WatchedDevice};
 use std::any::Any;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "dpdk")]
 use super::dpdk::{self, DpdkPorts};
 #[cfg(feature = "xdp")]
-use super::xdp::{self, XdpPorts};
+use super::xdp::{self, OpenXdp, XdpPorts};
 
 /// What a configuration asks for.
 #[derive(Clone)]
@@ -29,19 +31,6 @@ pub enum PortSettings {
     /// Devices of DPDK.
     #[cfg(feature = "dpdk")]
     Dpdk(DpdkPorts),
-}
-
-/// Rights that opening ports needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rights {
-    /// CAP_NET_ADMIN.
-    Tun,
-    /// Those of AF_XDP.
-    #[cfg(feature = "xdp")]
-    Xdp,
-    /// All that there are, as a card's driver may need any.
-    #[cfg(feature = "dpdk")]
-    All,
 }
 
 impl PortSettings {
@@ -93,6 +82,17 @@ impl PortSettings {
             PortSettings::Xdp(_) => Rights::Xdp,
             #[cfg(feature = "dpdk")]
             PortSettings::Dpdk(_) => Rights::All,
+        }
+    }
+
+    /// System calls of the threads that move packets, and of all others that begin later.
+    pub(super) fn calls(&self) -> Calls {
+        match self {
+            PortSettings::Tun(_) => Calls::Daemon,
+            #[cfg(feature = "xdp")]
+            PortSettings::Xdp(_) => Calls::Daemon,
+            #[cfg(feature = "dpdk")]
+            PortSettings::Dpdk(_) => Calls::Dpdk,
         }
     }
 
@@ -158,8 +158,10 @@ pub(super) struct Ports {
     pub(super) names: Vec<String>,
     /// To let them change.
     pub(super) live: LivePorts,
-    /// To let TUN devices have other routes.
-    pub(super) orders: Option<Orders>,
+    /// To give TUN devices other addresses and routes.
+    pub(super) routes: Option<Routes>,
+    /// The network helper, where there is one.
+    pub(super) helper: HelperState,
     /// How each was opened, for the log.
     said: Vec<String>,
     /// Keep the devices' names taken, or DPDK's environment, until the last worker has ended.
@@ -167,7 +169,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Opens them. `killed`: whether TUN devices that are made stay where the process is killed. The threads that watch them begin here, as they keep rights that are then given up.
+    /// Opens them. `killed`: whether TUN devices that are made stay where the process is killed. The network helper begins here, as it keeps rights that are then given up.
     ///
     /// # Errors
     /// Each says what to do about it.
@@ -181,9 +183,9 @@ impl Ports {
             PortSettings::Tun(devices) => open_tun(devices, killed, (user, sandbox), events),
             #[cfg(feature = "xdp")]
             PortSettings::Xdp(ports) => {
-                let (backends, said, live) = xdp::open(ports, (user, sandbox), events)?;
+                let OpenXdp { backends, said, live, helper } = xdp::open(ports, (user, sandbox), events)?;
                 let live = LivePorts { ethernet: Some(live) };
-                Ok(Ports { backends, said, live, ..Ports::default() })
+                Ok(Ports { backends, said, live, helper, ..Ports::default() })
             }
             #[cfg(feature = "dpdk")]
             PortSettings::Dpdk(ports) => {
@@ -216,6 +218,11 @@ fn open_device(config: &TunConfig, killed: Killed) -> Result<Tun, TunError> {
     }
 }
 
+fn watched((name, config): (&String, &TunConfig)) -> WatchedDevice {
+    let TunConfig { addresses, routes, precede_routes, .. } = config.clone();
+    WatchedDevice { name: name.clone(), addresses, routes, precede_routes }
+}
+
 fn open_tun(
     configs: &[TunConfig],
     killed: Killed,
@@ -228,9 +235,8 @@ fn open_tun(
         .collect::<Result<_, _>>()
         .context("no device to work on")?;
     let names: Vec<String> = devices.iter().map(|device| device.name.clone()).collect();
-    let links = LinkWatch::new(names.iter().cloned().zip(configs.iter().cloned()))?;
-    let orders = Some(links.orders());
-    links::watch(links, (user, sandbox.clone()), events.clone())?;
+    let watched: Vec<WatchedDevice> = names.iter().zip(configs).map(watched).collect();
+    let (routes, helper, started) = net_helper::for_devices(&watched, (user, sandbox), events)?;
     let opened = devices.iter().zip(configs).map(|(device, config)| {
         let how = match (device.attached, config.mode) {
             (false, _) => "created",
@@ -253,14 +259,15 @@ fn open_tun(
         };
         device.preceded.iter().map(of)
     });
-    let said = opened.chain(preceded).collect();
+    let said = opened.chain(preceded).chain([started]).collect();
     let (queues, guards): (Vec<_>, Vec<_>) = devices.into_iter().map(Tun::into_parts).unzip();
     let backends = queues.into_iter().flatten().map(|queue| Box::new(queue) as Box<dyn Backend>);
     let guards = guards.into_iter().map(|guard: Guard| Box::new(guard) as Box<dyn Any>);
     Ok(Ports {
         backends: backends.collect(),
         names,
-        orders,
+        routes: Some(routes),
+        helper,
         said,
         _guards: guards.collect(),
         ..Ports::default()

@@ -2,6 +2,7 @@
 
 use super::ethernet::live::{self, Live};
 use super::ethernet::{Backends, Hosts};
+use super::net_helper::{self, HelperState};
 use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
 use anyhow::Context as _;
@@ -94,30 +95,42 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
     entries
 }
 
+/// Open interfaces, which are watched.
+pub(super) struct OpenXdp {
+    pub(super) backends: Backends,
+    /// How each was opened, for the log.
+    pub(super) said: Vec<String>,
+    pub(super) live: Live,
+    pub(super) helper: HelperState,
+}
+
 /// Opens the interfaces, begins to watch them, and makes a backend for each worker; with a line for each interface.
 pub(super) fn open(
     ports: &XdpPorts,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
-) -> anyhow::Result<(Backends, Vec<String>, Live)> {
-    let xdp = Xdp::open(&ports.config).context("no interface to work on")?;
+) -> anyhow::Result<OpenXdp> {
+    let mut xdp = Xdp::open(&ports.config).context("no interface to work on")?;
     // The program has to know addresses that are made from MACs as well.
     let own = |addr: IpAddr| match addr {
         IpAddr::V6(addr) => xdp.watch.take_more(Entry::To6(addr, 128)),
         IpAddr::V4(_) => Ok(()),
     };
     let ethers = ports.hosts.ethers(xdp.workers.len(), |port| device(&xdp.opened, port), own)?;
+    let (privileged, helper, started) =
+        net_helper::for_interfaces(&xdp.watch.keeper_parts()?, (user, sandbox), events)?;
+    xdp.watch.delegate(privileged);
     let said = xdp.opened.iter();
     let said = said
         .flat_map(|opened| [Some(describe(opened)), small_mtu(opened, &ports.hosts), super_packets(opened)]);
-    let said = said.flatten().collect();
+    let said = said.flatten().chain([started]).collect();
     let devices: Vec<_> = xdp.opened.iter().map(Opened::device).collect();
     let (backends, successions) = super::ethernet::backends(xdp.workers, &devices, ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(&xdp.opened, port));
     let devices = ports.hosts.ports.iter().map(behind).collect();
     let live = Live { devices, successions, program: Some(xdp.watch.orders()) };
     watch(xdp.watch, (user, sandbox.clone()), events.clone())?;
-    Ok((backends, said, live))
+    Ok(OpenXdp { backends, said, live, helper })
 }
 
 fn describe(opened: &Opened) -> String {
@@ -144,8 +157,8 @@ fn super_packets(opened: &Opened) -> Option<String> {
     })
 }
 
-/// Sends an event whenever something happens to an interface, from now on. The thread keeps the rights to use an
-/// interface that comes back.
+/// Sends an event whenever something happens to an interface, from now on. The thread has no capability, but that for
+/// the memory of packets where the limit of locked memory is too low without it.
 fn watch(
     mut watch: Watch,
     (user, sandbox): (Option<privileges::User>, Sandbox),
@@ -153,7 +166,7 @@ fn watch(
 ) -> anyhow::Result<()> {
     let (ready, readiness) = channel();
     let body = move || {
-        let rights = privileges::keep_for_xdp(user.as_ref());
+        let rights = privileges::keep_for_registration(user.as_ref());
         sandbox.enter(Calls::Interfaces);
         let fine = rights.is_ok();
         if ready.send(rights).is_err() || !fine {
@@ -161,7 +174,7 @@ fn watch(
         }
         let deaf = loop {
             match watch.wait() {
-                Ok(event) if events.send(Event::Interface(say(&event))).is_ok() => {}
+                Ok(event) if events.send(Event::Line(say(&event))).is_ok() => {}
                 Ok(_) => return,
                 Err(error) => break error,
             }

@@ -21,4 +21,4 @@ pub use error::TunError;
 pub use gatun_netlink::Prefix;
 pub use open::{Guard, Killed, Mode, Offloads, Tun, TunConfig};
 pub use queue::{QUEUE_BYTES, TunQueue};
-pub use watch::{LinkEvent, LinkWatch, Orders, Rerouted, Restored};
+pub use watch::{LinkEvent, LinkWatch, Rerouted, Restored, WatchedDevice, Woken};

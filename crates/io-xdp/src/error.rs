@@ -64,6 +64,8 @@ pub enum XdpError {
     },
     /// The kernel has no AF_XDP.
     Kernel(&'static str),
+    /// A step failed in the process that keeps the capabilities; its text.
+    Helper(String),
     /// A step failed otherwise.
     Step {
         /// The interface.
@@ -101,6 +103,7 @@ impl fmt::Display for XdpError {
                 f,
                 "interface '{interface}' receives on {has} queues and gatun serves {served}: write queues = {has}, or set them: ethtool -L {interface} combined {served} (a veth: rx {served})"
             ),
+            XdpError::Helper(why) => f.write_str(why),
             XdpError::SecondInstance(name) => {
                 write!(f, "another gatun already runs on interface '{name}': stop it first")
             }

@@ -13,6 +13,7 @@ mod asm;
 mod bpf;
 pub mod error;
 pub mod interface;
+pub mod keeper;
 pub mod open;
 pub mod orders;
 pub mod ports;
@@ -24,6 +25,7 @@ pub mod watch;
 
 pub use error::XdpError;
 pub use interface::Interface;
+pub use keeper::{AttachedParts, Keeper, KeeperParts, Privileged};
 pub use open::{Mode, Opened, PortConfig, Xdp, XdpConfig, queue_bytes};
 pub use orders::{Change, Orders};
 pub use ports::{Outbox, Ports};

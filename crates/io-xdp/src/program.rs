@@ -62,6 +62,16 @@ impl Tables {
         Ok(Tables { to6: trie("gatun_to6", 16)?, to4: trie("gatun_to4", 4)?, from4: trie("gatun_from4", 4)? })
     }
 
+    /// Those of these files, from [`files`](Self::files).
+    pub(crate) fn from_files([to6, to4, from4]: [OwnedFd; 3]) -> Self {
+        Tables { to6, to4, from4 }
+    }
+
+    /// Further files of the same tables.
+    pub(crate) fn files(&self) -> io::Result<[OwnedFd; 3]> {
+        Ok([self.to6.try_clone()?, self.to4.try_clone()?, self.from4.try_clone()?])
+    }
+
     /// Says whose the packets of a prefix are.
     pub(crate) fn set(&self, entry: Entry, whose: Whose) -> io::Result<()> {
         match entry {
@@ -109,6 +119,16 @@ impl Program {
         let sockets = bpf::create_map(MapKind::XskMap, "gatun_sockets", 4, 4, queues)?;
         let code = code([&tables.to6, &tables.to4, &tables.from4, &sockets].map(AsRawFd::as_raw_fd));
         Ok(Program { program: bpf::load(&code, "gatun")?, sockets })
+    }
+
+    /// The loaded program of these files: itself, and the map of its sockets.
+    pub(crate) fn from_files(program: OwnedFd, sockets: OwnedFd) -> Self {
+        Program { program, sockets }
+    }
+
+    /// Its files.
+    pub(crate) fn into_files(self) -> (OwnedFd, OwnedFd) {
+        (self.program, self.sockets)
     }
 
     /// Takes the packets of a queue to a socket from now on.

@@ -9,7 +9,8 @@
 
 use crate::XdpError;
 use crate::interface::Interface;
-use crate::open::{Attached, Mode, Opened, cut_off};
+use crate::keeper::{KeeperParts, Privileged};
+use crate::open::{Attached, Mode, Opened, PortConfig, cut_off};
 use crate::orders::{Change, Orders};
 use crate::ports::News;
 use crate::program::{Entry, Tables, Whose};
@@ -78,22 +79,33 @@ pub struct Watch {
     kernels: BTreeSet<Ipv4Addr>,
     events: VecDeque<Event>,
     orders: Orders,
+    privileged: Box<dyn Privileged>,
     _locks: Vec<UnixDatagram>,
 }
 
 impl Watch {
     pub(crate) fn new(
-        ports: Vec<Watched>,
-        workers: Vec<Worker>,
+        (ports, workers): (Vec<Watched>, Vec<Worker>),
         tables: Tables,
         entries: &[(Entry, Whose)],
         locks: Vec<UnixDatagram>,
+        privileged: Box<dyn Privileged>,
     ) -> io::Result<Watch> {
         let monitor = Monitor::open(&[Group::Link, Group::Ipv4Address])?;
         let (kernels, events, orders) = (BTreeSet::new(), VecDeque::new(), Orders::new()?);
         let ours4 = BTreeSet::new();
-        let mut watch =
-            Watch { monitor, ports, workers, tables, ours4, kernels, events, orders, _locks: locks };
+        let mut watch = Watch {
+            monitor,
+            ports,
+            workers,
+            tables,
+            ours4,
+            kernels,
+            events,
+            orders,
+            privileged,
+            _locks: locks,
+        };
         entries.iter().for_each(|(entry, whose)| watch.note(*entry, Some(*whose)));
         // Asked for once the monitor listens, so that no change falls between.
         watch.look_again()?;
@@ -106,6 +118,21 @@ impl Watch {
     /// Where the kernel refuses it.
     pub fn take_more(&self, entry: Entry) -> io::Result<()> {
         self.tables.set(entry, Whose::Ours)
+    }
+
+    /// For a [`Keeper`](crate::Keeper) in another process.
+    ///
+    /// # Errors
+    /// Where the process may have no more files.
+    pub fn keeper_parts(&self) -> io::Result<KeeperParts> {
+        let port = |port: &Watched| PortConfig { interface: port.name.clone(), mode: port.mode };
+        let ports = self.ports.iter().map(port).collect();
+        Ok(KeeperParts { ports, queues: self.workers.len() as u32, tables: self.tables.files()? })
+    }
+
+    /// From now on, steps that need capabilities are done by `privileged`.
+    pub fn delegate(&mut self, privileged: Box<dyn Privileged>) {
+        self.privileged = privileged;
     }
 
     /// To let the program take other packets from another thread, while one is in [`wait`](Self::wait).
@@ -269,11 +296,17 @@ impl Watch {
         let queues = self.workers.len() as u32;
         crate::open::check(interface, queues)?;
         let port = &mut self.ports[number];
-        let attached = Attached::new(interface, port.mode, &self.tables, queues)?;
+        let parts = self.privileged.attach(number)?;
+        if parts.index != interface.index {
+            // Replaced meanwhile: the kernel announces the new one.
+            return Err(XdpError::Missing(interface.name.clone()));
+        }
+        let attached = Attached::from_parts(parts);
+        let open = &mut || self.privileged.open_socket(number);
         let mut sockets = Vec::new();
         for (queue, worker) in self.workers.iter().enumerate() {
             cut_off(interface, worker.umem.frame_len())?;
-            let socket = attached.open_socket(&worker.umem, interface, queue as u32)?;
+            let socket = attached.open_socket(&worker.umem, interface, queue as u32, open)?;
             attached.serve(interface, queue as u32, &socket)?;
             sockets.push(socket);
         }

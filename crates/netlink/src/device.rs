@@ -17,6 +17,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// An address with a prefix length: an interface's address, or a network where its host bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,9 +83,10 @@ impl fmt::Display for DeviceError {
     }
 }
 
-/// Whether the kernel has IPv6, even one that no interface uses.
+/// Whether the kernel has IPv6, even one that no interface uses. Only the first call looks.
 pub fn has_ipv6() -> bool {
-    Path::new("/proc/sys/net/ipv6").exists()
+    static HAS_IPV6: OnceLock<bool> = OnceLock::new();
+    *HAS_IPV6.get_or_init(|| Path::new("/proc/sys/net/ipv6").exists())
 }
 
 /// No `source`: the text has the system's error in it already.

@@ -5,7 +5,7 @@ use crate::device::{Prefix, route_family};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
 use rustix::io::Errno;
 use std::io;
@@ -28,6 +28,8 @@ pub struct Link {
     pub mac: Option<[u8; 6]>,
     /// Whether it is no device but software of the kernel: a veth, a bridge, a VLAN.
     pub is_software: bool,
+    /// Whether it is a TUN device (or a TAP one, which is of the same kind).
+    pub is_tun: bool,
     /// A text that somebody has given it.
     pub alias: Option<String>,
 }
@@ -53,6 +55,7 @@ impl From<LinkMessage> for Link {
             is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
             mac: None,
             is_software: false,
+            is_tun: false,
             alias: None,
         };
         for attribute in message.attributes {
@@ -63,6 +66,7 @@ impl From<LinkMessage> for Link {
                 LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
                 LinkAttribute::LinkInfo(infos) => {
                     link.is_software = infos.iter().any(|info| matches!(info, LinkInfo::Kind(_)));
+                    link.is_tun = infos.iter().any(|info| matches!(info, LinkInfo::Kind(InfoKind::Tun)));
                 }
                 _ => {}
             }

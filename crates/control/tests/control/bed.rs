@@ -212,6 +212,7 @@ impl Bed {
             history_every: HISTORY_EVERY,
             gate: Some(gate),
             figures: Box::new(Default::default),
+            troubles: Box::new(Vec::new),
             level: Default::default(),
             log: Box::new(move |line| lines.lock().unwrap().push(line.to_owned())),
         };

@@ -21,6 +21,7 @@ use super::config_file::{ConfigFile, Ran};
 use super::control::TlsFiles;
 use super::hearers::Roster;
 use super::live_ports::LivePorts;
+use super::net_helper::Routes;
 use super::notify::Notifier;
 use super::outlet::Output;
 use super::takeover::Estate;
@@ -30,7 +31,6 @@ use anyhow::Context as _;
 use gatun_api::types::{self, ConfigProblem, TablePages};
 use gatun_control::configure::{Desk, Order, Reply};
 use gatun_control::{Facts, SharedFacts};
-use gatun_io_tun::Orders;
 use gatun_nat::reconfigure::Settled;
 use gatun_worker::Handle;
 use orders::Unconfirmed;
@@ -81,7 +81,7 @@ pub(super) struct Reload {
     /// Names of the devices as the kernel has them.
     pub(super) devices: Vec<String>,
     /// To let TUN devices have other routes; none for ports of another kind.
-    pub(super) orders: Option<Orders>,
+    pub(super) orders: Option<Routes>,
     /// Who hears of events.
     pub(super) roster: Roster,
     /// Where sessions are kept for the next process.

@@ -6,7 +6,7 @@ use crate::outlet::Output;
 use crate::ports::Ports;
 use crate::reload::Request;
 use crate::signals::Signal;
-use crate::{ANSWER_MAX, Event, counters, links, state};
+use crate::{ANSWER_MAX, Event, counters, state};
 use gatun_control::listen::SocketFile;
 use gatun_worker::{Handle, Snapshot};
 use std::fs::File;
@@ -76,14 +76,16 @@ fn supervise(
             }
             Ok(Event::Signal(Signal::Reload)) => {
                 if reload.send(Request::Signal).is_err() {
-                    output.error("reload: the thread that reloads has ended; nothing has changed: restart gatun");
+                    output.error(
+                        "reload: the thread that reloads has ended; nothing has changed: restart gatun",
+                    );
                 }
             }
-            Ok(Event::Link(event)) => output.log(&links::describe(&event)),
-            #[cfg(any(feature = "xdp", feature = "dpdk"))]
-            Ok(Event::Interface(what)) => output.log(&what),
+            Ok(Event::Line(line)) => output.log(&line),
+            Ok(Event::Failure(line)) => output.error(&line),
+            #[cfg(feature = "xdp")]
             Ok(Event::LinksUnwatched(error)) => output.log(&format!(
-                "links are not watched any more ({error}): after one was down, restart gatun to set its routes"
+                "interfaces are not watched any more ({error}): restart gatun once one of them has changed"
             )),
             Ok(Event::WorkerEnded { worker, last, error }) => {
                 ended += 1;

@@ -6,6 +6,7 @@ use super::opened::Opened;
 use super::prepared::{Built, Prepared};
 use super::running::{Running, Thread};
 use crate::config_file::ConfigFile;
+use crate::control::Process;
 use crate::hearers::{Hearers, Means};
 use crate::outlet::Output;
 use crate::ports::Ports;
@@ -58,8 +59,9 @@ impl Sandboxed {
             let (orders, output) = (orders.clone(), output.clone());
             taking.watch(handles.clone(), output, move || drop(orders.send(Request::AllAreBack)))?;
         }
-        let (told, desk) = (in_force.told(), reload::desk(&orders));
-        let (facts, socket) = sockets.serve(&settings, handles.clone(), &hearers, told, desk, &output)?;
+        let (told, desk) = (in_force.told_with(&ports.helper.missing), reload::desk(&orders));
+        let process = Process { workers: handles.clone(), sandbox: told, helper: ports.helper.clone() };
+        let (facts, socket) = sockets.serve(&settings, process, &hearers, desk, &output)?;
         let ms = start.started.elapsed().as_secs_f64() * 1e3;
         output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
         let reload = Reload {
@@ -74,7 +76,7 @@ impl Sandboxed {
             tls,
             ports: std::mem::take(&mut ports.live),
             devices: std::mem::take(&mut ports.names),
-            orders: ports.orders.take(),
+            orders: ports.routes.take(),
             roster: hearers.roster(),
             estate,
             notifier: notifier.clone(),

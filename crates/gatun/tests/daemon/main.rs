@@ -21,6 +21,7 @@ mod long;
 mod map;
 mod memory;
 mod nat44;
+mod network_helper;
 mod operate;
 mod processors;
 mod reload;

@@ -248,7 +248,9 @@ fn interface_helper(own: u32) -> Result<Rules, Error> {
         Ok(SeccompRule::new(vec![eq(0, family as u64)?, kind, eq(2, protocol as u64)?])?)
     };
     let sockets = vec![
+        // Of either kind, which are the same to netlink.
         of(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE)?,
+        of(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE)?,
         of(AF_XDP, SOCK_RAW, 0)?,
         // Protocol 0: no packet comes to it.
         of(AF_PACKET, SOCK_RAW, 0)?,
@@ -427,6 +429,7 @@ mod tests {
         let helps = |family: c_int, kind: c_int, protocol: u64| {
             answer(&helper, SYS_socket, [family as u64, kind as u64, protocol, 0, 0, 0]) == ALLOW
         };
+        assert!(helps(AF_NETLINK, SOCK_DGRAM, 0) && !helps(AF_NETLINK, SOCK_DGRAM, 12));
         assert!(helps(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0) && helps(AF_PACKET, SOCK_RAW, 0));
         assert!(
             !helps(AF_PACKET, SOCK_RAW, 0x0300)

@@ -83,7 +83,8 @@ fn it_keeps_one_capability_and_no_file_and_is_gone_with_the_daemon() {
                 for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1] {
                     kill(helper, signal);
                 }
-                assert!(ping(&net.client, 1, SERVER, ""));
+                // Without routes, no packet comes.
+                assert!(wanted == NONE || ping(&net.client, 1, SERVER, ""));
                 assert!(runs(helper), "{}", daemon.stderr());
                 daemon.process.signal(end).unwrap();
                 daemon.process.wait(Duration::from_secs(10)).unwrap();

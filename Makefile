@@ -13,8 +13,8 @@ setup: ## Install what demo and test need from Debian's packages, where it is mi
 
 demo: ## An IPv6-only client reaches an IPv4-only server through Gatun, tayga and the kernel
 	@scripts/setup demo
-	$(CARGO) build --release --package gatun --package gatun-bench
-	target/release/gatun-bench demo
+	$(CARGO) build --release --package gatun --package gatun-scenarios
+	target/release/gatun-scenarios demo
 
 check: ## Format, lints and unit tests: after each change
 	@scripts/check

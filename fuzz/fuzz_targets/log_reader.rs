@@ -67,7 +67,7 @@ impl Disk for Files {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((what, bytes)) = bytes.split_first() else { return };
     if what & 1 == 0 {
-        gatun_logstore::read_as_anything(bytes);
+        gatun_logstore::parse_as_each_part(bytes);
         return;
     }
     let (first, second) = bytes.split_at(bytes.len() / 2);

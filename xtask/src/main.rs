@@ -3,18 +3,25 @@
 //! `cargo xtask rfc` prints which test proves which requirement; `--check` fails where the matrix has a
 //! hole; `--check --ran FILE` fails where a cited test has not passed in the run that wrote FILE
 //! (`scripts/record-tests`) too; `--write` writes `docs/rfc/matrix.md`.
+//!
+//! `cargo xtask structure` compares the code with `xtask/structure.toml`: layers, cycles, sizes, columns; `--write` draws the
+//! map in ARCHITECTURE.md; `--list` prints the violations as entries of that file.
+
+#![forbid(unsafe_code)]
 
 mod citations;
 mod matrix;
 mod ran;
 mod requirements;
+mod structure;
 
 use matrix::Matrix;
 use ran::Ran;
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask rfc [--check [--ran FILE] | --write]";
+const USAGE: &str = "usage: cargo xtask rfc [--check [--ran FILE] | --write]
+       cargo xtask structure [--write | --list]";
 
 fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
@@ -27,6 +34,9 @@ fn main() -> ExitCode {
             Ran::read(Path::new(file)).and_then(|ran| check(root, Some(&ran)))
         }
         ["rfc", "--write"] => write(root),
+        ["structure"] => structure::check(root),
+        ["structure", "--write"] => structure::write(root),
+        ["structure", "--list"] => structure::list(root),
         _ => Err(USAGE.into()),
     };
     match outcome {

@@ -11,7 +11,7 @@ use std::path::Path;
 pub(crate) const PUBLISHED: &str = "docs/rfc/matrix.md";
 
 /// Folders whose tests may cite a requirement.
-const SEARCHED: [&str; 2] = ["crates", "tests"];
+const SEARCHED: [&str; 3] = ["crates", "testkit", "tests"];
 
 /// The requirements, their tests and their reasons.
 pub(crate) struct Matrix {

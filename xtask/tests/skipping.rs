@@ -1,4 +1,4 @@
-//! A test skips itself in one way, which is counted: `gatun_lab::skip`.
+//! A test skips itself in one way, which is counted: `gatun_testkit::skip`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn no_test_skips_itself_uncounted() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    ["crates", "lab", "tests", "fuzz"].iter().for_each(|folder| sources(&root.join(folder), &mut files));
+    ["crates", "testkit", "tests", "fuzz"].iter().for_each(|folder| sources(&root.join(folder), &mut files));
     assert!(files.len() > 200, "{}", files.len());
     for file in files {
         let name = file.strip_prefix(root).unwrap().display().to_string();
         let text = fs::read_to_string(&file).unwrap();
         for way in OTHER_WAYS {
-            let is_its_home = name == "crates/lab/src/requirement.rs";
-            assert!(is_its_home || !text.contains(way), "{name}: {way}: use gatun_lab::skip");
+            let is_its_home = name == "testkit/src/requirement.rs";
+            assert!(is_its_home || !text.contains(way), "{name}: {way}: use gatun_testkit::skip");
         }
     }
 }

@@ -1,37 +1,43 @@
-//! Asks a daemon: HTTP/1.1 over its Unix socket, or over TLS, one connection a question. Small, and for this server
-//! alone.
+//! API client: HTTP/1.1 over the daemon's Unix socket, or over TLS to another host.
 
 mod remote;
 
 pub use remote::{Fingerprint, Server, Trust};
 
 use crate::types::Problem;
+use bytes::{Buf as _, Bytes};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use remote::Remote;
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::runtime;
+use tokio::time::timeout;
 
-/// How long an answer may make no progress.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Lines of an answer's head, and bytes of each, at most.
-const HEAD_LINES_MAX: usize = 64;
-const LINE_LEN_MAX: u64 = 8192;
+/// Longest time without progress.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Why there is no answer.
+/// Failed request.
 #[derive(Debug)]
 pub enum Error {
-    /// Nobody answers there.
+    /// No daemon listens on the socket, or it cannot be opened.
     Connect(PathBuf, io::Error),
-    /// Nobody answers there, or it is somebody else.
+    /// The server cannot be reached, or its certificate is not trusted.
     Remote(Box<Server>, io::Error),
-    /// The connection broke.
+    /// The connection broke, or nothing came in time.
     Broken(io::Error),
-    /// What came is not an answer, or not the one asked for.
+    /// The answer is not HTTP, or not of the expected type.
     Garbled(String),
-    /// The daemon says why not: status, and what it says.
+    /// The daemon refused the request: HTTP status and reason.
     Refused(u16, Problem),
 }
 
@@ -44,31 +50,31 @@ impl fmt::Display for Error {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                         write!(
                             f,
-                            "no daemon answers at {path}: is `gatun run` running? Where its configuration has another [api] listen, give --socket PATH"
+                            "no daemon answers at {path}: is `gatun run` running? If its configuration sets another [api] listen, pass --socket PATH"
                         )
                     }
                     io::ErrorKind::PermissionDenied => {
                         write!(
                             f,
-                            "{path}: permission denied: run as root, or as a member of the group that [api] group names"
+                            "{path}: permission denied: run as root, or as a member of the group in [api] group"
                         )
                     }
                     _ => write!(f, "{path}: {error}"),
                 }
             }
             Error::Remote(server, error) => match error.kind() {
-                // So rustls's own errors come.
+                // Errors of rustls.
                 io::ErrorKind::InvalidData => write!(
                     f,
-                    "{server}: {error}: give --ca FILE with the certificate that signs this one, or --fingerprint HASH, which the daemon's log says"
+                    "{server}: {error}: pass --ca FILE with the certificate that signed it, or --fingerprint HASH from the daemon's log"
                 ),
                 io::ErrorKind::ConnectionRefused => {
-                    write!(f, "{server}: {error}: has its configuration [api] listen_tls?")
+                    write!(f, "{server}: {error}: is [api] listen_tls set in its configuration?")
                 }
                 _ => write!(f, "{server}: {error}"),
             },
             Error::Broken(error) => write!(f, "the daemon's answer broke off: {error}"),
-            Error::Garbled(what) => write!(f, "the daemon's answer is not what was asked for: {what}"),
+            Error::Garbled(what) => write!(f, "unexpected answer of the daemon: {what}"),
             Error::Refused(_, problem) if problem.hint.is_empty() => write!(f, "{}", problem.error),
             Error::Refused(_, problem) => write!(f, "{}: {}", problem.error, problem.hint),
         }
@@ -77,52 +83,52 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Where a daemon is.
+/// Address of a daemon.
 #[derive(Clone, Debug)]
-enum Place {
+enum Address {
     Socket(PathBuf),
     Remote(Box<Remote>),
 }
 
-/// A daemon by its socket, or at another host.
+/// Client of one daemon. Each request has a connection of its own.
 #[derive(Clone, Debug)]
 pub struct Client {
-    place: Place,
-    patience: Duration,
+    address: Address,
+    idle_max: Duration,
 }
 
 impl Client {
-    /// The daemon that listens there.
+    /// Client of the daemon that listens on a Unix socket.
     pub fn new(socket: impl AsRef<Path>) -> Client {
-        Client { place: Place::Socket(socket.as_ref().to_owned()), patience: SILENCE_MAX }
+        Client { address: Address::Socket(socket.as_ref().to_owned()), idle_max: IDLE_MAX }
     }
 
-    /// The daemon at another host, which is asked with a token.
+    /// Client of a daemon on another host, authenticated by a token.
     ///
     /// # Errors
-    /// Where the token is none, or nothing can be trusted by what is given.
+    /// An invalid token, or no usable certificate in `trust`.
     pub fn remote(server: Server, token: &str, trust: &Trust) -> Result<Client, String> {
         let remote = Remote::new(server, token, trust)?;
-        Ok(Client { place: Place::Remote(Box::new(remote)), patience: SILENCE_MAX })
+        Ok(Client { address: Address::Remote(Box::new(remote)), idle_max: IDLE_MAX })
     }
 
-    /// The same, where an answer may make no progress for so long.
-    pub fn with_patience(self, patience: Duration) -> Client {
-        Client { patience, ..self }
+    /// Sets how long an answer may make no progress; 60 seconds by default.
+    pub fn with_idle_max(self, idle_max: Duration) -> Client {
+        Client { idle_max, ..self }
     }
 
-    /// Reads something.
+    /// Sends a GET request and reads its JSON answer.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// See [`Error`].
     pub fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, Error> {
         self.ask("GET", target, &[])
     }
 
-    /// Asks, and reads the answer as a whole.
+    /// Sends a request and reads its JSON answer.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// See [`Error`].
     pub fn ask<T: DeserializeOwned>(&self, method: &str, target: &str, body: &[u8]) -> Result<T, Error> {
         let mut answer = self.open(method, target, body)?;
         let mut text = Vec::new();
@@ -130,198 +136,161 @@ impl Client {
         serde_json::from_slice(&text).map_err(|error| Error::Garbled(error.to_string()))
     }
 
-    /// Asks, and gives the answer's body to be read; its end is the end of the whole answer, never of a part.
+    /// Sends a request and returns the body of its answer, to be read as it arrives. Its end is the end of the whole
+    /// answer: a connection that breaks earlier is an error.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// See [`Error`].
     pub fn open(&self, method: &str, target: &str, body: &[u8]) -> Result<Body, Error> {
-        let mut stream = self.connect()?;
-        let (host, authorization) = match &self.place {
-            Place::Socket(_) => ("localhost".to_owned(), String::new()),
-            Place::Remote(remote) => {
-                let authorization = format!("authorization: Bearer {}\r\n", remote.token);
-                (remote.server.to_string().split_off("https://".len()), authorization)
-            }
-        };
-        let mut head =
-            format!("{method} {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{authorization}");
-        if !body.is_empty() {
-            head += &format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+        let request = self.request(method, target, body)?;
+        // A large request may take its time to be sent as well.
+        let answer_max = if body.is_empty() { self.idle_max } else { self.idle_max + IDLE_MAX };
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Broken)?;
+        let (head, incoming) = runtime.block_on(self.send(request, answer_max))?.into_parts();
+        // Without either, a connection that breaks would look like the end.
+        if !head.headers.contains_key(CONTENT_LENGTH) && !head.headers.contains_key(TRANSFER_ENCODING) {
+            return Err(Error::Garbled("its length is not given".to_owned()));
         }
-        let sent = stream.write_all(format!("{head}\r\n").as_bytes());
-        let sent = sent.and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
-        // A refusal may come before all is sent.
-        let mut reader = BufReader::with_capacity(1 << 16, stream);
-        let (status, rest) = match (read_head(&mut reader), sent) {
-            (Ok(head), _) => head,
-            (Err(_), Err(error)) | (Err(error), Ok(())) => return Err(Error::Broken(error)),
-        };
-        let mut body = Body { reader, rest };
-        if status == 200 {
+        let mut body = Body { runtime, incoming, chunk: Bytes::new(), idle_max: self.idle_max };
+        if head.status == StatusCode::OK {
             return Ok(body);
         }
         let mut text = Vec::new();
         body.read_to_end(&mut text).map_err(Error::Broken)?;
         let problem = serde_json::from_slice(&text).unwrap_or_else(|_| Problem {
-            error: format!("the daemon answers {status}"),
+            error: format!("HTTP status {}", head.status),
             hint: String::from_utf8_lossy(&text).trim().to_owned(),
         });
-        Err(Error::Refused(status, problem))
+        Err(Error::Refused(head.status.as_u16(), problem))
     }
 
-    fn connect(&self) -> Result<Stream, Error> {
-        match &self.place {
-            Place::Socket(path) => {
-                let stream = UnixStream::connect(path).map_err(|e| Error::Connect(path.clone(), e))?;
-                let read = stream.set_read_timeout(Some(self.patience));
-                read.and_then(|()| stream.set_write_timeout(Some(SILENCE_MAX))).map_err(Error::Broken)?;
-                Ok(Stream::Socket(stream))
+    fn request(&self, method: &str, target: &str, body: &[u8]) -> Result<Request<Full<Bytes>>, Error> {
+        let mut request = Request::builder().method(method).uri(target).header(CONNECTION, "close");
+        request = match &self.address {
+            Address::Socket(_) => request.header(HOST, "localhost"),
+            Address::Remote(remote) => request
+                .header(HOST, remote.server.authority())
+                .header(AUTHORIZATION, format!("Bearer {}", remote.token)),
+        };
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(Bytes::copy_from_slice(body)));
+        request.map_err(|error| Error::Broken(io::Error::new(io::ErrorKind::InvalidInput, error)))
+    }
+
+    async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+        answer_max: Duration,
+    ) -> Result<Response<Incoming>, Error> {
+        let sender = match &self.address {
+            Address::Socket(path) => {
+                let stream = UnixStream::connect(path).await;
+                handshake(stream.map_err(|error| Error::Connect(path.clone(), error))?).await
             }
-            Place::Remote(remote) => {
-                let stream = remote.connect((self.patience, SILENCE_MAX));
-                let stream = stream.map_err(|e| Error::Remote(Box::new(remote.server.clone()), e))?;
-                Ok(Stream::Tls(Box::new(stream)))
+            Address::Remote(remote) => {
+                let stream = remote.connect(self.idle_max).await;
+                handshake(stream.map_err(|error| Error::Remote(Box::new(remote.server.clone()), error))?)
+                    .await
             }
+        };
+        let mut sender = sender.map_err(|error| Error::Broken(broken(error)))?;
+        within(answer_max, sender.send_request(request)).await.map_err(Error::Broken)
+    }
+}
+
+async fn handshake<S>(stream: S) -> hyper::Result<SendRequest<Full<Bytes>>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It makes progress whenever the answer is waited for; its errors are the answer's.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+async fn within<T>(limit: Duration, step: impl Future<Output = hyper::Result<T>>) -> io::Result<T> {
+    match timeout(limit, step).await {
+        Ok(done) => done.map_err(broken),
+        Err(_) => {
+            let what = format!("nothing came for {} s", limit.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, what))
         }
     }
 }
 
-/// A connection.
-#[derive(Debug)]
-enum Stream {
-    Socket(UnixStream),
-    Tls(Box<remote::Stream>),
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Socket(stream) => stream.read(buffer),
-            Stream::Tls(stream) => stream.read(buffer),
-        }
+fn broken(error: hyper::Error) -> io::Error {
+    match std::error::Error::source(&error).and_then(|source| source.downcast_ref::<io::Error>()) {
+        Some(source) => io::Error::new(source.kind(), source.to_string()),
+        None if error.is_incomplete_message() => io::Error::new(io::ErrorKind::UnexpectedEof, error),
+        None => io::Error::new(io::ErrorKind::InvalidData, error),
     }
 }
 
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Socket(stream) => stream.write(bytes),
-            Stream::Tls(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Socket(stream) => stream.flush(),
-            Stream::Tls(stream) => stream.flush(),
-        }
-    }
-}
-
-/// How much of a body is to come.
-#[derive(Clone, Copy, Debug)]
-enum Rest {
-    /// So many bytes.
-    Known(u64),
-    /// So many of the chunk at hand, and then more chunks; the flag says that the chunk's end is to be read.
-    Chunks(u64, bool),
-    Over,
-}
-
-/// An answer's body.
+/// Body of an answer.
 #[derive(Debug)]
 pub struct Body {
-    reader: BufReader<Stream>,
-    rest: Rest,
-}
-
-fn garbled(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
-    let mut line = String::new();
-    reader.by_ref().take(LINE_LEN_MAX).read_line(&mut line)?;
-    let ended = line.strip_suffix("\r\n").map(str::to_owned);
-    ended.ok_or_else(|| match line.is_empty() {
-        true => io::ErrorKind::UnexpectedEof.into(),
-        false => garbled("a line without its end"),
-    })
-}
-
-/// Status, and how the body comes.
-fn read_head(reader: &mut impl BufRead) -> io::Result<(u16, Rest)> {
-    let first = read_line(reader)?;
-    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|s| s.parse().ok());
-    let status = status.ok_or_else(|| garbled("no HTTP status"))?;
-    let mut rest = None;
-    for _ in 0..HEAD_LINES_MAX {
-        let line = read_line(reader)?;
-        if line.is_empty() {
-            return rest.map(|rest| (status, rest)).ok_or_else(|| garbled("a body of unknown length"));
-        }
-        let (name, value) = line.split_once(':').ok_or_else(|| garbled("a header without a colon"))?;
-        match (name.trim().to_ascii_lowercase().as_str(), value.trim()) {
-            ("content-length", length) => {
-                rest = Some(Rest::Known(length.parse().map_err(|_| garbled("no content length"))?));
-            }
-            ("transfer-encoding", "chunked") => rest = Some(Rest::Chunks(0, false)),
-            _ => {}
-        }
-    }
-    Err(garbled("a head without end"))
+    runtime: runtime::Runtime,
+    incoming: Incoming,
+    /// Received and not yet read.
+    chunk: Bytes,
+    idle_max: Duration,
 }
 
 impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = match self.rest {
-            Rest::Known(0) | Rest::Over => return Ok(0),
-            Rest::Known(left) => left,
-            Rest::Chunks(0, ended) => {
-                if ended && !read_line(&mut self.reader)?.is_empty() {
-                    return Err(garbled("a chunk without its end"));
-                }
-                let line = read_line(&mut self.reader)?;
-                let size = u64::from_str_radix(line.split(';').next().unwrap_or_default().trim(), 16);
-                let size = size.map_err(|_| garbled("a chunk without its size"))?;
-                if size == 0 {
-                    read_line(&mut self.reader)?;
-                    self.rest = Rest::Over;
-                    return Ok(0);
-                }
-                self.rest = Rest::Chunks(size, true);
-                size
+        while self.chunk.is_empty() {
+            let incoming = &mut self.incoming;
+            let next = async { incoming.frame().await.transpose() };
+            match self.runtime.block_on(within(self.idle_max, next))? {
+                None => return Ok(0),
+                // Trailers are nothing to be read.
+                Some(frame) => self.chunk = frame.into_data().unwrap_or_default(),
             }
-            Rest::Chunks(left, _) => left,
-        };
-        let wanted = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let read = self.reader.read(buffer.get_mut(..wanted).unwrap_or_default())?;
-        if read == 0 && wanted > 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let left = left - read as u64;
-        self.rest = match self.rest {
-            Rest::Chunks(..) => Rest::Chunks(left, true),
-            _ => Rest::Known(left),
-        };
-        Ok(read)
+        (&mut self.chunk).reader().read(buffer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
+    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// What a client reads where a server says this.
+    /// Asks a server that sends these bytes, whatever it is asked, and hangs up or stays silent.
+    fn answered_by(text: &'static [u8], hangs_up: bool, body: &[u8]) -> Result<String, Error> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("gatun-client-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let socket = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = Vec::new();
+            while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+                let mut some = [0; 1024];
+                let read = stream.read(&mut some).unwrap();
+                request.extend_from_slice(&some[..read]);
+            }
+            stream.write_all(text).unwrap();
+            (!hangs_up).then_some(stream)
+        });
+        let client =
+            Client::new(&socket).with_idle_max(Duration::from_millis(if hangs_up { 10_000 } else { 200 }));
+        let answered = client.open("POST", "/", body).and_then(|mut answer| {
+            let mut text = String::new();
+            answer.read_to_string(&mut text).map_err(Error::Broken)?;
+            Ok(text)
+        });
+        drop(server.join().unwrap());
+        std::fs::remove_file(socket).unwrap();
+        answered
+    }
+
     fn answered(text: &'static [u8]) -> Result<String, Error> {
-        let (server, client) = UnixStream::pair().unwrap();
-        (&server).write_all(text).unwrap();
-        drop(server);
-        let mut reader = BufReader::new(Stream::Socket(client));
-        let (_, rest) = read_head(&mut reader).map_err(Error::Broken)?;
-        let mut body = String::new();
-        Body { reader, rest }.read_to_string(&mut body).map_err(Error::Broken)?;
-        Ok(body)
+        answered_by(text, true, b"")
     }
 
     #[test]
@@ -343,6 +312,22 @@ mod tests {
         ] {
             assert!(answered(broken).is_err(), "{}", String::from_utf8_lossy(broken));
         }
+    }
+
+    #[test]
+    fn a_server_that_falls_silent_is_an_error_in_the_head_and_in_the_body() {
+        for silent in [&b""[..], b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello"] {
+            let error = answered_by(silent, false, b"").unwrap_err();
+            assert!(matches!(&error, Error::Broken(e) if e.kind() == io::ErrorKind::TimedOut), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_comes_before_the_request_is_sent_is_told() {
+        let refusal =
+            b"HTTP/1.1 413 Too Large\r\ncontent-length: 26\r\n\r\n{\"error\":\"long\",\"hint\":\"\"}";
+        let refused = answered_by(refusal, false, &vec![b'x'; 8 << 20]).unwrap_err();
+        assert!(matches!(&refused, Error::Refused(413, problem) if problem.error == "long"), "{refused}");
     }
 
     #[test]

@@ -1,10 +1,9 @@
-//! `gatun-bench`: measures this machine, and shows Gatun at work on it. Every figure in the project's documents comes from
-//! here. It is part of the repository; packages contain `gatun` alone.
+//! `gatun-bench`: measurements of the engine in RAM, which the project's documents quote. It is part of the repository;
+//! packages contain `gatun` alone.
 #![forbid(unsafe_code)]
 
 mod churn;
 mod connections;
-mod demo;
 mod driver;
 mod engine;
 mod handover;
@@ -26,7 +25,7 @@ mod documented;
 #[global_allocator]
 static ALLOCATOR: gatun_mem::Counting<std::alloc::System> = gatun_mem::Counting(std::alloc::System);
 
-/// Measures the engine on this machine, and shows Gatun at work.
+/// Measures the engine on this machine
 #[derive(Debug, Parser)]
 #[command(name = "gatun-bench", version, about, arg_required_else_help = true)]
 struct Cli {
@@ -48,30 +47,29 @@ enum Command {
     Restart(restart::Args),
     /// Which structure should hold the translations: linear search to cache lines, beside Gatun's own
     Study(study::Args),
-    /// Show Gatun at work between network namespaces of this machine
-    Demo(demo::command::Args),
 }
 
 fn main() -> ExitCode {
-    execute(Cli::parse().command).unwrap_or_else(|error| {
-        eprintln!("gatun-bench: {error:#}");
-        ExitCode::FAILURE
-    })
+    match execute(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gatun-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// # Errors
-/// Where the engine cannot be built, what it makes is wrong, or the demo cannot run.
-fn execute(command: Command) -> anyhow::Result<ExitCode> {
+/// Where the engine cannot be built, or its output is wrong.
+fn execute(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Engine(args) => engine::execute(&args)?,
-        Command::Connections(args) => connections::execute(&args)?,
-        Command::Scale(args) => scale::execute(&args)?,
-        Command::Handover(args) => handover::execute(&args)?,
-        Command::Restart(args) => restart::execute(&args)?,
-        Command::Study(args) => study::execute(&args)?,
-        Command::Demo(args) => return demo::command::execute(args),
+        Command::Engine(args) => engine::execute(&args),
+        Command::Connections(args) => connections::execute(&args),
+        Command::Scale(args) => scale::execute(&args),
+        Command::Handover(args) => handover::execute(&args),
+        Command::Restart(args) => restart::execute(&args),
+        Command::Study(args) => study::execute(&args),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -233,8 +233,8 @@ mod tests {
     fn promtool(args: &[&str], input: &str) {
         use std::io::Write as _;
         use std::process::{Command, Stdio};
-        let Some(promtool) = gatun_lab::find_program("promtool") else {
-            return gatun_lab::skip("the program `promtool` is missing (Debian: prometheus)");
+        let Some(promtool) = gatun_testkit::find_program("promtool") else {
+            return gatun_testkit::skip("the program `promtool` is missing (Debian: prometheus)");
         };
         let run = Command::new(promtool).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut run = run.unwrap();

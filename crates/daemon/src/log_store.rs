@@ -220,7 +220,7 @@ impl Keeper {
             self.account(&store);
             if is_last {
                 // What waits then is lost.
-                let lost = store.waiting();
+                let lost = store.pending();
                 if lost > 0 {
                     self.output.error(&format!("log: the last {lost} records are not written"));
                 }
@@ -252,7 +252,7 @@ impl Keeper {
     /// Takes what comes within the time of a commit.
     fn take(&self, store: &mut Store, batches: &Receiver<Vec<Record>>) {
         let deadline = Instant::now() + COMMIT_EVERY;
-        while store.waiting() < WAITING_MAX {
+        while store.pending() < WAITING_MAX {
             let left = deadline.saturating_duration_since(Instant::now());
             let wait = if self.shared.is_ending.load(Ordering::Acquire) { Duration::ZERO } else { left };
             match batches.recv_timeout(wait) {
@@ -272,15 +272,15 @@ impl Keeper {
             self.sign_of_life = Instant::now();
         }
         let keep = self.shared.keep.lock().unwrap_or_else(PoisonError::into_inner).take();
-        keep.into_iter().for_each(|(retention_ms, size_max)| store.keep(retention_ms, size_max));
+        keep.into_iter().for_each(|(retention_ms, size_max)| store.set_retention(retention_ms, size_max));
         let done = store.commit().and_then(|()| store.maintain(now_ms()));
-        store.take_said().iter().for_each(|line| self.output.log(&format!("log: {line}")));
+        store.take_messages().iter().for_each(|line| self.output.log(&format!("log: {line}")));
         match done {
             Ok(()) => self.recovered(),
             Err(error) => {
                 self.failed(&error.to_string());
-                if store.waiting() >= WAITING_MAX {
-                    let lost = store.forget_waiting();
+                if store.pending() >= WAITING_MAX {
+                    let lost = store.discard_pending();
                     self.mark_lost(store, lost);
                     self.output.error(&format!("log: {lost} records are lost, as too many wait"));
                 }
@@ -302,7 +302,7 @@ impl Keeper {
             records: status.records,
             bytes: status.bytes,
             lost: self.lost,
-            waiting: store.waiting() as u64,
+            waiting: store.pending() as u64,
             is_well: self.failing.is_none(),
             error: self.failing.clone(),
         };

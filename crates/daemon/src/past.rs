@@ -9,7 +9,7 @@ use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, Protocol, W
 use gatun_control::configure::{Refused, Why};
 use gatun_control::{Auditor, PastQuestion, PastReply, protocol};
 use gatun_logstore::time::{parse, since_1970_ms};
-use gatun_logstore::{self as logstore, Answer, By, Directory, Mark, Reader};
+use gatun_logstore::{self as logstore, Answer, Directory, Mark, Reader};
 use gatun_nat::plan::Transport;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -123,10 +123,10 @@ fn name(text: &str) -> gatun_api::types::Name {
 fn holder(holder: &logstore::Holder) -> Holder {
     Holder {
         by: match holder.by {
-            By::Block => Evidence::Block,
-            By::Binding => Evidence::Binding,
-            By::Configuration => Evidence::Configuration,
-            By::Mapping => Evidence::Mapping,
+            logstore::Evidence::Block => Evidence::Block,
+            logstore::Evidence::Binding => Evidence::Binding,
+            logstore::Evidence::Configuration => Evidence::Configuration,
+            logstore::Evidence::Mapping => Evidence::Mapping,
         },
         protocols: holder.protocols.iter().copied().map(protocol).collect(),
         instance: holder.instance.as_deref().map(name),

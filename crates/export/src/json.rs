@@ -1,7 +1,6 @@
 //! Events as JSON, one object a line.
 
-use crate::told::{About, Names, Told, address, protocols};
-use gatun_logstore::time::rfc3339;
+use crate::told::{About, Names, Told, address, protocols, rfc3339};
 use gatun_nat::event::Gauge;
 use serde::Serialize;
 
@@ -19,46 +18,47 @@ pub(crate) fn loss(at_ms: u64, lost: u64, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// A line. What an event does not have is left out.
+/// Fields of an event, as a JSON line and as a syslog message have them; absent ones are left out.
 #[derive(Serialize)]
-struct Line<'a> {
-    time: String,
-    event: &'static str,
-    worker: u16,
+pub(crate) struct Line<'a> {
+    pub(crate) time: String,
+    pub(crate) event: &'static str,
+    pub(crate) worker: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
-    instance: Option<&'a str>,
+    pub(crate) instance: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pool: Option<&'a str>,
+    pub(crate) pool: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    protocols: Vec<&'static str>,
+    pub(crate) protocols: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    subscriber: Option<String>,
+    pub(crate) subscriber: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    inside: Option<String>,
+    pub(crate) inside: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    inside_port: Option<u16>,
+    pub(crate) inside_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outside: Option<String>,
+    pub(crate) outside: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outside_port: Option<u16>,
+    pub(crate) outside_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outside_ports: Option<[u16; 2]>,
+    pub(crate) outside_ports: Option<[u16; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    remote: Option<String>,
+    pub(crate) remote: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    remote_port: Option<u16>,
+    pub(crate) remote_port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    pub(crate) reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    gauge: Option<&'static str>,
+    pub(crate) gauge: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<u64>,
+    pub(crate) value: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u64>,
+    pub(crate) total: Option<u64>,
 }
 
 impl<'a> Line<'a> {
-    fn of(told: &Told, names: &'a Names, destinations: bool) -> Line<'a> {
+    /// Fields of an event.
+    pub(crate) fn of(told: &Told, names: &'a Names, destinations: bool) -> Line<'a> {
         let event = &told.event;
         let about = About::of(event.kind);
         let (mapping, block, refusal) =
@@ -89,7 +89,7 @@ impl<'a> Line<'a> {
     }
 }
 
-pub(crate) fn gauge(gauge: Gauge) -> &'static str {
+fn gauge(gauge: Gauge) -> &'static str {
     match gauge {
         Gauge::PoolPorts => "pool_ports",
         Gauge::Sessions => "sessions",

@@ -5,15 +5,15 @@ use crate::format::{Encoder, Format, Unit, Wrapper};
 use crate::spool::Spool;
 use crate::told::{Batch, Told};
 use crate::transport::{Connect, Sent, Target, Transport, directly};
-use gatun_logstore::time::since_1970_ms;
 use gatun_nat::{EventKind, EventKinds};
+use jiff::Timestamp;
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long the thread sleeps where nothing comes.
 const IDLE: Duration = Duration::from_millis(100);
@@ -268,7 +268,7 @@ struct Courier {
 }
 
 fn now_ms() -> u64 {
-    since_1970_ms(SystemTime::now())
+    Timestamp::now().as_millisecond().try_into().unwrap_or(0)
 }
 
 impl Courier {

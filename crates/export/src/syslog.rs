@@ -1,10 +1,9 @@
 //! Events as syslog messages: RFC 5424, with structured data, each in octet counting frames on TCP (RFC 6587 3.4.1).
 
-use crate::json::gauge;
-use crate::told::{About, Names, Told, address, protocols};
-use gatun_logstore::time::rfc3339;
+use crate::json::Line;
+use crate::told::{Names, Told, rfc3339};
 use gatun_nat::EventKind;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// local0 (RFC 5424 6.2.1).
 const FACILITY: u8 = 16;
@@ -33,54 +32,36 @@ fn severity(kind: EventKind) -> u8 {
 impl Sender {
     /// A message, without a frame.
     pub(crate) fn message(&self, told: &Told, names: &Names, destinations: bool) -> Vec<u8> {
-        let event = &told.event;
-        let mut message = self.header(severity(event.kind), told.at_ms, event.kind.name());
-        let mut put = |name: &str, value: &str| parameter(&mut message, name, value);
-        let about = About::of(event.kind);
-        put("worker", &told.worker.to_string());
-        if matches!(about, About::Mapping | About::Block | About::Refusal) {
-            names.instance(event).into_iter().for_each(|name| put("instance", name));
-        }
-        let is_of_pool = about != About::Crossing || event.gauge == Some(gatun_nat::event::Gauge::PoolPorts);
-        if about != About::Loss && is_of_pool {
-            names.pool(event).into_iter().for_each(|name| put("pool", name));
-        }
-        let protocols = protocols(event).join(",");
-        if !protocols.is_empty() {
-            put("protocols", &protocols);
-        }
-        match about {
-            About::Mapping => {
-                put("inside", &address(event.inside()));
-                put("insidePort", &event.inside_port.to_string());
-                put("outside", &event.outside().to_string());
-                put("outsidePort", &event.outside_port.to_string());
-            }
-            About::Block => {
-                put("subscriber", &names.subscriber(event));
-                put("outside", &event.outside().to_string());
-                put("outsidePorts", &format!("{}-{}", event.outside_port, event.outside_last));
-            }
-            About::Refusal => put("subscriber", &names.subscriber(event)),
-            About::Crossing => {
-                event.gauge.into_iter().for_each(|g| put("gauge", gauge(g)));
-                put("value", &event.value.to_string());
-                put("total", &event.total.to_string());
-            }
-            About::Loss => put("value", &event.value.to_string()),
-        }
-        if destinations && !event.remote().is_unspecified() {
-            put("remote", &event.remote().to_string());
-            put("remotePort", &event.remote_port.to_string());
-        }
-        event.reason.into_iter().for_each(|reason| put("reason", reason.name()));
+        let line = Line::of(told, names, destinations);
+        let mut message = self.header(severity(told.event.kind), &line.time, line.event);
+        let mut put = |name: &str, value: Option<&dyn Display>| {
+            value.into_iter().for_each(|value| parameter(&mut message, name, &value.to_string()));
+        };
+        let protocols = Some(line.protocols.join(",")).filter(|protocols| !protocols.is_empty());
+        let ports = line.outside_ports.map(|[first, last]| format!("{first}-{last}"));
+        put("worker", Some(&line.worker));
+        put("instance", some(&line.instance));
+        put("pool", some(&line.pool));
+        put("protocols", some(&protocols));
+        put("subscriber", some(&line.subscriber));
+        put("inside", some(&line.inside));
+        put("insidePort", some(&line.inside_port));
+        put("outside", some(&line.outside));
+        put("outsidePort", some(&line.outside_port));
+        put("outsidePorts", some(&ports));
+        put("gauge", some(&line.gauge));
+        put("value", some(&line.value));
+        put("total", some(&line.total));
+        put("remote", some(&line.remote));
+        put("remotePort", some(&line.remote_port));
+        put("reason", some(&line.reason));
         message.push(']');
         message.into_bytes()
     }
 
     /// The message that tells of losses on the way to a collector.
     pub(crate) fn loss(&self, at_ms: u64, lost: u64) -> Vec<u8> {
-        let mut message = self.header(3, at_ms, EventKind::EventsLost.name());
+        let mut message = self.header(3, &rfc3339(at_ms), EventKind::EventsLost.name());
         parameter(&mut message, "where", "export");
         parameter(&mut message, "value", &lost.to_string());
         message.push(']');
@@ -88,10 +69,14 @@ impl Sender {
     }
 
     /// Up to the name of the structured data (RFC 5424 6.2).
-    fn header(&self, severity: u8, at_ms: u64, id: &str) -> String {
-        let (priority, time) = (FACILITY * 8 + severity, rfc3339(at_ms));
+    fn header(&self, severity: u8, time: &str, id: &str) -> String {
+        let priority = FACILITY * 8 + severity;
         format!("<{priority}>1 {time} {} gatun {} {id} [{SD_ID}", self.host, self.pid)
     }
+}
+
+fn some<T: Display>(value: &Option<T>) -> Option<&dyn Display> {
+    value.as_ref().map(|value| value as &dyn Display)
 }
 
 /// RFC 5424 6.3.3: three characters are escaped.

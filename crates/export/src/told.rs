@@ -2,6 +2,7 @@
 
 use gatun_nat::plan::{Plan, Transport};
 use gatun_nat::{Event, EventKind};
+use jiff::Timestamp;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
@@ -77,6 +78,12 @@ pub struct Batch {
     pub names: Arc<Names>,
     /// In the order in which they happened at each worker.
     pub events: Vec<Told>,
+}
+
+/// Formats milliseconds since 1970 by RFC 3339, in UTC.
+pub(crate) fn rfc3339(at_ms: u64) -> String {
+    let time = i64::try_from(at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    format!("{:.3}", time.unwrap_or(Timestamp::MAX))
 }
 
 /// What an event is about, and so which of its fields say something.

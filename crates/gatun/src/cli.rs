@@ -1,4 +1,4 @@
-//! The command line's grammar. Each command's arguments and work are in its own file in `commands/`.
+//! Grammar of the command line. Each command has a file in `commands/` with its arguments and implementation.
 
 use crate::commands::{
     check, clear, completions, config, doctor, drain, explain, init, log, log_level, man, map, run, show,
@@ -12,76 +12,76 @@ mod documented;
 
 const EXAMPLES: &str = "\
 Examples:
-  gatun init --output gatun.toml       write a configuration by answering questions
-  gatun check gatun.toml               say what is wrong with it, and how to fix it
-  gatun run gatun.toml                 translate, until SIGTERM or Ctrl-C
-  gatun show status                    what a running daemon has and does
+  gatun init --output gatun.toml       create a configuration interactively
+  gatun check gatun.toml               check it
+  gatun run gatun.toml                 translate packets until SIGTERM or Ctrl-C
+  gatun show status                    state and counters of a running daemon
   gatun explain 2001:db8::5 198.51.100.7 tcp
-                                       what would become of a packet, and why
-  gatun who 192.0.2.7:41822            whose a public port is
+                                       fate of a packet, with reasons
+  gatun who 192.0.2.7:41822            current holder of a public port
   gatun who 192.0.2.7:41822 --at @1769864759
-                                       whose it was, by the log
+                                       past holder, from the log
   gatun translate in.pcap out.pcap --config gatun.toml
-                                       translate a capture, offline
+                                       translate a capture file
 ";
 
-/// Translates between IPv6 and IPv4: stateful NAT64 and stateless SIIT with explicit address mappings.
+/// Address translator: stateful NAT64 and NAT44, stateless SIIT with explicit address mappings.
 #[derive(Debug, Parser)]
 #[command(name = "gatun", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// What to do.
+    /// Command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The commands.
+/// Commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Translate packets, until told to stop
+    /// Run the translator
     Run(run::Args),
-    /// Show what a running daemon has and has done
+    /// Show state and counters of a running daemon
     Show(show::Args),
-    /// Say what would become of a packet now, and why
+    /// Predict the fate of a packet, with reasons
     Explain(explain::Args),
-    /// Look for what of this machine keeps packets from being translated
+    /// Diagnose why packets are not translated on this machine
     Doctor(doctor::Args),
-    /// Show what a running daemon does at this moment, again and again
+    /// Show a live view of a running daemon
     Top(top::Args),
-    /// Show a web page of a running daemon on this host
+    /// Serve the web page of a running daemon on this host
     Web(web::Args),
-    /// Show packets as they pass, before and after
+    /// Show live packets before and after translation
     Trace(trace::Args),
-    /// Give public addresses no new bindings
+    /// Stop new bindings on public addresses
     Drain(drain::Args),
-    /// Give drained public addresses new bindings again
+    /// Resume new bindings on drained public addresses
     Undrain(drain::Args),
-    /// Show why packets were not forwarded: `gatun show drops`
+    /// Show drop reasons and their counters (`gatun show drops`)
     Drops(show::DropsArgs),
     /// End sessions or bindings of a running daemon
     Clear(clear::Args),
-    /// Say whose a public address and port is, or was
+    /// Show the current or past holder of a public address and port
     Who(who::Args),
-    /// Say where an inside host is seen from outside now
+    /// Show the public addresses and ports of an inside host
     Where(who::WhereArgs),
-    /// Check or print the log of who had which port when
+    /// Verify or print the port log
     Log(log::Args),
-    /// Take a daemon's sessions to another host, or keep them over a reboot
+    /// Save sessions to a file, or load them from one
     Snapshot(snapshot::Args),
-    /// Say who may ask a daemon over TCP, and make its certificate
+    /// Manage API tokens and the API's certificate
     Token(token::Args),
-    /// Show, compare, change and change back the configuration of a running daemon
+    /// Show, compare, apply and roll back the running configuration
     Config(config::Args),
-    /// List, add and remove static bindings and address mappings of a running daemon
+    /// List, add and remove static bindings and address mappings
     Map(map::Args),
-    /// Let a running daemon log more or less
+    /// Set the log level of a running daemon
     LogLevel(log_level::Args),
-    /// Check a configuration file, and say what it asks for
+    /// Check a configuration file and summarise it
     Check(check::Args),
-    /// Write a small configuration file
+    /// Create a configuration file
     Init(init::Args),
-    /// Translate a capture file, offline
+    /// Translate a capture file
     Translate(translate::Args),
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions(completions::Args),
     /// Write the manual pages into a directory
     #[command(hide = true)]
@@ -89,10 +89,10 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it, and says what the process exits with.
+    /// Executes the command and returns the exit status.
     ///
     /// # Errors
-    /// Whatever kept the command from doing its work.
+    /// The reason why the command failed.
     pub(crate) fn execute(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Run(args) => run::execute(args),

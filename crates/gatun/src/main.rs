@@ -5,7 +5,6 @@ mod cli;
 mod commands;
 mod doctor;
 mod offline;
-mod pcapng;
 mod show;
 
 use clap::Parser as _;

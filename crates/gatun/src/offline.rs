@@ -1,4 +1,4 @@
-//! Captured packets through an engine, offline: the packets' own times are the engine's clock.
+//! Offline translation of a capture: the packets' timestamps are the engine's clock.
 
 use anyhow::Context as _;
 use gatun_io::pcap::{CommentedWriter, Frame, Layout, Link, Reader, Writer};
@@ -7,25 +7,25 @@ use gatun_wire::{HEADROOM, Packet};
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// Room for the longest packet and its headers on both sides.
+/// Buffer size for the longest packet and its headers.
 const BUFFER_LEN: usize = HEADROOM + gatun_io::pcap::FRAME_MAX + 256;
-/// Records looked at in one call of `expire`.
+/// Records checked per call of `expire`.
 const EXPIRE_BUDGET: usize = 4096;
-/// Time between two packets passes in at most so many steps.
+/// Maximum number of steps in which time advances between two packets.
 const STEPS_MAX: u64 = 10_000;
-/// How much time passes after the last packet at most, so that what is held gets its fate.
+/// Time after the last packet, in which held packets are released or dropped.
 const LINGER_MS: u64 = 30_000;
 
-/// What became of a capture.
+/// Result of a translation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Frames in the file.
     pub(crate) frames: u64,
-    /// Frames that carry no IP packet: not given to the engine.
+    /// Frames without an IP packet, not given to the engine.
     pub(crate) not_ip: u64,
-    /// Frames that the capture cut short.
+    /// Frames truncated by the snap length.
     pub(crate) cut: u64,
-    /// Whether the file ends inside its last record, which is left out.
+    /// Whether the file is truncated inside its last record, which is ignored.
     pub(crate) cut_off: bool,
     /// Packets written.
     pub(crate) written: u64,
@@ -33,25 +33,25 @@ pub(crate) struct Outcome {
     pub(crate) counters: Counters,
 }
 
-/// A translation of one capture.
+/// Translation of one capture.
 pub(crate) struct Offline<W: Write, D: Write> {
     nat: Nat,
     output: Writer<W>,
     drops: Option<CommentedWriter<D>>,
     buffer: Vec<u8>,
-    /// The time of the first frame is the engine's zero.
+    /// Time of the first frame, the engine's zero.
     begin: Option<Duration>,
     now: Instant,
-    /// Behind whose link header packets go that the engine makes as time passes.
+    /// Last frame; its link header is used for packets that timers emit.
     last: Option<(Frame, Layout)>,
     outcome: Outcome,
 }
 
 impl<W: Write, D: Write> Offline<W, D> {
-    /// An engine for `plan`, and where its packets go.
+    /// Creates an engine for `plan`.
     ///
     /// # Errors
-    /// Where the engine cannot be built.
+    /// The engine cannot be built.
     pub(crate) fn new(
         plan: &Plan,
         seed: u64,
@@ -71,10 +71,10 @@ impl<W: Write, D: Write> Offline<W, D> {
         })
     }
 
-    /// Translates the whole of `input`; `progress` hears how many frames are done.
+    /// Translates `input`; `progress` gets the number of finished frames.
     ///
     /// # Errors
-    /// Where a file is broken or cannot be written to.
+    /// A broken input, or an output that cannot be written.
     pub(crate) fn run<R: Read>(
         mut self,
         input: &mut Reader<R>,
@@ -99,7 +99,7 @@ impl<W: Write, D: Write> Offline<W, D> {
         Ok(self.outcome)
     }
 
-    /// A file whose writer was killed ends inside a record, and counts as if it ended before it.
+    /// Reads a frame. A file truncated inside a record ends before that record.
     fn next_frame<R: Read>(&mut self, input: &mut Reader<R>) -> anyhow::Result<Option<Frame>> {
         match input.next_frame() {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
@@ -112,7 +112,7 @@ impl<W: Write, D: Write> Offline<W, D> {
 
     fn take(&mut self, link: Link, frame: Frame) -> anyhow::Result<()> {
         let begin = *self.begin.get_or_insert(frame.time);
-        // Frames of several interfaces may be a little out of order: the clock does not go back.
+        // Frames of several interfaces may be slightly out of order; the clock never goes back.
         let at = Instant(frame.time.saturating_sub(begin).as_millis() as u64).max(self.now);
         self.pass_time(at)?;
         match link.layout(&frame.bytes) {
@@ -124,7 +124,7 @@ impl<W: Write, D: Write> Offline<W, D> {
         }
     }
 
-    /// Lets time pass until `until`: sessions end, and what was held gets its fate.
+    /// Advances the clock: sessions expire, held packets are released or dropped.
     fn pass_time(&mut self, until: Instant) -> anyhow::Result<()> {
         let gap = until.since_ms(self.now);
         let least = (gap / STEPS_MAX).max(1);
@@ -144,7 +144,7 @@ impl<W: Write, D: Write> Offline<W, D> {
             Packet::new(&mut self.buffer, HEADROOM, len).context("a frame longer than the buffer")?;
         let mut burst = [packet];
         let mut verdicts = [Verdict::Pass];
-        // One packet never needs more buffers for emitted ones than there are.
+        // There are enough buffers for the packets emitted for one packet.
         self.nat.process(self.now, &mut burst, &mut verdicts);
         let answer = matches!(verdicts[0], Verdict::Reply(_));
         match verdicts[0] {
@@ -161,15 +161,16 @@ impl<W: Write, D: Write> Offline<W, D> {
         if let (Some(drops), Verdict::Drop(reason) | Verdict::Reply(gatun_nat::Reply::Error(reason))) =
             (&mut self.drops, verdicts[0])
         {
+            let comment = format!("{}: {}", reason.name(), reason.help());
             drops
-                .write(&frame, &format!("{}: {}", reason.name(), reason.help()))
+                .write(0, &frame, frame.bytes.len() as u32, &comment)
                 .context("writing the dropped packets")?;
         }
         self.last = Some((frame, layout));
         self.write_emitted()
     }
 
-    /// Packets that the engine made, behind the link header of the last frame.
+    /// Writes packets that the engine emitted, with the link header of the last frame.
     fn write_emitted(&mut self) -> anyhow::Result<()> {
         let (Some((frame, layout)), Some(begin)) = (&self.last, self.begin) else { return Ok(()) };
         let time = frame.time.max(begin + Duration::from_millis(self.now.0));

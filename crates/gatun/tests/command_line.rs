@@ -79,7 +79,7 @@ fn check_says_what_run_will_do_with_ports_workers_pools_and_logs() {
     assert!(accepted && err.is_empty(), "{err}");
     for line in [
         "          1,008 blocks of 1024 ports: serves 1,008 subscribers with one each, 252 with 4 (blocks_per_subscriber)",
-        "  workers 3, one for each queue, where the kernel puts them",
+        "  workers 3, one for each queue, on processors that the kernel chooses",
         "  memory  ",
         "  log     0.",
     ] {
@@ -113,11 +113,11 @@ fn check_refuses_a_backend_that_this_program_was_built_without_as_run_does() {
 
 #[test]
 fn check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink() {
-    gatun_lab::run_test(
+    gatun_testkit::run_test(
         "check_warns_of_a_pool_with_the_only_address_of_the_hosts_uplink",
-        gatun_lab::refusal,
+        gatun_testkit::refusal,
         || {
-            let net = gatun_lab::Topology::new().unwrap();
+            let net = gatun_testkit::Topology::new().unwrap();
             net.translator.ip("route add default via 198.51.100.2").unwrap();
             let file = "/run/uplink.toml";
             let says = |prefixes: &str| {

@@ -122,8 +122,8 @@ fn ethernet(tags: &[u8], ethertype: [u8; 2], packet: &[u8]) -> Vec<u8> {
 
 /// tshark's fields of a capture, checksums verified; `None` where it is not installed, and the test may be skipped.
 fn tshark(file: &Path, fields: &[&str]) -> Option<String> {
-    if let Some(why) = gatun_lab::missing(&[("tshark", "tshark")]) {
-        gatun_lab::skip(&why);
+    if let Some(why) = gatun_testkit::missing(&[("tshark", "tshark")]) {
+        gatun_testkit::skip(&why);
         return None;
     }
     let mut command = Command::new("tshark");
@@ -283,7 +283,7 @@ fn a_capture_whose_writer_was_killed_is_translated_up_to_its_last_whole_record()
         let output = scratch.translate(&input, &["--json"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{} bytes: {said}", content.len());
-        assert!(said.contains("ends inside a record behind frame 2:"), "{said}");
+        assert!(said.contains("is truncated inside the record after frame 2,"), "{said}");
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let counts = ["frames", "rx", "forwarded", "written"].map(|name| json[name].as_u64().unwrap());
         assert_eq!((counts, json["cut_off"].as_bool()), ([2; 4], Some(true)), "{json}");

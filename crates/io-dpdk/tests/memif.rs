@@ -1,13 +1,13 @@
 //! Devices of DPDK without a translator, against Debian's `dpdk-testpmd`; without huge pages.
 //!
-//! Each test runs itself again inside a sandbox of `gatun_lab`, as DPDK can be started once in a process.
+//! Each test runs itself again inside a sandbox of `gatun_testkit`, as DPDK can be started once in a process.
 
-use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
 use gatun_io::{TxError, Undividable};
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
-use gatun_lab::Process;
+use gatun_testkit::Process;
+use gatun_testkit::ends::{Generator, Report, Settings};
 use nix::libc::{REG_RIP, c_int, c_void, siginfo_t, ucontext_t};
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -20,9 +20,9 @@ fn in_lab(test: &str, body: fn()) {
     // Workers of DPDK leave no processor to anybody.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let testpmd = || gatun_lab::missing(&[("dpdk-testpmd", "dpdk-dev")]);
-    let refusal = || gatun_lab::refusal_but_to_root("DPDK").or_else(testpmd);
-    gatun_lab::run_test(test, refusal, body);
+    let testpmd = || gatun_testkit::missing(&[("dpdk-testpmd", "dpdk-dev")]);
+    let refusal = || gatun_testkit::refusal_but_to_root("DPDK").or_else(testpmd);
+    gatun_testkit::run_test(test, refusal, body);
 }
 
 fn config(devices: &[&str]) -> DpdkConfig {

@@ -335,7 +335,7 @@ mod tests {
 
     /// None where this process may not load programs, and such tests may be skipped.
     fn tables() -> Option<Tables> {
-        let skip = |e| gatun_lab::skip(&format!("BPF maps cannot be made: {e}"));
+        let skip = |e| gatun_testkit::skip(&format!("BPF maps cannot be made: {e}"));
         Tables::new().map_err(skip).ok()
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   far0 ------ near0 [ the backend, in this process ] near1 ------ far1      all in one sandbox
 //! ```
-//! Each test runs itself again inside a sandbox of `gatun_lab`.
+//! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
 use gatun_io::{RxError, Stats, TxError, Waker};
 use gatun_io_ether::{Frames as _, Outbox as _};
@@ -14,19 +14,21 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 fn in_lab(test: &str, body: fn()) {
-    gatun_lab::run_test(test, || gatun_lab::refusal_but_to_root("AF_XDP"), body);
+    gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("AF_XDP"), body);
 }
 
 fn ip(line: &str) {
-    gatun_lab::run(Command::new("ip").args(line.split_whitespace())).unwrap();
+    gatun_testkit::run(Command::new("ip").args(line.split_whitespace())).unwrap();
 }
 
 /// A cable whose ends are up and silent.
 fn cable(near: &str, far: &str) {
     ip(&format!("link add {near} type veth peer name {far}"));
     for end in [near, far] {
-        gatun_lab::run(Command::new("sysctl").args(["-qw", &format!("net.ipv6.conf.{end}.disable_ipv6=1")]))
-            .unwrap();
+        gatun_testkit::run(
+            Command::new("sysctl").args(["-qw", &format!("net.ipv6.conf.{end}.disable_ipv6=1")]),
+        )
+        .unwrap();
         ip(&format!("link set {end} up"));
     }
 }

@@ -358,34 +358,46 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes a pcapng file in which each frame has a comment.
+/// Writer of a pcapng file in which each frame has a comment.
 pub struct CommentedWriter<W: Write> {
     file: pcap_file::pcapng::PcapNgWriter<W>,
 }
 
 impl<W: Write> CommentedWriter<W> {
-    /// Begins a file.
+    /// Begins a file with an interface for each name.
     ///
     /// # Errors
     /// Those of `output`.
-    pub fn new(output: W, link: Link) -> io::Result<Self> {
+    pub fn new(output: W, link: Link, interfaces: &[&str]) -> io::Result<Self> {
         let mut file = pcap_file::pcapng::PcapNgWriter::new(output).map_err(broken)?;
-        let mut interface = InterfaceDescriptionBlock::new(link.datalink(), FRAME_MAX as u32);
-        interface.options.push(InterfaceDescriptionOption::IfTsResol(9));
-        file.write_pcapng_block(interface).map_err(broken)?;
+        for &name in interfaces {
+            let mut interface = InterfaceDescriptionBlock::new(link.datalink(), FRAME_MAX as u32);
+            let options =
+                [InterfaceDescriptionOption::IfName(name.into()), InterfaceDescriptionOption::IfTsResol(9)];
+            interface.options.extend(options);
+            file.write_pcapng_block(interface).map_err(broken)?;
+        }
         Ok(CommentedWriter { file })
     }
 
-    /// Writes a frame with a comment.
+    /// Writes a frame of an interface, by its number; `original_len` is its length before it was cut.
     ///
     /// # Errors
     /// Those of the output.
-    pub fn write(&mut self, frame: &Frame, comment: &str) -> io::Result<()> {
+    pub fn write(
+        &mut self,
+        interface: u32,
+        frame: &Frame,
+        original_len: u32,
+        comment: &str,
+    ) -> io::Result<()> {
         use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+        // An option has 16 bits for its length, which the library does not check.
+        let comment = &comment[..comment.floor_char_boundary(u16::MAX.into())];
         let block = EnhancedPacketBlock {
-            interface_id: 0,
+            interface_id: interface,
             timestamp: frame.time,
-            original_len: frame.bytes.len() as u32,
+            original_len,
             data: frame.bytes.as_slice().into(),
             options: vec![EnhancedPacketOption::Comment(comment.into())],
         };

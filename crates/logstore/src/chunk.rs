@@ -1,22 +1,22 @@
-//! Some thousand records as columns of differences, compressed.
+//! Chunk of records: columns of differences, compressed.
 //!
 //! ```text
 //!   count  length  LZ4 { attributes: n, n x (kind transports instance pool)
 //!                        insides: n, shift, n x ascending difference >> shift
 //!                        columns: attribute  outside  first  span  time  inside  inside port }
 //! ```
-//! Records may have any order; sorted by their ports they take the fewest bytes.
+//! Records may have any order; sorted by port they take the fewest bytes.
 
 use crate::record::{Record, RecordKind};
 use crate::varint::{Bytes, put, put_signed};
 use std::collections::HashMap;
 
-/// Records of a chunk, at most.
+/// Maximum number of records in a chunk.
 pub(crate) const CHUNK_RECORDS_MAX: usize = 65_536;
-/// Bytes of a chunk that is not compressed, at most: what a reader takes memory for.
+/// Largest uncompressed chunk, in bytes: limits a reader's memory.
 const RAW_LEN_MAX: usize = CHUNK_RECORDS_MAX * 80;
 
-/// Encodes records, at most [`CHUNK_RECORDS_MAX`].
+/// Encodes up to [`CHUNK_RECORDS_MAX`] records.
 pub(crate) fn encode(records: &[Record]) -> Vec<u8> {
     debug_assert!(records.len() <= CHUNK_RECORDS_MAX);
     let mut raw = Vec::with_capacity(records.len() * 12 + 64);
@@ -37,7 +37,7 @@ pub(crate) fn encode(records: &[Record]) -> Vec<u8> {
     column(&mut raw, &|r| r.at_ms as i64);
     let mut last = None;
     for record in records {
-        // A release follows its assignment, most often.
+        // Usually, a release follows its assignment.
         let same = last == Some(record.inside);
         put(&mut raw, if same { 0 } else { insides[&u128::from(record.inside)] as u128 + 1 });
         last = Some(record.inside);
@@ -50,12 +50,12 @@ pub(crate) fn encode(records: &[Record]) -> Vec<u8> {
     out
 }
 
-/// Decodes them; `None` where the bytes are not what [`encode`] writes.
+/// Decodes a chunk; `None` for bytes that [`encode`] does not write.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<Record>> {
     let mut bytes = Bytes(bytes);
     let count: usize = bytes.number().filter(|n| *n <= CHUNK_RECORDS_MAX)?;
     let len: usize = bytes.number().filter(|n| *n <= RAW_LEN_MAX)?;
-    // A record is seven numbers at least: no memory is taken for more than there can be.
+    // A record has at least seven numbers: no memory is taken for more than there can be.
     if count.saturating_mul(7) > len {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The files of a store: few operations, so that a test can stop the world after each of them.
+//! Files of a store. There are few operations, so that a test can simulate a crash after each of them.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -6,94 +6,94 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// A directory of files that only grow.
+/// Directory of files.
 ///
-/// What was written is there after a loss of power only once [`Disk::sync`] has returned, and a name that was made,
-/// changed or removed once [`Disk::sync_names`] has.
+/// Written bytes survive a power failure once [`Disk::sync`] has returned; created, renamed or removed names once
+/// [`Disk::sync_names`] has.
 pub trait Disk: Send {
-    /// The names of all files.
+    /// Lists the names of all files.
     ///
     /// # Errors
-    /// Whatever the system says; so for all others.
+    /// Errors of the system, here and in all other operations.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Bytes of a file.
+    /// Length of a file in bytes.
     ///
     /// # Errors
-    /// `NotFound` where there is none.
+    /// `NotFound` if it does not exist.
     fn len(&self, name: &str) -> io::Result<u64>;
     /// Fills `bytes` from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` where the file is shorter.
+    /// `UnexpectedEof` if the file is shorter.
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
-    /// Writes at the end of a file, which is made where there is none. After an error some of it may be there.
+    /// Appends to a file and creates it if needed. After an error, a part may be written.
     ///
     /// # Errors
-    /// Such as a full disk.
+    /// A full disk, for example.
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
-    /// Writes over bytes of a file that are there; they lie in one sector.
+    /// Overwrites bytes of a file within one sector.
     ///
     /// # Errors
-    /// Whatever the system says. After an error some of it may be there.
+    /// Errors of the system; a part may be written.
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Cuts a file to `len` bytes.
+    /// Truncates a file to `len` bytes.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of the system.
     fn truncate(&mut self, name: &str, len: u64) -> io::Result<()>;
-    /// Waits until the bytes of a file would outlast a loss of power.
+    /// Waits until the bytes of a file would survive a power failure.
     ///
     /// # Errors
-    /// Whatever the system says: then nothing is known of what was written since the last time.
+    /// Errors of the system; then the state of everything written since the last sync is unknown.
     fn sync(&mut self, name: &str) -> io::Result<()>;
-    /// Gives a file another name, atomically.
+    /// Renames a file atomically.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of the system.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
-    /// Takes a file away.
+    /// Removes a file.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of the system.
     fn remove(&mut self, name: &str) -> io::Result<()>;
-    /// Waits until names would outlast a loss of power.
+    /// Waits until names would survive a power failure.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// Errors of the system.
     fn sync_names(&mut self) -> io::Result<()>;
 }
 
-/// A whole file, or a part of it.
+/// Reads a part of a file.
 pub(crate) fn read(disk: &dyn Disk, name: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     disk.read_at(name, offset, &mut bytes)?;
     Ok(bytes)
 }
 
-/// A directory of the system's.
+/// Directory of the file system.
 pub struct Directory {
     path: PathBuf,
-    /// Files that are written to.
+    /// Files open for appending.
     open: HashMap<String, File>,
-    /// Files that are written over.
+    /// Files open for overwriting.
     in_place: HashMap<String, File>,
-    /// Locked as long as this writes: two writers would spoil each other's work.
+    /// Lock file, held by a writer: there can be only one.
     _lock: Option<File>,
 }
 
-/// The file that a writer holds locked.
+/// Name of the lock file.
 const LOCK: &str = "lock";
 
 impl Directory {
-    /// To read from.
+    /// Opens a directory for reading.
     pub fn to_read(path: &Path) -> Directory {
         Directory { path: path.to_owned(), open: HashMap::new(), in_place: HashMap::new(), _lock: None }
     }
 
-    /// To write to; it is made where there is none, for its owner's group to read and for nobody else.
+    /// Opens a directory for writing and creates it if needed, readable by its owner's group.
     ///
     /// # Errors
-    /// Where it cannot be made, or another process writes to it.
+    /// A directory that cannot be created, or another writer.
     pub fn to_write(path: &Path) -> io::Result<Directory> {
         fs::DirBuilder::new().recursive(true).mode(0o750).create(path)?;
         let lock = options().open(path.join(LOCK))?;
@@ -106,7 +106,7 @@ impl Directory {
         Ok(Directory { _lock: Some(lock), ..Directory::to_read(path) })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -150,7 +150,7 @@ impl Disk for Directory {
     }
 
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        // A file that is open to append would take them at its end.
+        // A file open for appending would write at its end.
         if !self.in_place.contains_key(name) {
             let file = OpenOptions::new().write(true).open(self.path.join(name))?;
             self.in_place.insert(name.to_owned(), file);

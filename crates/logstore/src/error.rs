@@ -1,22 +1,22 @@
-//! What can be wrong with a store.
+//! Errors of a store.
 
 use std::{fmt, io};
 
-/// Why a file of the store cannot be used.
+/// Reason why a file of the store cannot be used.
 #[derive(Debug)]
 pub enum LogError {
-    /// The system says so.
+    /// Error of the system.
     Io {
         /// The file.
         file: String,
-        /// Why.
+        /// Cause.
         error: io::Error,
     },
-    /// It is not what was written.
+    /// Changed or damaged file.
     Damaged {
         /// The file.
         file: String,
-        /// How that is seen.
+        /// Damage.
         what: String,
     },
 }
@@ -46,5 +46,5 @@ impl fmt::Display for LogError {
 
 impl std::error::Error for LogError {}
 
-/// What comes out of the store's operations.
+/// Result of an operation of the store.
 pub type Result<T> = std::result::Result<T, LogError>;

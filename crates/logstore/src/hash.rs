@@ -1,15 +1,15 @@
-//! SHA-256: what a log that may be shown in court is sealed with, and what anybody can compute again.
+//! SHA-256, which seals a log that may serve as evidence: anybody can compute it again.
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// A SHA-256.
+/// SHA-256.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hash(pub [u8; 32]);
 
 impl Hash {
-    /// Of several pieces, as if they were one.
+    /// Hash of several pieces, as if concatenated.
     pub fn of(pieces: &[&[u8]]) -> Hash {
         let mut sha = Sha256::new();
         pieces.iter().for_each(|piece| sha.update(piece));

@@ -1,15 +1,15 @@
-//! The history of one public port: its holders one after another, and the times of which records may be missing.
+//! History of a public port: its holders in order, and the times of which records may be missing.
 
 use crate::record::Record;
 use crate::time::rfc3339;
 
-/// How a holding ended.
+/// End of a holding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Nothing tells of an end; the last sign of life of the daemon was then.
+    /// No record of an end; the time of the daemon's last sign of life.
     Open(u64),
     At(u64),
-    /// Between the two, as the daemon ended without saying so, or the record was lost.
+    /// Between two times: the daemon ended without a record, or the record was lost.
     Between(u64, u64),
 }
 
@@ -17,16 +17,16 @@ pub(crate) enum End {
 pub(crate) struct Holding {
     pub(crate) record: Record,
     pub(crate) from_ms: Option<u64>,
-    /// The earliest time at which it can have begun.
+    /// Earliest possible beginning.
     pub(crate) possible_from_ms: u64,
-    /// The time from which it is known to have the port.
+    /// Beginning for certain.
     pub(crate) known_from_ms: u64,
     pub(crate) end: End,
-    /// Records of this time are missing, between others of the same holder.
+    /// Time of missing records between others of the same holder.
     pub(crate) doubt: Option<(u64, u64)>,
 }
 
-/// A time of which records may be missing, and why.
+/// Time of which records may be missing, with the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Gap {
     pub(crate) from_ms: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Gap {
     pub(crate) why: String,
 }
 
-/// A time of which it is not known whether somebody had the port, for one transport.
+/// Time for which the holder is unknown, for one transport.
 #[derive(Clone, Debug)]
 pub(crate) struct Unknown {
     pub(crate) transport: usize,
@@ -43,17 +43,17 @@ pub(crate) struct Unknown {
     pub(crate) why: String,
 }
 
-/// The history of some ports, in the order of events.
+/// History of ports, in the order of events.
 #[derive(Default)]
 pub(crate) struct History {
     open: Vec<Holding>,
-    /// What was open when a daemon before ended, so far as none after it has told that it goes on.
+    /// Holdings open at the end of an earlier daemon and not confirmed by a later one.
     before: Vec<Holding>,
     ended: Vec<Holding>,
-    /// The last gap after which nothing tells of a transport.
+    /// Last gap of each transport without later records.
     gaps: [Option<Gap>; 3],
     unknown: Vec<Unknown>,
-    /// The last time that anything tells of.
+    /// Time of the last entry.
     pub(crate) last_ms: u64,
     started: bool,
     pub(crate) stopped_ms: Option<u64>,
@@ -65,7 +65,7 @@ impl History {
         if stopped.is_none() && self.started {
             let from_ms = self.last_ms.min(at_ms);
             let why = format!(
-                "the daemon of that time ended without a word, between {} and {}",
+                "the daemon of that time was killed between {} and {}",
                 rfc3339(from_ms),
                 rfc3339(at_ms)
             );
@@ -74,7 +74,7 @@ impl History {
         }
         self.started = true;
         let end = stopped.map_or(End::Between(self.last_ms.min(at_ms), at_ms), End::At);
-        // What the daemon before has not told of may have waited in memory all its life: this one may still.
+        // Records that the earlier daemon never wrote may have waited in memory all its life; it may restore those holdings.
         self.before.extend(self.open.drain(..).map(|holding| Holding { end, ..holding }));
         if !keeps_state {
             self.ended.append(&mut self.before);
@@ -82,7 +82,7 @@ impl History {
         }
     }
 
-    /// From then on nothing is known until something tells of the port again.
+    /// After a gap, nothing is known until a record of the port.
     pub(crate) fn gap(&mut self, gap: &Gap) {
         for holding in &mut self.open {
             let from_ms = gap.from_ms.max(holding.known_from_ms);
@@ -97,7 +97,7 @@ impl History {
         }
     }
 
-    /// Something tells of these transports.
+    /// Handles a record of these transports.
     pub(crate) fn told(&mut self, transports: u8, at_ms: u64) {
         for transport in (0..3).filter(|transport| transports & 1 << transport != 0) {
             if let Some(gap) = self.gaps[transport].take() {
@@ -112,14 +112,14 @@ impl History {
         let gap_end_ms = self.gaps.iter().flatten().map(|gap| gap.to_ms).max();
         let possible_from_ms = self.gaps.iter().flatten().map(|gap| gap.from_ms).min().unwrap_or(0);
         self.told(record.transports, at_ms);
-        let same = self.open.iter().position(|holding| holding.record.is_same_place(&record));
+        let same = self.open.iter().position(|holding| holding.record.has_same_ports(&record));
         let same = same.map(|at| self.open.remove(at));
         if !record.kind.begins() {
             let begun = match same {
                 Some(begun) if begun.record.is_same_holder(&record) => begun,
                 other => {
                     self.end_untold(other, at_ms);
-                    // It began in a time whose records are missing, if there is one.
+                    // It began in a gap, if there is one.
                     let known_from_ms = gap_end_ms.unwrap_or(at_ms).min(at_ms);
                     let end = End::Open(0);
                     Holding { record, from_ms: None, possible_from_ms, known_from_ms, end, doubt: None }
@@ -130,9 +130,9 @@ impl History {
         }
         self.end_untold(same, at_ms);
         let goes_on = |old: &Holding| {
-            record.kind.goes_on() && old.record.is_same_place(&record) && old.record.is_same_holder(&record)
+            record.kind.goes_on() && old.record.has_same_ports(&record) && old.record.is_same_holder(&record)
         };
-        // The latest, where the same place was the same holder's before.
+        // The latest, if the same holder had the same ports before.
         let begun = self.before.iter().rposition(goes_on).map(|at| self.before.remove(at));
         let new = Holding {
             record,
@@ -145,7 +145,7 @@ impl History {
         self.open.push(Holding { end: End::Open(0), ..begun.unwrap_or(new) });
     }
 
-    /// Somebody else has what `lost` had, or has given it back, and no record tells of its end.
+    /// Ends a holding without a record: another holder has its ports or released them.
     fn end_untold(&mut self, lost: Option<Holding>, at_ms: u64) {
         let between = |lost: Holding| {
             let from_ms = lost.doubt.map_or(lost.record.at_ms, |doubt| doubt.0).min(at_ms);
@@ -154,11 +154,11 @@ impl History {
         self.ended.extend(lost.map(between));
     }
 
-    /// All holdings, and the times of which nothing is known. Holdings that nothing ends are open, or ended with the daemon.
+    /// Holdings and unknown times. Holdings without an end are open, or ended with the daemon.
     pub(crate) fn all(mut self) -> (Vec<Holding>, Vec<Unknown>) {
         self.told(7, u64::MAX);
         let end = self.stopped_ms.map_or(End::Open(self.last_ms), End::At);
-        // Of what no record ends, nothing tells after a gap that it went on.
+        // After a gap, no record confirms a holding that no record ends.
         let unconfirmed =
             |holding: Holding| Holding { doubt: holding.doubt.map(|d| (d.0, u64::MAX)), ..holding };
         self.ended.extend(self.before.drain(..).map(unconfirmed));

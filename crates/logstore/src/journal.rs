@@ -1,13 +1,12 @@
-//! The file that is being written: frames, one a write, in the order of events.
+//! Journal, the file being written: a frame per write, in the order of events.
 //!
 //! ```text
 //!   head   "GATUNLOG" 'J' version 0 0 0 0 0 0, number, SHA-256 of the segment before, SHA-256 of these
 //!   frame  "FRAM", bytes of the payload, SHA-256 of the head or frame before, payload, SHA-256 of all this
 //!   payload  bytes of the marks, marks, chunk
 //! ```
-//! A frame is whole or it is not there: a writer that is killed leaves frames and at most one torn one at the end, which was
-//! never acknowledged. Where frames follow one that is not whole, the file was changed. A last frame that is not whole was
-//! changed if its receipt (`receipt.rs`) says that it was whole once.
+//! A killed writer leaves complete frames and at most one incomplete one at the end, which was never acknowledged. If frames
+//! follow an incomplete one, the file was changed. An incomplete last frame was changed if a receipt (`receipt.rs`) covers it.
 
 use crate::chunk;
 use crate::hash::Hash;
@@ -17,21 +16,21 @@ use crate::segment::{HEAD_LEN, VERSION, head, version_of};
 use crate::varint::Bytes;
 
 const FRAME: &[u8; 4] = b"FRAM";
-/// Places that look like the beginning of a frame and are none, at most: each may cost a hash of all that follows.
+/// Maximum number of false frame beginnings; each may cost a hash of everything after it.
 const TRIES_MAX: usize = 1000;
-/// Bytes of a journal's head.
+/// Length of a journal's head in bytes.
 pub(crate) const JOURNAL_HEAD_LEN: usize = HEAD_LEN + 8 + 32 + 32;
-/// Bytes of a frame beside its payload.
+/// Length of a frame without its payload in bytes.
 const FRAME_LEN: usize = 4 + 4 + 32 + 32;
 
-/// The head of a journal, and the digest that its first frame follows.
+/// Encodes the head of a journal; returns it with its digest.
 pub(crate) fn head_of(number: u64, previous: Hash) -> (Vec<u8>, Hash) {
     let fields = [&head(b'J', VERSION)[..], &number.to_le_bytes(), &previous.0].concat();
     let digest = Hash::of(&[&fields]);
     ([&fields[..], &digest.0].concat(), digest)
 }
 
-/// A frame after the one of that digest, and its own.
+/// Encodes a frame after the one with digest `after`; returns it with its digest.
 pub(crate) fn frame(after: Hash, marks: &[Mark], records: &[Record]) -> (Vec<u8>, Hash) {
     let (marks, chunk) = (mark::encode(marks), chunk::encode(records));
     let len = (4 + marks.len() + chunk.len()) as u32;
@@ -41,45 +40,45 @@ pub(crate) fn frame(after: Hash, marks: &[Mark], records: &[Record]) -> (Vec<u8>
     ([&body[..], &digest.0].concat(), digest)
 }
 
-/// What a journal was found to be.
+/// State of a journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Every byte is part of a frame.
+    /// Complete: every byte is part of a frame.
     Whole,
-    /// So many bytes at the end are a frame that was not written to its end.
+    /// Incomplete frame of so many bytes at the end.
     Torn(u64),
-    /// It was changed since it was written, at this byte.
+    /// Changed at this byte.
     Damaged(u64),
 }
 
-/// A journal as it was read.
+/// Contents of a journal.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) number: u64,
     pub(crate) previous: Hash,
-    /// The version that wrote it; 0 where it has no head.
+    /// Version of the format; 0 without a head.
     pub(crate) version: u8,
     pub(crate) records: Vec<Record>,
     pub(crate) marks: Vec<Mark>,
-    /// Digests of the frames, in their order.
+    /// Digests of the frames, in order.
     pub(crate) digests: Vec<Hash>,
-    /// The end of each frame that follows the one before.
+    /// End of each frame that follows its predecessor.
     pub(crate) ends: Vec<u64>,
     head_digest: Hash,
-    /// Bytes up to the end of the last frame that follows the one before; 0 without a head.
+    /// Length up to the last frame that follows its predecessor; 0 without a head.
     pub(crate) good_len: u64,
-    /// Records and marks before the first byte that was changed.
+    /// Records and marks before the first changed byte.
     pub(crate) broken_after: (usize, usize),
     pub(crate) state: State,
 }
 
 impl Scan {
-    /// The digest of the last frame, or of the head.
+    /// Digest of the last frame, or of the head.
     pub(crate) fn digest(&self) -> Hash {
         self.digests.last().copied().unwrap_or(self.head_digest)
     }
 
-    /// Whether it had this digest at that length.
+    /// Whether the journal had this digest at this length.
     pub(crate) fn has(&self, len: u64, digest: Hash) -> bool {
         match self.ends.binary_search(&len) {
             Ok(at) => self.digests.get(at) == Some(&digest),
@@ -87,15 +86,13 @@ impl Scan {
         }
     }
 
-    /// Whether it has a head.
+    /// Whether the journal has a head.
     pub(crate) fn is_begun(&self) -> bool {
         self.version > 0
     }
 }
 
-/// Reads a journal, whose name has `number` where it has a name.
-///
-/// Of one that was changed, all frames are read that are whole in themselves.
+/// Reads a journal; `number` is the one in its name. From a changed journal, all complete frames are read.
 pub(crate) fn scan(bytes: &[u8], number: Option<u64>) -> Scan {
     let head = read_head(bytes);
     let mut scan = Scan {
@@ -112,7 +109,7 @@ pub(crate) fn scan(bytes: &[u8], number: Option<u64>) -> Scan {
         state: State::Whole,
     };
     let Some(head) = head else {
-        // Frames come once the head is on disk: a file without any may have been killed in its first write.
+        // Frames follow once the head is on disk: a file without frames may stem from a writer killed in its first write.
         salvage(bytes, 0, &mut scan);
         if bytes.len() > JOURNAL_HEAD_LEN {
             scan.state = State::Damaged(0);
@@ -120,7 +117,7 @@ pub(crate) fn scan(bytes: &[u8], number: Option<u64>) -> Scan {
         return scan;
     };
     if head.number != scan.number {
-        // Another file under this name: its records are that one's.
+        // Another file under this name; its records do not belong here.
         scan.state = State::Damaged(HEAD_LEN as u64);
         return scan;
     }
@@ -144,7 +141,7 @@ pub(crate) fn scan(bytes: &[u8], number: Option<u64>) -> Scan {
     scan
 }
 
-/// Reads whole frames behind a place where the chain is broken. Where there are none, the end is torn.
+/// Reads complete frames after a break of the chain. Without any, the last frame is incomplete.
 fn salvage(bytes: &[u8], broken: usize, scan: &mut Scan) {
     scan.state = State::Torn((bytes.len() - broken) as u64);
     scan.broken_after = (scan.records.len(), scan.marks.len());
@@ -196,7 +193,7 @@ struct Frame {
     marks: Vec<Mark>,
 }
 
-/// The frame at the front, where it is whole.
+/// Reads the frame at the front, if complete.
 fn read_frame(bytes: &[u8]) -> Option<Frame> {
     let mut rest = Bytes(bytes);
     if rest.take(4)? != FRAME {

@@ -1,11 +1,11 @@
-//! A log of who had which public port when: append-only, compressed, chained by hashes, and searched in milliseconds.
+//! Port log: who had which public port when. Append-only, compressed, chained by hashes, searched in milliseconds.
 //!
 //! ```text
 //!   Store   writes: journal (a frame a commit, on disk before it is acknowledged) -> sealed, sorted segments
 //!   Reader  reads, with or without a writer: who(address, port, time), show, verify
 //! ```
-//! What happens is a [`Record`]; when a daemon ran, by which configuration, and what is missing, is a [`Mark`].
-//! docs/logging.md describes the files, decision 0071 why they are so.
+//! A [`Record`] is an event of a port block or binding. A [`Mark`] says when a daemon ran, with which configuration, and
+//! what is missing. docs/logging.md describes the files, decision 0071 the reasons.
 #![forbid(unsafe_code)]
 
 mod chunk;
@@ -30,10 +30,10 @@ mod who;
 
 pub use disk::{Directory, Disk};
 
-/// Reads bytes as each of the parts that files consist of, whose hashes would keep all but the right ones out: for hostile
-/// input. None of it may panic, or take memory without bound.
+/// Parses bytes as each part of a file, without the hashes that reject changed ones. For fuzzing: it must not panic or take
+/// unbounded memory.
 #[doc(hidden)]
-pub fn read_as_anything(bytes: &[u8]) -> usize {
+pub fn parse_as_each_part(bytes: &[u8]) -> usize {
     let chunk = chunk::decode(bytes).map_or(0, |records| records.len());
     let marks = mark::decode(bytes).map_or(0, |marks| marks.len());
     let journal = journal::scan(bytes, None).records.len();
@@ -50,4 +50,4 @@ pub use reader::{Entry, Reader};
 pub use record::{Record, RecordKind};
 pub use store::{Options, Status, Store};
 pub use verify::Verification;
-pub use who::{Answer, By, Holder, InForce, Outcome};
+pub use who::{Answer, Evidence, Holder, InForce, Outcome};

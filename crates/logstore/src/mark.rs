@@ -1,98 +1,98 @@
-//! What the log keeps beside records: when the daemon ran and by which configuration, and what is missing.
+//! Marks, the entries beside records: starts and stops of the daemon, configurations, and losses.
 
 use crate::hash::Hash;
 use crate::plan::PlanInForce;
 use serde::{Deserialize, Serialize};
 
-/// A mark; all times are milliseconds since 1970 (UTC).
+/// Mark. Times are milliseconds since 1970 (UTC).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mark", rename_all = "snake_case")]
 pub enum Mark {
-    /// A daemon began.
+    /// Start of a daemon.
     Start {
-        /// When.
+        /// Time.
         at_ms: u64,
-        /// Its version.
+        /// Version of the daemon.
         version: String,
-        /// Whether it has sessions of the one before it, and tells as it finds them what of it goes on
-        /// ([`RecordKind::goes_on`](crate::RecordKind::goes_on)); all else that was open has ended.
+        /// Whether it restores sessions of its predecessor and writes a record for each restored block or binding
+        /// ([`RecordKind::goes_on`](crate::RecordKind::goes_on)); everything else that was open has ended.
         keeps_state: bool,
     },
-    /// A daemon ended, and all its state with it.
+    /// Stop of a daemon, and of all its state.
     Stop {
-        /// When.
+        /// Time.
         at_ms: u64,
     },
-    /// The daemon runs; only the last of these is kept.
+    /// Sign of life; only the last one is kept.
     Alive {
-        /// When.
+        /// Time.
         at_ms: u64,
     },
-    /// From now on another configuration holds.
+    /// New configuration.
     Config {
-        /// When.
+        /// Time.
         at_ms: u64,
         /// SHA-256 of its text.
         hash: Hash,
-        /// What of it says who has a port.
+        /// The part that determines holders of ports.
         plan: Box<PlanInForce>,
     },
-    /// Events were lost before they could be written.
+    /// Loss of events before they could be written.
     Lost {
-        /// When that was noticed.
+        /// Time of detection.
         at_ms: u64,
-        /// How many.
+        /// Number of events.
         events: u64,
     },
-    /// The system's clock was set while the daemon ran.
+    /// Change of the system clock while the daemon ran.
     ClockSet {
-        /// When, by the new time.
+        /// Time by the new clock.
         at_ms: u64,
-        /// By how much, milliseconds.
+        /// Difference in milliseconds.
         by_ms: i64,
     },
-    /// The end of the last file was a write that had not been finished, and was cut: nothing of it had been acknowledged.
+    /// Removal of an unfinished write, never acknowledged, from the end of the last file.
     Cut {
-        /// When.
+        /// Time.
         at_ms: u64,
         /// Bytes.
         bytes: u64,
     },
-    /// A file was found damaged or missing as the daemon began. This stays a fault of the log for ever.
+    /// Damaged or missing file found at start. It remains a fault of the log for good.
     Damaged {
-        /// When.
+        /// Time.
         at_ms: u64,
-        /// The file, by the name under which it is kept.
+        /// Name under which the file is kept.
         file: String,
         /// The damage.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         what: String,
     },
-    /// The last write before this start had no receipt: the process was killed between the two, or somebody added it.
+    /// Last write before this start without a receipt: the process was killed between the two, or the write was added.
     NoReceipt {
-        /// When that was found.
+        /// Time of detection.
         at_ms: u64,
     },
-    /// Somebody asked over the API who had a port at a time.
+    /// Question over the API about the past holder of a port.
     Asked {
-        /// When.
+        /// Time.
         at_ms: u64,
-        /// The name of the token, or the user of the Unix socket.
+        /// Name of the token, or user of the Unix socket.
         by: String,
-        /// The address and port, and the time.
+        /// Address, port and time of the question.
         question: String,
         /// `who`, `nobody` or `unknown`.
         outcome: String,
     },
-    /// Old segments were taken away, as the retention setting says.
+    /// Removal of old segments by the retention setting.
     Retired {
-        /// When.
+        /// Time.
         at_ms: u64,
-        /// The number of the first segment that is kept.
+        /// Number of the first segment kept.
         first: u64,
-        /// The hash of the last segment that was taken away.
+        /// Hash of the last segment removed.
         last_hash: Hash,
-        /// The hash of the file with what was still open at the end of it.
+        /// Hash of the file with holdings that were open at its end.
         carried_hash: Hash,
     },
 }
@@ -116,7 +116,7 @@ impl Mark {
     }
 }
 
-/// JSON of marks, compressed.
+/// Encodes marks as compressed JSON.
 pub(crate) fn encode(marks: &[Mark]) -> Vec<u8> {
     if marks.is_empty() {
         return Vec::new();
@@ -126,17 +126,17 @@ pub(crate) fn encode(marks: &[Mark]) -> Vec<u8> {
     lz4_flex::block::compress_prepend_size(&json)
 }
 
-/// Bytes of marks that are not compressed, at most: a configuration of some hundred thousand static bindings.
+/// Largest uncompressed marks, in bytes: a configuration with several hundred thousand static bindings.
 const JSON_LEN_MAX: usize = 64 << 20;
 
-/// `None` where the bytes are not what [`encode`] writes.
+/// Decodes marks; `None` for bytes that [`encode`] does not write.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Vec<Mark>> {
     if bytes.is_empty() {
         return Some(Vec::new());
     }
     let (len, _) = bytes.split_first_chunk::<4>()?;
     let len = u32::from_le_bytes(*len) as usize;
-    // LZ4 makes at most 255 times as much of its input.
+    // LZ4 expands its input at most 255 times.
     if len > JSON_LEN_MAX || len / 256 > bytes.len() {
         return None;
     }

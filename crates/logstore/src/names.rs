@@ -1,4 +1,4 @@
-//! Names of files: what each is, and its number.
+//! File names: kind and number.
 
 use crate::disk::Disk;
 use crate::error::{LogError, Result};
@@ -16,29 +16,29 @@ pub(crate) fn carried_name(number: u64) -> String {
     format!("{number:012}.carried")
 }
 
-/// Follows the name of a file that was found damaged, before the time of that.
+/// Suffix of a damaged file's name, followed by the time of detection.
 pub(crate) const DAMAGED: &str = ".damaged-";
 
-/// The name of a file while it is made.
+/// Temporary name of a file.
 pub(crate) fn tmp_name(name: &str) -> String {
     format!("{name}.tmp")
 }
 
-/// All files of a store, by number.
+/// Files of a store, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) segments: Vec<(u64, String)>,
     pub(crate) journals: Vec<(u64, String)>,
     pub(crate) carried: Vec<(u64, String)>,
-    /// That were being made.
+    /// Temporary files.
     pub(crate) unfinished: Vec<String>,
-    /// Segments and journals that were found damaged, kept under another name.
+    /// Damaged segments and journals, kept under another name.
     pub(crate) damaged: Vec<(u64, String)>,
     /// Other damaged files.
     pub(crate) damaged_receipts: Vec<String>,
-    /// That are no file of a log.
+    /// Unknown files.
     pub(crate) strays: Vec<String>,
-    /// The highest number of what is no journal, files put aside too.
+    /// Highest number of files other than journals, including damaged ones.
     highest: u64,
 }
 
@@ -77,7 +77,7 @@ impl Names {
             };
             names.highest = names.highest.max(match () {
                 () if name.ends_with("journal") => 0,
-                // What was carried over has the number of the segment after those that are gone.
+                // A carried-over file has the number of the first segment kept.
                 () if name.ends_with("carried") => number.saturating_sub(1),
                 () => number,
             });
@@ -88,8 +88,7 @@ impl Names {
         Ok(names)
     }
 
-    /// The highest number of any segment that there is or was, or that was put aside; 0 where there is none. The journal
-    /// has the next.
+    /// Highest number of any present, removed or damaged segment; 0 without one. The journal has the next number.
     pub(crate) fn highest(&self) -> u64 {
         self.highest
     }

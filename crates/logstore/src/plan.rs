@@ -1,5 +1,5 @@
-//! What of a configuration says who has a port: kept in the log, so that an answer about a past time is by the
-//! configuration of that time. Deterministic pools (RFC 7422) are answered by arithmetic alone.
+//! The part of a configuration that determines holders of ports. The log stores it, so that answers about the past use the
+//! configuration of that time. Holders in deterministic pools (RFC 7422) are computed.
 
 use gatun_nat::plan::{
     Allocation, Blocks, Deterministic, Net6, Plan, Pool4, PoolRange, Siit, StaticBinding, Transport,
@@ -8,7 +8,7 @@ use gatun_nat::pool4::DeterministicMap;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The part of a configuration.
+/// Part of a configuration that determines holders of ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanInForce {
     /// Stateful instances, in the order of their numbers.
@@ -20,45 +20,45 @@ pub struct PlanInForce {
     pub siit: Vec<SiitInForce>,
 }
 
-/// A stateless instance.
+/// Stateless instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiitInForce {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// First address and length of its translation prefixes.
     pub pool6: Vec<(Ipv6Addr, u8)>,
-    /// Its address mappings: first address and prefix length of each side.
+    /// Address mappings: first address and prefix length of each side.
     pub eamt: Vec<((Ipv4Addr, u8), (Ipv6Addr, u8))>,
 }
 
-/// An IPv4 address by an address mapping.
+/// Result of an address mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// The instance.
+    /// Instance.
     pub instance: String,
-    /// The inside address, or the first one of its prefix.
+    /// Inside address, or first address of the prefix.
     pub inside: Ipv6Addr,
-    /// The length of that prefix; 128 for a host.
+    /// Prefix length; 128 for a host.
     pub len: u8,
 }
 
-/// An instance.
+/// Stateful instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceInForce {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The number of its pool.
+    /// Number of its pool.
     pub pool: usize,
-    /// The prefix length of its subscribers.
+    /// Prefix length of subscribers.
     pub subscriber_len: u8,
-    /// Ports that always belong to somebody.
+    /// Static bindings.
     pub static_bindings: Vec<StaticInForce>,
 }
 
-/// A port that always belongs to somebody.
+/// Static binding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaticInForce {
-    /// tcp, udp or icmp, as a number.
+    /// Transport, as a number.
     pub transport: u8,
     /// Inside.
     pub inside: (Ipv6Addr, u16),
@@ -66,42 +66,42 @@ pub struct StaticInForce {
     pub outside: (Ipv4Addr, u16),
 }
 
-/// A pool.
+/// Pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolInForce {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// How its ports are given out.
+    /// Port allocation.
     pub allocation: AllocationInForce,
-    /// Its addresses.
+    /// Addresses and ports.
     pub ranges: Vec<RangeInForce>,
 }
 
-/// How the ports of a pool are given out.
+/// Port allocation of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum AllocationInForce {
-    /// One by one.
+    /// Single ports.
     Random,
-    /// By blocks.
+    /// Blocks on demand.
     Blocks {
         /// Ports of a block.
         size: u16,
     },
-    /// By a formula.
+    /// Deterministic blocks.
     Deterministic {
-        /// First address and prefix length of the networks of subscribers, in their order.
+        /// Subscriber networks, in order: first address and prefix length.
         inside: Vec<(Ipv6Addr, u8)>,
-        /// The prefix length of an IPv6 subscriber.
+        /// Prefix length of an IPv6 subscriber.
         subscriber_len: u8,
-        /// Blocks of each address that are nobody's own.
+        /// Overflow blocks of each address.
         overflow_per_address: u16,
         /// Ports of a block.
         size: u16,
     },
 }
 
-/// Some addresses and some of their ports.
+/// Range of addresses and ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeInForce {
     /// First address.
@@ -110,29 +110,29 @@ pub struct RangeInForce {
     pub last: Ipv4Addr,
     /// First and last port.
     pub ports: (u16, u16),
-    /// Whether for TCP, UDP and ICMP.
+    /// Whether it applies to TCP, UDP and ICMP.
     pub transports: [bool; 3],
 }
 
-/// Whose a port is by the configuration alone.
+/// Holder determined by the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByConfiguration {
-    /// For which transports, a bit each.
+    /// Transports, a bit each.
     pub transports: u8,
     /// Number of the instance.
     pub instance: u8,
     /// Number of the pool.
     pub pool: u8,
-    /// First and last port that its owner has so.
+    /// First and last port of the holder.
     pub ports: (u16, u16),
-    /// The inside address, or the first one of the subscriber.
+    /// Inside address, or first address of the subscriber.
     pub inside: Ipv6Addr,
-    /// The inside port of a static binding.
+    /// Inside port of a static binding.
     pub inside_port: Option<u16>,
 }
 
 impl PlanInForce {
-    /// The part of a plan.
+    /// Takes the part of a plan.
     pub fn of(plan: &Plan) -> PlanInForce {
         let of64 = plan.nat64.iter().map(|n| instance(&n.name, n.pool, n.subscriber_len, &n.static_bindings));
         let of44 = plan.nat44.iter().map(|n| instance(&n.name, n.pool, n.subscriber_len, &n.static_bindings));
@@ -143,7 +143,7 @@ impl PlanInForce {
         }
     }
 
-    /// The host of a public address by address mappings (RFC 7757 3.3): the longest one of each instance.
+    /// Looks up a public address in address mappings (RFC 7757 3.3): the longest match of each instance.
     pub fn mapped(&self, address: Ipv4Addr) -> impl Iterator<Item = Mapped> {
         self.siit.iter().filter_map(move |siit| {
             let covers = |(first, len): (Ipv4Addr, u8)| {
@@ -164,19 +164,19 @@ impl PlanInForce {
         })
     }
 
-    /// Why a translation prefix leaves open who has an address that is of no pool.
+    /// Reason why the holder of an address outside all pools is unknown: a translation prefix covers it.
     pub(crate) fn by_prefix(&self, address: Ipv4Addr) -> Option<String> {
         let of_pool = |pool: &PoolInForce| pool.ranges.iter().any(|r| (r.first..=r.last).contains(&address));
         let siit = self.siit.iter().find(|siit| !siit.pool6.is_empty())?;
         (!self.pools.iter().any(of_pool)).then(|| {
             format!(
-                "{address} has no mapping; siit `{}` translates it by its prefix, and keeps no record of which hosts have such addresses",
+                "{address} has no mapping; siit `{}` translates it by its prefix, without records of the hosts",
                 siit.name
             )
         })
     }
 
-    /// The pool that has an address and port, of any transport.
+    /// Pool with this address and port, for any transport.
     pub fn pool_of(&self, address: Ipv4Addr, port: u16) -> Option<(usize, &PoolInForce)> {
         let covers = |r: &RangeInForce| {
             (r.first..=r.last).contains(&address) && (r.ports.0..=r.ports.1).contains(&port)
@@ -184,7 +184,7 @@ impl PlanInForce {
         self.pools.iter().enumerate().find(|(_, pool)| pool.ranges.iter().any(covers))
     }
 
-    /// Whose a port is by the configuration: static bindings, and blocks of deterministic pools.
+    /// Holders determined by the configuration: static bindings, and blocks of deterministic pools.
     pub fn owners(&self, address: Ipv4Addr, port: u16) -> Vec<ByConfiguration> {
         let mut owners = Vec::new();
         for (number, instance) in self.instances.iter().enumerate() {
@@ -218,7 +218,7 @@ impl PlanInForce {
         let has = |t: &Transport| map.covers(*t, address, port);
         let transports = Transport::bits(Transport::ALL.into_iter().filter(has));
         let is_v4 = inside.to_ipv4_mapped().is_some();
-        // Private IPv4 hosts are NAT44's, others NAT64's; a deterministic pool of several instances has one of each.
+        // Private IPv4 hosts belong to NAT44, others to NAT64; a deterministic pool has at most one instance of each.
         let fits = |i: &InstanceInForce| i.pool == number && (i.subscriber_len <= 32) == is_v4;
         let instance = self.instances.iter().position(fits).unwrap_or(0) as u8;
         Some(ByConfiguration { transports, instance, pool: number as u8, ports, inside, inside_port: None })
@@ -264,7 +264,7 @@ fn pool(pool: &Pool4) -> PoolInForce {
 }
 
 impl PoolInForce {
-    /// The pool as an engine has it, as far as its formula needs; `None` where it has none.
+    /// Pool as the engine's type, with the fields of its formula; `None` without a formula.
     fn as_pool4(&self) -> Option<Pool4> {
         let AllocationInForce::Deterministic { inside, subscriber_len, overflow_per_address, size } =
             &self.allocation

@@ -1,4 +1,4 @@
-//! Reading a store, whether a daemon writes to it or not: its files in the order of time, and what of them is damaged.
+//! Reader of a store, with or without a writing daemon: its files in chronological order, and their damage.
 
 use crate::disk::{Disk, read};
 use crate::error::{LogError, Result};
@@ -10,23 +10,23 @@ use crate::record::{Key, Record};
 use crate::segment::{self, FileKind, Segment};
 use crate::store::retired;
 
-/// A writer may seal or take away files while they are listed: so often it is tried.
+/// Attempts to list files, which a writer may seal or remove meanwhile.
 const TRIES: usize = 5;
 
-/// A store as it was when it was opened.
+/// Snapshot of a store.
 pub struct Reader {
     pub(crate) disk: Box<dyn Disk>,
     pub(crate) parts: Vec<Part>,
-    /// What is wrong with files that are no part.
+    /// Faults of files that could not be read.
     pub(crate) faults: Vec<String>,
     pub(crate) names: Names,
-    /// Files that a mark says were taken away, and that are still there.
+    /// Files present although a mark records their removal.
     pub(crate) old: Vec<String>,
-    /// Receipts, as they were before and after the files were read.
+    /// Receipts before and after the files were read.
     pub(crate) receipts: [Option<Slots>; 2],
 }
 
-/// A file and its marks, in the order of time.
+/// File with its marks, in chronological order.
 pub(crate) struct Part {
     pub(crate) number: u64,
     pub(crate) source: Source,
@@ -36,14 +36,14 @@ pub(crate) struct Part {
 pub(crate) enum Source {
     Sealed(FileKind, Box<Segment>),
     Journal(String, Box<Scan>),
-    /// Records that are whole, of a file that was changed; its name and the damage.
+    /// Intact records of a changed file, with its name and damage.
     Salvaged(String, String, Vec<Record>),
-    /// Files up to this number that are missing.
+    /// Missing files up to this number.
     Missing(u64),
 }
 
 impl Part {
-    /// The first and last time that a record or mark in it tells of.
+    /// Times of the first and last entry.
     pub(crate) fn times_ms(&self) -> Option<(u64, u64)> {
         let of_all = |records: &[Record], marks: &[Mark]| {
             let times = || records.iter().map(|r| r.at_ms).chain(marks.iter().map(Mark::at_ms));
@@ -57,7 +57,7 @@ impl Part {
         }
     }
 
-    /// The last time that a record or mark in it tells of.
+    /// Time of the last entry.
     pub(crate) fn last_ms(&self) -> u64 {
         self.times_ms().map_or(0, |times| times.1)
     }
@@ -72,7 +72,7 @@ impl Part {
     }
 }
 
-/// Records that were found, and why there may be more.
+/// Records found, and the reason why there may be more.
 pub(crate) struct Found {
     pub(crate) records: Vec<Record>,
     pub(crate) damage: Option<String>,
@@ -82,7 +82,7 @@ impl Reader {
     /// Opens a store.
     ///
     /// # Errors
-    /// Where files cannot be read. Damage is no error: what is whole is read, and the damage is told with every answer.
+    /// Files that cannot be read. Damage is no error: intact parts are read, and answers report the damage.
     pub fn open(disk: Box<dyn Disk>) -> Result<Reader> {
         let (parts, faults, names) = (Vec::new(), Vec::new(), Names::default());
         let mut reader = Reader { disk, parts, faults, names, old: Vec::new(), receipts: [None, None] };
@@ -119,9 +119,7 @@ impl Reader {
             let marks = segment.marks(&*self.disk)?;
             match segment.tail.number == number {
                 true => Ok((segment, marks)),
-                false => {
-                    Err(LogError::damaged(name, "it is another file: its number is not that of its name"))
-                }
+                false => Err(LogError::damaged(name, "wrong number: it is another file")),
             }
         });
         let part = match opened {
@@ -133,7 +131,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What is whole of a segment that was changed. Of another store's, or another number's, nothing is.
+    /// Salvages intact parts of a changed segment; nothing from a segment of another store or number.
     fn salvaged(&self, number: u64, name: &str, what: String) -> Result<Part> {
         let salvage = segment::salvage(&*self.disk, name, number)?;
         let source = Source::Salvaged(name.to_owned(), what, salvage.records);
@@ -146,13 +144,13 @@ impl Reader {
         let mut scan = journal::scan(&bytes, Some(number));
         let sealed = self.parts.iter().position(|part| part.number == number);
         match sealed.and_then(|at| self.parts.get(at)).map(|part| &part.source) {
-            // It has become that segment, and is about to go.
+            // It was sealed into that segment and is about to be removed.
             Some(Source::Sealed(_, segment)) if segment.tail.journal == scan.digest() => return Ok(()),
             Some(Source::Sealed(..)) => {
-                self.faults.push(format!("{name}: it is not the journal that its segment was made of"));
+                self.faults.push(format!("{name}: it is not the journal of its segment"));
                 return Ok(());
             }
-            // Better than what is left of the segment.
+            // More complete than the rest of the segment.
             Some(_) => {
                 self.faults.extend(sealed.map(|at| self.parts.remove(at)).map(|part| damage_of(&part)));
             }
@@ -164,10 +162,10 @@ impl Reader {
         Ok(())
     }
 
-    /// Files that were found damaged before. A segment of the same number has the records of a journal.
+    /// Loads files found damaged earlier. A segment of the same number contains the records of a journal.
     fn load_damaged(&mut self) -> Result<()> {
         for (number, name) in self.names.damaged.clone() {
-            let what = "it was found damaged as the daemon began".to_owned();
+            let what = "found damaged at start of the daemon".to_owned();
             let is_there = self.parts.iter().any(|part| part.number == number);
             let part = match name.contains(".journal.") {
                 _ if is_there || name.contains(".carried.") => {
@@ -188,7 +186,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads what was open when older files were taken away; those that are still there are about to go.
+    /// Loads holdings that were open when older files were removed; older files still present are about to be removed.
     fn load_carried(&mut self) -> Result<()> {
         let Some(first) = self.parts.iter().rev().find_map(|part| retired(&part.marks)) else {
             return Ok(());
@@ -200,14 +198,14 @@ impl Reader {
                 self.load_sealed(number, &name, FileKind::Carried)?;
                 self.parts.rotate_right(1);
             }
-            None => self.faults.push(format!(
-                "what was open when the segments before {first} were taken away is missing: its file is not there"
-            )),
+            None => {
+                self.faults.push(format!("the file with holdings open before segment {first} is missing"))
+            }
         }
         Ok(())
     }
 
-    /// Puts a part in place of all files that should be there.
+    /// Adds a part for each range of missing files.
     fn find_missing(&mut self) {
         let mut next = self.parts.iter().rev().find_map(|part| retired(&part.marks)).unwrap_or(1);
         let mut parts = Vec::with_capacity(self.parts.len());
@@ -227,7 +225,7 @@ impl Reader {
         self.parts = parts;
     }
 
-    /// The records of a part under any of `keys` (ascending), in the order of events for each key.
+    /// Finds the records of a part under `keys` (ascending), in the order of events for each key.
     pub(crate) fn find(&self, part: &Part, keys: &[Key]) -> Result<Found> {
         let mut records = Vec::new();
         let wanted = |r: &&Record| keys.binary_search(&r.key()).is_ok();
@@ -251,11 +249,11 @@ impl Reader {
         Ok(Found { records, damage })
     }
 
-    /// Everything from `from_ms` up to `to_ms` (not included), in the order of time within each file; records first,
-    /// then marks. Gives the damage that was met.
+    /// Visits all entries from `from_ms` up to `to_ms` (exclusive), for each file records, then marks, in chronological
+    /// order. Returns the damage found.
     ///
     /// # Errors
-    /// What `each` says, or that a file cannot be read.
+    /// Errors of `each`, or files that cannot be read.
     pub fn show<E: From<LogError>>(
         &self,
         (from_ms, to_ms): (u64, u64),
@@ -300,20 +298,20 @@ impl Reader {
     }
 }
 
-/// The damage of a file that is missing or was salvaged.
+/// Damage of a missing or salvaged file.
 pub(crate) fn damage_of(part: &Part) -> String {
     match &part.source {
         Source::Salvaged(name, what, records) => {
-            format!("{name}: {what}; {} of its records are whole", records.len())
+            format!("{name}: {what}; {} of its records are intact", records.len())
         }
         _ => format!("{}: missing", part.name()),
     }
 }
 
-/// A line of the log.
+/// Entry of the log.
 pub enum Entry<'a> {
-    /// A record.
+    /// Record.
     Record(&'a Record),
-    /// A mark.
+    /// Mark.
     Mark(&'a Mark),
 }

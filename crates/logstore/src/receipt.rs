@@ -1,12 +1,11 @@
-//! Receipts: how far the journal is on disk, beside the journal, so that a cut or changed end is told from a write
-//! that was never finished.
+//! Receipts record how far the journal is on disk. They distinguish a truncated or changed end from an unfinished write.
 //!
 //! ```text
 //!   file   slot, slot: written in turn, in place; both lie in one sector
 //!   slot   "GATUNACK", sequence, number of the journal, bytes, digest of its last frame or head, SHA-256 of these
 //! ```
-//! A frame is synced first, then its receipt; only then is the frame acknowledged. So a journal is never shorter than
-//! its receipt says, and at most one frame longer. Decision 0079.
+//! A frame is synced first, then its receipt; only then is the frame acknowledged. A journal is never shorter than its
+//! receipt says, and at most one frame longer. See decision 0079.
 
 use crate::disk::{Disk, read};
 use crate::hash::Hash;
@@ -15,20 +14,20 @@ use crate::names::{journal_name, tmp_name};
 use crate::varint::Bytes;
 use std::io;
 
-/// The file's name.
+/// File name.
 pub(crate) const RECEIPTS: &str = "acknowledged";
 const MAGIC: &[u8; 8] = b"GATUNACK";
 const SLOT_LEN: usize = 8 + 8 + 8 + 8 + 32 + 32;
 
-/// The journal's acknowledged end.
+/// Receipt: the acknowledged end of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) sequence: u64,
-    /// The journal.
+    /// Number of the journal.
     pub(crate) number: u64,
-    /// Its bytes; 0 where it need not be there yet.
+    /// Length of the journal; 0 if it need not exist yet.
     pub(crate) len: u64,
-    /// The digest of its last frame, or of its head.
+    /// Digest of its last frame, or of its head.
     pub(crate) digest: Hash,
 }
 
@@ -49,13 +48,13 @@ impl Receipt {
         (is_slot && receipt.bytes() == slot).then_some(receipt)
     }
 
-    /// Writes it into its slot.
+    /// Writes the receipt into its slot.
     pub(crate) fn write(&self, disk: &mut dyn Disk) -> io::Result<()> {
         disk.write_at(RECEIPTS, self.sequence % 2 * SLOT_LEN as u64, &self.bytes())?;
         disk.sync(RECEIPTS)
     }
 
-    /// Makes the file, with this receipt in both slots.
+    /// Creates the file with this receipt in both slots.
     pub(crate) fn create(&self, disk: &mut dyn Disk) -> io::Result<()> {
         let tmp = tmp_name(RECEIPTS);
         if disk.len(&tmp).is_ok() {
@@ -70,16 +69,16 @@ impl Receipt {
     }
 }
 
-/// The file as it was read.
+/// Contents of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     slots: [Option<Receipt>; 2],
-    /// Whether both slots, and nothing else, are there.
+    /// Whether the file consists of both slots and nothing else.
     pub(crate) is_whole: bool,
 }
 
 impl Slots {
-    /// Reads the file; `None` where there is none.
+    /// Reads the file; `None` if it does not exist.
     pub(crate) fn read(disk: &dyn Disk) -> io::Result<Option<Slots>> {
         let len = match disk.len(RECEIPTS) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -96,31 +95,31 @@ impl Slots {
         Ok(Some(Slots { slots, is_whole }))
     }
 
-    /// The last receipt.
+    /// Last receipt.
     pub(crate) fn last(&self) -> Option<Receipt> {
         self.slots.iter().flatten().copied().max_by_key(|receipt| receipt.sequence)
     }
 }
 
-/// The files that receipts are compared with.
+/// Files to compare with the receipts.
 pub(crate) struct Files<'a> {
-    /// Number of each segment, and digest of the journal that it was made of.
+    /// Number of each segment, with the digest of its journal.
     pub(crate) sealed: Vec<(u64, Hash)>,
     pub(crate) journals: Vec<&'a Scan>,
-    /// Whether any file is of a version that has receipts.
+    /// Whether any file has a version with receipts.
     pub(crate) has_receipts: bool,
 }
 
-/// The result of comparing receipts and files.
+/// Result of comparing receipts and files.
 #[derive(Debug, Default)]
-pub(crate) struct Judgement {
+pub(crate) struct ReceiptCheck {
     /// File and fault.
     pub(crate) faults: Vec<(String, String)>,
-    /// File and doubt: a process that was killed leaves this behind, and somebody who changes the end could.
+    /// File and doubt: either a killed process or a change of the end can be the cause.
     pub(crate) unknown: Vec<(String, String)>,
 }
 
-impl Judgement {
+impl ReceiptCheck {
     fn fault(&mut self, file: &str, what: impl Into<String>) {
         self.faults.push((file.to_owned(), what.into()));
     }
@@ -130,43 +129,40 @@ impl Judgement {
     }
 }
 
-/// Compares the files with the receipts as they were `before` and `after` the files were read.
-pub(crate) fn judge(before: Option<&Slots>, after: Option<&Slots>, files: &Files<'_>) -> Judgement {
-    let mut judgement = Judgement::default();
+/// Compares the files with the receipts read `before` and `after` them.
+pub(crate) fn check(before: Option<&Slots>, after: Option<&Slots>, files: &Files<'_>) -> ReceiptCheck {
+    let mut check = ReceiptCheck::default();
     for scan in &files.journals {
         match scan.state {
             State::Damaged(at) => {
-                judgement.fault(&journal_name(scan.number), format!("it was changed at byte {at} or near it"));
+                check.fault(&journal_name(scan.number), format!("changed at or near byte {at}"));
             }
-            State::Torn(bytes) => judgement.unknown(
+            State::Torn(bytes) => check.unknown(
                 &journal_name(scan.number),
-                format!("the {bytes} bytes at its end are no whole write: the process was killed in it, or somebody changed them; nothing that was acknowledged is there"),
+                format!("the last {bytes} bytes are an unfinished write: the process was killed, or the bytes were changed; none of them was acknowledged"),
             ),
             State::Whole => {}
         }
     }
     match before {
-        Some(slots) => compare(slots, after.unwrap_or(slots), files, &mut judgement),
+        Some(slots) => compare(slots, after.unwrap_or(slots), files, &mut check),
         None if files.has_receipts => {
-            judgement.fault(
-                RECEIPTS,
-                "the file is missing: whether the end of the log was cut off cannot be told",
-            );
+            check.fault(RECEIPTS, "the file is missing: the end of the log may have been removed");
         }
         None if files.sealed.is_empty() && files.journals.is_empty() => {
-            judgement.unknown(RECEIPTS, "there is no file of a log here");
+            check.unknown(RECEIPTS, "the directory contains no log");
         }
-        None => judgement.unknown(
+        None => check.unknown(
             RECEIPTS,
-            "a version without receipts wrote this log: whether its end was cut off cannot be told",
+            "written by a version without receipts: the end of the log may have been removed",
         ),
     }
-    judgement
+    check
 }
 
-fn compare(slots: &Slots, after: &Slots, files: &Files<'_>, judgement: &mut Judgement) {
+fn compare(slots: &Slots, after: &Slots, files: &Files<'_>, check: &mut ReceiptCheck) {
     let Some(last) = slots.last() else {
-        judgement.fault(RECEIPTS, "both receipts were changed");
+        check.fault(RECEIPTS, "both receipts were changed");
         return;
     };
     let name = journal_name(last.number);
@@ -174,18 +170,16 @@ fn compare(slots: &Slots, after: &Slots, files: &Files<'_>, judgement: &mut Judg
     match journal {
         _ if last.len == 0 => {}
         Some(scan) if scan.has(last.len, last.digest) => {}
-        Some(scan) => judgement.fault(
+        Some(scan) => check.fault(
             &name,
             format!(
-                "{} bytes of it were acknowledged; {} of those are as they were written",
+                "{} bytes were acknowledged, {} of them are intact",
                 last.len,
                 scan.good_len.min(last.len)
             ),
         ),
         None if files.sealed.contains(&(last.number, last.digest)) => {}
-        None => {
-            judgement.fault(&name, format!("{} bytes of it were acknowledged; the file is missing", last.len))
-        }
+        None => check.fault(&name, format!("{} bytes were acknowledged; the file is missing", last.len)),
     }
     let latest = after.last().filter(|after| after.sequence >= last.sequence).unwrap_or(last);
     let beyond = |scan: &&&Scan| match scan.number.cmp(&latest.number) {
@@ -196,21 +190,20 @@ fn compare(slots: &Slots, after: &Slots, files: &Files<'_>, judgement: &mut Judg
     let frames: usize = files.journals.iter().map(|scan| beyond(&scan)).sum();
     match frames {
         0 => {}
-        1 => judgement.unknown(
+        1 => check.unknown(
             RECEIPTS,
-            "the last write has no receipt: the process was killed between the two, or somebody added it",
+            "the last write has no receipt: the process was killed between them, or the write was added",
         ),
-        _ => judgement
-            .fault(RECEIPTS, format!("it is older than the journal: {frames} writes have no receipt")),
+        _ => check.fault(RECEIPTS, format!("older than the journal: {frames} writes have no receipt")),
     }
     if !slots.is_whole {
         let has_newer = files.journals.iter().any(|scan| scan.number > last.number || last.len == 0);
         match frames > 0 || has_newer {
-            true => judgement.unknown(
+            true => check.unknown(
                 RECEIPTS,
-                "one of its two receipts is no whole one: the process was killed as it wrote it, or somebody changed it",
+                "one of the two receipts is incomplete: the process was killed while writing it, or it was changed",
             ),
-            false => judgement.fault(RECEIPTS, "one of its two receipts was changed"),
+            false => check.fault(RECEIPTS, "one of the two receipts was changed"),
         }
     }
 }

@@ -1,34 +1,34 @@
-//! What the log keeps of a port block or a binding, and where it stands among others.
+//! Records of port blocks and bindings, and their sort keys.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What happened.
+/// Kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// A subscriber got a block of ports.
+    /// A subscriber was assigned a port block.
     BlockAssigned = 0,
-    /// A subscriber gave a block of ports back.
+    /// A subscriber released a port block.
     BlockReleased = 1,
-    /// An inside address and port got an outside address and port.
+    /// A binding was created.
     BindingCreated = 2,
-    /// An outside address and port went back to the pool.
+    /// A binding was deleted.
     BindingDeleted = 3,
-    /// A subscriber of the daemon before has its block still, as the next daemon begins.
+    /// A port block was restored from the previous daemon.
     BlockKept = 4,
-    /// An inside address and port have their outside ones still, as the next daemon begins.
+    /// A binding was restored from the previous daemon.
     BindingKept = 5,
 }
 
 impl RecordKind {
-    /// The kind of a number.
+    /// Kind with this number.
     pub fn of(number: u8) -> Option<RecordKind> {
         use RecordKind::*;
         let all = [BlockAssigned, BlockReleased, BindingCreated, BindingDeleted, BlockKept, BindingKept];
         all.get(usize::from(number)).copied()
     }
 
-    /// The name used in output.
+    /// Name used in output.
     pub const fn name(self) -> &'static str {
         match self {
             RecordKind::BlockAssigned => "block_assigned",
@@ -40,64 +40,64 @@ impl RecordKind {
         }
     }
 
-    /// Whether somebody has the ports from then on.
+    /// Whether the holder has the ports from then on.
     pub const fn begins(self) -> bool {
         !matches!(self, RecordKind::BlockReleased | RecordKind::BindingDeleted)
     }
 
-    /// Whether somebody had them already under the daemon before. What is not told of so, in a daemon that has the
-    /// sessions of the one before, has ended with that one.
+    /// Whether the holding was restored. If a daemon restores sessions, holdings without such a record ended with its
+    /// predecessor.
     pub const fn goes_on(self) -> bool {
         matches!(self, RecordKind::BlockKept | RecordKind::BindingKept)
     }
 
-    /// Whether it is about a block.
+    /// Whether it concerns a block.
     pub const fn is_block(self) -> bool {
         matches!(self, RecordKind::BlockAssigned | RecordKind::BlockReleased | RecordKind::BlockKept)
     }
 }
 
-/// A record.
+/// Record of a port block or binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When, milliseconds since 1970 (UTC).
+    /// Time, milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// What.
+    /// Kind of event.
     pub kind: RecordKind,
-    /// For which transports, a bit each: TCP 1, UDP 2, ICMP 4.
+    /// Transports, a bit each: TCP 1, UDP 2, ICMP 4.
     pub transports: u8,
-    /// Number of the instance, in the configuration in force.
+    /// Number of the instance in the configuration of that time.
     pub instance: u8,
-    /// Number of the pool, in the configuration in force.
+    /// Number of the pool in the configuration of that time.
     pub pool: u8,
-    /// The public address.
+    /// Public address.
     pub outside: Ipv4Addr,
-    /// The public port, or the first one of a block.
+    /// Public port, or first port of a block.
     pub first: u16,
-    /// The last port of a block; of a binding, the port again.
+    /// Last port of a block; the same port for a binding.
     pub last: u16,
-    /// The inside address, or the first one of the subscriber's prefix. IPv4 ones as ::ffff:a.b.c.d.
+    /// Inside address, or first address of the subscriber's prefix; IPv4 as ::ffff:a.b.c.d.
     pub inside: Ipv6Addr,
-    /// The inside port of a binding.
+    /// Inside port of a binding.
     pub inside_port: u16,
 }
 
-/// Blocks of 2^16 ports or of another shape: looked at for every port of their address.
+/// Class of blocks with 2^16 ports or an irregular range, which are searched for every port of their address.
 pub(crate) const IRREGULAR: u8 = 16;
 
-/// Where a record stands in a sorted segment: records of the same size, address and ports are neighbours, so that a
-/// port is found by one exact look-up for each size.
+/// Sort key in a segment. Records with the same size, address and ports are neighbours, so a port is found by one exact
+/// look-up per size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Key {
-    /// Ports of the block, as a power of two; 0 is a single port.
+    /// Block size, as a power of two; 0 is a single port.
     pub(crate) class: u8,
     pub(crate) address: u32,
-    /// Number of the block among those of its size.
+    /// Number of the block among blocks of its size.
     pub(crate) slot: u16,
 }
 
 impl Key {
-    /// The key, of one size, under which a port would stand.
+    /// Key of a port for one block size.
     pub(crate) fn for_port(class: u8, address: Ipv4Addr, port: u16) -> Key {
         let slot = port.checked_shr(class.into()).unwrap_or(0);
         Key { class, address: address.into(), slot }
@@ -112,19 +112,19 @@ impl Record {
         Key::for_port(class, self.outside, self.first)
     }
 
-    /// Whether a port of its address is among its own.
+    /// Whether the record covers this port of its address.
     pub fn has_port(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// Whether both are about the same ports in the same right, so that one may begin what the other ends.
-    pub(crate) fn is_same_place(&self, other: &Record) -> bool {
+    /// Whether both records concern the same ports and kind, so that one may end what the other begins.
+    pub(crate) fn has_same_ports(&self, other: &Record) -> bool {
         self.outside == other.outside
             && (self.first, self.last, self.transports) == (other.first, other.last, other.transports)
             && self.kind.is_block() == other.kind.is_block()
     }
 
-    /// Whether both are of the same holder.
+    /// Whether both records have the same holder.
     pub(crate) fn is_same_holder(&self, other: &Record) -> bool {
         (self.inside, self.inside_port) == (other.inside, other.inside_port)
     }

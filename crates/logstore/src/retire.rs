@@ -1,4 +1,4 @@
-//! What is still open when old segments go: carried over, so that a block held for longer than the log reaches back
+//! Carry-over of open holdings when old segments are removed, so that a block held for longer than the log's retention
 //! still has a holder.
 
 use crate::disk::Disk;
@@ -8,10 +8,10 @@ use crate::record::{Key, Record};
 use crate::segment::{FileKind, Records, Segment, Tail, Writer};
 use std::iter::Peekable;
 
-/// Marks of losses that are carried over, at most.
+/// Maximum number of carried-over loss marks.
 const LOSSES_MAX: usize = 100;
 
-/// Writes to `name` what of `old`, carried over before, and of the segment after it is open at that segment's end.
+/// Writes holdings open at the end of `segment` to `name`: from `old`, carried over earlier, and from `segment`.
 pub(crate) fn carry(
     disk: &mut dyn Disk,
     old: Option<&Segment>,
@@ -19,7 +19,7 @@ pub(crate) fn carry(
     name: &str,
 ) -> Result<Tail> {
     let of_segment = segment.marks(disk)?;
-    // A daemon has of what was open before it what it tells of: a segment is of one daemon.
+    // A daemon has only the earlier holdings that it records as restored; a segment belongs to one daemon.
     let begins = of_segment.iter().any(|mark| matches!(mark, Mark::Start { .. }));
     let mut marks = old.map_or(Ok(Vec::new()), |old| old.marks(disk))?;
     marks.extend(of_segment);
@@ -32,8 +32,8 @@ pub(crate) fn carry(
 
 type Source<'a> = Peekable<Box<dyn Iterator<Item = Result<Record>> + 'a>>;
 
-/// Merges both, which are sorted, and keeps what was begun and not ended. Where a daemon `begins` with the segment, what
-/// is old goes on only if it is told of.
+/// Merges the sorted records and keeps holdings without an end. If a daemon `begins` with the segment, older holdings need a
+/// record of their restoration.
 fn open_at_end(
     disk: &dyn Disk,
     old: Option<&Segment>,
@@ -57,8 +57,8 @@ fn open_at_end(
             before.append(&mut now);
         }
         take(of_segment, key, |record| {
-            now.retain(|other: &Record| !other.is_same_place(&record));
-            let same = |old: &Record| old.is_same_place(&record) && old.is_same_holder(&record);
+            now.retain(|other: &Record| !other.has_same_ports(&record));
+            let same = |old: &Record| old.has_same_ports(&record) && old.is_same_holder(&record);
             let known = before.iter().position(same).filter(|_| record.kind.goes_on());
             if record.kind.begins() {
                 now.push(known.map_or(record, |at| before.remove(at)));
@@ -69,7 +69,7 @@ fn open_at_end(
     Ok(open)
 }
 
-/// The records of a key, which are next.
+/// Takes the next records, all of one key.
 fn take(source: &mut Source<'_>, key: Key, mut each: impl FnMut(Record)) -> Result<()> {
     while let Some(record) = source.next_if(|next| next.as_ref().map_or(true, |r| r.key() == key)) {
         each(record?);
@@ -77,13 +77,13 @@ fn take(source: &mut Source<'_>, key: Key, mut each: impl FnMut(Record)) -> Resu
     Ok(())
 }
 
-/// The least key of what comes next; that of an error is the least of all.
+/// Lowest next key; errors come first.
 fn least_key(sources: &mut [Source<'_>; 2]) -> Option<Key> {
     let keys = sources.iter_mut().filter_map(|source| source.peek());
     keys.map(|next| next.as_ref().map_or(Key::default(), Record::key)).min()
 }
 
-/// Of all marks, those that an answer about what is open, or about the time after, may need.
+/// Marks needed for answers about open holdings or later times.
 fn still_needed(marks: Vec<Mark>, open: &[Record]) -> Vec<Mark> {
     let last = |is: &dyn Fn(&Mark) -> bool| marks.iter().rposition(is);
     let start = last(&|m| matches!(m, Mark::Start { .. }));
@@ -97,14 +97,14 @@ fn still_needed(marks: Vec<Mark>, open: &[Record]) -> Vec<Mark> {
     }
     let mut wanted: Vec<usize> =
         [start, stop, alive, configs.last().map(|c| c.0)].into_iter().flatten().collect();
-    // Records have numbers of instances and pools as their configuration had them.
+    // Records have the instance and pool numbers of their configuration.
     for record in open {
         let before = configs.iter().rposition(|(_, at_ms)| *at_ms <= record.at_ms).unwrap_or(0);
         wanted.extend(configs.get(before).map(|c| c.0));
     }
     let losses = marks.iter().enumerate().rev().filter(|(_, m)| matches!(m, Mark::Lost { .. }));
     wanted.extend(losses.map(|(at, _)| at).take(LOSSES_MAX));
-    // Damage is told for ever.
+    // Damage stays on record.
     let is_damage = |mark: &Mark| matches!(mark, Mark::Damaged { .. });
     wanted.extend(marks.iter().enumerate().filter(|(_, mark)| is_damage(mark)).map(|(at, _)| at));
     wanted.sort_unstable();

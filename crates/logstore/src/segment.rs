@@ -1,15 +1,15 @@
-//! A sealed file: records sorted by address and port, so that one port is found by reading few bytes.
+//! Segment, a sealed file: records sorted by address and port, so that a port is found by reading few bytes.
 //!
 //! ```text
-//!   head   "GATUNLOG" kind version 0 0 0 0 0 0        16 bytes; kind 'S' a segment, 'C' what was carried over
+//!   head   "GATUNLOG" kind version 0 0 0 0 0 0        16 bytes; kind 'S' segment, 'C' carried over
 //!   chunks                                            see chunk.rs, up to 4096 records each
 //!   marks                                             see mark.rs
 //!   index  first key, last key, records, bytes, SHA-256      54 bytes a chunk
 //!   tail   number, SHA-256 of the segment before, of the journal's last frame, records, first and last time,
 //!          lengths and SHA-256 of marks and index, SHA-256 of head and tail, "GATUNEND"
 //! ```
-//! Every byte is covered by the last hash, directly or through those of index, marks and chunks; a reader of one chunk
-//! checks that chunk, the index and the tail, and need not read the rest. Numbers are little-endian.
+//! The last hash covers every byte, directly or through the hashes of index, marks and chunks. A reader of one chunk checks
+//! that chunk, the index and the tail only. Numbers are little-endian.
 
 use crate::chunk;
 use crate::disk::{Disk, read};
@@ -20,20 +20,20 @@ use crate::record::{Key, Record};
 use crate::varint::Bytes;
 
 pub(crate) const MAGIC: &[u8; 8] = b"GATUNLOG";
-/// The version that is written. Version 1 had no receipts (`receipt.rs`), and is read still.
+/// Version of the format. Version 1, without receipts (`receipt.rs`), can still be read.
 pub(crate) const VERSION: u8 = 2;
 const END: &[u8; 8] = b"GATUNEND";
 pub(crate) const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8 + 32 + 32 + 8 + 8 + 8 + 8 + 4 + 32 + 4 + 32 + 32 + 8;
 const ENTRY_LEN: usize = 7 + 7 + 4 + 4 + 32;
-/// Records of a chunk: more of them take fewer bytes each, fewer are read sooner.
+/// Records per chunk: larger chunks compress better, smaller ones are read faster.
 const CHUNK_RECORDS: usize = 4096;
-/// Bytes of an index, and of marks, at most: what a reader takes memory for.
+/// Largest index or marks, in bytes: limits a reader's memory.
 const PART_LEN_MAX: u32 = 64 << 20;
-/// Chunks of an index whose length is not known, at most.
+/// Maximum number of chunks to try for an index of unknown length.
 const INDEX_TRIES: usize = 4096;
 
-/// What the file is.
+/// Kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Segment,
@@ -53,21 +53,21 @@ pub(crate) fn head(kind: u8, version: u8) -> [u8; HEAD_LEN] {
     head
 }
 
-/// The version of a file of that kind; `None` where these bytes begin none that this version reads.
+/// Version of a file, from its first bytes; `None` if this program cannot read it.
 pub(crate) fn version_of(bytes: &[u8], kind: u8) -> Option<u8> {
     (1..=VERSION).find(|version| bytes == head(kind, *version))
 }
 
-/// The end of a file: what it is, and the hash of all of it.
+/// Tail of a file, with the hash of its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) number: u64,
-    /// The hash of the segment before.
+    /// Hash of the previous segment.
     pub(crate) previous: Hash,
-    /// The digest of the last frame of the journal that it was made of.
+    /// Digest of the last frame of its journal.
     pub(crate) journal: Hash,
     pub(crate) records: u64,
-    /// Of records and marks; both zero where there are none.
+    /// Times of the first and last entry; zero without entries.
     pub(crate) times_ms: (u64, u64),
     chunks_len: u64,
     marks: (u32, Hash),
@@ -76,7 +76,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// All but the hash.
+    /// Encodes all fields but the hash.
     fn fields(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(TAIL_LEN);
         out.extend(self.number.to_le_bytes());
@@ -92,7 +92,7 @@ impl Tail {
         out
     }
 
-    /// Reads it, and whether it ends as it should.
+    /// Decodes a tail, and whether its end marker is correct.
     fn read(bytes: &[u8]) -> Option<(Tail, bool)> {
         let mut bytes = Bytes(bytes);
         let number = u64::from_le_bytes(bytes.array()?);
@@ -113,7 +113,7 @@ impl Tail {
     }
 }
 
-/// A chunk, as the index has it.
+/// Index entry of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) first: Key,
@@ -124,7 +124,7 @@ pub(crate) struct Entry {
     hash: Hash,
 }
 
-/// Writes a file from records in the order of their keys.
+/// Writer of a file; records must come in the order of their keys.
 pub(crate) struct Writer<'d> {
     disk: &'d mut dyn Disk,
     name: String,
@@ -137,7 +137,7 @@ pub(crate) struct Writer<'d> {
 }
 
 impl<'d> Writer<'d> {
-    /// Begins a file, which must not be there.
+    /// Begins a file, which must not exist.
     pub(crate) fn new(disk: &'d mut dyn Disk, name: &str, kind: FileKind) -> Result<Writer<'d>> {
         disk.append(name, &head(kind.letter(), VERSION)).map_err(LogError::io(name))?;
         let waiting = Vec::with_capacity(CHUNK_RECORDS);
@@ -173,7 +173,7 @@ impl<'d> Writer<'d> {
         self.disk.append(&self.name, &bytes).map_err(LogError::io(&self.name))
     }
 
-    /// Ends the file and waits until it would outlast a loss of power.
+    /// Ends the file and waits until it would survive a power failure.
     pub(crate) fn finish(
         mut self,
         number: u64,
@@ -204,7 +204,7 @@ impl<'d> Writer<'d> {
     }
 }
 
-/// A file whose tail was read.
+/// File with its tail.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) name: String,
@@ -214,22 +214,22 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Reads the tail.
+    /// Opens a file and reads its tail.
     pub(crate) fn open(disk: &dyn Disk, name: &str, kind: FileKind) -> Result<Segment> {
         let len = disk.len(name).map_err(LogError::io(name))?;
-        let short = || LogError::damaged(name, format!("it has {len} bytes, fewer than any segment"));
+        let short = || LogError::damaged(name, format!("too short for a segment: {len} bytes"));
         let at = len.checked_sub(TAIL_LEN as u64).filter(|at| *at >= HEAD_LEN as u64).ok_or_else(short)?;
         let head = read(disk, name, 0, HEAD_LEN).map_err(LogError::io(name))?;
         let bytes = read(disk, name, at, TAIL_LEN).map_err(LogError::io(name))?;
-        let wrong = || LogError::damaged(name, "it does not begin as a segment of this version does");
+        let wrong = || LogError::damaged(name, "wrong head: not a segment of a known version");
         let version = version_of(&head, kind.letter()).ok_or_else(wrong)?;
         let tail = Tail::read(&bytes).filter(|(_, is_end)| *is_end).map(|(tail, _)| tail);
-        let tail = tail.ok_or_else(|| LogError::damaged(name, "it does not end as a segment"))?;
+        let tail = tail.ok_or_else(|| LogError::damaged(name, "wrong end: not a segment"))?;
         if Hash::of(&[&head, &tail.fields()]) != tail.hash {
-            return Err(LogError::damaged(name, "its end was changed: the hash there is of another"));
+            return Err(LogError::damaged(name, "its tail was changed: the hash differs"));
         }
         if tail.expected_len() != Some(len) || tail.marks.0.max(tail.index.0) > PART_LEN_MAX {
-            return Err(LogError::damaged(name, "its length is not what its end says"));
+            return Err(LogError::damaged(name, "its length differs from the one in its tail"));
         }
         Ok(Segment { name: name.to_owned(), tail, len, version })
     }
@@ -238,20 +238,20 @@ impl Segment {
         let bytes = read(disk, &self.name, offset, part.0 as usize).map_err(LogError::io(&self.name))?;
         match Hash::of(&[&bytes]) == part.1 {
             true => Ok(bytes),
-            false => Err(LogError::damaged(&self.name, format!("{what} was changed: its hash is another"))),
+            false => Err(LogError::damaged(&self.name, format!("{what} was changed: the hash differs"))),
         }
     }
 
     pub(crate) fn marks(&self, disk: &dyn Disk) -> Result<Vec<Mark>> {
         let bytes = self.part(disk, HEAD_LEN as u64 + self.tail.chunks_len, self.tail.marks, "its marks")?;
-        let wrong = || LogError::damaged(&self.name, "its marks cannot be read: another version wrote them");
+        let wrong = || LogError::damaged(&self.name, "cannot read its marks: written by another version");
         mark::decode(&bytes).ok_or_else(wrong)
     }
 
     pub(crate) fn index(&self, disk: &dyn Disk) -> Result<Vec<Entry>> {
         let offset = HEAD_LEN as u64 + self.tail.chunks_len + u64::from(self.tail.marks.0);
         let bytes = self.part(disk, offset, self.tail.index, "its index")?;
-        let wrong = || LogError::damaged(&self.name, "its index does not fit its chunks");
+        let wrong = || LogError::damaged(&self.name, "its index does not match its chunks");
         let (entries, rest) = bytes.as_chunks::<ENTRY_LEN>();
         let mut at = HEAD_LEN as u64;
         let mut index = Vec::with_capacity(entries.len());
@@ -265,14 +265,14 @@ impl Segment {
         if fits && records == self.tail.records { Ok(index) } else { Err(wrong()) }
     }
 
-    /// The records of a chunk.
+    /// Reads the records of a chunk.
     pub(crate) fn chunk(&self, disk: &dyn Disk, entry: &Entry) -> Result<Vec<Record>> {
         let bytes = self.part(disk, entry.offset, (entry.len, entry.hash), "a chunk")?;
-        let wrong = || LogError::damaged(&self.name, "a chunk cannot be read: another version wrote it");
+        let wrong = || LogError::damaged(&self.name, "cannot read a chunk: written by another version");
         chunk::decode(&bytes).filter(|records| records.len() == entry.records as usize).ok_or_else(wrong)
     }
 
-    /// All records.
+    /// Reads all records.
     pub(crate) fn records(&self, disk: &dyn Disk) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         for entry in self.index(disk)? {
@@ -281,7 +281,7 @@ impl Segment {
         Ok(records)
     }
 
-    /// Reads all of it and checks every byte.
+    /// Reads and checks every byte.
     pub(crate) fn verify(&self, disk: &dyn Disk) -> Result<()> {
         self.marks(disk)?;
         let mut last = Key::default();
@@ -297,7 +297,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Appends the records under any of `keys` (ascending) to `found`; says how many chunks were read.
+    /// Appends the records under `keys` (ascending) to `found`; returns the number of chunks read.
     pub(crate) fn find(&self, disk: &dyn Disk, keys: &[Key], found: &mut Vec<Record>) -> Result<usize> {
         let mut chunks = 0;
         for entry in &self.index(disk)? {
@@ -327,19 +327,19 @@ impl Entry {
     }
 }
 
-/// Chunks and marks that are whole, of a file that was changed.
+/// Intact chunks and marks of a changed file.
 #[derive(Debug, Default)]
 pub(crate) struct Salvage {
     pub(crate) records: Vec<Record>,
     pub(crate) marks: Vec<Mark>,
 }
 
-/// Reads the chunks and marks of a file that are whole, whatever else in it was changed.
+/// Reads the intact chunks and marks of a changed file.
 ///
-/// The index stands before the tail. If the tail does not tell how long it is, every length is tried until the
-/// first or last chunk fits its hash.
+/// The index is before the tail. If the tail does not give its length, every length is tried until the first or last chunk
+/// matches its hash.
 ///
-/// Of a file that is whole and has another number than `number`, nothing is read.
+/// Nothing is read from an intact file with another number than `number`.
 pub(crate) fn salvage(disk: &dyn Disk, name: &str, number: u64) -> Result<Salvage> {
     let len = disk.len(name).map_err(LogError::io(name))?;
     let bytes = read(disk, name, 0, len as usize).map_err(LogError::io(name))?;
@@ -374,7 +374,7 @@ pub(crate) fn salvage(disk: &dyn Disk, name: &str, number: u64) -> Result<Salvag
     Ok(Salvage { records: Vec::new(), marks: marks.unwrap_or_default() })
 }
 
-/// The records of the chunks that fit the hashes of an index, from the front and from the back.
+/// Records of the chunks that match the hashes of an index, from the front and from the back.
 fn whole_chunks(before: &[u8], index: &[u8], marks_len: Option<usize>) -> Vec<Record> {
     let (entries, _) = index.as_chunks::<ENTRY_LEN>();
     let entries: Vec<Entry> = entries.iter().filter_map(|entry| Entry::read(entry, 0)).collect();
@@ -387,7 +387,7 @@ fn whole_chunks(before: &[u8], index: &[u8], marks_len: Option<usize>) -> Vec<Re
     for (entry, found) in entries.iter().zip(&mut found) {
         *found = read(entry, at);
         at = at.saturating_add(entry.len as usize);
-        // With a length that was guessed, nothing fits behind what does not.
+        // With a guessed length, no chunk matches after one that does not.
         if found.is_none() && marks_len.is_none() {
             break;
         }
@@ -409,7 +409,7 @@ fn whole_marks(before: &[u8], tail: &Tail) -> Option<Vec<Mark>> {
     mark::decode(bytes)
 }
 
-/// The records of a file one after the other, a chunk in memory at a time.
+/// Iterator over the records of a file, with one chunk in memory.
 pub(crate) struct Records<'a> {
     disk: &'a dyn Disk,
     segment: &'a Segment,

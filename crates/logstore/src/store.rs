@@ -1,12 +1,11 @@
-//! The writer: a journal that grows, sealed into segments; old segments are taken away.
+//! Writer: appends to a journal, seals it into segments, and removes old segments.
 //!
 //! ```text
-//!   append, mark -> commit: one frame, on disk when it returns (acknowledged)
-//!   maintain: journal -> segment (sorted, compressed) -> ... -> taken away, what is still open in it carried over
+//!   append, mark -> commit: one frame, acknowledged: on disk when it returns
+//!   maintain: journal -> segment (sorted, compressed) -> ... -> removed, with open holdings carried over
 //! ```
-//! Each step leaves files behind from which [`Store::open`] goes on, wherever the process was killed: a segment counts
-//! once it has its name, its journal is superfluous then; what was carried over counts once a mark names it.
-//! Decision 0071 says why so.
+//! [`Store::open`] continues from the files of any step at which the process was killed. A segment is valid once it has its
+//! name, and replaces its journal; a carried-over file is valid once a mark names it. See decision 0071.
 
 use crate::disk::{Disk, read};
 use crate::error::{LogError, Result};
@@ -19,91 +18,90 @@ use crate::record::Record;
 use crate::segment::{FileKind, Segment, VERSION, Writer};
 use crate::{chunk, retire};
 
-/// How a store keeps what it is given.
+/// Settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Records of a segment.
+    /// Records per segment.
     pub segment_records: u64,
-    /// How long a journal grows, milliseconds.
+    /// Maximum age of a journal, milliseconds.
     pub segment_ms: u64,
-    /// How long a record is kept, milliseconds; `None` is for ever.
+    /// Retention of records, milliseconds; `None` is unlimited.
     pub retention_ms: Option<u64>,
-    /// Bytes of all segments; the oldest ones go first. `None` is without bound.
+    /// Maximum size of all segments, bytes; the oldest are removed first. `None` is unlimited.
     pub size_max: Option<u64>,
 }
 
 impl Default for Options {
-    /// A million records or a day; kept for ever.
+    /// A million records or a day; unlimited retention.
     fn default() -> Self {
         Options { segment_records: 1 << 20, segment_ms: 86_400_000, retention_ms: None, size_max: None }
     }
 }
 
-/// Bytes of a journal, at most; it is sealed then, however few records it has.
+/// Size at which a journal is sealed, in bytes.
 const JOURNAL_LEN_MAX: u64 = 64 << 20;
 
-/// Segments that are taken away at a time: records wait meanwhile.
+/// Maximum number of segments removed at a time, as records wait meanwhile.
 const RETIRED_MAX: usize = 4;
 
-/// What the store has on disk.
+/// Contents of the store on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Segments.
     pub segments: u64,
-    /// Records, those of the journal too.
+    /// Records, including those of the journal.
     pub records: u64,
     /// Bytes of all files.
     pub bytes: u64,
-    /// The hash that all of it hangs on: of the last frame, or of the last segment.
+    /// Head of the chain: hash of the last frame, or of the last segment.
     pub head: Hash,
 }
 
-/// A log that is written to.
+/// Log open for writing.
 pub struct Store {
     disk: Box<dyn Disk>,
     options: Options,
-    /// All segments, the oldest first.
+    /// Segments, the oldest first.
     segments: Vec<Segment>,
-    /// What was open when the segments before the first one ended.
+    /// Holdings open at the end of the removed segments.
     carried: Option<Segment>,
     journal: Journal,
-    /// The last receipt; `None` where there is no whole file of them.
+    /// Last receipt; `None` without a complete file of receipts.
     receipt: Option<Receipt>,
-    /// Files that are no longer needed.
+    /// Files to remove.
     superfluous: Vec<String>,
-    /// Not yet in the journal.
+    /// Records and marks not yet in the journal.
     waiting: Vec<Record>,
     waiting_marks: Vec<Mark>,
-    /// What is to be said to an operator.
-    said: Vec<String>,
+    /// Messages for the operator.
+    messages: Vec<String>,
 }
 
 struct Journal {
     number: u64,
-    /// The hash of the segment before.
+    /// Hash of the previous segment.
     previous: Hash,
     name: String,
-    /// Whether the file has its head.
+    /// Whether the file has a head.
     is_begun: bool,
-    /// Bytes that are acknowledged.
+    /// Acknowledged bytes.
     len: u64,
-    /// Whether there may be more bytes, of a write that failed.
+    /// Whether there may be more bytes, from a failed write.
     is_dirty: bool,
-    /// Whether there is a receipt for all of it.
+    /// Whether a receipt covers all of it.
     has_receipt: bool,
     digest: Hash,
     records: u64,
-    /// Whether there is a mark that a segment is worth.
+    /// Whether it has a mark that justifies a segment.
     has_news: bool,
     began_ms: Option<u64>,
 }
 
 impl Store {
-    /// Opens a store, or begins one; puts in order what a killed process has left. `now_ms` is the time for marks
-    /// about that.
+    /// Opens or creates a store and cleans up after a killed process. `now_ms` is the time for marks about that.
     ///
     /// # Errors
-    /// Where files cannot be read or written. What was changed in them is no error: it is marked and said.
+    /// Files that cannot be read or written. Changed files are no error: they get a mark and a message.
     pub fn open(disk: Box<dyn Disk>, options: Options, now_ms: u64) -> Result<Store> {
         let mut store = Store {
             disk,
@@ -115,7 +113,7 @@ impl Store {
             superfluous: Vec::new(),
             waiting: Vec::new(),
             waiting_marks: Vec::new(),
-            said: Vec::new(),
+            messages: Vec::new(),
         };
         let names = Names::of(&*store.disk)?;
         for name in &names.unfinished {
@@ -124,29 +122,29 @@ impl Store {
         for (number, name) in &names.segments {
             match store.open_segment(*number, name) {
                 Ok(segment) => store.segments.push(segment),
-                Err(LogError::Damaged { what, .. }) => store.put_aside(name, &what, now_ms)?,
+                Err(LogError::Damaged { what, .. }) => store.quarantine(name, &what, now_ms)?,
                 Err(error) => return Err(error),
             }
         }
         store.open_carried(&names, now_ms)?;
         store.open_journals(&names, now_ms)?;
-        // A fault that was found is one for ever, whatever becomes of this process.
+        // A detected fault must stay on record, even if this process is killed.
         store.commit()?;
         Ok(store)
     }
 
-    /// Opens a segment, all of which but its records is checked.
+    /// Opens a segment and checks everything but its records.
     fn open_segment(&self, number: u64, name: &str) -> Result<Segment> {
         let segment = Segment::open(&*self.disk, name, FileKind::Segment)?;
         if segment.tail.number != number {
-            return Err(LogError::damaged(name, "it is another file: its number is not that of its name"));
+            return Err(LogError::damaged(name, "wrong number: it is another file"));
         }
         segment.marks(&*self.disk)?;
         segment.index(&*self.disk)?;
         Ok(segment)
     }
 
-    /// Takes up what was carried over, by the last mark that names it, and takes away what is older.
+    /// Opens the carried-over file of the last mark, and removes older ones.
     fn open_carried(&mut self, names: &Names, now_ms: u64) -> Result<()> {
         let mut first = None;
         for segment in &self.segments {
@@ -162,7 +160,7 @@ impl Store {
                 continue;
             }
             match Segment::open(&*self.disk, name, FileKind::Carried) {
-                Err(LogError::Damaged { what, .. }) => self.put_aside(name, &what, now_ms)?,
+                Err(LogError::Damaged { what, .. }) => self.quarantine(name, &what, now_ms)?,
                 opened => self.carried = Some(opened?),
             }
         }
@@ -173,34 +171,32 @@ impl Store {
         Ok(())
     }
 
-    /// Goes on after the last journal.
+    /// Continues after the last journal.
     fn open_journals(&mut self, names: &Names, now_ms: u64) -> Result<()> {
         let mut left: Vec<(&str, Scan)> = Vec::new();
         let mut made_segments = Vec::new();
         for (number, name) in &names.journals {
             let scan = self.scan(name)?;
             match self.segments.iter().find(|segment| segment.tail.number == *number) {
-                // It has become that segment.
+                // It was sealed into that segment.
                 Some(segment) if segment.tail.journal == scan.digest() => made_segments.push(name),
-                Some(_) => {
-                    self.put_aside(name, "it is not the journal that its segment was made of", now_ms)?
-                }
+                Some(_) => self.quarantine(name, "it is not the journal of its segment", now_ms)?,
                 None => left.push((name, scan)),
             }
         }
         let slots = Slots::read(&*self.disk).map_err(LogError::io(RECEIPTS))?;
-        let faults = self.judge(slots.as_ref(), &left, now_ms)?;
-        // Receipts tell of these no longer once there is a later one.
+        let faults = self.check_receipts(slots.as_ref(), &left, now_ms)?;
+        // Receipts cover only the latest journal.
         self.superfluous.extend(made_segments.into_iter().cloned());
         let highest = left.iter().map(|(_, scan)| scan.number).fold(names.highest(), u64::max);
         let last = left.pop();
         for (older, _) in left {
-            self.put_aside(older, "a newer journal follows it", now_ms)?;
+            self.quarantine(older, "a newer journal follows it", now_ms)?;
         }
         self.journal = Journal::new(names.highest() + 1, self.last_hash());
         match last {
             Some((name, scan)) if !scan.is_begun() && !faults.iter().any(|file| file == name) => {
-                // Its head was being written when the process ended: frames come once that is safe.
+                // The process ended while writing its head; frames follow only a complete head.
                 self.journal = Journal::new(scan.number, self.last_hash());
                 self.remove(name)?;
             }
@@ -210,9 +206,9 @@ impl Store {
                 self.disk.sync_names().map_err(LogError::io(name))?;
                 self.journal = Journal::new(highest.max(scan.number) + 1, self.last_hash());
             }
-            Some((name, scan)) => return self.take_up(name, scan, now_ms),
+            Some((name, scan)) => return self.resume(name, scan, now_ms),
             None => {
-                // The number of a journal that is missing is nobody else's: its place stays empty for ever.
+                // The number of a missing journal is never reused.
                 let missing = slots.as_ref().and_then(Slots::last).map(|last| last.number);
                 let missing = missing.filter(|number| faults.contains(&journal_name(*number)));
                 self.journal.skip_to(missing.map_or(0, |number| number + 1));
@@ -221,27 +217,32 @@ impl Store {
         self.clean()
     }
 
-    /// Compares what is left of journals with the receipts. Each fault becomes a mark; gives the files that have one.
-    fn judge(&mut self, slots: Option<&Slots>, left: &[(&str, Scan)], now_ms: u64) -> Result<Vec<String>> {
+    /// Compares the journals with the receipts and marks each fault; returns the faulty files.
+    fn check_receipts(
+        &mut self,
+        slots: Option<&Slots>,
+        left: &[(&str, Scan)],
+        now_ms: u64,
+    ) -> Result<Vec<String>> {
         let journals: Vec<&Scan> = left.iter().map(|(_, scan)| scan).collect();
         let is_new = |version: u8| version >= VERSION;
         let has_receipts = self.segments.iter().any(|s| is_new(s.version))
             || journals.iter().any(|scan| is_new(scan.version));
         let sealed = self.segments.iter().map(|s| (s.tail.number, s.tail.journal)).collect();
-        let judgement = receipt::judge(slots, slots, &Files { sealed, journals, has_receipts });
+        let check = receipt::check(slots, slots, &Files { sealed, journals, has_receipts });
         let mut files = Vec::new();
-        for (file, what) in judgement.faults {
+        for (file, what) in check.faults {
             let is_there = self.disk.len(&file).is_ok();
             let kept = if is_there { damaged_name(&file, now_ms) } else { file.clone() };
-            self.said.push(format!("{file}: {what}"));
+            self.messages.push(format!("{file}: {what}"));
             self.waiting_marks.push(Mark::Damaged { at_ms: now_ms, file: kept.clone(), what });
             if file == RECEIPTS && is_there {
                 self.disk.rename(&file, &kept).map_err(LogError::io(&file))?;
             }
             files.push(file);
         }
-        for (file, what) in judgement.unknown.iter().filter(|(file, _)| file == RECEIPTS && has_receipts) {
-            self.said.push(format!("{file}: {what}"));
+        for (file, what) in check.unknown.iter().filter(|(file, _)| file == RECEIPTS && has_receipts) {
+            self.messages.push(format!("{file}: {what}"));
             self.waiting_marks.push(Mark::NoReceipt { at_ms: now_ms });
         }
         let is_usable = |slots: &&Slots| slots.is_whole && !files.iter().any(|file| file == RECEIPTS);
@@ -249,26 +250,26 @@ impl Store {
         Ok(files)
     }
 
-    /// Goes on with a journal that was left, or seals it where there is anything in it: what follows is another run's.
-    fn take_up(&mut self, name: &str, scan: Scan, now_ms: u64) -> Result<()> {
+    /// Continues with a journal of the last run, or seals it if it is not empty.
+    fn resume(&mut self, name: &str, scan: Scan, now_ms: u64) -> Result<()> {
         let digest = scan.digest();
         let mut marks = scan.marks;
         if self.segments.last().is_some_and(|s| s.tail.number + 1 == scan.number)
             && scan.previous != self.last_hash()
         {
             let file = self.segments.last().map_or_else(|| "segments".to_owned(), |s| s.name.clone());
-            let what = format!("it is not the file that {name} was begun after");
-            self.said.push(format!("{file}: {what}"));
+            let what = format!("not the predecessor of {name}");
+            self.messages.push(format!("{file}: {what}"));
             marks.push(Mark::Damaged { at_ms: now_ms, file, what });
         }
         let old = Journal::new(scan.number, scan.previous);
         self.journal = Journal { is_begun: true, len: scan.good_len, digest, ..old };
         if let State::Torn(bytes) = scan.state {
             self.journal.is_dirty = true;
-            self.said.push(format!("{name}: {bytes} bytes of a write that was not finished are cut"));
+            self.messages.push(format!("{name}: removed {bytes} bytes of an unfinished write"));
             marks.push(Mark::Cut { at_ms: now_ms, bytes });
         }
-        // The process before may have been killed before it had synced what now gets a receipt.
+        // The previous process may not have synced what now gets a receipt.
         self.disk.sync(name).map_err(LogError::io(name))?;
         self.clean()?;
         if scan.records.is_empty() && marks.is_empty() {
@@ -277,7 +278,7 @@ impl Store {
         self.seal_records(scan.records, &marks)
     }
 
-    /// The hash of the last segment there was.
+    /// Hash of the last segment.
     fn last_hash(&self) -> Hash {
         let last = self.segments.last().map(|s| s.tail.hash);
         last.or(self.carried.as_ref().map(|c| c.tail.previous)).unwrap_or_default()
@@ -289,10 +290,10 @@ impl Store {
         Ok(journal::scan(&read(&*self.disk, name, 0, len).map_err(LogError::io(name))?, number))
     }
 
-    /// Keeps a changed file under another name, and remembers to say so.
-    fn put_aside(&mut self, name: &str, what: &str, now_ms: u64) -> Result<()> {
+    /// Renames a damaged file, with a mark and a message.
+    fn quarantine(&mut self, name: &str, what: &str, now_ms: u64) -> Result<()> {
         let file = damaged_name(name, now_ms);
-        self.said.push(format!("{name}: {what}; it is kept as {file}"));
+        self.messages.push(format!("{name}: {what}; kept as {file}"));
         self.disk.rename(name, &file).map_err(LogError::io(name))?;
         self.disk.sync_names().map_err(LogError::io(name))?;
         self.waiting_marks.push(Mark::Damaged { at_ms: now_ms, file, what: what.to_owned() });
@@ -304,40 +305,40 @@ impl Store {
         self.disk.sync_names().map_err(LogError::io(name))
     }
 
-    /// Keeps this much from now on: what is too old or too much then goes when [`Store::maintain`] comes by.
-    pub fn keep(&mut self, retention_ms: Option<u64>, size_max: Option<u64>) {
+    /// Sets the retention; [`Store::maintain`] removes old segments.
+    pub fn set_retention(&mut self, retention_ms: Option<u64>, size_max: Option<u64>) {
         (self.options.retention_ms, self.options.size_max) = (retention_ms, size_max);
     }
 
-    /// Takes records, in the order in which they happened. They are safe once [`Store::commit`] has said so.
+    /// Appends records, in chronological order. They are safe once [`Store::commit`] has returned.
     pub fn append(&mut self, records: &[Record]) {
         self.waiting.extend_from_slice(records);
     }
 
-    /// Takes a mark, as [`Store::append`] does.
+    /// Appends a mark, like [`Store::append`].
     pub fn mark(&mut self, mark: Mark) {
         self.waiting_marks.push(mark);
     }
 
-    /// Records that are not acknowledged.
-    pub fn waiting(&self) -> usize {
+    /// Number of unacknowledged records.
+    pub fn pending(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Gives up all records that wait, where they cannot be written and there are too many of them.
-    pub fn forget_waiting(&mut self) -> u64 {
+    /// Discards unacknowledged records, if too many of them cannot be written.
+    pub fn discard_pending(&mut self) -> u64 {
         std::mem::take(&mut self.waiting).len() as u64
     }
 
-    /// What is to be said to an operator since the last time.
-    pub fn take_said(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.said)
+    /// Takes the messages for the operator.
+    pub fn take_messages(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.messages)
     }
 
-    /// Writes what waits. Once this returns, it outlasts the process and a loss of power.
+    /// Writes pending records and marks. After that, they survive a crash and a power failure.
     ///
     /// # Errors
-    /// Where it cannot be written: then it waits still.
+    /// A failed write; the records and marks stay pending.
     pub fn commit(&mut self) -> Result<()> {
         if self.journal.is_begun {
             self.acknowledge()?;
@@ -366,7 +367,7 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a receipt for the journal as it is, where it has none.
+    /// Writes a receipt for the journal, if it has none.
     fn acknowledge(&mut self) -> Result<()> {
         let Journal { number, len, digest, is_begun, has_receipt, .. } = &mut self.journal;
         if *has_receipt {
@@ -386,10 +387,9 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the journal ready for a frame: gives it a head, or cuts what a failed write has left behind the last
-    /// acknowledged frame.
+    /// Prepares the journal for a frame: writes the head, or removes the rest of a failed write.
     fn clean(&mut self) -> Result<()> {
-        // First of all: where files have no receipts, somebody has taken those away.
+        // Receipts come first: files without receipts mean that those were removed.
         if self.receipt.is_none() {
             self.acknowledge()?;
         }
@@ -410,10 +410,10 @@ impl Store {
         self.acknowledge()
     }
 
-    /// Seals the journal where it is long or old enough, and takes away some of what is too old or too much.
+    /// Seals the journal if it is large or old enough, and removes old segments.
     ///
     /// # Errors
-    /// Where files cannot be written: all goes on as it was, and the next call tries again.
+    /// Files that cannot be written; the next call tries again.
     pub fn maintain(&mut self, now_ms: u64) -> Result<()> {
         let journal = &self.journal;
         let age = now_ms.saturating_sub(journal.began_ms.unwrap_or(now_ms));
@@ -432,7 +432,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the journal a segment. What waits goes into the next one.
+    /// Seals the journal into a segment. Pending records go into the next journal.
     ///
     /// # Errors
     /// As [`Store::maintain`].
@@ -441,14 +441,14 @@ impl Store {
         let scan = self.scan(&self.journal.name)?;
         match scan.digest() == self.journal.digest && scan.state == State::Whole {
             true => self.seal_records(scan.records, &scan.marks),
-            false => Err(LogError::damaged(&self.journal.name, "somebody else has changed it")),
+            false => Err(LogError::damaged(&self.journal.name, "changed by another process")),
         }
     }
 
     fn seal_records(&mut self, mut records: Vec<Record>, marks: &[Mark]) -> Result<()> {
         let number = self.journal.number;
         let previous = self.last_hash();
-        // Stable: records of the same ports stay in their order.
+        // A stable sort keeps the order of records with the same ports.
         records.sort_by_key(Record::key);
         let (tmp, name) = (tmp_name(&segment_name(number)), segment_name(number));
         if self.disk.len(&tmp).is_ok() {
@@ -459,7 +459,7 @@ impl Store {
         let tail = writer.finish(number, previous, self.journal.digest, &without_signs_of_life(marks))?;
         self.disk.rename(&tmp, &name).map_err(LogError::io(&name))?;
         self.disk.sync_names().map_err(LogError::io(&name))?;
-        self.said.push(format!("{name}: {} records are sealed, SHA-256 {}", tail.records, tail.hash));
+        self.messages.push(format!("{name}: {} records are sealed, SHA-256 {}", tail.records, tail.hash));
         let len = self.disk.len(&name).map_err(LogError::io(&name))?;
         let (hash, old) = (tail.hash, self.journal.name.clone());
         self.segments.push(Segment { name, tail, len, version: VERSION });
@@ -475,7 +475,7 @@ impl Store {
         self.options.retention_ms.is_some_and(is_old) || self.options.size_max.is_some_and(|max| bytes > max)
     }
 
-    /// Takes away the oldest segment; what is still open at its end is carried over.
+    /// Removes the oldest segment and carries over its open holdings.
     fn retire(&mut self, now_ms: u64) -> Result<()> {
         let Some(oldest) = self.segments.first().cloned() else { return Ok(()) };
         let (first, old) = (oldest.tail.number + 1, self.carried.clone());
@@ -492,14 +492,13 @@ impl Store {
         self.commit()?;
         self.segments.remove(0);
         self.carried = Some(Segment { name, tail, len, version: VERSION });
-        self.said
-            .push(format!("{}: taken away, as it is older or there is more than is to be kept", oldest.name));
+        self.messages.push(format!("{}: removed by the retention setting", oldest.name));
         self.superfluous.push(oldest.name);
         self.superfluous.extend(old.map(|old| old.name));
         Ok(())
     }
 
-    /// What there is.
+    /// Contents on disk.
     pub fn status(&self) -> Status {
         Status {
             segments: self.segments.len() as u64,
@@ -511,7 +510,7 @@ impl Store {
 }
 
 impl Journal {
-    /// Takes this number, where it is a higher one.
+    /// Skips to this number, if it is higher.
     fn skip_to(&mut self, number: u64) {
         if number > self.number {
             *self = Journal::new(number, self.previous);
@@ -539,7 +538,7 @@ fn damaged_name(name: &str, now_ms: u64) -> String {
     format!("{name}{DAMAGED}{now_ms}")
 }
 
-/// The first segment that is kept, by the last mark that tells of it.
+/// First segment kept, from the last retention mark.
 pub(crate) fn retired(marks: &[Mark]) -> Option<u64> {
     marks.iter().rev().find_map(|mark| match mark {
         Mark::Retired { first, .. } => Some(*first),
@@ -547,7 +546,7 @@ pub(crate) fn retired(marks: &[Mark]) -> Option<u64> {
     })
 }
 
-/// Of signs of life, only the last.
+/// Drops all signs of life but the last.
 fn without_signs_of_life(marks: &[Mark]) -> Vec<Mark> {
     let is_sign = |mark: &Mark| matches!(mark, Mark::Alive { .. });
     let last = marks.iter().rposition(is_sign);

@@ -1,60 +1,59 @@
-//! Numbers of few bytes where they are small: seven bits a byte, the lowest first (LEB128).
+//! Variable-length integers (LEB128): seven bits a byte, the lowest first; the sign of a difference is its lowest bit
+//! (zigzag). These are the integers of postcard's wire format, which is stable.
+
+use serde::Serialize;
+
+/// Bytes of the largest number.
+const LEN_MAX: usize = 128_usize.div_ceil(7);
 
 /// Writes a number.
-pub(crate) fn put(out: &mut Vec<u8>, mut n: u128) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
+pub(crate) fn put(out: &mut Vec<u8>, n: u128) {
+    put_integer(out, n);
 }
 
-/// Writes a difference: its sign goes into the lowest bit.
+/// Writes a difference.
 pub(crate) fn put_signed(out: &mut Vec<u8>, n: i64) {
-    put(out, u128::from((n << 1 ^ n >> 63) as u64));
+    put_integer(out, n);
+}
+
+fn put_integer(out: &mut Vec<u8>, n: impl Serialize) {
+    // Cannot fail: there is room for the largest.
+    if let Ok(bytes) = postcard::to_slice(&n, &mut [0; LEN_MAX]) {
+        out.extend_from_slice(bytes);
+    }
 }
 
 /// Bytes that are read from the front.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// The next number; `None` where there is none, or one above 128 bits.
+    /// Reads a number; `None` if there is none, or one above 128 bits.
     pub(crate) fn next(&mut self) -> Option<u128> {
-        let (mut n, mut shift) = (0u128, 0u32);
-        loop {
-            let (&byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            let bits = u128::from(byte & 0x7f);
-            if shift >= 128 || (bits << shift) >> shift != bits {
-                return None;
-            }
-            n |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(n);
-            }
-            shift += 7;
-        }
+        let (n, rest) = postcard::take_from_bytes(self.0).ok()?;
+        self.0 = rest;
+        Some(n)
     }
 
-    /// The next number, where it fits.
+    /// Reads a number; `None` if it does not fit.
     pub(crate) fn number<T: TryFrom<u128>>(&mut self) -> Option<T> {
         T::try_from(self.next()?).ok()
     }
 
-    /// The next difference.
+    /// Reads a difference.
     pub(crate) fn signed(&mut self) -> Option<i64> {
-        let n: u64 = self.number()?;
-        Some((n >> 1) as i64 ^ -((n & 1) as i64))
+        let (n, rest) = postcard::take_from_bytes(self.0).ok()?;
+        self.0 = rest;
+        Some(n)
     }
 
-    /// The next `len` bytes.
+    /// Takes `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(taken)
     }
 
-    /// The next bytes, as many as an array has.
+    /// Takes the bytes of an array.
     pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
@@ -77,13 +76,35 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_are_those_that_files_have() {
+        let written = |n| {
+            let mut out = Vec::new();
+            put(&mut out, n);
+            out
+        };
+        assert_eq!([0, 1, 127].map(|n| written(n)), [[0], [1], [0x7f]]);
+        assert_eq!([128, 300, 0x3fff].map(|n| written(n)), [[0x80, 1], [0xac, 2], [0xff, 0x7f]]);
+        assert_eq!(written(u64::MAX.into()), [&[0xff; 9][..], &[1]].concat());
+        assert_eq!(written(u128::MAX), [&[0xff; 18][..], &[3]].concat());
+        let mut differences = Vec::new();
+        [0, -1, 1, -64, 64].into_iter().for_each(|n| put_signed(&mut differences, n));
+        assert_eq!(differences, [0, 1, 2, 0x7f, 0x80, 1]);
+        differences.clear();
+        put_signed(&mut differences, i64::MIN);
+        assert_eq!(differences, [&[0xff; 9][..], &[1]].concat());
+    }
+
+    #[test]
     fn a_number_that_never_ends_or_is_too_large_is_none() {
         assert_eq!(Bytes(&[0xff; 40]).next(), None);
+        assert_eq!(Bytes(&[0xff; 40]).signed(), None);
         let mut largest = Vec::new();
         put(&mut largest, u128::MAX);
-        assert_eq!(largest.len(), 19);
+        assert_eq!(largest.len(), LEN_MAX);
         *largest.last_mut().unwrap() = 4;
         assert_eq!(Bytes(&largest).next(), None);
         assert_eq!(Bytes(&[0x80, 0x02]).number::<u8>(), None);
+        let of_65_bits = [&[0xff; 9][..], &[2]].concat();
+        assert_eq!(Bytes(&of_65_bits).signed(), None);
     }
 }

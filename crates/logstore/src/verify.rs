@@ -1,4 +1,4 @@
-//! Whether a log is as it was written: every byte, the chain of hashes, and the receipts.
+//! Verification of a log: every byte, the chain of hashes, and the receipts.
 
 use crate::disk::Disk;
 use crate::error::{LogError, Result};
@@ -9,35 +9,34 @@ use crate::receipt::{self, Files, RECEIPTS};
 use crate::segment::{FileKind, Segment, VERSION};
 use crate::store::retired;
 
-/// The result of [`Reader::verify`].
+/// Result of [`Reader::verify`].
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Verification {
-    /// Sealed files that are there.
+    /// Sealed files.
     pub segments: u64,
-    /// Records in all.
+    /// Records.
     pub records: u64,
-    /// The first and last time, milliseconds since 1970.
+    /// Times of the first and last entry, milliseconds since 1970.
     pub times_ms: Option<(u64, u64)>,
-    /// The hash that all of it hangs on: whoever has kept it can tell later that nothing before was changed.
+    /// Head of the chain: a copy of this hash proves later that nothing before it was changed.
     pub head: Hash,
-    /// The hash of the last sealed file.
+    /// Hash of the last sealed file.
     pub last_sealed: Option<Hash>,
-    /// Everything that is not as it was written, or was not so once.
+    /// Changes and damage, present and past.
     pub faults: Vec<String>,
-    /// What can be a change or the work of a killed process. Only a log without faults and without these is unchanged.
+    /// Doubts: caused by a change or by a killed process. A log is unchanged only without faults and doubts.
     pub unknown: Vec<String>,
-    /// What the log itself says is missing, and of what has become of files.
+    /// Losses and removed files, as recorded in the log.
     pub notes: Vec<String>,
-    /// Whether the hash that was asked for is one of the chain's.
+    /// Whether the anchor is part of the chain.
     pub anchor_found: Option<bool>,
 }
 
 impl Reader {
-    /// Reads every byte, and says whether it is what was written; and whether `anchor`, a hash noted before, is one of
-    /// its chain.
+    /// Verifies every byte, and that `anchor`, a hash noted earlier, is part of the chain.
     ///
     /// # Errors
-    /// Where the system does not let a file be read.
+    /// Files that cannot be read.
     pub fn verify(&self, anchor: Option<Hash>) -> Result<Verification> {
         let mut v = Verification { faults: self.faults.clone(), ..Verification::default() };
         let mut chain = Chain::default();
@@ -53,7 +52,7 @@ impl Reader {
                     v.last_sealed = Some(segment.tail.hash).filter(|_| *kind == FileKind::Segment);
                 }
                 Source::Journal(name, scan) => {
-                    // Of a journal without a head, the receipts tell.
+                    // A journal without a head is checked by the receipts.
                     if scan.is_begun() {
                         chain.follow(name, scan.number, scan.previous, &mut v.faults);
                     }
@@ -85,20 +84,18 @@ impl Reader {
             part.marks.iter().rev().find(|mark| matches!(mark, Mark::Retired { .. })).cloned()
         });
         chain.check_beginning(retired, &mut v.faults);
-        self.judge_end(&mut v);
-        self.judge_names(&mut v);
+        self.check_end(&mut v);
+        self.check_names(&mut v);
         v.anchor_found = anchor.map(|anchor| hashes.contains(&anchor));
         if v.anchor_found == Some(false) {
-            v.faults.push(
-                "the hash that was given is none of this chain: what it stood for was changed or taken away"
-                    .to_owned(),
-            );
+            v.faults
+                .push("the given hash is not part of the chain: the log was changed or replaced".to_owned());
         }
         Ok(v)
     }
 
     /// Compares the journal with its receipts.
-    fn judge_end(&self, v: &mut Verification) {
+    fn check_end(&self, v: &mut Verification) {
         let mut files = Files { sealed: Vec::new(), journals: Vec::new(), has_receipts: false };
         for part in &self.parts {
             match &part.source {
@@ -114,58 +111,59 @@ impl Reader {
             }
         }
         let [before, after] = &self.receipts;
-        let judgement = receipt::judge(before.as_ref(), after.as_ref(), &files);
+        let check = receipt::check(before.as_ref(), after.as_ref(), &files);
         let line = |(file, what): (String, String)| format!("{file}: {what}");
-        v.faults.extend(judgement.faults.into_iter().map(line));
-        v.unknown.extend(judgement.unknown.into_iter().map(line));
+        v.faults.extend(check.faults.into_iter().map(line));
+        v.unknown.extend(check.unknown.into_iter().map(line));
     }
 
-    /// Says what files there are beside those of the log.
-    fn judge_names(&self, v: &mut Verification) {
+    /// Reports files that do not belong to the log.
+    fn check_names(&self, v: &mut Verification) {
         let first = self.parts.iter().rev().find_map(|part| retired(&part.marks));
         let carried = self.names.carried.iter().filter(|(number, _)| Some(*number) != first);
         for (_, name) in carried {
-            v.unknown.push(format!("{name}: no mark names it: it was just written, or somebody added it"));
+            v.unknown.push(format!("{name}: not named by a mark: just written, or added by somebody"));
         }
         for name in &self.old {
             v.unknown.push(format!(
-                "{name}: a mark says that it was taken away: it is about to be, or somebody added it"
+                "{name}: removed according to a mark: about to be removed, or added by somebody"
             ));
         }
         for name in &self.names.unfinished {
             v.unknown.push(format!(
-                "{name}: it is being written, or a killed process left it, or somebody added it"
+                "{name}: temporary file: being written, left by a killed process, or added by somebody"
             ));
         }
         for name in &self.names.strays {
-            v.unknown.push(format!("{name}: this is no file of the log"));
+            v.unknown.push(format!("{name}: not a file of the log"));
         }
         for name in &self.names.damaged_receipts {
-            v.faults.push(format!("{name}: {RECEIPTS} was found damaged as the daemon began"));
+            v.faults.push(format!("{name}: {RECEIPTS} was damaged at start of the daemon"));
         }
     }
 }
 
-/// The records of a segment that are whole; what is not goes to `faults`.
+/// Counts the intact records of a segment; damage goes to `faults`.
 fn whole_records(disk: &dyn Disk, segment: &Segment, faults: &mut Vec<String>) -> Result<u64> {
     match segment.verify(disk) {
         Ok(()) => Ok(segment.tail.records),
         Err(LogError::Damaged { file, what }) => {
             let whole = crate::segment::salvage(disk, &file, segment.tail.number)?.records.len() as u64;
-            faults.push(format!("{file}: {what}; {whole} of its {} records are whole", segment.tail.records));
+            faults
+                .push(format!("{file}: {what}; {whole} of its {} records are intact", segment.tail.records));
             Ok(whole)
         }
         Err(error) => Err(error),
     }
 }
 
-/// The chain of hashes, followed from file to file.
+/// Chain of hashes across files.
 #[derive(Default)]
 struct Chain {
     carried: Option<Hash>,
-    /// The first file: its number and the hash before it. Without it, that was salvaged or is missing.
+    /// First file: its number and the hash before it; `None` if it was salvaged or is missing.
     first: Option<Option<(u64, Hash)>>,
-    /// The last file: its number and hash.
+    /// Last file: its number and hash.
     last: Option<(u64, Hash)>,
 }
 
@@ -182,38 +180,38 @@ impl Chain {
 
     fn follow(&mut self, name: &str, number: u64, previous: Hash, faults: &mut Vec<String>) {
         self.first = self.first.or(Some(Some((number, previous))));
-        // What is missing between two numbers is told for itself.
+        // Missing files are reported separately.
         if self.last.is_some_and(|(last, hash)| number != last + 1 || previous != hash) {
-            faults.push(format!("{name}: it was written after another file than the one that is there"));
+            faults.push(format!("{name}: written after another file than the present one"));
         }
     }
 
-    /// A file that nothing can be said to follow.
+    /// Breaks the chain.
     fn broken(&mut self) {
         self.first = self.first.or(Some(None));
         self.last = None;
     }
 
-    /// What is the oldest there is has to be the first there ever was, or what a mark says is the first that is kept.
+    /// Checks that the oldest file is the first one ever written, or the first one kept according to a mark.
     fn check_beginning(&self, retired: Option<Mark>, faults: &mut Vec<String>) {
         if let (Some(carried), Some(Mark::Retired { carried_hash, .. })) = (self.carried, &retired)
             && carried != *carried_hash
         {
-            faults.push("what was carried over is not what was written then".to_owned());
+            faults.push("the carried-over file was changed".to_owned());
         }
         match (self.first.flatten(), retired) {
             (Some((number, previous)), Some(Mark::Retired { last_hash, .. })) if previous != last_hash => {
-                faults.push(format!("file {number} does not follow the one that was taken away"));
+                faults.push(format!("file {number} does not follow the removed one"));
             }
             (Some((_, previous)), None) if previous != Hash::default() => {
-                faults.push("the first file was written after another one".to_owned());
+                faults.push("a file before the first one is missing".to_owned());
             }
             _ => {}
         }
     }
 }
 
-/// The fault of a mark: damage stays one.
+/// Fault recorded by a mark.
 fn damage(mark: &Mark) -> Option<String> {
     let Mark::Damaged { at_ms, file, what } = mark else { return None };
     let what = if what.is_empty() { "it was changed" } else { what };
@@ -224,15 +222,15 @@ fn note(file: &str, mark: &Mark) -> Option<String> {
     let time = crate::time::rfc3339(mark.at_ms());
     let what = match mark {
         Mark::Lost { events, .. } => format!("{events} events were lost before they could be written"),
-        Mark::ClockSet { by_ms, .. } => format!("the system's clock was set by {by_ms} ms"),
+        Mark::ClockSet { by_ms, .. } => format!("the system clock was changed by {by_ms} ms"),
         Mark::Cut { bytes, .. } => {
-            format!("{bytes} bytes of a write that was not finished were cut; they were never acknowledged")
+            format!("{bytes} bytes of an unfinished, unacknowledged write were removed")
         }
         Mark::NoReceipt { .. } => {
-            "the last write had no receipt as the daemon began: the process before was killed between the two, or somebody added it".to_owned()
+            "the last write had no receipt at start: the previous process was killed between them, or the write was added".to_owned()
         }
         Mark::Retired { first, .. } => {
-            format!("segments before number {first} were taken away by the retention setting")
+            format!("segments before number {first} were removed by the retention setting")
         }
         _ => return None,
     };

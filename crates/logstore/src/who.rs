@@ -1,7 +1,7 @@
-//! Who had a port at a time: the port's whole history is gathered, and what overlaps the time is the answer.
+//! Holder of a port at a time: collects the port's whole history and selects holdings that overlap the time.
 //!
-//! "Nobody" is an answer only if it is proven. A time of which records may be missing (a damaged file, lost events, a
-//! daemon that was killed) leaves the holder unknown until a later record, or a start without state, tells of the port again.
+//! "Nobody" requires proof. If records may be missing (a damaged file, lost events, a killed daemon), the holder is unknown
+//! until a later record of the port, or a start without state.
 
 use crate::hash::Hash;
 use crate::history::{End, Gap, History, Holding, Unknown};
@@ -16,103 +16,103 @@ use crate::time::{Span, rfc3339};
 use gatun_nat::plan::Transport;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Changes of the holder so long before or after the time are told too: who asks may have a clock that is wrong.
+/// Range before and after the time in which other holders are reported as well, in case the asker's clock is wrong.
 const NEAR_MS: u64 = 60_000;
 
 const ENDS: &str = "the log ends before that time";
 
-/// Whether the log knows.
+/// Outcome of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Somebody had the port.
+    /// A holder was found.
     Who,
-    /// Nobody had it: that is proven.
+    /// Proven: nobody had the port.
     Nobody,
     /// The log cannot tell; `unknown` has the reasons.
     Unknown,
 }
 
-/// How a holder is known.
+/// Evidence for a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// A record of a port block.
+pub enum Evidence {
+    /// Record of a port block.
     Block,
-    /// A record of a binding.
+    /// Record of a binding.
     Binding,
-    /// The configuration alone.
+    /// Configuration.
     Configuration,
-    /// An address mapping (SIIT).
+    /// Address mapping (SIIT).
     Mapping,
 }
 
-/// The answer.
+/// Answer to a question.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Whether the log knows.
+    /// Outcome.
     pub outcome: Outcome,
-    /// Why it is not known whether somebody, or somebody else, had it.
+    /// Reasons why there may be a holder, or another one.
     pub unknown: Vec<String>,
-    /// The public address.
+    /// Public address.
     pub address: Ipv4Addr,
-    /// The public port.
+    /// Public port.
     pub port: u16,
-    /// The time that was asked for, RFC 3339; it stands for all of `precision_ms` from then on.
+    /// Time of the question, RFC 3339; it covers `precision_ms`.
     pub at: String,
-    /// As fine as the time was given, milliseconds.
+    /// Precision of the time, milliseconds.
     pub precision_ms: u64,
-    /// The configuration that was in force then.
+    /// Configuration of that time.
     pub configuration: Option<InForce>,
-    /// The pool of the address, by that configuration.
+    /// Pool of the address in that configuration.
     pub pool: Option<String>,
-    /// Who had the port; more than one where protocols differ, or the time is not fine enough.
+    /// Holders of the port; several if protocols differ or the time is not precise enough.
     pub holders: Vec<Holder>,
-    /// Who got it or gave it back within a minute of the time.
+    /// Holders that got or released the port within a minute of the time.
     pub near: Vec<Holder>,
-    /// What makes the answer less than certain.
+    /// Doubts about the answer.
     pub caveats: Vec<String>,
 }
 
-/// A configuration that was in force.
+/// Configuration of a past time.
 #[derive(Clone, Debug)]
 pub struct InForce {
     /// SHA-256 of its text.
     pub hash: Hash,
-    /// Since when.
+    /// Its first moment.
     pub since: String,
 }
 
-/// Somebody who had a port for a time.
+/// Holder of a port for a time.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// How that is known.
-    pub by: By,
-    /// Which protocols.
+    /// Evidence.
+    pub by: Evidence,
+    /// Protocols.
     pub protocols: Vec<Transport>,
-    /// The instance.
+    /// Instance.
     pub instance: Option<String>,
-    /// The pool.
+    /// Pool.
     pub pool: Option<String>,
-    /// The subscriber's prefix, of a block.
+    /// Prefix of the subscriber, for a block.
     pub subscriber: Option<String>,
-    /// The inside address, of a binding.
+    /// Inside address, for a binding.
     pub inside: Option<IpAddr>,
-    /// The inside port, of a binding; of a mapping, the public one.
+    /// Inside port, for a binding; for a mapping, the public one.
     pub inside_port: Option<u16>,
     /// First and last public port.
     pub ports: (u16, u16),
-    /// Since when; nothing where the log does not reach back so far, or has lost the record.
+    /// Beginning; none if it is before the log or the record was lost.
     pub from: Option<String>,
-    /// Until when; nothing where it goes on.
+    /// End; none if there is no record of it.
     pub to: Option<String>,
-    /// What is known of the end, where that is no record.
+    /// Knowledge about the end without a record.
     pub end: Option<String>,
-    /// Whether it had the port for certain, all of the time that was asked for.
+    /// Whether it certainly had the port for the whole time of the question.
     pub certain: bool,
-    /// Whether it had the port for certain at any of that time.
+    /// Whether it certainly had the port at some moment of that time.
     known: bool,
 }
 
-/// What all marks say of configurations and of when the daemon ran.
+/// Configurations and running times of daemons, from all marks.
 #[derive(Default)]
 struct Times<'a> {
     configs: Vec<(u64, Hash, &'a PlanInForce)>,
@@ -140,14 +140,14 @@ impl<'a> Times<'a> {
         self.configs.iter().rev().find(|(since, ..)| *since <= at_ms)
     }
 
-    /// Whether a daemon ran, by its starts and clean ends.
+    /// Whether a daemon was running, by starts and clean stops.
     fn ran(&self, at_ms: u64) -> bool {
         let last = |times: &[u64]| times.iter().copied().filter(|ms| *ms <= at_ms).max();
         last(&self.starts) >= last(&self.stops) && last(&self.starts).is_some()
     }
 }
 
-/// A question.
+/// Question.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     address: Ipv4Addr,
@@ -161,14 +161,14 @@ impl Question {
         self.transport.is_none_or(|asked| asked as usize == transport)
     }
 
-    /// Whether a time has any of what was asked for.
+    /// Whether a range overlaps the time of the question.
     fn meets(&self, from_ms: u64, to_ms: u64) -> bool {
         from_ms <= self.at.last_ms() && to_ms > self.at.from_ms
     }
 }
 
 impl Reader {
-    /// Says who had a public address and port at a time, for one transport or any.
+    /// Finds the holders of a public address and port at a time, for one transport or all.
     pub fn who(&self, address: Ipv4Addr, port: u16, at: Span, transport: Option<Transport>) -> Answer {
         let question = Question { address, port, at, transport };
         let keys: Vec<Key> = (0..=IRREGULAR).map(|class| Key::for_port(class, address, port)).collect();
@@ -186,7 +186,7 @@ impl Reader {
                     gaps.extend(found.damage.map(|_| self.whole_part(n, history.last_ms)));
                 }
                 Err(error) => {
-                    caveats.push(format!("a part of the log cannot be read: {error}"));
+                    caveats.push(format!("cannot read a part of the log: {error}"));
                     gaps.push(self.whole_part(n, history.last_ms));
                 }
             }
@@ -213,12 +213,12 @@ impl Reader {
         self.answer(question, history, caveats)
     }
 
-    /// The time of a part that is damaged, or missing, as a whole.
+    /// Gap of a part that is damaged or missing as a whole.
     fn whole_part(&self, n: usize, before_ms: u64) -> Gap {
         let (name, times) =
             self.parts.get(n).map_or((String::new(), None), |part| (part.name(), part.times_ms()));
         let after = self.parts.iter().skip(n + 1).find_map(Part::times_ms).map_or(u64::MAX, |times| times.0);
-        // The tail of a segment tells its times; of what was salvaged, some may be missing.
+        // The tail of a segment has its times; entries of a salvaged part may be missing.
         let is_sealed = self.parts.get(n).is_some_and(|part| matches!(part.source, Source::Sealed(..)));
         let (from_ms, to_ms) = times.filter(|_| is_sealed).unwrap_or((before_ms, after));
         let missing = self.parts.get(n).is_some_and(|part| matches!(part.source, Source::Missing(_)));
@@ -226,7 +226,7 @@ impl Reader {
         Gap { from_ms, to_ms, why: format!("{name} is {what}; {}", unanswered(from_ms, to_ms)) }
     }
 
-    /// The times of which a part itself says that records are missing.
+    /// Gaps recorded in a part itself.
     fn gaps(&self, n: usize, before_ms: u64) -> Vec<Gap> {
         let Some(part) = self.parts.get(n) else { return Vec::new() };
         let lost = |mark: &Mark| match mark {
@@ -254,7 +254,7 @@ impl Reader {
         gaps
     }
 
-    /// The time after the last entry, if receipts tell that there was more.
+    /// Gap after the last entry, if receipts show that there was more.
     fn cut_end(&self, last_ms: u64) -> Option<Gap> {
         let receipt = self.receipts.first()?.as_ref().and_then(Slots::last).filter(|last| last.len > 0)?;
         let has_it = |part: &Part| match &part.source {
@@ -268,7 +268,7 @@ impl Reader {
         (!self.parts.iter().any(has_it)).then_some(Gap { from_ms: last_ms, to_ms: u64::MAX, why })
     }
 
-    /// The time from which on the log tells everything.
+    /// Time from which the log is complete.
     fn begins_ms(&self) -> Option<u64> {
         let first = self.parts.iter().rev().find_map(|part| retired(&part.marks));
         match first {
@@ -292,7 +292,7 @@ impl Reader {
             Transport::of_bits(holding.record.transports)
                 .any(|transport| question.asks_for(transport as usize))
         }) {
-            let told = || tell(holding, at, last_ms, &times);
+            let told = || holder_of(holding, at, last_ms, &times);
             match overlap(holding, at) {
                 Overlap::At => holders.push(told()),
                 Overlap::Near => near.push(told()),
@@ -317,7 +317,7 @@ impl Reader {
             false => Outcome::Unknown,
         };
         if outcome == Outcome::Who {
-            // Somebody else may have had it as well. That a daemon goes on writing is no doubt.
+            // Another holder is possible. A daemon that is still writing is no reason for doubt.
             let is_old = at.from_ms > last_ms.saturating_add(NEAR_MS);
             caveats.extend(reasons.drain(..).filter(|why| is_old || !why.starts_with(ENDS)));
         }
@@ -338,7 +338,7 @@ impl Reader {
         }
     }
 
-    /// Why a holder may not be in the log.
+    /// Reasons why a holder may not be in the log.
     fn reasons(&self, question: Question, unknown: &[Unknown], last_ms: u64) -> Vec<String> {
         let at = question.at;
         let mut reasons: Vec<String> = unknown
@@ -347,7 +347,7 @@ impl Reader {
             .map(|u| u.why.clone())
             .collect();
         match self.begins_ms() {
-            None => reasons.push("there is nothing in the log".to_owned()),
+            None => reasons.push("the log is empty".to_owned()),
             Some(begins_ms) if at.from_ms < begins_ms => {
                 reasons.push(format!("the log begins at {}, after that time", rfc3339(begins_ms)));
             }
@@ -368,22 +368,22 @@ fn unanswered(from_ms: u64, to_ms: u64) -> String {
     }
 }
 
-/// The holders by a configuration, in force for this time.
+/// Holders determined by a configuration of this time.
 fn by_plan(
     question: Question,
     plan: &PlanInForce,
     (since, next): (u64, Option<u64>),
     holders: &[Holder],
 ) -> Vec<Holder> {
-    let known = holders.iter().any(|h| h.certain && h.by == By::Binding);
+    let known = holders.iter().any(|h| h.certain && h.by == Evidence::Binding);
     let owners = plan.owners(question.address, question.port).into_iter();
     owners
-        // A static binding has its record too, where bindings are logged.
+        // If bindings are logged, a static binding has a record as well.
         .filter(|owner| !(known && owner.inside_port.is_some()))
         .filter(|owner| Transport::of_bits(owner.transports).any(|t| question.asks_for(t as usize)))
         .map(|owner| by_configuration(&owner, plan, since, next))
         .chain(plan.mapped(question.address).map(|mapped| Holder {
-            by: By::Mapping,
+            by: Evidence::Mapping,
             protocols: protocols(7),
             instance: Some(mapped.instance),
             pool: None,
@@ -412,7 +412,7 @@ fn overlap(holding: &Holding, at: Span) -> Overlap {
         End::Open(_) => u64::MAX,
         End::At(ms) | End::Between(_, ms) => ms,
     };
-    // What was given and taken back in the same millisecond was held in it.
+    // A port assigned and released in the same millisecond was held in it.
     let to = to.max(from.saturating_add(1));
     if from <= at.last_ms() && to > at.from_ms {
         return Overlap::At;
@@ -421,11 +421,11 @@ fn overlap(holding: &Holding, at: Span) -> Overlap {
     if is_near { Overlap::Near } else { Overlap::No }
 }
 
-/// What makes an answer less than certain.
+/// Doubts about an answer.
 fn doubts(times: &Times<'_>, holdings: &[Holding], at: Span, ran: bool) -> Vec<String> {
     let mut doubts = Vec::new();
     if !ran {
-        doubts.push("by this log no translator ran at that time".to_owned());
+        doubts.push("according to this log, no translator was running at that time".to_owned());
     }
     let since =
         holdings.iter().filter(|h| matches!(overlap(h, at), Overlap::At)).filter_map(|h| h.from_ms).min();
@@ -453,13 +453,13 @@ fn prefix(inside: Ipv6Addr, len: u8) -> String {
     }
 }
 
-fn tell(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Holder {
+fn holder_of(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Holder {
     let Holding { record: r, from_ms, known_from_ms, end, doubt, .. } = holding;
     let plan = times.config(r.at_ms).map(|(.., plan)| *plan);
     let instance = plan.and_then(|plan| plan.instances.get(usize::from(r.instance)));
     let pool = plan.and_then(|plan| plan.pools.get(usize::from(r.pool)));
     let len = instance.map_or(128, |i| i.subscriber_len);
-    // A port that flows share is its subscriber's, and no one inside port's.
+    // A shared port belongs to its subscriber, not to one inside port.
     let is_binding = !r.kind.is_block() && r.inside_port != 0;
     let (certain_to, to, said) = match *end {
         End::At(ms) => (ms, Some(ms), None),
@@ -467,7 +467,7 @@ fn tell(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Holder 
             let said = format!("between {} and {}: no record tells", rfc3339(a), rfc3339(b));
             (a, None, Some(said))
         }
-        // A daemon that runs gives a sign of life every minute.
+        // A running daemon writes a sign of life every minute.
         End::Open(last) => (
             last_ms.saturating_add(NEAR_MS).saturating_add(1),
             None,
@@ -476,7 +476,7 @@ fn tell(holding: &Holding, at: Span, last_ms: u64, times: &Times<'_>) -> Holder 
     };
     let is_sure = doubt.is_none_or(|(from, to)| from > at.last_ms() || to <= at.from_ms);
     Holder {
-        by: if r.kind.is_block() { By::Block } else { By::Binding },
+        by: if r.kind.is_block() { Evidence::Block } else { Evidence::Binding },
         protocols: protocols(r.transports),
         instance: instance.map(|i| i.name.clone()),
         pool: pool.map(|p| p.name.clone()),
@@ -500,7 +500,7 @@ fn by_configuration(owner: &ByConfiguration, plan: &PlanInForce, since: u64, nex
     };
     let is_binding = owner.inside_port.is_some();
     Holder {
-        by: By::Configuration,
+        by: Evidence::Configuration,
         protocols: protocols(owner.transports),
         instance: instance.map(|i| i.name.clone()),
         pool: plan.pools.get(usize::from(owner.pool)).map(|pool| pool.name.clone()),

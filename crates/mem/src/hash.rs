@@ -194,7 +194,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn the_rounds_are_those_of_aes() {
         if !has_aes() {
-            return gatun_lab::skip("it needs a processor with AES instructions");
+            return gatun_testkit::skip("it needs a processor with AES instructions");
         }
         // FIPS 197 appendix B: cipher example, state at the start of round 1, its round key, and at the
         // start of round 2.

@@ -293,7 +293,7 @@ mod tests {
         const PAGES: usize = 3;
         // More than are used: other tests take some meanwhile.
         let Some(_set_aside) = SetAside::new(64) else {
-            return gatun_lab::skip(
+            return gatun_testkit::skip(
                 "it needs 64 free huge pages (sysctl vm.nr_hugepages=64), or root and 128 MB",
             );
         };

@@ -1,4 +1,4 @@
-//! A daemon at another host: TLS 1.3 over TCP, a certificate that is known by its root or by its hash, and a token.
+//! Daemon on another host: TLS 1.3 over TCP, a certificate trusted by its issuer or its hash, and a token.
 
 use crate::hex;
 use rustls::client::WebPkiServerVerifier;
@@ -7,34 +7,33 @@ use rustls::crypto::ring::default_provider;
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    StreamOwned,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::fmt;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::ToSocketAddrs as _;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
-/// How long a host may take to answer at all.
+/// Longest time for a TCP connection to one address.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// The port where the URL names none.
+/// Default port.
 const PORT: u16 = 8443;
 
-pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
-
-/// What a certificate is known by.
+/// Reason to trust a server's certificate.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Those who sign it, in PEM; it has to have the host's name, and be valid now.
+    /// Certificates, in PEM, one of which signed it; it must be valid now and have the host's name.
     Roots(Vec<u8>),
-    /// Its own SHA-256, and nothing else.
+    /// Its SHA-256; nothing else is checked.
     Fingerprint(Fingerprint),
 }
 
-/// The SHA-256 of a certificate.
+/// SHA-256 of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -45,11 +44,11 @@ impl FromStr for Fingerprint {
     fn from_str(text: &str) -> Result<Fingerprint, String> {
         let hash = hex::decode_hash(&text.replace(':', ""));
         hash.map(Fingerprint)
-            .ok_or_else(|| "a fingerprint is the SHA-256 of a certificate: 64 hexadecimal digits".to_owned())
+            .ok_or_else(|| "expected the SHA-256 of a certificate: 64 hexadecimal digits".to_owned())
     }
 }
 
-/// Where it is.
+/// Host and port of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     host: String,
@@ -62,7 +61,7 @@ impl FromStr for Server {
 
     /// `https://HOST`, with `:PORT` or without.
     fn from_str(url: &str) -> Result<Server, String> {
-        let wrong = || format!("'{url}' is not https://HOST:PORT");
+        let wrong = || format!("invalid server `{url}`: expected https://HOST:PORT");
         let place = url.strip_prefix("https://").ok_or_else(wrong)?;
         let place = place.strip_suffix('/').unwrap_or(place);
         let (host, rest) = match place.strip_prefix('[') {
@@ -79,16 +78,23 @@ impl FromStr for Server {
     }
 }
 
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Server {
+    /// `HOST:PORT`, as in a Host header.
+    pub(super) fn authority(&self) -> String {
         match self.host.contains(':') {
-            true => write!(f, "https://[{}]:{}", self.host, self.port),
-            false => write!(f, "https://{}:{}", self.host, self.port),
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
         }
     }
 }
 
-/// It, with what is needed to talk to it.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "https://{}", self.authority())
+    }
+}
+
+/// Server, token and TLS settings.
 #[derive(Clone)]
 pub(super) struct Remote {
     pub(super) server: Server,
@@ -107,7 +113,7 @@ impl Remote {
     pub(super) fn new(server: Server, token: &str, trust: &Trust) -> Result<Remote, String> {
         let token = token.trim();
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("that is no token: `gatun token add` prints one".to_owned());
+            return Err("invalid token: use one that `gatun token add` printed".to_owned());
         }
         let provider = Arc::new(default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match trust {
@@ -126,21 +132,16 @@ impl Remote {
         Ok(Remote { server, token: token.to_owned(), tls: Arc::new(tls) })
     }
 
-    /// Connects, up to the end of the handshake.
-    pub(super) fn connect(&self, patience: (Duration, Duration)) -> io::Result<Stream> {
+    /// Connects, up to the end of the TLS handshake, which may take `handshake_max`.
+    pub(super) async fn connect(&self, handshake_max: Duration) -> io::Result<TlsStream<TcpStream>> {
         let mut last = io::ErrorKind::NotFound.into();
+        // Looking the name up blocks this thread, which has nothing else to do.
         for address in (&self.server.host[..], self.server.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_MAX) {
-                Ok(mut stream) => {
-                    stream.set_read_timeout(Some(patience.0))?;
-                    stream.set_write_timeout(Some(patience.1))?;
+            match timeout(CONNECT_MAX, TcpStream::connect(address)).await.unwrap_or_else(|e| Err(e.into())) {
+                Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    let tls = ClientConnection::new(Arc::clone(&self.tls), self.server.name.clone());
-                    let mut tls = tls.map_err(io::Error::other)?;
-                    while tls.is_handshaking() {
-                        tls.complete_io(&mut stream)?;
-                    }
-                    return Ok(StreamOwned::new(tls, stream));
+                    let tls = TlsConnector::from(Arc::clone(&self.tls));
+                    return timeout(handshake_max, tls.connect(self.server.name.clone(), stream)).await?;
                 }
                 Err(error) => last = error,
             }
@@ -152,12 +153,13 @@ impl Remote {
 fn verifier_by(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("no certificates in PEM: {error}"))?;
-        // A system's collection may have some that nobody can use.
+        let certificate =
+            certificate.map_err(|error| format!("invalid PEM, no certificate can be read: {error}"))?;
+        // A system's collection may contain unusable ones.
         let _ = roots.add(certificate);
     }
     match roots.is_empty() {
-        true => Err("there is no certificate to trust in it".to_owned()),
+        true => Err("no certificate found in the PEM file".to_owned()),
         false => match WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build() {
             Ok(verifier) => Ok(verifier),
             Err(error) => Err(error.to_string()),
@@ -165,7 +167,7 @@ fn verifier_by(pem: &[u8], provider: Arc<CryptoProvider>) -> Result<Arc<dyn Serv
     }
 }
 
-/// Takes one certificate, whatever it says; the handshake shows that the other end has its key.
+/// Accepts one certificate by its hash, whatever it contains; the handshake proves that the server has its key.
 #[derive(Debug)]
 struct ByFingerprint {
     fingerprint: Fingerprint,
@@ -194,7 +196,7 @@ impl ServerCertVerifier for ByFingerprint {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.3 is wanted".to_owned()))
+        Err(rustls::Error::General("TLS 1.3 is required".to_owned()))
     }
 
     fn verify_tls13_signature(

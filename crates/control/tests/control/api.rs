@@ -417,7 +417,7 @@ fn the_history_tells_what_has_happened_without_anybody_having_asked_before() {
     let history = || bed.client.get::<History>("/v1/history").unwrap();
     let until = |what: &str, is_so: &dyn Fn(&History) -> bool| {
         let is_so = || is_so(&history());
-        gatun_lab::wait_until(what, LONG, is_so).unwrap();
+        gatun_testkit::wait_until(what, LONG, is_so).unwrap();
     };
     until("points", &|history| history.points.len() >= 3);
     bed.open_for(2, 1..11);

@@ -208,7 +208,7 @@ fn what_the_daemon_does_not_need_it_cannot_do() {
     let (entered, _) = try_in_child("to read its own files", &directory, &port);
     let has_landlock = entered.starts_with("landlock");
     if !has_landlock {
-        gatun_lab::skip(&format!(
+        gatun_testkit::skip(&format!(
             "this kernel has no Landlock: what it would refuse is not tried ({entered})"
         ));
     }

@@ -8,7 +8,7 @@
 use crate::common::*;
 use crate::kernel::PATIENCE;
 use gatun_ether::{Ether, Limits, Mac, Received, Sent, Settings, Tag};
-use gatun_lab::{Namespace, Process};
+use gatun_testkit::{Namespace, Process};
 use gatun_wire::{HEADROOM, Packet};
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,7 +27,7 @@ pub(crate) const KERNEL_MAC: Mac = PEER_MAC;
 
 /// Runs `body` in a sandbox of its own. `test` is the test's full name.
 pub(crate) fn in_lab(test: &str, body: fn()) {
-    gatun_lab::run_test(test, gatun_lab::refusal, body);
+    gatun_testkit::run_test(test, gatun_testkit::refusal, body);
 }
 
 /// The host at our end.
@@ -115,7 +115,7 @@ impl Cable {
         let script = format!("exec 3<>/dev/udp/{to}/7; echo {line} >&3; head -n 1 <&3");
         let mut command = self.peer.command("timeout");
         command.args(["10", "bash", "-c", &script]);
-        assert_eq!(gatun_lab::run(&mut command).unwrap(), format!("{line}\n"), "{to}");
+        assert_eq!(gatun_testkit::run(&mut command).unwrap(), format!("{line}\n"), "{to}");
     }
 
     /// A program at the kernel's end that hears one datagram on port 2000.
@@ -142,7 +142,7 @@ impl Cable {
 }
 
 fn ip(line: &str) {
-    gatun_lab::run(Command::new("ip").args(line.split_whitespace())).unwrap();
+    gatun_testkit::run(Command::new("ip").args(line.split_whitespace())).unwrap();
 }
 
 impl End {

@@ -1,7 +1,7 @@
 //! The kernel's own stack as the neighbour: a cable of veth, its other end a packet socket with an `Ether` and a
 //! host that gives back every UDP datagram.
 //!
-//! Each test runs itself again inside a sandbox of `gatun_lab`.
+//! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
 use crate::cable::{self, Cable, in_lab};
 use crate::common::*;
@@ -123,7 +123,7 @@ fn a_switch_that_snoops_learns_our_groups_and_lets_solicitations_through() {
         peer.ip(&format!("link set br0 type bridge {soon}")).unwrap();
         peer.ip("address flush dev eth0").unwrap();
         peer.ip("link set eth0 master br0").unwrap();
-        let host = gatun_lab::Namespace::new("host").unwrap();
+        let host = gatun_testkit::Namespace::new("host").unwrap();
         peer.connect("port", &host, "eth0").unwrap();
         peer.ip("link set port master br0").unwrap();
         peer.run("ethtool -K port tx off").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::support::{IPFIX, Place, batch, events, settings, start, wait};
 use gatun_export::{Settings, Target};
-use gatun_lab::{find_program, missing, skip};
+use gatun_testkit::{find_program, missing, skip};
 use serde_json::Value;
 use std::fs;
 use std::io::Read as _;

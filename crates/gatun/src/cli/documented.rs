@@ -1,5 +1,5 @@
-//! What the documents say of the command line: docs/cli.md is made from the grammar, and every command that a document
-//! shows is one that the grammar has.
+//! Consistency of the documents with the command line: docs/cli.md is generated, and the grammar accepts every command
+//! that a document shows.
 
 use super::Cli;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -12,7 +12,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-/// The help of every command, as a page.
+/// Page with the help of every command.
 fn page() -> String {
     let mut cli = Cli::command().term_width(100);
     cli.build();
@@ -61,7 +61,7 @@ fn inside_namespace(line: &str) -> Option<&str> {
     line.strip_prefix("ip netns exec ")?.split_once(' ').map(|(_, rest)| rest)
 }
 
-/// Whether all that is wrong is a value that stands for one, as HASH does.
+/// Whether the only error is a placeholder for a value, such as HASH.
 fn is_placeholder(error: &clap::Error) -> bool {
     match error.get(ContextKind::InvalidValue) {
         Some(ContextValue::String(value)) => value.chars().all(|c| c.is_ascii_uppercase()),
@@ -69,7 +69,7 @@ fn is_placeholder(error: &clap::Error) -> bool {
     }
 }
 
-/// The lines of blocks of a document that show commands.
+/// Lines with commands in the code blocks of a document.
 fn shown(text: &str) -> Vec<&str> {
     let mut language = None;
     let mut lines = Vec::new();

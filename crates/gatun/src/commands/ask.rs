@@ -1,46 +1,46 @@
-//! What the commands that ask a running daemon have in common: where it is, and which of much is meant.
+//! Arguments of all commands that query a running daemon: its address, and a filter.
 
 use anyhow::{Context as _, anyhow};
 use gatun_api::client::{Client, Fingerprint, Server, Trust};
 use gatun_api::types::Protocol;
 use std::path::{Path, PathBuf};
 
-/// Those whom a Linux trusts to sign certificates: Debian's place.
+/// Certificates that the system trusts, at Debian's path.
 const ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The daemon.
+/// Address of the daemon and credentials.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "The daemon")]
+#[command(next_help_heading = "Daemon")]
 pub(crate) struct Daemon {
-    /// Its socket: the path that `listen` in its `api` section says [default: /run/gatun/api.sock]
+    /// Unix socket, as in `[api] listen` [default: /run/gatun/api.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// At another host: https://HOST:PORT, where `listen_tls` in its `api` section listens
+    /// Daemon on another host: https://HOST:PORT, as in `[api] listen_tls`
     #[arg(long, value_name = "URL", env = "GATUN_SERVER")]
     server: Option<Server>,
-    /// With `--server`: a file with the token, as `gatun token add` prints it; else GATUN_TOKEN has it
+    /// File with the token for --server; without it, GATUN_TOKEN is used
     #[arg(long, value_name = "FILE", env = "GATUN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
-    /// With `--server`: a file of certificates, one of which signs the daemon's; else those that the system trusts
+    /// File with trusted certificates for --server [default: those of the system]
     #[arg(long, value_name = "FILE", env = "GATUN_CA")]
     ca: Option<PathBuf>,
-    /// With `--server`: SHA-256 of the daemon's certificate, which needs no other trust then
+    /// SHA-256 of the certificate of --server, to trust it alone
     #[arg(long, value_name = "HASH", env = "GATUN_FINGERPRINT")]
     fingerprint: Option<Fingerprint>,
 }
 
 impl Daemon {
-    /// Whether the command line or the environment says where it is.
+    /// Whether the command line or the environment gives an address.
     pub(crate) fn is_named(&self) -> bool {
         self.socket.is_some() || self.server.is_some()
     }
 
     /// # Errors
-    /// Where it is at another host, and what is needed to talk to it cannot be read.
+    /// Missing or unreadable credentials for `--server`.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         let server = match (&self.socket, &self.server) {
             (None, Some(server)) => server,
-            // What is said comes before what the environment says.
+            // The command line comes before the environment.
             (Some(socket), _) => return Ok(Client::new(socket)),
             (None, None) => return Ok(Client::new(gatun_api::SOCKET)),
         };
@@ -48,7 +48,7 @@ impl Daemon {
             (Some(file), _) => read(file)?,
             (None, Ok(token)) => token,
             (None, Err(_)) => {
-                return Err(anyhow!("{server} wants a token: give --token-file FILE, or set GATUN_TOKEN"));
+                return Err(anyhow!("{server} requires a token: pass --token-file FILE, or set GATUN_TOKEN"));
             }
         };
         let trust = match self.fingerprint {
@@ -60,44 +60,44 @@ impl Daemon {
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Which sessions, bindings, blocks or subscribers are meant: those for which all holds that is said.
+/// Filter of sessions, bindings, blocks or subscribers: all conditions must hold.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Which")]
+#[command(next_help_heading = "Filter")]
 pub(crate) struct Filter {
-    /// Of this instance
+    /// Instance
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Of this pool
+    /// Pool
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
-    /// Of this protocol: tcp, udp or icmp
+    /// Protocol: tcp, udp or icmp
     #[arg(long, short, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
-    /// Of this inside host, or network: a subscriber, for example
+    /// Inside host or network, such as a subscriber
     #[arg(long, visible_alias = "subscriber", value_name = "ADDRESS[/LEN]")]
     inside: Option<String>,
-    /// With this inside port (ICMP: identifier)
+    /// Inside port (ICMP: identifier)
     #[arg(long, value_name = "PORT")]
     inside_port: Option<u16>,
-    /// With this public address, or in this network
+    /// Public address or network
     #[arg(long, value_name = "ADDRESS[/LEN]")]
     outside: Option<String>,
-    /// With this public port
+    /// Public port (ICMP: identifier)
     #[arg(long, value_name = "PORT")]
     outside_port: Option<u16>,
-    /// With this remote host, or network
+    /// Remote host or network
     #[arg(long, value_name = "ADDRESS[/LEN]")]
     remote: Option<String>,
-    /// With this remote port
+    /// Remote port
     #[arg(long, value_name = "PORT")]
     remote_port: Option<u16>,
 }
 
 impl Filter {
-    /// As a query has it.
+    /// Query parameters.
     pub(crate) fn query(&self) -> Vec<(&'static str, String)> {
         let text = |value: &Option<String>| value.clone();
         let port = |value: Option<u16>| value.map(|port| port.to_string());

@@ -1,4 +1,4 @@
-//! `gatun check`: everything that is wrong with a configuration file, or what it asks for.
+//! `gatun check`: the problems of a configuration file, or a summary of it.
 
 mod advice;
 mod blocks;
@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Errors are shown with the lines of the file on a terminal, and one a line as
-file:line:column: error: ...  where the output is not a terminal.
+On a terminal, errors are shown with the lines of the file; elsewhere, one a line:
+file:line:column: error: ...
 
 Examples:
   gatun check gatun.toml
@@ -31,25 +31,25 @@ Examples:
   gatun check --json gatun.toml | jq '.problems[].line'
   gatun check --against running.toml gatun.toml
 
-Exit code: 0 where the file can be used (warnings or not), 1 where it cannot.
+Exit status: 0 if the file can be used (with or without warnings), 1 if not.
 ";
 
-/// Routes that are listed; more are counted.
+/// Longest list of routes; the others are counted.
 const ROUTES_SHOWN_MAX: usize = 6;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The configuration file
+    /// Configuration file
     file: PathBuf,
-    /// Say it as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Say what changes where this one runs, which sessions end by it, and what needs a restart
+    /// Compare with OLD: what changes, which sessions end, what needs a restart
     #[arg(long, value_name = "OLD", conflicts_with_all = ["json", "quiet"])]
     against: Option<PathBuf>,
-    /// Say nothing where all is well
+    /// Print nothing if the file is correct
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }
@@ -57,13 +57,12 @@ pub(crate) struct Args {
 /// Checks the file.
 ///
 /// # Errors
-/// Where standard output cannot be written to. A wrong file is not an error of the command: the exit code
-/// says it.
+/// Standard output cannot be written to. A wrong file is no error of the command but an exit status.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let loaded = gatun_config::load_file(&args.file);
     let config = loaded.as_ref().ok().map(|(config, _)| config);
     let advice = config.map(|config| advice::of(config, Uplink::of_this_host().as_ref())).unwrap_or_default();
-    // `run` refuses what this program was built without.
+    // `run` refuses backends that this program was built without.
     let refusal = config.and_then(|config| super::run::ports(config).err()).map(|error| error.to_string());
     if args.json {
         let text = match &loaded {
@@ -106,10 +105,10 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Loads a configuration for a command that needs one: warnings and errors go to standard error.
+/// Loads a configuration and prints its warnings and errors to standard error.
 ///
 /// # Errors
-/// Where the file cannot be used; what is wrong has been printed.
+/// The file cannot be used; its errors have been printed.
 pub(crate) fn load(file: &std::path::Path) -> anyhow::Result<Config> {
     match gatun_config::load_file(file) {
         Ok((config, warnings)) => {
@@ -139,14 +138,14 @@ fn print_report(report: &Report) {
     eprintln!("{n} error{s}");
 }
 
-/// What a SIGHUP would do to a daemon that runs by `old`.
+/// Effect of a reload on a daemon that runs with `old`.
 fn difference(old: &Config, new: &Config) -> String {
     let mut difference = Difference::between(&old.plan, &new.plan);
     let heard = Heard::from(old).until(&Heard::from(new));
     difference.changes.extend(heard.changes);
     difference.restarts.extend(heard.restarts);
     if old.plan.is_stateful() && old.workers() > 1 && old.workers() == new.workers() {
-        // Whose a subscriber is depends on the daemon's own key: who moves is not known here.
+        // Which worker a subscriber belongs to depends on the daemon's key: which ones move is not known here.
         let running = Shares::new(&old.plan, old.workers(), [0; 4]);
         let refused = running.ok().and_then(|running| Shares::after(&running.steering, &new.plan).err());
         if let Some(Refused::Restart(restarts)) = refused {
@@ -175,7 +174,7 @@ fn difference(old: &Config, new: &Config) -> String {
         + &list("needs a restart (until then a SIGHUP changes nothing):", &difference.restarts)
 }
 
-/// What the configuration asks for, in a few lines.
+/// Summary of a configuration.
 fn summary(config: &Config) -> String {
     let plan = &config.plan;
     let mut out = String::new();
@@ -225,7 +224,7 @@ fn summary(config: &Config) -> String {
     out
 }
 
-/// Sessions, and how many subscribers can take all of them.
+/// Limit of sessions, and how many subscribers can use all of them.
 fn limits(config: &Config) -> String {
     let plan = config.plan_of_worker();
     if !plan.is_stateful() {
@@ -253,7 +252,7 @@ fn limits(config: &Config) -> String {
     )
 }
 
-/// A port, in two lines.
+/// Summary of a port, in two lines.
 fn port_summary(config: &Config, port: &Port) -> String {
     let Port { name, device, mtu, .. } = port;
     let Some(ethernet) = &port.ethernet else {
@@ -293,19 +292,19 @@ fn port_summary(config: &Config, port: &Port) -> String {
     )
 }
 
-/// Workers that `run` starts, and where they run.
+/// Number of workers and their processors.
 fn workers(config: &Config) -> String {
     let workers = super::run::ports(config).map_or_else(|_| config.workers(), |ports| ports.workers());
     let is_dpdk = config.ports.iter().any(|port| backend(port) == "dpdk");
     let place = match (&config.cores[..], is_dpdk) {
-        ([], true) => "on the processors that DPDK takes".to_owned(),
-        ([], false) => "where the kernel puts them".to_owned(),
+        ([], true) => "on the processors of DPDK".to_owned(),
+        ([], false) => "on processors that the kernel chooses".to_owned(),
         (cores, _) => format!("on processors {}", list(cores.iter())),
     };
     format!("{workers}, one for each queue, {place}")
 }
 
-/// What a port's packets come through, as in the configuration.
+/// Backend of a port, by its name in the configuration.
 fn backend(port: &Port) -> &'static str {
     match port.ethernet.as_ref().map(|ethernet| ethernet.driver) {
         None => "tun",
@@ -314,11 +313,11 @@ fn backend(port: &Port) -> &'static str {
     }
 }
 
-/// Backends, and whether this program was built with them.
+/// Backends and whether this program was built with them.
 const BACKENDS: [(&str, bool); 3] =
     [("tun", true), ("xdp", cfg!(feature = "xdp")), ("dpdk", cfg!(feature = "dpdk"))];
 
-/// This program: its version and its backends.
+/// Version and backends of this program.
 fn program() -> String {
     let of = |has| list(BACKENDS.iter().filter(|(_, built)| *built == has).map(|(name, _)| name));
     let without = of(false);
@@ -326,7 +325,7 @@ fn program() -> String {
     format!("gatun {}, backends: {}{without}", env!("CARGO_PKG_VERSION"), of(true))
 }
 
-/// The daemon's memory, by table of a worker.
+/// Memory of the daemon, by table of a worker.
 fn memory(config: &Config, needs: &Needs) -> String {
     let plan = config.plan_of_worker();
     let (none, limits) = (TableBytes::default(), &plan.limits);
@@ -385,7 +384,7 @@ fn list(items: impl Iterator<Item = impl ToString>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Problems of the file, then what is no matter of a line of it.
+/// Problems of the file, then those without a line.
 fn json_of<'a>(
     (problems, advice, refusal): (impl Iterator<Item = Located<'a>>, &[Advice], Option<&str>),
     file: &std::path::Path,
@@ -451,7 +450,7 @@ fn exports_of(config: &Config, volume: &Volume) -> serde_json::Map<String, serde
     names.zip(volume.exports.iter().map(|bytes| (*bytes).into())).collect()
 }
 
-/// By table of a worker; mappings, packets and program of all together.
+/// Memory by table of a worker; mappings, packets and program of all workers together.
 fn json_of_memory(needs: &Needs) -> serde_json::Value {
     let none = TableBytes::default();
     let t = needs.tables.first().unwrap_or(&none);
@@ -463,7 +462,7 @@ fn json_of_memory(needs: &Needs) -> serde_json::Value {
     })
 }
 
-/// A daemon's memory; without that of its ports where this program has not their backend.
+/// Memory of a daemon; without that of its ports if this program lacks their backend.
 fn needs(config: &Config) -> Needs {
     let ports = super::run::ports(config).unwrap_or(PortSettings::Tun(Vec::new()));
     super::run::needs(config, &ports)

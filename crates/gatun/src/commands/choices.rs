@@ -1,4 +1,4 @@
-//! What of a packet chooses each instance, in the words of the API (decision 0051).
+//! Criteria by which packets select each instance, as types of the API (decision 0051).
 
 use gatun_api::types::{Choice, Kind};
 use gatun_config::Config;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 pub(crate) fn of(config: &Config) -> Vec<(Kind, String, Choice)> {
     let plan = &config.plan;
-    // Which of a port's realms counts: IPv4's, IPv6's.
+    // Realm of a port: IPv4's, IPv6's.
     let ports = |family: usize, realm: u8| {
         let is_there = |port: &&gatun_config::Port| {
             port.ethernet.as_ref().is_some_and(|e| realm != 0 && e.realms[family] == realm)

@@ -1,4 +1,4 @@
-//! `gatun clear`: ends sessions or bindings before their time.
+//! `gatun clear`: ends sessions or bindings before they expire.
 
 use super::ask::{Daemon, Filter};
 use super::confirmed;
@@ -9,8 +9,8 @@ use gatun_daemon::tables::counted;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-What is cleared ends as if its time were over: it is told in events, its ports go back, and the next
-packet from inside opens a new session, with another port perhaps. Bindings of the configuration stay.
+Cleared sessions end as if they had expired: events are logged and ports are released. The next packet
+from inside opens a new session, possibly with another port. Static bindings stay.
 
 Examples:
   gatun clear sessions --inside 2001:db8:1::/64
@@ -18,12 +18,12 @@ Examples:
   gatun clear sessions --all
 ";
 
-/// What can be cleared.
+/// Kind of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
-    /// Sessions; a binding goes with its last one
+    /// Sessions; a binding ends with its last session
     Sessions,
-    /// Bindings with all of their sessions
+    /// Bindings and all of their sessions
     Bindings,
 }
 
@@ -31,14 +31,14 @@ enum What {
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What
+    /// Kind of state to end
     what: What,
     #[command(flatten)]
     filter: Filter,
-    /// All of them
+    /// Select everything, without a filter
     #[arg(long)]
     all: bool,
-    /// Do not ask whether that is meant
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut query = args.filter.query();
     if query.is_empty() && !args.all {
-        bail!("which {what}? Say so (gatun clear --help), or --all");
+        bail!("no filter given: pass one (gatun clear --help), or --all for all {what}");
     }
     if !args.yes {
         let which: Vec<String> = query.iter().map(|(name, value)| format!("{name} {value}")).collect();

@@ -15,14 +15,14 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The shell
+    /// Shell
     shell: clap_complete::Shell,
 }
 
 /// Prints the script.
 ///
 /// # Errors
-/// None: a closed pipe is not one.
+/// None: a closed pipe is no error.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "gatun", &mut script);

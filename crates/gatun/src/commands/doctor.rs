@@ -1,7 +1,7 @@
-//! `gatun doctor`: what of this machine keeps packets from being translated, and what to do about it.
+//! `gatun doctor`: problems of this machine that keep packets from being translated, and how to fix them.
 
 use super::ask::Daemon;
-use crate::doctor::{self, Finding, Patient, State};
+use crate::doctor::{self, Finding, State, Subject};
 use crate::show::Output;
 use gatun_api::types::{self, Urgency};
 use gatun_config::Config;
@@ -11,32 +11,32 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-It looks at forwarding, firewall rules, routes, policy rules, reverse path filters, MTUs,
-offloads, addresses of pools, disks, huge pages, limits, the daemon with its log and collectors,
-and what a name server says of ipv4only.arpa (RFC 7050). It works with and without a running
-daemon, and changes nothing. Rules of the firewall are read with CAP_NET_ADMIN.
+Checks forwarding, firewall rules, routes, policy rules, reverse path filters, MTUs, offloads,
+addresses of pools, disks, huge pages, limits, the daemon with its log and collectors, and a
+name server's answer for ipv4only.arpa (RFC 7050). It works with and without a running daemon,
+and changes nothing. Reading firewall rules needs CAP_NET_ADMIN.
 
 Examples:
-  gatun doctor                                 by the configuration that runs
-  gatun doctor /etc/gatun.toml                 before the daemon is started
+  gatun doctor                                 with the running configuration
+  gatun doctor /etc/gatun.toml                 before the daemon starts
   gatun doctor --dns64 2001:db8::53            is this name server a DNS64 for our prefix?
 
-Exit status: 0 where nothing is wrong, 1 where something is.
+Exit status: 0 if nothing is wrong, 1 otherwise.
 ";
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The configuration; where none is named, that of the running daemon
+    /// Configuration file [default: the configuration of the running daemon]
     file: Option<PathBuf>,
-    /// The name server that IPv6 hosts ask; without it this host's own is looked at
+    /// Name server of IPv6 hosts [default: that of this host]
     #[arg(long, value_name = "ADDRESS")]
     dns64: Option<IpAddr>,
-    /// How
+    /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
-    /// Only what is wrong or worth knowing
+    /// Print only problems and notes
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -44,14 +44,14 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// Where the configuration that is named cannot be used.
+/// The configuration file cannot be used.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let config = match &args.file {
         Some(file) => Some(super::check::load(file)?),
         None => client.get("/v1/config").ok().and_then(|running| running_config(&running)),
     };
-    let mut findings = doctor::examine(&Patient { client, config, dns64: args.dns64 });
+    let mut findings = doctor::examine(&Subject { client, config, dns64: args.dns64 });
     let is_wrong = findings.iter().any(|finding| finding.state == State::Wrong);
     if args.quiet {
         findings.retain(|finding| finding.state != State::Ok);
@@ -68,7 +68,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if is_wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// A daemon keeps the text of its configuration, unless that is very long: then its file is read.
+/// Configuration of a daemon: its text, or the file if the text is too long for the daemon to keep.
 fn running_config(running: &types::Config) -> Option<Config> {
     let loaded = match running.text.is_empty() {
         true => gatun_config::load_file(running.file.as_ref()),

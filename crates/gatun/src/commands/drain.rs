@@ -1,4 +1,4 @@
-//! `gatun drain` and `gatun undrain`: public addresses get no new bindings, or do again.
+//! `gatun drain` and `gatun undrain`: stops and resumes new bindings on public addresses.
 
 use super::ask::Daemon;
 use anyhow::bail;
@@ -8,25 +8,25 @@ use gatun_daemon::tables::counted;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Bindings that there are live on, and their sessions, old and new ones; `gatun show bindings --outside
-ADDRESS` says how many are left. Subscribers that are paired with such an address get another one for
-what is new. It holds until `gatun undrain`, or until the address leaves its pool; over restarts too.
+Existing bindings, and new sessions on them, keep working; `gatun show bindings --outside ADDRESS`
+lists those that are left. Subscribers paired with a drained address get another one for new bindings.
+An address stays drained, across restarts too, until `gatun undrain` or until it leaves its pool.
 
 Examples:
-  gatun drain 192.0.2.7                 before the address is taken out of the pool
+  gatun drain 192.0.2.7                 before removing the address from the pool
   gatun drain --pool old                all addresses of a pool
   gatun undrain 192.0.2.0/28
-  gatun show addresses                  which are drained, and how full each is
+  gatun show addresses                  drained addresses, and how full each is
 ";
 
-/// Arguments of both.
+/// Arguments of both commands.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A public address, or a network of such
+    /// Public address or network
     #[arg(value_name = "ADDRESS[/LEN]", required_unless_present = "pool")]
     address: Option<String>,
-    /// Of this pool; all of its addresses where none is named
+    /// Pool; without ADDRESS, all of its addresses
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `gatun explain`: what would become of a packet, and why.
+//! `gatun explain`: predicts the fate of a packet, with reasons.
 
 use super::ask::Daemon;
 use crate::show::{self, Output};
@@ -11,18 +11,18 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 const EXAMPLES: &str = "\
-It asks a running daemon and changes nothing: no session is made, and no counter moves.
+Queries a running daemon and changes nothing: no session is opened, no counter changes.
 
 Examples:
-  gatun explain 2001:db8:1::5 198.51.100.7 udp        may this host open a session, and where is it seen?
+  gatun explain 2001:db8:1::5 198.51.100.7 udp        a new session of this host, and its public address
   gatun explain '[2001:db8:1::5]:5000' '[64:ff9b::c633:6407]:443' tcp
   gatun explain 100.64.0.9:5000 198.51.100.7:443 tcp --bytes 1500
-  gatun explain 198.51.100.7:443 192.0.2.1:41822 tcp --flags A   what comes back from outside
+  gatun explain 198.51.100.7:443 192.0.2.1:41822 tcp --flags A   a reply from outside
 
-Exit status: 0 where the packet would be forwarded, 1 where not.
+Exit status: 0 if the packet would be forwarded, 1 if not.
 ";
 
-/// An address, with a port or without.
+/// Address, with or without a port.
 #[derive(Clone, Copy, Debug)]
 struct Endpoint {
     address: IpAddr,
@@ -37,7 +37,7 @@ impl FromStr for Endpoint {
             return Ok(Endpoint { address, port: None });
         }
         let with_port: Result<SocketAddr, _> = text.parse();
-        let wrong = || anyhow!("neither ADDRESS nor ADDRESS:PORT, of IPv6 [ADDRESS]:PORT");
+        let wrong = || anyhow!("expected ADDRESS or ADDRESS:PORT (IPv6: [ADDRESS]:PORT)");
         with_port.map(|end| Endpoint { address: end.ip(), port: Some(end.port()) }).map_err(|_| wrong())
     }
 }
@@ -46,32 +46,31 @@ impl FromStr for Endpoint {
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Source: an address, and a port (ICMP: identifier); port 50000 where none is said
+    /// Source: ADDRESS or ADDRESS:PORT (ICMP: identifier) [default port: 50000]
     #[arg(value_name = "SRC")]
     source: Endpoint,
-    /// Destination, port 443 where none is said; an IPv4 address of an IPv6 source stands behind the first
-    /// translation prefix
+    /// Destination [default port: 443]; IPv4 is embedded in the first `pool6` if the source is IPv6
     #[arg(value_name = "DST")]
     destination: Endpoint,
-    /// tcp, udp or icmp (a ping)
+    /// Protocol: tcp, udp or icmp (a ping)
     #[arg(value_name = "PROTO")]
     protocol: Protocol,
-    /// As if it came by this instance's port, where ports choose instances
+    /// Instance whose port receives the packet, if ports select instances
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
-    /// Flags of the TCP segment, letters of SAFRPU [default: S]
+    /// TCP flags, letters of SAFRPU [default: S]
     #[arg(long, value_name = "FLAGS")]
     flags: Option<String>,
-    /// Length of the packet from the IP header on [default: 100]
+    /// Packet length, from the IP header on [default: 100]
     #[arg(long, value_name = "N")]
     bytes: Option<u16>,
-    /// Its TTL or hop limit [default: 64]
+    /// TTL or hop limit [default: 64]
     #[arg(long, value_name = "N")]
     hops: Option<u8>,
-    /// An IPv4 packet without DF, which may be cut
+    /// Clear DF of an IPv4 packet, so that it may be fragmented
     #[arg(long)]
     fragments: bool,
-    /// How
+    /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -96,13 +95,13 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let told: Explanation = args.daemon.client()?.get(&with_query("/v1/explain", &query))?;
     match args.output {
         Output::Table => super::print_bytes(text(&told)?.as_bytes())?,
-        Output::Csv => bail!("this is no list: -o json or table"),
+        Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
         output => super::print_bytes(&show::as_json(&told, output)?)?,
     }
     Ok(if told.fate == Fate::Forwarded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// For people: the packet, what becomes of it, and why.
+/// Text: the packet, its fate and the reasons.
 fn text(told: &Explanation) -> anyhow::Result<String> {
     let mut out = format!("{}\n", ends(&told.packet));
     match &told.becomes {
@@ -120,7 +119,7 @@ fn text(told: &Explanation) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// A packet's ends, on a line.
+/// Source and destination of a packet, on one line.
 pub(crate) fn ends(ends: &Ends) -> String {
     let end = |address: IpAddr, port: Option<u16>| match (address, port) {
         (IpAddr::V6(address), Some(port)) => format!("[{address}]:{port}"),

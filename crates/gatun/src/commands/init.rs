@@ -1,4 +1,4 @@
-//! `gatun init`: a small configuration file, from flags or from the answers to questions.
+//! `gatun init`: creates a configuration file from flags or from answers.
 
 use anyhow::Context as _;
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-On a terminal, what no flag says is asked. Elsewhere, the defaults in brackets are taken.
+On a terminal, missing values are asked for. Elsewhere, the defaults in brackets apply.
 
 Examples:
-  gatun init                                          ask, and write gatun.toml
+  gatun init                                          ask questions, write gatun.toml
   gatun init --pool4 192.0.2.0/28 --output /etc/gatun.toml
   gatun init --mode nat44 --inside 100.64.0.0/10 --pool4 192.0.2.0/28
   gatun init --mode siit --pool6 2001:db8:46::/96 --eam 203.0.113.5=2001:db8::5
@@ -21,31 +21,30 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// nat64: many IPv6 hosts share a few IPv4 addresses. nat44: many private IPv4 hosts do. siit: one address
-    /// for one, without state [default: nat64]
+    /// Kind: nat64 or nat44 (many hosts share addresses), or siit (one to one) [default: nat64]
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Translation prefix: IPv4 addresses inside IPv6 [64:ff9b::/96; for siit 2001:db8:46::/96]
+    /// Translation prefix for nat64 and siit [64:ff9b::/96; siit: 2001:db8:46::/96]
     #[arg(long, value_name = "PREFIX")]
     pool6: Option<String>,
-    /// Public IPv4 addresses for nat64 and nat44: a prefix, an address, or a range; may be repeated [192.0.2.0/28]
+    /// Public IPv4 prefix, address or range for nat64 and nat44; may be repeated [192.0.2.0/28]
     #[arg(long, value_name = "PREFIX")]
     pool4: Vec<String>,
-    /// Private networks for nat44; may be repeated [100.64.0.0/10]
+    /// Private network for nat44; may be repeated [100.64.0.0/10]
     #[arg(long, value_name = "PREFIX")]
     inside: Vec<String>,
     /// Mapping for siit; may be repeated [203.0.113.5=2001:db8::5]
     #[arg(long, value_name = "V4=V6")]
     eam: Vec<String>,
-    /// The file to write; `-` is standard output
+    /// File to write; `-` is standard output
     #[arg(long, short, default_value = "gatun.toml", value_name = "FILE")]
     output: PathBuf,
-    /// Write over a file that exists
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
 }
 
-/// What kind of translation.
+/// Kind of translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
     Nat64,
@@ -56,7 +55,7 @@ enum Mode {
 /// Writes the file.
 ///
 /// # Errors
-/// Where an answer is wrong, or the file exists or cannot be written.
+/// A wrong answer, or a file that exists or cannot be written.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let to_stdout = args.output.as_os_str() == "-";
     if !to_stdout && !args.force {
@@ -70,24 +69,24 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         false => compose(&args, &mut |_, default| Ok(default.to_owned()))?,
     };
     if let Err(report) = gatun_config::load_str(&text, "(answers)") {
-        anyhow::bail!("these answers make no configuration:\n{}", report.pretty(false));
+        anyhow::bail!("invalid configuration from these answers:\n{}", report.pretty(false));
     }
     if to_stdout {
         super::print_bytes(text.as_bytes())?;
     } else {
         write(&args, &text)?;
         let file = args.output.display();
-        eprintln!("{file} is written. Next: gatun check {file}, then gatun run {file}");
+        eprintln!("created {file}. Next: gatun check {file}, then gatun run {file}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn refuse_existing(args: &Args) -> anyhow::Result<()> {
-    anyhow::ensure!(!args.output.exists(), "{} exists; --force writes over it", args.output.display());
+    anyhow::ensure!(!args.output.exists(), "{} exists; pass --force to overwrite it", args.output.display());
     Ok(())
 }
 
-/// Without `--force`, a file that appears meanwhile is not written over either.
+/// Writes the file; without `--force`, one that appears meanwhile is not overwritten either.
 fn write(args: &Args, text: &str) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true);
@@ -101,16 +100,16 @@ fn write(args: &Args, text: &str) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", args.output.display()))
 }
 
-/// The pool where nobody says another.
+/// Default pool.
 const POOL4: &str = "192.0.2.0/28";
 
-/// Asks a question with a default, and gives the answer.
+/// Function that asks a question with a default and returns the answer.
 type Ask<'a> = dyn FnMut(&str, &str) -> anyhow::Result<String> + 'a;
 
-/// The file's text.
+/// Composes the text of the file.
 ///
 /// # Errors
-/// What is wrong with a flag; a wrong answer is asked for again.
+/// A wrong flag. A wrong answer is asked for again.
 fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
     let mode = match args.mode {
         Some(mode) => mode,
@@ -126,13 +125,13 @@ fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
         Mode::Nat44 => {
             anyhow::ensure!(args.eam.is_empty(), "--eam is for --mode siit");
             anyhow::ensure!(args.pool6.is_none(), "--pool6 is for --mode nat64 and --mode siit");
-            let inside = Question("Private networks (with commas between)?", "100.64.0.0/10").answer(
+            let inside = Question("Private networks (comma-separated)?", "100.64.0.0/10").answer(
                 &args.inside,
                 ask,
                 |inside| check(nat44_text(inside, POOL4)),
             )?;
             let text = |pool4: &str| check(nat44_text(&inside, pool4));
-            let question = Question("Public IPv4 addresses (with commas between)?", POOL4);
+            let question = Question("Public IPv4 addresses (comma-separated)?", POOL4);
             Ok(nat44_text(&inside, &question.answer(&args.pool4, ask, text)?))
         }
         Mode::Nat64 => {
@@ -141,11 +140,8 @@ fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
                 Question("Translation prefix?", "64:ff9b::/96")
                     .answer(&one(&args.pool6), ask, |pool6| check(nat64_text(pool6, POOL4)))?;
             let text = |pool4: &str| check(nat64_text(&pool6, pool4));
-            let pool4 = Question("Public IPv4 addresses (with commas between)?", POOL4).answer(
-                &args.pool4,
-                ask,
-                text,
-            )?;
+            let pool4 =
+                Question("Public IPv4 addresses (comma-separated)?", POOL4).answer(&args.pool4, ask, text)?;
             Ok(nat64_text(&pool6, &pool4))
         }
         Mode::Siit => {
@@ -157,18 +153,17 @@ fn compose(args: &Args, ask: &mut Ask<'_>) -> anyhow::Result<String> {
                 |pool6| check(siit_text(pool6, EAM)?),
             )?;
             let text = |eam: &str| check(siit_text(&pool6, eam)?);
-            let eam =
-                Question("Mappings, IPv4=IPv6 (with commas between)?", EAM).answer(&args.eam, ask, text)?;
+            let eam = Question("Mappings, IPv4=IPv6 (comma-separated)?", EAM).answer(&args.eam, ask, text)?;
             siit_text(&pool6, &eam)
         }
     }
 }
 
-/// A question, and what is taken where nobody answers.
+/// Question and its default answer.
 struct Question(&'static str, &'static str);
 
 impl Question {
-    /// What the flag says, or else an answer that `check` has nothing against.
+    /// Value of the flag, or an answer that `check` accepts.
     fn answer(
         &self,
         flags: &[String],
@@ -184,7 +179,7 @@ impl Question {
     }
 }
 
-/// Asks until `read` has nothing against the answer. The default is always good.
+/// Asks until `read` accepts the answer. The default is always accepted.
 fn ask_until<T>(
     ask: &mut Ask<'_>,
     question: &str,
@@ -204,11 +199,11 @@ fn mode(answer: &str) -> anyhow::Result<Mode> {
         "nat64" => Ok(Mode::Nat64),
         "nat44" => Ok(Mode::Nat44),
         "siit" => Ok(Mode::Siit),
-        _ => anyhow::bail!("\"{answer}\" is neither nat64, nat44 nor siit"),
+        _ => anyhow::bail!("\"{answer}\" is not a kind of translation: expected nat64, nat44 or siit"),
     }
 }
 
-/// Whether the file's text makes a configuration; else what is wrong first.
+/// Checks the text of a file and returns its first error.
 fn check(text: String) -> anyhow::Result<()> {
     let Err(report) = gatun_config::load_str(&text, "(answers)") else { return Ok(()) };
     let wrong = report.iter().find(|p| p.severity == gatun_config::Severity::Error);
@@ -220,67 +215,74 @@ fn one(flag: &Option<String>) -> Vec<String> {
     flag.iter().cloned().collect()
 }
 
-/// The parts of an answer with commas.
+/// Comma-separated parts of an answer.
 fn parts(answer: &str) -> impl Iterator<Item = &str> {
     answer.split(',').map(str::trim)
 }
 
-fn nat64_text(pool6: &str, pool4: &str) -> String {
-    let prefixes: Vec<String> = parts(pool4).map(quoted).collect();
+/// TOML strings of a comma-separated answer.
+fn list(answer: &str) -> String {
+    parts(answer).map(quoted).collect::<Vec<_>>().join(", ")
+}
+
+fn pool_text(pool4: &str) -> String {
     format!(
-        "{HEAD}
-# The public IPv4 addresses, and the ports of them that inside hosts get.
+        "\
+# Public IPv4 addresses, and the ports that inside hosts may use.
 [[pool]]
 name = \"public\"
 prefixes = [{}]
 ports = \"1024-65535\"
+",
+        list(pool4)
+    )
+}
 
-# IPv6 hosts reach the IPv4 address a.b.c.d as the IPv6 address with a.b.c.d inside this prefix.
+const LIMITS: &str = "\
+# [limits]
+# sessions_max = 262_144
+";
+
+fn nat64_text(pool6: &str, pool4: &str) -> String {
+    format!(
+        "{HEAD}
+{}
+# IPv6 hosts reach the IPv4 address a.b.c.d at the address in this prefix that embeds a.b.c.d.
 [[nat64]]
 name = \"nat64\"
 pool6 = {}
 pool = \"public\"
 
-# Connections from outside to an inside host, where wanted:
+# Optional: connections from outside to an inside host:
 # static = [{{ protocol = \"tcp\", inside = \"[2001:db8::1]:80\", outside = \"192.0.2.1:80\" }}]
 
-# [limits]
-# sessions_max = 262_144
-",
-        prefixes.join(", "),
+{LIMITS}",
+        pool_text(pool4),
         quoted(pool6)
     )
 }
 
 fn nat44_text(inside: &str, pool4: &str) -> String {
-    let list = |answer: &str| parts(answer).map(quoted).collect::<Vec<_>>().join(", ");
     let rules: String =
         parts(inside).map(|net| format!("#   ip rule add priority 101 from {net} lookup 4464\n")).collect();
     format!(
         "{HEAD}
-# The public IPv4 addresses, and the ports of them that inside hosts get.
-[[pool]]
-name = \"public\"
-prefixes = [{}]
-ports = \"1024-65535\"
-
-# Hosts in these networks share them. Their packets go to the device whatever their destination is, and what
-# comes back from it takes the routes of the system:
+{}
+# Hosts in these networks share the public addresses. Policy routing sends their packets to the device, whatever the
+# destination, and translated packets follow the system's routes:
 #   ip rule add priority 100 iif gatun0 lookup main
-{rules}#   sysctl -w net.ipv4.conf.gatun0.accept_local=1      (errors of the system itself; when gatun runs)
-#   ip route add default dev gatun0 table 4464      (when gatun runs)
+{rules}#   sysctl -w net.ipv4.conf.gatun0.accept_local=1      (ICMP errors of the system; once gatun runs)
+#   ip route add default dev gatun0 table 4464      (once gatun runs)
 [[nat44]]
 name = \"nat44\"
 inside = [{}]
 pool = \"public\"
 
-# Destinations that need no translation:
+# Optional: destinations without translation:
 # exempt = [{{ prefixes = [\"10.0.0.0/8\"] }}]
 
-# [limits]
-# sessions_max = 262_144
-",
-        list(pool4),
+{LIMITS}",
+        pool_text(pool4),
         list(inside)
     )
 }
@@ -289,19 +291,19 @@ fn siit_text(pool6: &str, mappings: &str) -> anyhow::Result<String> {
     let mut eam = String::new();
     for mapping in parts(mappings) {
         let (v4, v6) = mapping.split_once('=').with_context(|| {
-            format!("\"{mapping}\" is not of the form IPv4=IPv6, for example 203.0.113.5=2001:db8::5")
+            format!("\"{mapping}\" is not a mapping: expected IPv4=IPv6, as in 203.0.113.5=2001:db8::5")
         })?;
         // Writing to a String does not fail.
         let _ = writeln!(eam, "    {{ v4 = {}, v6 = {} }},", quoted(v4.trim()), quoted(v6.trim()));
     }
     Ok(format!(
         "{HEAD}
-# The translator's own addresses: it answers pings to them, and its ICMP errors come from them.
+# Own addresses of the translator: it answers pings to them and sends ICMP errors from them.
 [translator]
-own4 = \"192.0.0.8\"   # the dummy address of RFC 7600; better one of yours
-own6 = \"2001:db8::1\" # an example: write one of yours
+own4 = \"192.0.0.8\"   # dummy address (RFC 7600); replace it with one of yours
+own6 = \"2001:db8::1\" # example; replace it with one of yours
 
-# IPv4 hosts are seen from IPv6 inside pool6; IPv6 hosts are seen from IPv4 as eam says.
+# IPv4 hosts appear in IPv6 inside pool6; IPv6 hosts appear in IPv4 at the addresses in eam.
 [[siit]]
 name = \"siit\"
 pool6 = {}
@@ -313,15 +315,15 @@ eam = [
 }
 
 const HEAD: &str = "\
-# Gatun's configuration. `gatun check` says what is wrong with it, docs/configuration.md lists every key.
+# Gatun's configuration. Check it with `gatun check`; docs/configuration.md describes all keys.
 
-# The TUN device. Routes to the prefixes below are added to it.
+# TUN device, with routes to the prefixes below.
 [[port]]
 device = \"gatun0\"
 routes = \"auto\"
 ";
 
-/// A TOML string.
+/// Quotes a TOML string.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -332,9 +334,7 @@ fn ask(input: &mut dyn BufRead, question: &str, default: &str) -> anyhow::Result
     let mut line = String::new();
     if input.read_line(&mut line)? == 0 {
         eprintln!();
-        anyhow::bail!(
-            "nobody answers any more, so nothing is written; flags say the same (gatun init --help)"
-        );
+        anyhow::bail!("end of input: no file was written; pass flags instead (gatun init --help)");
     }
     let line = line.trim();
     Ok(if line.is_empty() { default.to_owned() } else { line.to_owned() })

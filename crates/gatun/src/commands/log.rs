@@ -1,4 +1,4 @@
-//! `gatun log`: the log of who had which public port when, read where it is, with or without a daemon.
+//! `gatun log`: verifies and prints the port log, with or without a running daemon.
 
 use anyhow::{Context as _, anyhow, bail};
 use gatun_config::LOG_DIRECTORY;
@@ -18,41 +18,41 @@ Examples:
   gatun log verify --anchor 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
   gatun log show --from 2026-01-31 --to 2026-02-01 --outside 203.0.113.7
 
-`verify` reads every byte. Each file has the SHA-256 of the file before it, and
-receipts tell how far the last file was written. Somebody who writes all of it anew
-is found out by a hash that was kept elsewhere (the daemon logs each): --anchor.
+`verify` reads every byte. Each file contains the SHA-256 of the previous file, and
+receipts record how far the last file was written. To detect a log that was rewritten
+as a whole, pass a hash that was kept elsewhere (the daemon logs each): --anchor.
 
-Exit status of `verify`: 0: unchanged; 1: a FAULT, the log was changed or damaged,
-now or at any time before; 3: UNKNOWN, a killed process or a change can be the cause.
+Exit status of `verify`: 0: unchanged; 1: FAULT, the log was changed or damaged, now
+or earlier; 3: UNKNOWN, caused by a killed process or by a change.
 ";
 
-/// Where the log is.
+/// Location of the log.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StoreArgs {
-    /// The directory of the log (`directory` in `[log]`)
+    /// Directory of the log, as in `[log] directory`
     #[arg(long, value_name = "DIRECTORY", default_value = LOG_DIRECTORY)]
     store: PathBuf,
 }
 
 impl StoreArgs {
     /// # Errors
-    /// Where there is none, or it cannot be read.
+    /// No log, or one that cannot be read.
     pub(crate) fn open(&self) -> anyhow::Result<Reader> {
-        let place = self.store.display();
+        let directory = self.store.display();
         if !self.store.is_dir() {
             bail!(
-                "{place}: there is no log here; --store says where it is, and [log] in the configuration has one kept"
+                "{directory}: no log found; pass --store DIRECTORY, or enable one with [log] in the configuration"
             );
         }
         Reader::open(Box::new(Directory::to_read(&self.store)))
-            .with_context(|| format!("the log in {place} cannot be read"))
+            .with_context(|| format!("cannot read the log in {directory}"))
     }
 }
 
-/// A time of the command line.
+/// Parses a time of the command line.
 ///
 /// # Errors
-/// What to write instead.
+/// The accepted forms.
 pub(crate) fn time(text: &str) -> Result<Span, String> {
     parse(text, since_1970_ms(SystemTime::now()))
 }
@@ -67,18 +67,18 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Check that nothing was changed since it was written
+    /// Check that the log is unchanged
     Verify(VerifyArgs),
-    /// Print its records, a JSON object a line
+    /// Print records, one JSON object per line
     Show(ShowArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct VerifyArgs {
-    /// A hash noted before, which has to be one of the chain's
+    /// Hash noted earlier that must be part of the chain
     #[arg(long, value_name = "SHA-256")]
     anchor: Option<Hash>,
-    /// Say it as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -87,13 +87,13 @@ struct VerifyArgs {
 
 #[derive(Debug, clap::Args)]
 struct ShowArgs {
-    /// From this time on
+    /// First time
     #[arg(long, value_parser = time)]
     from: Option<Span>,
-    /// Up to this time
+    /// Last time
     #[arg(long, value_parser = time)]
     to: Option<Span>,
-    /// Only of this public address
+    /// Public address
     #[arg(long, value_name = "ADDRESS")]
     outside: Option<Ipv4Addr>,
     #[command(flatten)]
@@ -101,7 +101,7 @@ struct ShowArgs {
 }
 
 /// # Errors
-/// Where the log cannot be read.
+/// The log cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Verify(args) => verify(&args),
@@ -109,9 +109,9 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The exit status where the log cannot tell.
+/// Exit status if the log cannot tell.
 pub(crate) const UNKNOWN: u8 = 3;
-/// How often a log is read again whose last write is just going on, and how long between.
+/// Attempts to read a log while its last write is in progress, and the time between them.
 const READS: usize = 4;
 const READ_AGAIN: Duration = Duration::from_millis(300);
 
@@ -138,13 +138,12 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 
 fn report(v: &Verification) -> String {
     let times = v.times_ms.map_or_else(
-        || "nothing in it".to_owned(),
+        || "empty".to_owned(),
         |(first, last)| format!("from {} to {}", rfc3339(first), rfc3339(last)),
     );
     let (records, segments) =
         (gatun_daemon::tables::group(v.records), gatun_daemon::tables::group(v.segments));
-    let mut out =
-        format!("{records} records in {segments} sealed files and the one that is written, {times}\n");
+    let mut out = format!("{records} records in {segments} sealed files and the current one, {times}\n");
     for note in &v.notes {
         out += &format!("note: {note}\n");
     }
@@ -158,25 +157,25 @@ fn report(v: &Verification) -> String {
         out += &format!("last sealed file: SHA-256 {hash}\n");
     }
     out += &match (v.faults.len(), v.unknown.is_empty()) {
-        (0, true) => format!("nothing was changed; head {}\n", v.head),
+        (0, true) => format!("unchanged; head {}\n", v.head),
         (0, false) => {
-            format!("UNKNOWN whether the end was changed; no fault in all before; head {}\n", v.head)
+            format!("UNKNOWN whether the end was changed; no fault before it; head {}\n", v.head)
         }
-        (1, _) => "1 fault: this is not what was written\n".to_owned(),
-        (n, _) => format!("{n} faults: this is not what was written\n"),
+        (1, _) => "1 fault: the log was changed or damaged\n".to_owned(),
+        (n, _) => format!("{n} faults: the log was changed or damaged\n"),
     };
     out
 }
 
-/// A line could not be written, or the log not be read.
-enum Ended {
+/// Reason to stop printing.
+enum ShowError {
     Log(LogError),
     Output(std::io::Error),
 }
 
-impl From<LogError> for Ended {
-    fn from(error: LogError) -> Ended {
-        Ended::Log(error)
+impl From<LogError> for ShowError {
+    fn from(error: LogError) -> ShowError {
+        ShowError::Log(error)
     }
 }
 
@@ -191,17 +190,17 @@ fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
             Entry::Record(record) => line_of_record(record),
             Entry::Mark(mark) => line_of_mark(mark),
         };
-        writeln!(out, "{line}").map_err(Ended::Output)
+        writeln!(out, "{line}").map_err(ShowError::Output)
     };
     let shown = reader.show(span, each);
-    let flushed = out.flush().map_err(Ended::Output);
+    let flushed = out.flush().map_err(ShowError::Output);
     match shown.and_then(|damage| flushed.map(|()| damage)) {
         Ok(damage) if !damage.is_empty() => {
             damage.iter().for_each(|damage| eprintln!("FAULT: {damage}"));
             Ok(ExitCode::FAILURE)
         }
-        Err(Ended::Log(error)) => Err(anyhow!(error)),
-        Err(Ended::Output(error)) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        Err(ShowError::Log(error)) => Err(anyhow!(error)),
+        Err(ShowError::Output(error)) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -1,4 +1,4 @@
-//! `gatun log-level`: how much a running daemon writes to its standard error.
+//! `gatun log-level`: shows and sets the log level of a running daemon.
 
 use super::ask::Daemon;
 use gatun_api::paths::with_query;
@@ -6,25 +6,25 @@ use gatun_api::types::{LogLevel, Logged};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-  error   what has failed
-  info    and what has changed: the configuration, links, what was ended, by whom (as it is at the start)
-  debug   and each request to the API, and how long the steps of a change take
+  error   failures
+  info    also changes: configuration, links, sessions ended and by whom (default)
+  debug   also each API request, and the duration of each step of a reload
 
-It holds until the daemon ends. Packets have no lines: see `gatun trace`.
+The level holds until the daemon stops. Packets are not logged: see `gatun trace`.
 ";
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The level from now on: error, info or debug; where nothing is said, the one that holds is shown
+    /// New level: error, info or debug; without it, print the current one
     level: Option<LogLevel>,
     #[command(flatten)]
     daemon: Daemon,
 }
 
 /// # Errors
-/// Why the daemon does not answer.
+/// No answer, or a refused request.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let client = args.daemon.client()?;
     let is: Logged = match args.level {

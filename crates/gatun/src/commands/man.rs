@@ -1,4 +1,4 @@
-//! `gatun man`: the manual pages, for packages.
+//! `gatun man`: manual pages for packages.
 
 use crate::cli::Cli;
 use anyhow::Context as _;
@@ -9,17 +9,17 @@ use std::process::ExitCode;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Directory for gatun.1, gatun-run.1, ...; made if it does not exist
+    /// Directory for gatun.1, gatun-run.1, ...; created if it does not exist
     dir: PathBuf,
 }
 
-/// Writes one page a command.
+/// Writes a page for each command.
 ///
 /// # Errors
-/// Where the directory cannot be written to.
+/// The directory cannot be written to.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
-    let whose = || format!("cannot write manual pages into {}", args.dir.display());
-    std::fs::create_dir_all(&args.dir).with_context(whose)?;
-    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(whose)?;
+    let context = || format!("cannot write manual pages into {}", args.dir.display());
+    std::fs::create_dir_all(&args.dir).with_context(context)?;
+    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(context)?;
     Ok(ExitCode::SUCCESS)
 }

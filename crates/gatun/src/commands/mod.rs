@@ -1,4 +1,4 @@
-//! One file, one command: its arguments as `Args`, its work as `execute`.
+//! Commands, one file each: arguments in `Args`, implementation in `execute`.
 
 pub(crate) mod ask;
 pub(crate) mod check;
@@ -33,25 +33,26 @@ use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
 
-/// Gives a new file that root has made to the owner of its directory: what is made in /etc/gatun, the daemon's user can read.
+/// Changes the owner of a file created by root to that of its directory, so that the daemon's user can read files in
+/// /etc/gatun.
 pub(crate) fn give_to_owner_of_directory(file: &File, path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Ok(owner) = directory.metadata()
         && rustix::process::geteuid().is_root()
         && owner.uid() != 0
     {
-        // Where it stays root's, the daemon says that it cannot read it.
+        // If it stays root's, the daemon reports that it cannot read it.
         let _ = fchown(file, Some(owner.uid()), Some(owner.gid()));
     }
 }
 
-/// Asks whether that is meant.
+/// Asks for confirmation.
 ///
 /// # Errors
-/// Where nobody is there to be asked.
+/// Standard input is not a terminal.
 pub(crate) fn confirmed(question: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
-        bail!("nobody is there to be asked: say --yes");
+        bail!("stdin is not a terminal; pass --yes");
     }
     eprint!("{question} [y/N] ");
     std::io::stderr().flush()?;

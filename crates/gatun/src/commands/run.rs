@@ -1,4 +1,4 @@
-//! `gatun run`: translates packets until told to stop.
+//! `gatun run`: runs the translator.
 
 use super::choices;
 use super::volume::Volume;
@@ -17,29 +17,28 @@ use std::time::Instant;
 
 const SIGNALS: &str = "\
 Signals:
-  SIGTERM, SIGINT    stop, and print the final counters
-  SIGUSR1            print the counters, each drop with its reason and what it means
-  SIGHUP             read the configuration again, and change to it
+  SIGTERM, SIGINT    stop and print the final counters
+  SIGUSR1            print the counters, with drop reasons
+  SIGHUP             reload the configuration
 
-A configuration that is read again is checked as a whole; with an error in it, or
-with something that only a restart can do, nothing changes, and the log says why.
-Else the log says what changes and which sessions end by it; those of public
-addresses and ports that are no longer in a pool do, all others go on. Routes and
-addresses of the device follow. `gatun check --against OLD NEW` says the same of
-two files beforehand.
+A reload checks the whole file. If the file has an error or needs a restart, nothing
+changes and the log says why. Otherwise the log lists the changes and the sessions
+they end: those on public addresses and ports that left their pool. All others go on.
+Routes and addresses of the device are updated. `gatun check --against OLD NEW`
+previews a reload.
 
-A stop takes at most two seconds more where nobody reads the standard output:
-then the final counters are a line on the standard error.
+If nobody reads standard output, a stop takes up to two more seconds, and the final
+counters are one line on standard error.
 
-Exit status: 0 after a signal; 1 where it could not start, lost a device, or
-could not print the final counters.
+Exit status: 0 after a signal; 1 if it could not start, lost a device, or could not
+print the final counters.
 
-The device's routes go with it when gatun ends, and when its link is set down by
-hand: that is logged, and what gatun has set it sets again when the link is up.
+The kernel removes the device's routes when gatun stops or when its link is set down.
+Gatun logs that and restores its routes when the link is up again.
 
-Sessions are in memory that outlives the process ([state] in the configuration):
-the next gatun goes on with them, however this one ended. A device that gatun made
-goes at an orderly end, and stays for the next one where the process was killed.
+Sessions are kept in memory that outlives the process ([state] in the configuration):
+the next process restores them, even after a crash. A clean stop removes a device that
+gatun created; after a crash it stays for the next process.
 
 Rights: CAP_NET_ADMIN to create a device and set it up. It is dropped after
 start-up, except in the network helper, a process of its own that restores
@@ -56,28 +55,28 @@ the configuration names, and starts no other program.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SIGNALS)]
 pub(crate) struct Args {
-    /// The configuration
+    /// Configuration file
     #[arg(value_name = "FILE", required_unless_present = "config")]
     file: Option<PathBuf>,
-    /// The configuration, for those who prefer a flag
+    /// Configuration file, as a flag
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
-    /// Become this user once the devices are open: a name, or UID:GID
+    /// Switch to this user after opening the devices: NAME or UID:GID
     #[arg(long, value_name = "USER")]
     user: Option<User>,
-    /// Begin without the sessions of the process before
+    /// Discard the sessions of the previous process
     #[arg(long)]
     forget: bool,
-    /// Stay able to open any file and make any system call that the user may: for finding faults
+    /// Disable the sandbox (debugging only)
     #[arg(long)]
     no_sandbox: bool,
 }
 
 /// # Errors
-/// What is wrong with the configuration, or kept the daemon from starting.
+/// An invalid configuration, or a failed start.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
-    let file = args.file.or(args.config).ok_or_else(|| anyhow!("which configuration file?"))?;
+    let file = args.file.or(args.config).ok_or_else(|| anyhow!("no configuration file given"))?;
     let (mut config, warnings) = gatun_config::load_file(&file).map_err(|report| anyhow!("{report}"))?;
     eprint!("{warnings}");
     let look = look(&mut config);
@@ -88,7 +87,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     gatun_daemon::run(Setup { settings: first, file, read, user, forget, sandboxed, look, started })
 }
 
-/// The quick checks of `gatun doctor`: what they find to be wrong.
+/// Problems found by the quick checks of `gatun doctor`.
 fn look(config: &mut Config) -> Look {
     let config = without_mappings(config);
     let line = |finding: Finding| {
@@ -101,7 +100,7 @@ fn look(config: &mut Config) -> Look {
     })
 }
 
-/// A copy without what may be a million lines.
+/// Copies a configuration without its mappings and text, which may be large.
 fn without_mappings(config: &mut Config) -> Config {
     let eamts: Vec<_> = config.plan.siit.iter_mut().map(|siit| std::mem::take(&mut siit.eamt)).collect();
     let text = std::mem::take(&mut config.text);
@@ -113,7 +112,7 @@ fn without_mappings(config: &mut Config) -> Config {
     copy
 }
 
-/// Reads the configuration again, or another one for the same file.
+/// Reads the configuration again, or a new text for the same file.
 fn read(source: Source<'_>, file: &Path, name: &str) -> Read {
     let loaded = match source {
         Source::File => gatun_config::load_file(file),
@@ -143,7 +142,7 @@ fn problem(located: Located<'_>) -> ConfigProblem {
     }
 }
 
-/// What this program cannot do, whatever line asks for it.
+/// Problem that is not tied to a line: a feature that this program was built without.
 fn outside(name: &str, error: &anyhow::Error) -> ConfigProblem {
     ConfigProblem {
         severity: types::Severity::Error,
@@ -155,7 +154,7 @@ fn outside(name: &str, error: &anyhow::Error) -> ConfigProblem {
     }
 }
 
-/// What the daemon uses of a configuration.
+/// Settings of the daemon.
 fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let ports = ports(&config)?;
     let facts = facts(&config, file, &ports);
@@ -195,7 +194,7 @@ pub(super) fn needs(config: &Config, ports: &PortSettings) -> Needs {
     }
 }
 
-/// What it takes when all is full.
+/// Memory and log volume at full tables.
 fn costs(config: &Config, needs: &Needs) -> Costs {
     let volume = Volume::of(config);
     Costs {
@@ -205,7 +204,7 @@ fn costs(config: &Config, needs: &Needs) -> Costs {
     }
 }
 
-/// What the API tells of a configuration.
+/// Facts about a configuration for the API.
 fn facts(config: &Config, file: &str, opened: &PortSettings) -> Facts {
     let port = |(number, port): (usize, &Port)| {
         let queues = match opened {
@@ -265,14 +264,14 @@ pub(super) fn ports(config: &Config) -> anyhow::Result<PortSettings> {
     }
 }
 
-/// The devices of a configuration, each with as many queues as it gets workers.
+/// TUN devices of a configuration, each with one queue per worker.
 fn devices(config: &Config) -> Vec<TunConfig> {
     config.ports.iter().map(|port| device(config, port)).collect()
 }
 
 fn device(config: &Config, port: &Port) -> TunConfig {
     let queues = match config.plan.is_stateful() {
-        // Several workers need a public address each, and hand packets over: who wants that asks for it.
+        // Several workers need a public address each and hand packets over, so they are opt-in.
         true => config.workers(),
         false => port.queues.map_or_else(|| unsaid_queues(config), usize::from),
     };
@@ -297,7 +296,7 @@ fn device(config: &Config, port: &Port) -> TunConfig {
     }
 }
 
-/// One for each processor: of those that are named, where that is for one port.
+/// Default number of queues: one per processor, of the configured ones if there is one port.
 fn unsaid_queues(config: &Config) -> usize {
     match (&config.cores[..], &config.ports[..]) {
         ([_, ..], [_]) => config.cores.len(),

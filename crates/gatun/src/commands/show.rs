@@ -1,4 +1,4 @@
-//! `gatun show`: what a running daemon has and has done.
+//! `gatun show`: state and counters of a running daemon.
 
 use super::ask::{Daemon, Filter};
 use crate::show::{self, Output, Shown};
@@ -19,26 +19,26 @@ Examples:
   gatun show drops --watch
   gatun show events --follow
 
-`json` is what the API answers (docs/api.md), a list as one array. `ndjson` and `csv` are written as
-they are read, so that millions of sessions need no memory. They hold up no packets.
+`json` is the answer of the API (docs/api.md), a list as one array. `ndjson` and `csv` are streamed, so
+millions of sessions need no memory. Listing does not delay packets.
 ";
 
-/// What can be shown.
+/// Resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum What {
-    /// The daemon at a glance
+    /// Overview of the daemon
     Status,
-    /// The ports of the configuration
+    /// Ports of the configuration
     Ports,
-    /// The workers, and what each has done
+    /// Workers and their counters
     Workers,
-    /// The instances: packets and state
+    /// Instances: packets and state
     Instances,
-    /// The pools, and how full they are
+    /// Pools and their usage
     Pools,
-    /// Public addresses, and how full each is
+    /// Public addresses and their usage
     Addresses,
-    /// Port blocks that subscribers have
+    /// Port blocks of subscribers
     Blocks,
     /// Subscribers with state
     Subscribers,
@@ -48,15 +48,15 @@ enum What {
     Sessions,
     /// All counters
     Counters,
-    /// Why packets were not forwarded
+    /// Drop reasons
     Drops,
-    /// What happens to state, as it happens: with --follow
+    /// Live events (needs --follow)
     Events,
-    /// Collectors of events, and what they got
+    /// Event collectors and their counters
     Export,
-    /// The log of who had which port when: what is in it, and what was lost
+    /// Port log: records, size, losses
     Log,
-    /// The configuration that runs
+    /// Running configuration
     Config,
 }
 
@@ -64,23 +64,23 @@ enum What {
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What
+    /// Resource to show
     what: What,
     #[command(flatten)]
     filter: Filter,
-    /// How
+    /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
-    /// Entries of a long list at most; 0 for all
+    /// Longest list; 0 for all entries
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// Drops and counters that are zero as well
+    /// Include drops and counters that are zero
     #[arg(long)]
     zeros: bool,
-    /// Of events: go on until Ctrl-C
+    /// Print events as they happen, until Ctrl-C
     #[arg(long, short)]
     follow: bool,
-    /// Show it again every so many seconds, until Ctrl-C
+    /// Repeat every SECONDS, until Ctrl-C
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u32).range(1..=86_400))]
     watch: Option<u32>,
@@ -91,13 +91,13 @@ pub(crate) struct Args {
 /// Arguments of `gatun drops`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DropsArgs {
-    /// How
+    /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
-    /// Reasons that never occurred as well
+    /// Include reasons that never occurred
     #[arg(long)]
     zeros: bool,
-    /// Show it again every so many seconds, until Ctrl-C
+    /// Repeat every SECONDS, until Ctrl-C
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u32).range(1..=86_400))]
     watch: Option<u32>,
@@ -129,7 +129,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     };
     loop {
         if std::io::stdout().is_terminal() {
-            // Home, and all below it away: what was there does not flicker.
+            // Cursor home, then erase what is below: no flicker.
             print!("\x1b[H\x1b[2J");
             std::io::stdout().flush()?;
         }
@@ -167,7 +167,7 @@ fn one<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The daemon at a glance; for people with what needs attention below, in colour.
+/// Overview; as a table with problems below it, in colour.
 fn status(args: &Args) -> anyhow::Result<ExitCode> {
     let status: Status = args.daemon.client()?.get("/v1/status")?;
     let mut text = show::one(&status, args.output)?;
@@ -190,7 +190,7 @@ fn config(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What happens, as it happens.
+/// Live events.
 fn events(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.follow {
         bail!(
@@ -199,8 +199,8 @@ fn events(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let body = args.daemon.client()?.open("GET", "/v1/events", &[])?;
     for line in BufReader::new(body).lines() {
-        let line = line.context("the connection to the daemon broke off")?;
-        // An empty line says that nothing has happened for a while.
+        let line = line.context("lost the connection to the daemon")?;
+        // An empty line: nothing has happened for a while.
         if line.is_empty() {
             continue;
         }
@@ -213,10 +213,10 @@ fn events(args: &Args) -> anyhow::Result<ExitCode> {
         };
         super::print_bytes(format!("{text}\n").as_bytes())?;
     }
-    bail!("the daemon has ended")
+    bail!("the daemon has stopped")
 }
 
-/// An event's fields one after the other.
+/// Text of an event: its fields in order.
 fn in_words(line: &str) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else { return line.to_owned() };
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -228,7 +228,7 @@ fn in_words(line: &str) -> String {
     text
 }
 
-/// A list that is short.
+/// Short list.
 fn all<T: Shown>(args: &Args, path: &str, is_of_interest: fn(&T) -> bool) -> anyhow::Result<ExitCode> {
     let mut items: Vec<T> = args.daemon.client()?.get(&with_query(path, &args.filter.query()))?;
     if args.output == Output::Table && !args.zeros {
@@ -238,7 +238,7 @@ fn all<T: Shown>(args: &Args, path: &str, is_of_interest: fn(&T) -> bool) -> any
     Ok(ExitCode::SUCCESS)
 }
 
-/// A list that may be long.
+/// Long list, streamed.
 fn list<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
     let mut query = args.filter.query();
     query.push(("format", "ndjson".to_owned()));
@@ -246,7 +246,9 @@ fn list<T: Shown>(args: &Args, path: &str) -> anyhow::Result<ExitCode> {
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let is_whole = show::list::<T>(lines, args.output, limit)?;
     if !is_whole {
-        eprintln!("gatun: showing {limit} of more: add a filter (gatun show --help), or --limit 0 for all");
+        eprintln!(
+            "gatun: showing {limit} of more: add a filter (gatun show --help), or use --limit 0 for all"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,8 @@
-//! `gatun snapshot`: the sessions of a daemon in a file, and from a file to the next daemon, of another host perhaps.
+//! `gatun snapshot`: saves the sessions of a daemon to a file, and loads them for the next daemon, possibly on another host.
 //!
 //! ```text
-//!   {"gatun_snapshot": 1, "names": {...}, "sessions": N}      whose numbers the sessions use
-//!   {"instance": 0, "inside": ["2001:db8::5", 1234], ...}     a line each
+//!   {"gatun_snapshot": 1, "names": {...}, "sessions": N}      names of the numbers in sessions
+//!   {"instance": 0, "inside": ["2001:db8::5", 1234], ...}     one per line
 //! ```
 
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -22,13 +22,13 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The form of the file.
-const FORM: u32 = 1;
+/// Version of the format.
+const VERSION: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
-  gatun snapshot save sessions.json              from the daemon that runs, or has run last
-  gatun snapshot load sessions.json              before the next daemon is started
+  gatun snapshot save sessions.json              from the running daemon, or the last one
+  gatun snapshot load sessions.json              before starting the next daemon
   gatun snapshot save - | ssh other gatun snapshot load -
 ";
 
@@ -42,17 +42,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Write the sessions to a file; the daemon goes on
+    /// Save sessions to a file; the daemon keeps running
     Save(Where),
-    /// Let the next daemon begin with the sessions of a file, as far as its configuration has a place for them
+    /// Load sessions for the next daemon, as far as its configuration allows
     Load(Where),
 }
 
 #[derive(Debug, clap::Args)]
 struct Where {
-    /// The file; `-` is standard output or input
+    /// File; `-` is standard output or input
     file: PathBuf,
-    /// The daemon's directory of `[state]`
+    /// State directory, as in `[state] directory`
     #[arg(long, value_name = "DIRECTORY", default_value = state::USUAL)]
     state: PathBuf,
 }
@@ -79,7 +79,7 @@ struct Line {
 }
 
 /// # Errors
-/// Where there is nothing to be saved, or what is to be loaded is no snapshot.
+/// Nothing to save, or an invalid snapshot.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Save(at) => save(&at)?,
@@ -93,7 +93,7 @@ fn save(at: &Where) -> anyhow::Result<()> {
     let names = &sources.first().with_context(|| format!("{} is empty", at.state.display()))?.0;
     let mut sessions = Vec::new();
     let mut seen = HashSet::new();
-    // A session that goes from an earlier process's files to the daemon's meanwhile is found twice, not never.
+    // A session that moves from an earlier process's files to the daemon's meanwhile is found twice, never missed.
     for (of, files) in sources.iter().rev() {
         let numbers = takeover::numbers(&of.instances, &names.instances);
         for file in files {
@@ -108,7 +108,7 @@ fn save(at: &Where) -> anyhow::Result<()> {
     }
     let written = |out: &mut dyn Write| -> anyhow::Result<()> {
         let head = Head {
-            gatun_snapshot: FORM,
+            gatun_snapshot: VERSION,
             names: Names { earlier: Vec::new(), ..names.clone() },
             sessions: sessions.len(),
         };
@@ -140,7 +140,7 @@ fn load(at: &Where) -> anyhow::Result<()> {
     };
     let n = sessions.len();
     names.workers = names.workers.max(1);
-    // The next daemon deals the sessions out by itself: the first worker has them all.
+    // The next daemon distributes the sessions: the first worker holds all of them.
     let bytes = kept::bytes_of(n) + (names.workers as u64 - 1) * kept::bytes_of(0);
     let directory = hold(&at.state, bytes)?;
     let there = directory.names();
@@ -153,7 +153,7 @@ fn load(at: &Where) -> anyhow::Result<()> {
     });
     if let Err(error) = written.and_then(|()| Ok(directory.set_names(&names)?)) {
         directory.remove_all_but(&there.unwrap_or_default());
-        return Err(error.context("the snapshot was not loaded; what was there before is as it was"));
+        return Err(error.context("the snapshot was not loaded; nothing was changed"));
     }
     directory.remove_all_but(&names);
     eprintln!("{} loaded; the next gatun run restores them", counted(n as u64, "session"));
@@ -162,34 +162,36 @@ fn load(at: &Where) -> anyhow::Result<()> {
 
 fn hold(path: &Path, bytes: u64) -> anyhow::Result<Directory> {
     let opened = Directory::open(path, bytes, None);
-    opened.map_err(|why| anyhow!("{why}; only a daemon that does not run yet begins with other sessions"))
+    opened.map_err(|why| anyhow!("{why}; stop the daemon first"))
 }
 
-/// All of a snapshot, or what is wrong with it.
+/// Parses a snapshot.
 fn parse(name: &str, text: impl std::io::BufRead) -> anyhow::Result<(Names, Vec<Saved>)> {
     let mut lines = text.lines().enumerate();
     let (_, first) = lines.next().with_context(|| format!("{name} is empty"))?;
-    let head: Head =
-        serde_json::from_str(&first?).with_context(|| format!("{name}:1: this is no snapshot"))?;
-    if head.gatun_snapshot != FORM {
+    let head: Head = serde_json::from_str(&first?).with_context(|| format!("{name}:1: not a snapshot"))?;
+    if head.gatun_snapshot != VERSION {
         bail!(
-            "{name}: unsupported snapshot version {} (this build reads version {FORM})",
+            "{name}: unsupported snapshot version {} (this build reads version {VERSION})",
             head.gatun_snapshot
         );
     }
     let workers = head.names.workers;
     ensure!(
         workers <= WORKERS_MAX,
-        "{name}:1: it is of {workers} workers, and a daemon has {WORKERS_MAX} at most: this is no snapshot of gatun's"
+        "{name}:1: invalid snapshot: {workers} workers, at most {WORKERS_MAX} are possible"
     );
     let mut sessions = Vec::new();
     for (number, line) in lines {
-        let at = || format!("{name}:{}: this is no session", number + 1);
+        let at = || format!("{name}:{}: not a session", number + 1);
         let line: Line = serde_json::from_str(&line.with_context(at)?).with_context(at)?;
         sessions.push(line.saved().with_context(at)?);
     }
     let (has, said) = (sessions.len(), head.sessions);
-    ensure!(has == said, "{name} has {has} sessions and says {said}: it is cut off, or was changed");
+    ensure!(
+        has == said,
+        "{name}: {said} sessions expected, {has} found: the file is truncated or was changed"
+    );
     Ok((head.names, sessions))
 }
 
@@ -214,11 +216,11 @@ impl Line {
         Ok(Saved {
             instance: self.instance,
             pool6: self.pool6,
-            transport: transport.with_context(|| format!("there is no protocol {:?}", self.protocol))?,
+            transport: transport.with_context(|| format!("unknown protocol {:?}", self.protocol))?,
             inside: self.inside,
             outside: self.outside,
             remote: self.remote,
-            tcp: tcp.with_context(|| format!("there is no state {:?}", self.state))?,
+            tcp: tcp.with_context(|| format!("unknown TCP state {:?}", self.state))?,
             expires_ms: self.expires_ms,
             shares_port: self.shares_port,
         })

@@ -1,9 +1,9 @@
-//! `gatun top`: what a running daemon does at this moment, again and again.
+//! `gatun top`: live view of a running daemon.
 //!
 //! ```text
-//!   screen   the terminal: taken, drawn on, given back whatever happens
-//!   view     what is drawn, line by line, for a terminal of any size
-//!   plain    the same once, as text
+//!   screen   terminal: set up, drawn on, restored in any case
+//!   view     lines of the screen, for a terminal of any size
+//!   plain    one snapshot as plain text
 //! ```
 
 mod plain;
@@ -15,6 +15,7 @@ use gatun_api::client::Client;
 use gatun_api::types::{Drop, History, Pool, Status, Subscriber, Worker};
 use screen::{Key, Screen};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,39 +24,39 @@ use std::time::{Duration, Instant};
 use view::{Order, Trends, View};
 
 const EXAMPLES: &str = "\
-Keys: q ends it, space asks again at once, s p b r a sort subscribers by sessions, ports,
-blocks, refusals and address, i turns the order round, + and - change the interval.
-Colours follow NO_COLOR. Rates are over the time since the picture before. Without a
-terminal, or with TERM=dumb, it prints one picture as plain text.
+Keys: q quits, space refreshes, s p b r a sort subscribers by sessions, ports, blocks,
+refusals and address, i inverts the order, + and - change the interval. NO_COLOR turns
+colours off. Rates cover the time since the previous refresh. Without a terminal, or
+with TERM=dumb, it prints one snapshot as plain text.
 
 Examples:
   gatun top
   gatun top --interval 5
-  gatun top --once --subscribers 20     one picture, after a second, for a file or a mail
+  gatun top --once --subscribers 20     one snapshot as text, after a second
 ";
 
-/// Subscribers that a screen is drawn from: as many as the API tells of.
+/// Subscribers requested for a screen: the API's maximum.
 const SUBSCRIBERS_MAX: u32 = 100;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Seconds between pictures
+    /// Seconds between refreshes
     #[arg(long, short, value_name = "SECONDS", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     interval: u32,
-    /// Subscribers with most sessions in the plain picture; a screen shows as many as fit
+    /// Number of subscribers with --once; a screen shows as many as fit
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     subscribers: u32,
-    /// One picture as plain text, a second from now; so it is, too, where the output is no terminal
+    /// Print one snapshot as plain text after a second (default without a terminal)
     #[arg(long)]
     once: bool,
     #[command(flatten)]
     daemon: Daemon,
 }
 
-/// What is known at a moment.
+/// State and counters at one moment.
 struct Sample {
     at: Instant,
     status: Status,
@@ -78,9 +79,28 @@ impl Sample {
     }
 }
 
-/// Packets that were not forwarded for a reason.
+/// Packets dropped for one reason.
 fn all(drop: &Drop) -> u64 {
     drop.six_to_four.packets + drop.four_to_six.packets + drop.four_to_four.packets
+}
+
+/// Drop reasons with the packets of the sample before: current reasons first, then the most frequent ones.
+fn drops<'s>(now: &'s Sample, before: Option<&Sample>) -> Vec<(&'s Drop, Option<u64>)> {
+    let before = |drop: &Drop| before?.drops.iter().find(|before| before.reason == drop.reason).map(all);
+    let occurred = now.drops.iter().filter(|drop| all(drop) > 0);
+    let mut rows: Vec<_> = occurred.map(|drop| (drop, before(drop))).collect();
+    rows.sort_by_key(|(drop, before)| Reverse((all(drop).saturating_sub(before.unwrap_or(0)), all(drop))));
+    rows
+}
+
+/// Ports of a subscriber, of all protocols.
+fn ports(s: &Subscriber) -> u64 {
+    [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum()
+}
+
+/// Sessions refused to a subscriber, for any reason.
+fn refused(s: &Subscriber) -> u64 {
+    [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks].map(u64::from).iter().sum()
 }
 
 /// # Errors
@@ -95,7 +115,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         super::print_bytes(plain::picture(&before, &now)?.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    // A daemon that does not answer at all is told of before the terminal is taken.
+    // Report a daemon that does not answer before the terminal is changed.
     let first = Sample::take(&client, SUBSCRIBERS_MAX)?;
     let (over, resized) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -121,7 +141,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A daemon on the screen.
+/// Live view: the daemon, its last samples and the screen's settings.
 struct Watch {
     client: Client,
     before: Option<Sample>,
@@ -130,15 +150,15 @@ struct Watch {
     order: Order,
     is_reversed: bool,
     interval: Duration,
-    /// Why the daemon does not answer.
+    /// Reason why the daemon does not answer.
     gone: Option<String>,
 }
 
 impl Watch {
-    /// Draws until a key or a signal ends it.
+    /// Draws until a key or a signal stops it.
     fn run(mut self, over: &AtomicBool, resized: &AtomicBool) -> anyhow::Result<()> {
         let mut screen = Screen::take()?;
-        // The first rates come soon.
+        // A short first interval, so that rates appear soon.
         let mut next = Instant::now() + self.interval.min(Duration::from_secs(1));
         while !over.load(Ordering::Relaxed) {
             if Instant::now() >= next {
@@ -172,7 +192,7 @@ impl Watch {
                 self.before = Some(before);
                 self.gone = None;
             }
-            // It may come back: what was seen last stays on the screen.
+            // The daemon may come back: the last sample stays on the screen.
             Err(error) => self.gone = Some(error.to_string()),
         }
     }

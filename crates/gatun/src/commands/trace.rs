@@ -1,9 +1,11 @@
-//! `gatun trace`: packets as they pass, before and after, on the terminal or into a capture file.
+//! `gatun trace`: live packets before and after translation, on the terminal or in a capture file.
+
+mod capture;
 
 use super::ask::Daemon;
 use super::explain::ends;
-use crate::pcapng::Capture;
 use anyhow::Context as _;
+use capture::Capture;
 use gatun_api::paths::with_query;
 use gatun_api::types::{Protocol, TracedPacket};
 use gatun_daemon::tables::counted;
@@ -14,12 +16,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-A packet is meant where all holds that is said; an address may be the source's or the destination's,
-before translation or after. What is said of a packet beside its bytes was found out before it went
-through the engine: whose it is, its session or what it would open, what it is dropped for.
+A packet must match all filters; an address may be source or destination, before or after translation.
+Subscriber, session and drop reason are determined before translation.
 
-While nothing is traced, it costs nothing. While something is, packets take a slower way one by one:
-the trace ends by itself after --count packets or --seconds.
+An active trace sends each packet through the slow path, one by one. It stops after --count packets or
+--seconds. Without a trace, there is no cost.
 
 Examples:
   gatun trace --subscriber 2001:db8:1::/64 --protocol tcp
@@ -28,12 +29,12 @@ Examples:
   gatun trace --inside 100.64.0.9 -o ndjson | jq .why
 ";
 
-/// In which form.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
-    /// Lines for people
+    /// Text
     Text,
-    /// JSON, one object a line, as the API has it
+    /// JSON of the API, one object per line
     Ndjson,
 }
 
@@ -41,37 +42,37 @@ enum Form {
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Of this inside host, or network: a subscriber
+    /// Inside host or network, such as a subscriber
     #[arg(long, visible_alias = "subscriber", value_name = "ADDRESS[/LEN]")]
     inside: Option<String>,
-    /// With this public address
+    /// Public address or network
     #[arg(long, value_name = "ADDRESS[/LEN]")]
     outside: Option<String>,
-    /// With this remote host, or network
+    /// Remote host or network
     #[arg(long, value_name = "ADDRESS[/LEN]")]
     remote: Option<String>,
-    /// Of this protocol: tcp, udp or icmp
+    /// Protocol: tcp, udp or icmp
     #[arg(long, short)]
     protocol: Option<Protocol>,
-    /// With this port (ICMP: identifier) at any end, before or after
+    /// Port (ICMP: identifier) of either end, before or after translation
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// So many packets at most
+    /// Maximum number of packets
     #[arg(long, value_name = "N", default_value_t = 100)]
     count: u32,
-    /// No longer than so many seconds
+    /// Maximum duration in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u16,
-    /// One packet in so many
+    /// Trace one packet in N
     #[arg(long, value_name = "N", default_value_t = 1)]
     one_in: u32,
-    /// Bytes of a packet that are kept; 1600 where they are written to a file
+    /// Bytes kept of each packet [default: 128, with --write 1600]
     #[arg(long, value_name = "N")]
     bytes: Option<u16>,
-    /// Write the packets to this file, pcapng: each as it came and as it left, with a comment on why
+    /// Write a pcapng file: packets before and after translation, reasons as comments
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// How
+    /// Output format
     #[arg(long, short, value_enum, default_value = "text")]
     output: Form,
     #[command(flatten)]
@@ -109,12 +110,12 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
             Some(Capture::new(BufWriter::new(file))?)
         }
     };
-    // A trace in which nothing passes says nothing until its end.
-    let client = args.daemon.client()?.with_patience(std::time::Duration::from_secs(4_000));
+    // A trace without packets sends nothing until it ends.
+    let client = args.daemon.client()?.with_idle_max(std::time::Duration::from_secs(4_000));
     let body = client.open("GET", &with_query("/v1/trace", &args.query()), &[])?;
     let mut packets = 0;
     for line in BufReader::new(body).lines() {
-        let line = line.context("the trace broke off")?;
+        let line = line.context("lost the connection to the daemon")?;
         let packet: TracedPacket = serde_json::from_str(&line)?;
         packets += 1;
         match (&mut capture, args.output) {
@@ -151,8 +152,8 @@ fn text(packet: &TracedPacket) -> anyhow::Result<String> {
     Ok(out)
 }
 
-/// What became of a packet, on a line.
-pub(crate) fn outcome(packet: &TracedPacket) -> String {
+/// Fate of a packet, on one line.
+fn outcome(packet: &TracedPacket) -> String {
     let mut out = packet.fate.to_string();
     if let Some(reason) = &packet.reason {
         out += &format!(" ({reason})");

@@ -1,4 +1,4 @@
-//! `gatun translate`: a capture file through the translator, offline.
+//! `gatun translate`: translates a capture file offline.
 
 use crate::offline::{Offline, Outcome};
 use anyhow::Context as _;
@@ -15,20 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-The engine, its rules and its timers are those of `gatun run`; the packets'
-own times are its clock, so a session ends in the capture when it would have
-ended on the wire. Sessions that began before the capture are not known: their
-packets are dropped or open new ones.
+Rules and timers are those of `gatun run`. Timestamps of the packets are the clock,
+so sessions expire as they would on the wire. Sessions that began before the capture
+are unknown: their packets are dropped or open new sessions.
 
 INPUT is pcap or pcapng with raw IP, Ethernet (VLAN tags are kept), loopback
 or Linux cooked frames. OUTPUT is pcap with the same frames around the
 translated packets.
 
 Exit status:
-  0  every frame of INPUT was read
-  3  INPUT ends inside a record, as when its writer was killed: the frames before
-     it are translated, OUTPUT and the counters are whole, and a warning is given
-  1  something failed, OUTPUT may be incomplete;  2  the command line is wrong
+  0  all frames of INPUT were read
+  3  INPUT is truncated inside a record (its writer was killed): the frames before it
+     are translated, OUTPUT and counters are complete, and a warning is printed
+  1  failure, OUTPUT may be incomplete;  2  wrong command line
 
 Examples:
   gatun translate client.pcap server.pcap --config gatun.toml
@@ -36,7 +35,7 @@ Examples:
   gatun translate in.pcap out.pcap -c gatun.toml --json | jq .drops
 ";
 
-/// Files longer than this show their progress.
+/// Size of INPUT from which progress is shown.
 const PROGRESS_BYTES_MIN: u64 = 16 << 20;
 
 /// Arguments.
@@ -47,16 +46,16 @@ pub(crate) struct Args {
     input: PathBuf,
     /// Capture to write: pcap
     output: PathBuf,
-    /// The configuration file
+    /// Configuration file
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
-    /// Write dropped packets here, as pcapng with the reason as each packet's comment
+    /// Write dropped packets to a pcapng file, with the drop reason as comment
     #[arg(long, value_name = "FILE")]
     drops: Option<PathBuf>,
-    /// Say what became of the packets as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Key of the hashes and of the choice of ports: the same seed gives the same output
+    /// Seed of hashes and port selection; the same seed gives the same output
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
 }
@@ -64,7 +63,7 @@ pub(crate) struct Args {
 /// Translates the file.
 ///
 /// # Errors
-/// Where a file cannot be read or written, or the configuration is wrong.
+/// A file that cannot be read or written, or a wrong configuration.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     refuse_same_file(&args)?;
     let config = super::check::load(&args.config)?;
@@ -73,10 +72,9 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let reading = || format!("cannot read {}", args.input.display());
     let mut reader = Reader::new(BufReader::new(bar.wrap_read(file))).with_context(reading)?;
     let output = Writer::new(create(&args.output)?, reader.link(), reader.nanoseconds())?;
-    let drops = args
-        .drops
-        .as_deref()
-        .map(|path| -> anyhow::Result<_> { Ok(CommentedWriter::new(create(path)?, reader.link())?) });
+    let drops = args.drops.as_deref().map(|path| -> anyhow::Result<_> {
+        Ok(CommentedWriter::new(create(path)?, reader.link(), &["dropped"])?)
+    });
     let offline = Offline::new(&config.plan, args.seed, output, drops.transpose()?)?;
     let outcome = run(offline, &mut reader).with_context(|| format!("translating {}", args.input.display()));
     bar.finish_and_clear();
@@ -87,14 +85,14 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!(
-        "gatun: warning: {} ends inside a record behind frame {}: its writer was stopped, or the record's length is wrong; what follows that frame is left out",
+        "gatun: warning: {} is truncated inside the record after frame {}, or the record's length is wrong; everything after that frame is ignored",
         args.input.display(),
         group(outcome.frames),
     );
     Ok(ExitCode::from(CUT_OFF))
 }
 
-/// The exit status where the capture ends inside its last record.
+/// Exit status for a truncated capture.
 const CUT_OFF: u8 = 3;
 
 type Output = BufWriter<File>;
@@ -108,7 +106,7 @@ fn create(path: &Path) -> anyhow::Result<Output> {
     Ok(BufWriter::new(file))
 }
 
-/// Writing over the input would destroy it before it is read.
+/// Refuses to overwrite the input.
 fn refuse_same_file(args: &Args) -> anyhow::Result<()> {
     let input = args.input.canonicalize().ok();
     for output in [Some(&args.output), args.drops.as_ref()].into_iter().flatten() {
@@ -126,14 +124,14 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Drops that happened: direction, reason, how many.
-fn drops(outcome: &Outcome) -> Vec<(&'static str, DropReason, Count)> {
+/// Drop counters that are not zero, with direction and reason.
+fn drops(outcome: &Outcome) -> Vec<(Direction, DropReason, Count)> {
     let mut list = Vec::new();
-    for (direction, name) in [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6")] {
+    for direction in [Direction::SixToFour, Direction::FourToSix] {
         for reason in DropReason::ALL {
             let count = outcome.counters.drops[direction as usize][*reason as usize];
             if count.packets > 0 {
-                list.push((name, *reason, count));
+                list.push((direction, *reason, count));
             }
         }
     }
@@ -148,20 +146,21 @@ fn summary(outcome: &Outcome) -> String {
         let _ = writeln!(out, "  {name:<12}{:>14}  {note}", group(n));
     };
     line("frames", outcome.frames, "in the capture");
-    line("not IP", outcome.not_ip, "left out");
+    line("not IP", outcome.not_ip, "ignored");
     line("received", c.rx.packets, "by the translator");
-    line("6to4", c.translated[0].packets, "translated from IPv6 to IPv4");
-    line("4to6", c.translated[1].packets, "translated from IPv4 to IPv6");
-    line("hairpinned", c.hairpinned.packets, "of these, turned round inside");
-    line("passed", c.passed.packets, "not for the translator: left out");
+    line("v6>v4", c.translated[0].packets, "translated from IPv6 to IPv4");
+    line("v4>v6", c.translated[1].packets, "translated from IPv4 to IPv6");
+    line("hairpinned", c.hairpinned.packets, "of these, between inside hosts");
+    line("passed", c.passed.packets, "not for the translator: not written");
     line("replied", c.replied.packets, "answered with an ICMP error or an echo reply");
     line("dropped", c.dropped.packets, "without an answer");
     line("held", c.held, "still waiting at the end");
     line("written", outcome.written, "packets");
     if outcome.cut > 0 {
-        line("cut", outcome.cut, "frames were captured with a snap length: capture with `tcpdump -s 0`");
+        line("cut", outcome.cut, "truncated by the snap length: capture with `tcpdump -s 0`");
     }
     for (direction, reason, count) in drops(outcome) {
+        let direction = if direction == Direction::SixToFour { "v6>v4" } else { "v4>v6" };
         let _ = writeln!(
             out,
             "  {direction} {:<24}{:>8}  {}",
@@ -178,6 +177,7 @@ fn json_of(outcome: &Outcome) -> String {
     let drops: Vec<_> = drops(outcome)
         .into_iter()
         .map(|(direction, reason, count)| {
+            let direction = if direction == Direction::SixToFour { "6to4" } else { "4to6" };
             json!({ "direction": direction, "reason": reason.name(), "packets": count.packets, "bytes": count.bytes })
         })
         .collect();

@@ -1,4 +1,4 @@
-//! How much is logged in a day, by the limits of a configuration: what an operator has to have room for.
+//! Estimate of the daily log volume at the limits of a configuration.
 
 use gatun_config::{Config, EventSink, Export, ExportFormat};
 use gatun_daemon::tables::group;
@@ -6,21 +6,20 @@ use gatun_nat::plan::Allocation;
 use gatun_nat::{EventKind, EventKinds};
 use std::fmt::Write as _;
 
-/// Connections of a subscriber in a day, as RFC 7422 1 assumes for a household.
+/// Connections per subscriber and day, as assumed by RFC 7422 1 for a household.
 const CONNECTIONS_A_DAY: u64 = 33_000;
-/// Port blocks that a subscriber gets and gives back in a day: one an hour.
+/// Port blocks that a subscriber gets and releases per day: one an hour.
 const BLOCKS_A_DAY: u64 = 24;
-/// Bytes of a record in the log, compressed (`cargo run --example measure`): of a block, and of a binding, whose inside
-/// address and port are more.
+/// Bytes of a compressed log record of a block and of a binding (measured by `cargo run --example measure`).
 const RECORD_LEN: [u64; 2] = [10, 16];
 /// Bytes of a JSON line or a syslog message.
 const LINE_LEN: u64 = 240;
-/// Bytes of an IPFIX record of a session of an IPv6 host, and of its remote end (`export/src/ipfix.rs`).
+/// Bytes of an IPFIX session record of an IPv6 host, and of its remote end (`export/src/ipfix.rs`).
 const IPFIX_LEN: [u64; 2] = [38, 6];
 /// Bytes of the remote end in a line.
 const REMOTE_LEN: u64 = 40;
 
-/// Events of a day, and of which kind they are.
+/// Number of events per day, by kind.
 struct Day {
     blocks: u64,
     bindings: u64,
@@ -28,7 +27,7 @@ struct Day {
 }
 
 impl Day {
-    /// Of all subscribers that there may be.
+    /// Events of the maximum number of subscribers.
     fn of(config: &Config) -> Day {
         let plan = &config.plan;
         let subscribers = u64::from(plan.limits.subscribers_max);
@@ -41,7 +40,7 @@ impl Day {
         }
     }
 
-    /// How many are told where both the beginning and the end of these kinds are, or one of them.
+    /// Number of events of the given kinds, which may include beginnings, ends or both.
     fn events(&self, kinds: EventKinds) -> u64 {
         use EventKind::*;
         let half = |kind, count: u64| if kinds.has(kind) { count / 2 } else { 0 };
@@ -54,15 +53,15 @@ impl Day {
     }
 }
 
-/// Bytes of a day in the log, as JSON lines, and to each collector; `None` where there is no such thing.
+/// Bytes per day in the log, as JSON lines and to each collector; `None` for what is not configured.
 pub(crate) struct Volume {
     pub(crate) log: Option<u64>,
     pub(crate) json: Option<u64>,
-    /// In the order of the configuration.
+    /// By collector, in the order of the configuration.
     pub(crate) exports: Vec<u64>,
 }
 
-/// Bytes of an event as a collector gets it.
+/// Bytes of an exported event.
 fn len_of(format: ExportFormat, destinations: bool) -> u64 {
     let [record, remote] = match format {
         ExportFormat::Ipfix => IPFIX_LEN,
@@ -95,7 +94,7 @@ impl Volume {
         }
     }
 
-    /// Some lines, with what is assumed.
+    /// Summary with its assumptions.
     pub(crate) fn summary(&self, config: &Config) -> String {
         let mut out = String::new();
         let mut line = |what: &str, bytes: u64, place: &str| {
@@ -130,14 +129,14 @@ impl Volume {
             );
             let _ = writeln!(
                 out,
-                "          and {BLOCKS_A_DAY} port blocks a day, where ports are given out by blocks"
+                "          and {BLOCKS_A_DAY} port blocks a day, if ports are allocated in blocks"
             );
         }
         out
     }
 }
 
-/// With two figures behind the point below ten.
+/// Formats gigabytes, with two decimals below ten.
 fn gigabytes(bytes: u64) -> String {
     let gb = bytes as f64 / 1e9;
     match gb {

@@ -1,4 +1,4 @@
-//! `gatun web`: the web page of a running daemon, on this host.
+//! `gatun web`: serves the web page of a running daemon on this host.
 
 use anyhow::{Context as _, bail};
 use gatun_api::client::Client;
@@ -9,17 +9,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-It shows what the daemon does and answers questions; it changes nothing. The address
-that it prints has a key in it, another one each time: whoever has that may read
-what `gatun show` tells. Ctrl-C ends it; the daemon does not notice.
+The page is read-only. The printed address contains a new key each time; whoever has it
+can read what `gatun show` prints. Ctrl-C stops it and does not affect the daemon.
 
-From another computer, through SSH: ssh -L 8642:127.0.0.1:8642 HOST, and there open
-the address that gatun web prints on HOST.
+From another computer, use SSH: ssh -L 8642:127.0.0.1:8642 HOST, then open the address
+that gatun web prints on HOST.
 
 Examples:
   gatun web
   gatun web --listen 127.0.0.1:9000
-  gatun web --listen [::1]:0               a port that is free
+  gatun web --listen [::1]:0               any free port
 ";
 
 /// Random bytes of a key.
@@ -29,22 +28,22 @@ const KEY_LEN: usize = 16;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where
+    /// Listen address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8642")]
     listen: SocketAddr,
-    /// Allow an address that others can reach: what is shown, and the key, pass the network as they are
+    /// Allow an address that other hosts can reach; data and key are sent unencrypted
     #[arg(long)]
     unencrypted: bool,
-    /// A name of this host that browsers may call it by, beside its addresses and localhost
+    /// Further host name that browsers may use for this host
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
-    /// The daemon's socket: the path that `listen` in its `api` section says
+    /// Unix socket of the daemon, as in `[api] listen`
     #[arg(long, value_name = "PATH", default_value = gatun_api::SOCKET)]
     socket: PathBuf,
 }
 
 /// # Errors
-/// Where it cannot listen there, or may not.
+/// An address that cannot be used or is not allowed.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let is_here = args.listen.ip().is_loopback();
     if !is_here && !args.unencrypted {
@@ -59,11 +58,11 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let at = listener.local_addr()?;
     let key = key()?;
     if !is_here {
-        eprintln!("gatun: warning: who can listen in on the way to {} sees all of it, and the key", at.ip());
+        eprintln!("gatun: warning: traffic to {}, including the key, is not encrypted", at.ip());
     }
-    // It may come later; a wrong path or a missing right is better known now.
+    // The daemon may start later; a wrong path or a missing permission is reported now.
     if let Err(error) = Client::new(&args.socket).get::<Status>("/v1/status") {
-        eprintln!("gatun: {error}; the page waits for it");
+        eprintln!("gatun: {error}; the page will wait for the daemon");
     }
     gatun_daemon::serve_page_only(&args.socket)?;
     super::print_bytes(format!("http://{at}/#key={key}\n").as_bytes())?;
@@ -71,10 +70,10 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What nobody guesses.
+/// Generates a random key.
 fn key() -> anyhow::Result<String> {
     let mut bytes = [0; KEY_LEN];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    anyhow::ensure!(filled == KEY_LEN, "the system has no random numbers");
+    anyhow::ensure!(filled == KEY_LEN, "cannot read random numbers from the system");
     Ok(gatun_api::hex::encode(&bytes))
 }

@@ -1,4 +1,4 @@
-//! `gatun who` and `gatun where`: whose a public port is now or was, and where an inside host is seen now.
+//! `gatun who` and `gatun where`: the current or past holder of a public port, and the public side of an inside host.
 
 use super::ask::Daemon;
 use super::log::{StoreArgs, UNKNOWN};
@@ -12,10 +12,10 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Without --at it asks the daemon for this moment. With --at it reads the log that a
-daemon keeps if its configuration has [log], whether one runs or not; with --server
-or --socket the daemon reads it, which needs a token with --audit and records the
-question. Times are UTC if they have no offset: 2026-01-31T13:05:59Z,
+Without --at, it asks the daemon for the current holder. With --at, it reads the port
+log ([log] in the configuration), whether a daemon runs or not. With --server or
+--socket, the daemon reads its log; this needs a token with --audit, and the daemon
+records the question. Times without an offset are UTC: 2026-01-31T13:05:59Z,
 \"2026-01-31 13:05\", 2026-01-31T14:05:59+01:00, @1769864759, \"2h ago\".
 
 Examples:
@@ -24,11 +24,11 @@ Examples:
   gatun who 192.0.2.7:41822 --protocol udp -o json
   gatun who 192.0.2.7:41822 --at \"2h ago\" --server https://gw1.example.net:8443
 
-Exit status: 0: somebody has it; 1: nobody has it, and that is proven; 3: UNKNOWN,
-with the reason (a damaged file, a log that is younger than the question, ...).
+Exit status: 0: holder found; 1: proven that there is none; 3: UNKNOWN, with the reason
+(a damaged file, a log that begins later, ...).
 ";
 
-/// A time as it was written, which a daemon reads by its own clock, and by the clock of this host.
+/// Time as text, for a daemon with a clock of its own, and as parsed on this host.
 #[derive(Clone, Debug)]
 struct Time(String, Span);
 
@@ -43,13 +43,13 @@ pub(crate) struct Args {
     /// Public address and port
     #[arg(value_name = "ADDRESS:PORT")]
     outside: SocketAddrV4,
-    /// Only of this protocol: tcp, udp or icmp
+    /// Protocol: tcp, udp or icmp
     #[arg(long, short)]
     protocol: Option<Protocol>,
-    /// At this time, by the log
+    /// Past time, answered from the log
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<Time>,
-    /// How
+    /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// Why the daemon does not answer, or the log cannot be read.
+/// No answer, or a log that cannot be read.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(at) = &args.at {
         return execute_at(&args, at);
@@ -68,19 +68,19 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let is_known = !(who.blocks.is_empty() && who.bindings.is_empty() && who.sessions.is_empty());
     match args.output {
         Output::Table => super::print_bytes(show::who(&who)?.as_bytes())?,
-        Output::Csv => bail!("this is no list: -o json or table"),
+        Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
         output => super::print_bytes(&show::as_json(&who, output)?)?,
     }
     Ok(if is_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The public end, as a query has it.
+/// Query parameters of the public end.
 fn end_query(args: &Args) -> Vec<(&'static str, String)> {
     let end = [("address", args.outside.ip().to_string()), ("port", args.outside.port().to_string())];
     end.into_iter().chain(args.protocol.map(|protocol| ("protocol", protocol.to_string()))).collect()
 }
 
-/// By the log.
+/// Answers from the log.
 fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<ExitCode> {
     let answer: WhoAt = if args.daemon.is_named() {
         let mut query = end_query(args);
@@ -107,7 +107,7 @@ fn execute_at(args: &Args, Time(text, at): &Time) -> anyhow::Result<ExitCode> {
 pub(crate) struct WhereArgs {
     /// Address of an inside host
     address: IpAddr,
-    /// How
+    /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -121,7 +121,7 @@ pub(crate) fn execute_where(args: WhereArgs) -> anyhow::Result<ExitCode> {
     let found: Where = args.daemon.client()?.get(&with_query("/v1/where", &query))?;
     match args.output {
         Output::Table => super::print_bytes(show::whereabouts(&found)?.as_bytes())?,
-        Output::Csv => bail!("this is no list: -o json or table"),
+        Output::Csv => bail!("CSV is for lists only; use -o json or -o table"),
         output => super::print_bytes(&show::as_json(&found, output)?)?,
     }
     Ok(if found.subscribers.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })

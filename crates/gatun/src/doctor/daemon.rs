@@ -1,4 +1,4 @@
-//! Whether a daemon answers, and whether what it tells is in order.
+//! Checks of the running daemon: its answer, its log, collectors, sandbox and losses.
 
 use super::Finding;
 use gatun_api::client::{Client, Error};
@@ -9,15 +9,15 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 const CHECK: &str = "daemon";
-/// How long a collector may take to take a connection.
+/// Time limit for a connection to a collector.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a daemon says, and its process number where there is one.
+/// Findings about the daemon, and its process number if it runs.
 pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>, Option<u32>) {
     let status: Status = match client.get("/v1/status") {
         Ok(status) => status,
         Err(error @ Error::Connect(..)) => {
-            let fix = "systemctl start gatun, or gatun run FILE; --socket PATH where it listens elsewhere";
+            let fix = "systemctl start gatun, or gatun run FILE; pass --socket PATH if it listens elsewhere";
             return (vec![Finding::note(CHECK, error.to_string(), fix)], None);
         }
         Err(error) => return (vec![Finding::wrong(CHECK, error.to_string(), "see the daemon's log")], None),
@@ -40,23 +40,23 @@ pub(super) fn examine(client: &Client, config: Option<&Config>) -> (Vec<Finding>
     (findings, Some(status.pid))
 }
 
-/// Whether this process has the daemon's interfaces, routes and rules.
+/// Whether this process is in the daemon's network namespace.
 fn namespace(pid: u32) -> Option<Finding> {
     const CHECK: &str = "namespace";
     let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
-    // Another user's daemon, or one in a container with process numbers of its own, cannot be compared.
+    // The daemon of another user, or in a container with its own process numbers, cannot be compared.
     let (daemon, own) = (of(&pid.to_string()).ok()?, of("self").ok()?);
     Some(match daemon == own {
-        true => Finding::ok(CHECK, "the daemon's network is the one that is looked at"),
+        true => Finding::ok(CHECK, "this is the daemon's network namespace"),
         false => Finding::wrong(
             CHECK,
-            "the daemon is in another network namespace: what is said of interfaces, routes and rules is not about its own",
+            "the daemon is in another network namespace: findings about interfaces, routes and rules do not apply to it",
             format!("nsenter --net=/proc/{pid}/ns/net gatun doctor"),
         ),
     })
 }
 
-/// What is wrong with the log of who had which port.
+/// Problems of the port log.
 fn log(status: &Status) -> impl Iterator<Item = Finding> {
     let troubles = status.troubles.iter().filter(|trouble| trouble.part == Part::Log);
     troubles.map(|trouble| match trouble.urgency {
@@ -80,7 +80,7 @@ fn network_helper(status: &Status) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Whether collectors take what they are sent.
+/// Whether collectors accept events.
 fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
     const CHECK: &str = "export";
     let exports: Vec<Export> = client.get("/v1/exports").unwrap_or_default();
@@ -91,9 +91,9 @@ fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
         let name = &export.name;
         let has_tried = export.sent + export.lost + export.waiting + export.spooled_bytes > 0;
         if export.connected {
-            return Finding::ok(CHECK, format!("the collector '{name}'{place} takes events"));
+            return Finding::ok(CHECK, format!("collector '{name}'{place} accepts events"));
         }
-        // With nothing to send, nobody knows yet.
+        // Nothing was sent, so this is not known.
         let refused = match target {
             Some(ExportTarget::Tcp(address)) if !has_tried => {
                 TcpStream::connect_timeout(address, PATIENCE).is_err()
@@ -102,50 +102,52 @@ fn collectors(client: &Client, config: Option<&Config>) -> Vec<Finding> {
             _ => has_tried,
         };
         if !refused {
-            return Finding::ok(CHECK, format!("the collector '{name}'{place} has had nothing to take yet"));
+            return Finding::ok(CHECK, format!("no events for collector '{name}'{place} yet"));
         }
         let what = format!(
-            "the collector '{name}'{place} is down: {} events wait, {} bytes are spooled, {} events are lost",
+            "collector '{name}'{place} is down: {} events waiting, {} bytes spooled, {} events lost",
             export.waiting, export.spooled_bytes, export.lost
         );
         Finding::wrong(
             CHECK,
             what,
-            "start it, or correct `to` of its [[export]]; `spool` keeps events meanwhile",
+            "start it, or correct `to` in its [[export]]; `spool` stores events meanwhile",
         )
     };
     exports.iter().map(one).collect()
 }
 
-/// Whether the kernel keeps it from what it does not need.
+/// Whether the daemon is sandboxed.
 fn sandbox(sandbox: &Sandbox) -> Finding {
     let missing = sandbox.missing.join("; ");
     match sandbox.state {
-        Bound::Whole => Finding::ok(CHECK, "it is bound by a sandbox".to_owned()),
+        Bound::Whole => Finding::ok(CHECK, "the sandbox is on".to_owned()),
         Bound::Partly => Finding::note(
             CHECK,
-            format!("it is bound by a sandbox, of which this kernel lacks a part: {missing}"),
-            "Linux 6.12 has all of it; docs/kernels.md says what each kernel lacks",
+            format!("the sandbox is incomplete on this kernel: {missing}"),
+            "use Linux 6.12 for a complete sandbox; see docs/kernels.md",
         ),
         Bound::Not => Finding::note(
             CHECK,
-            format!("it runs without a sandbox: {missing}"),
-            "start it without --no-sandbox, on a kernel that has seccomp and Landlock; nothing around it may forbid them",
+            format!("the daemon runs without a sandbox: {missing}"),
+            "start it without --no-sandbox, on a kernel with seccomp and Landlock, in a container that allows both",
         ),
     }
 }
 
-/// What is lost beside translation: the machine does not keep up.
+/// Packets lost because the machine does not keep up.
 fn losses(client: &Client) -> Vec<Finding> {
     let workers: Vec<Worker> = client.get("/v1/workers").unwrap_or_default();
     let mut findings = Vec::new();
     for worker in workers.iter().filter(|worker| worker.handed_lost > 0) {
-        let what =
-            format!("worker {} lost {} packets that others handed it", worker.number, worker.handed_lost);
+        let what = format!(
+            "worker {} lost {} packets handed over by other workers",
+            worker.number, worker.handed_lost
+        );
         findings.push(Finding::note(
             CHECK,
             what,
-            "it does not keep up: more queues, or fewer other programs on its core",
+            "the worker is overloaded: configure more queues, or run fewer programs on its core",
         ));
     }
     findings

@@ -1,4 +1,4 @@
-//! Room for what is written: the log, events, and spools of collectors.
+//! Free disk space for the log, events and spools of collectors.
 
 use super::Finding;
 use gatun_config::{Bytes, Config, EventSink};
@@ -6,9 +6,9 @@ use rustix::fs::statvfs;
 use std::path::Path;
 
 const CHECK: &str = "disk";
-/// Room below which a file system is as good as full.
+/// Free bytes below which a file system counts as full.
 const FULL: u64 = 4 << 20;
-/// Less than one part of so many: nearly full.
+/// Fraction (1/LOW) of free space below which a file system counts as nearly full.
 const LOW: u64 = 20;
 
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
@@ -23,14 +23,14 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
 }
 
 fn room(what: &str, path: &Path) -> Option<Finding> {
-    // What the daemon has not made yet will be made where its parent is.
+    // A file that does not exist yet will be created in its parent's file system.
     let system = path.ancestors().find_map(|place| statvfs(place).ok())?;
     let (free, all) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
     let shown = path.display();
     let told = format!("{what} in {shown} has {} left of {}", Bytes(free), Bytes(all));
     let fix = format!("make room on the file system of {shown}; df {shown}");
     Some(match (free < FULL, free < all / LOW) {
-        (true, _) => Finding::wrong(CHECK, format!("{told}: what cannot be written is lost"), fix),
+        (true, _) => Finding::wrong(CHECK, format!("{told}: data is lost"), fix),
         (false, true) => Finding::note(CHECK, told, fix),
         (false, false) => Finding::ok(CHECK, told),
     })

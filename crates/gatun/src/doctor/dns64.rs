@@ -1,5 +1,4 @@
-//! Whether a name server leads IPv6 hosts to the translation prefix: what it answers for ipv4only.arpa, as hosts ask it
-//! themselves (RFC 7050).
+//! DNS64 check: a name server's answer for ipv4only.arpa must be in a translation prefix (RFC 7050).
 
 use super::Finding;
 use gatun_config::Config;
@@ -9,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 const CHECK: &str = "dns64";
-/// How long a name server may take, twice.
+/// Time limit of each query.
 const PATIENCE: Duration = Duration::from_secs(2);
 const TRIES: usize = 2;
 /// ipv4only.arpa, AAAA, IN.
@@ -29,13 +28,13 @@ pub(super) fn examine(config: &Config, server: Option<IpAddr>) -> Vec<Finding> {
     };
     let fix = || {
         format!(
-            "let it synthesise AAAA records with {}: Unbound `module-config: \"dns64 iterator\"`, `dns64-prefix:`; BIND `dns64`",
+            "configure DNS64 with {}: Unbound `module-config: \"dns64 iterator\"`, `dns64-prefix:`; BIND `dns64`",
             prefixes()
         )
     };
     let finding = match found {
         Ok(addresses) if addresses.is_empty() => {
-            let what = format!("{server} is no DNS64: it has no AAAA record for ipv4only.arpa");
+            let what = format!("{server} is not a DNS64: no AAAA record for ipv4only.arpa");
             Finding { check: CHECK, state: state(is_named), what, fix: Some(fix()) }
         }
         Ok(addresses) => {
@@ -44,15 +43,15 @@ pub(super) fn examine(config: &Config, server: Option<IpAddr>) -> Vec<Finding> {
                 !nat64.iter().flat_map(|nat| &nat.pool6).any(|prefix| prefix.contains(**address))
             });
             match foreign {
-                None => Finding::ok(CHECK, format!("{server} leads to {}", prefixes())),
+                None => Finding::ok(CHECK, format!("{server} synthesises addresses in {}", prefixes())),
                 Some(address) => {
-                    let what = format!("{server} leads to {address}, which is in none of our prefixes");
+                    let what = format!("{server} synthesises {address}, which is in none of the prefixes");
                     Finding { check: CHECK, state: state(is_named), what, fix: Some(fix()) }
                 }
             }
         }
         Err(error) => {
-            let fix = "gatun doctor --dns64 ADDRESS names the server that your hosts ask".to_owned();
+            let fix = "pass --dns64 ADDRESS with the name server of your hosts".to_owned();
             let what = format!("{server} does not answer: {error}");
             Finding { check: CHECK, state: state(is_named), what, fix: Some(fix) }
         }
@@ -60,18 +59,18 @@ pub(super) fn examine(config: &Config, server: Option<IpAddr>) -> Vec<Finding> {
     vec![finding]
 }
 
-/// This host's own name server need not be the one that clients have.
+/// Severity: clients may use another name server than this host.
 fn state(is_named: bool) -> super::State {
     if is_named { super::State::Wrong } else { super::State::Note }
 }
 
-/// The first name server of this host.
+/// First name server of this host.
 fn resolver() -> Option<IpAddr> {
     let text = fs::read_to_string("/etc/resolv.conf").ok()?;
     text.lines().find_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok())
 }
 
-/// The IPv6 addresses that a name server has for ipv4only.arpa.
+/// Queries a name server for the AAAA records of ipv4only.arpa.
 fn ask(server: IpAddr) -> io::Result<Vec<Ipv6Addr>> {
     let any: SocketAddr =
         if server.is_ipv6() { (Ipv6Addr::UNSPECIFIED, 0).into() } else { ([0, 0, 0, 0], 0).into() };
@@ -90,7 +89,7 @@ fn ask(server: IpAddr) -> io::Result<Vec<Ipv6Addr>> {
             Ok(len) => {
                 let bytes = answer.get(..len).unwrap_or_default();
                 return read(bytes)
-                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no DNS answer"));
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "invalid DNS answer"));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => last = io::ErrorKind::TimedOut.into(),
             Err(error) => last = error,
@@ -99,11 +98,11 @@ fn ask(server: IpAddr) -> io::Result<Vec<Ipv6Addr>> {
     Err(last)
 }
 
-/// The AAAA records of an answer; `None` where it is none to the question.
+/// AAAA records of an answer; `None` if it does not match the question.
 fn read(answer: &[u8]) -> Option<Vec<Ipv6Addr>> {
     let word = |at: usize| Some(u16::from_be_bytes(*answer.get(at..)?.first_chunk()?));
     let [first, second] = *answer.first_chunk()?;
-    // An answer to us: its id, and the bit that says so.
+    // The query's id and the response bit.
     if [first, second] != ID || word(2)? & 0x8000 == 0 {
         return None;
     }
@@ -125,7 +124,7 @@ fn read(answer: &[u8]) -> Option<Vec<Ipv6Addr>> {
     Some(found)
 }
 
-/// Where a name ends: labels, or the reference to others.
+/// Offset behind a name: labels or a compression pointer.
 fn behind_name(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *bytes.get(at)? {

@@ -1,5 +1,5 @@
-//! Rules of netfilter that drop packets between a TUN device and other interfaces. What AF_XDP and DPDK take never meets
-//! them.
+//! Netfilter rules that drop packets between a TUN device and other interfaces. Packets of AF_XDP and DPDK bypass
+//! netfilter.
 
 use super::{Finding, Host, mtu, steering};
 use gatun_config::Config;
@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use std::fs;
 
 const CHECK: &str = "firewall";
-/// Chains that lead to each other, at most.
+/// Longest sequence of nested chains.
 const DEPTH_MAX: u32 = 16;
-/// Private networks whose interfaces are looked for.
+/// Maximum number of private networks to look up.
 const NETS_MAX: usize = 64;
 
 pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
@@ -22,7 +22,7 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     let ruleset = match Ruleset::read() {
         Ok(ruleset) => ruleset,
         Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::PERM | Errno::ACCESS)) => {
-            let what = "which packets netfilter drops can be read with CAP_NET_ADMIN alone";
+            let what = "netfilter rules cannot be read without CAP_NET_ADMIN";
             return vec![Finding::note(CHECK, what, "sudo gatun doctor")];
         }
         // A kernel without nf_tables.
@@ -46,10 +46,10 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// An interface, by its number and name.
+/// Interface by number and name.
 type Interface<'h> = (u32, &'h str);
 
-/// Interfaces that connections begin at and go on by.
+/// Inside and outside interfaces of connections.
 struct Sides<'h> {
     device: Interface<'h>,
     inside: Vec<Interface<'h>>,
@@ -69,20 +69,20 @@ fn inside<'h>(config: &Config, host: &'h Host) -> Vec<Interface<'h>> {
     links.map(|link| (link.index, &*link.name)).collect()
 }
 
-/// Older rules cannot be read this way.
+/// Note about iptables-legacy rules, which cannot be read over netlink.
 fn legacy() -> Option<Finding> {
     let tables = ["ip", "ip6"].map(|family| fs::read_to_string(format!("/proc/net/{family}_tables_names")));
     let has_filter = tables.into_iter().flatten().any(|names| names.lines().any(|name| name == "filter"));
     has_filter.then(|| {
-        let what = "this host also has rules of iptables-legacy, which are not looked at here";
+        let what = "this host also has iptables-legacy rules, which are not checked";
         Finding::note(CHECK, what, "iptables-legacy -S FORWARD; ip6tables-legacy -S FORWARD")
     })
 }
 
-/// Whether a chain lets no packet pass that opens a connection from a device, or to it.
+/// Finding about a chain that drops all connections from or to a device.
 fn drops(ruleset: &Ruleset, chain: &Chain, sides: &Sides<'_>) -> Option<Finding> {
     let Sides { device, inside, uplink } = sides;
-    let passes = |from, to| passes(ruleset, chain, &Way { from, to, device: *device }, 0);
+    let passes = |from, to| passes(ruleset, chain, &Path { from, to, device: *device }, 0);
     let from = passes(Some(*device), *uplink);
     let to = match &inside[..] {
         [] => passes(None, Some(*device)),
@@ -114,14 +114,14 @@ fn drops(ruleset: &Ruleset, chain: &Chain, sides: &Sides<'_>) -> Option<Finding>
     Some(Finding::wrong(CHECK, what, fix.join("; ")))
 }
 
-/// A packet's way through the kernel; an interface that is not known is another one than the device.
-struct Way<'h> {
+/// Path of a packet through the kernel; an unknown interface is not the device.
+struct Path<'h> {
     from: Option<Interface<'h>>,
     to: Option<Interface<'h>>,
     device: Interface<'h>,
 }
 
-impl Way<'_> {
+impl Path<'_> {
     fn fits(&self, of: &InterfaceMatch) -> bool {
         match if of.out { self.to } else { self.from } {
             Some((index, name)) => of.matches(index, name),
@@ -134,8 +134,8 @@ impl Way<'_> {
     }
 }
 
-/// Whether the first packet of some connection may pass a chain on its way.
-fn passes(ruleset: &Ruleset, chain: &Chain, way: &Way<'_>, depth: u32) -> bool {
+/// Whether the first packet of some connection may pass a chain.
+fn passes(ruleset: &Ruleset, chain: &Chain, way: &Path<'_>, depth: u32) -> bool {
     let of_chain =
         |rule: &&Rule| rule.family == chain.family && rule.table == chain.table && rule.chain == chain.name;
     for rule in ruleset.rules.iter().filter(of_chain).filter(|rule| !rule.established) {
@@ -157,6 +157,6 @@ fn passes(ruleset: &Ruleset, chain: &Chain, way: &Way<'_>, depth: u32) -> bool {
             Outcome::Chain(_) | Outcome::Drop | Outcome::Continue => {}
         }
     }
-    // Of a chain that others lead to, the end is no verdict.
+    // The end of a called chain is no verdict.
     chain.forward && !chain.drops
 }

@@ -1,11 +1,10 @@
-//! Settings of the kernel that drop packets between its interfaces and a TUN device. Interfaces on an Ethernet do
-//! without the kernel.
+//! Kernel settings that drop packets between interfaces and a TUN device. Ethernet ports bypass the kernel.
 
 use super::Finding;
 use gatun_config::{Config, Port};
 use std::fs;
 
-/// The values of a setting for all interfaces and for one: what counts is not always the larger one.
+/// Value of a setting for an interface.
 fn setting(family: &str, device: &str, name: &str) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/sys/net/{family}/conf/{device}/{name}")).ok()?;
     text.trim().parse().ok()
@@ -20,22 +19,22 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// An IPv6 that is switched off, for all of the kernel or for the device alone, takes no route to it.
+/// Finding about IPv6 that is disabled in the kernel or on the device.
 fn ipv6_is_off(device: &str) -> Option<Finding> {
     const CHECK: &str = "ipv6";
     if !gatun_netlink::has_ipv6() {
         return Some(Finding::wrong(
             CHECK,
-            format!("IPv6 is off in this kernel: {device} can have no IPv6 address and no IPv6 route"),
+            format!("IPv6 is disabled in this kernel: {device} cannot have IPv6 addresses or routes"),
             "remove ipv6.disable=1 from the kernel's command line (/proc/cmdline) and restart the host",
         ));
     }
-    // A device that is not there yet takes the default.
+    // A device that does not exist yet gets the default.
     let of = [device, "default"].into_iter().find(|of| setting("ipv6", of, "disable_ipv6").is_some())?;
     (setting("ipv6", of, "disable_ipv6") == Some(1)).then(|| {
         Finding::wrong(
             CHECK,
-            format!("IPv6 is off on {device}: it can have no IPv6 address and no IPv6 route"),
+            format!("IPv6 is disabled on {device}: it cannot have IPv6 addresses or routes"),
             format!("sysctl -w net.ipv6.conf.{of}.disable_ipv6=0"),
         )
     })
@@ -57,43 +56,38 @@ fn forwarding(config: &Config, port: &Port) -> Vec<Finding> {
             Some("0") => Finding::wrong(
                 CHECK,
                 format!(
-                    "the kernel does not forward {name}: no packet gets to {} from another interface",
+                    "the kernel does not forward {name}: packets from other interfaces do not reach {}",
                     port.device
                 ),
-                format!("sysctl -w {key}=1, and write it to /etc/sysctl.d/gatun.conf"),
+                format!("sysctl -w {key}=1, and add it to /etc/sysctl.d/gatun.conf"),
             ),
             Some(_) if setting(family, &port.device, "forwarding") == Some(0) => Finding::wrong(
                 CHECK,
-                format!("the kernel does not forward {name} that {} gives it", port.device),
+                format!("the kernel does not forward {name} from {}", port.device),
                 format!("sysctl -w net.{family}.conf.{}.forwarding=1", port.device),
             ),
             Some(_) => Finding::ok(CHECK, format!("{name} is forwarded")),
-            None => Finding::note(
-                CHECK,
-                format!("whether {name} is forwarded cannot be read"),
-                "is /proc mounted?",
-            ),
+            None => {
+                Finding::note(CHECK, format!("cannot read whether {name} is forwarded"), "is /proc mounted?")
+            }
         });
     }
     findings
 }
 
-/// A strict reverse path filter (RFC 3704) drops what NAT44 gives back: its source is a remote host, whose route leads
-/// elsewhere than to the TUN device. What NAT64 and SIIT send as IPv4 comes from addresses that are routed there.
+/// Finding about a strict reverse path filter (RFC 3704). It drops replies of NAT44: their sources are remote hosts, which
+/// are not routed to the TUN device. IPv4 packets of NAT64 and SIIT come from addresses that are.
 fn reverse_path(config: &Config, port: &Port) -> Option<Finding> {
     const CHECK: &str = "rp_filter";
     let own =
         setting("ipv4", &port.device, "rp_filter").or_else(|| setting("ipv4", "default", "rp_filter"))?;
     let effective = own.max(setting("ipv4", "all", "rp_filter")?);
     if effective != 1 || config.plan.nat44.is_empty() {
-        return Some(Finding::ok(CHECK, format!("{} takes what is translated ({effective})", port.device)));
+        return Some(Finding::ok(CHECK, format!("{} accepts translated packets ({effective})", port.device)));
     }
     Some(Finding::wrong(
         CHECK,
-        format!(
-            "{} has a strict reverse path filter: what NAT44 translates from outside is dropped",
-            port.device
-        ),
+        format!("{} has a strict reverse path filter: translated replies of NAT44 are dropped", port.device),
         format!(
             "sysctl -w net.ipv4.conf.all.rp_filter=2 net.ipv4.conf.{}.rp_filter=2 (loose: the larger one counts)",
             port.device

@@ -1,17 +1,17 @@
-//! `gatun doctor`: what of this machine keeps packets from being translated, and what to do about it.
+//! `gatun doctor`: problems of this machine that keep packets from being translated, and how to fix them.
 //!
 //! ```text
-//!   daemon    does one answer, and is what it tells in order
+//!   daemon    the running daemon, its log and collectors
 //!   kernel    forwarding, reverse path filters
 //!   firewall  netfilter's rules for forwarded packets
-//!   paths     routes to what has to be translated; the device and its offloads
+//!   paths     routes to the translator; devices and offloads
 //!   steering  policy rules of NAT44
 //!   mtu       MTUs on both sides
-//!   disk      room for the log, events and spools
-//!   system    devices, huge pages, limits of the process
-//!   dns64     does a name server lead IPv6 hosts to the translation prefix
+//!   disk      free space for the log, events and spools
+//!   system    devices, huge pages, process limits
+//!   dns64     answers of a name server for the translation prefix
 //! ```
-//! Nothing is changed, and nothing is sent but the DNS questions and a connection to a silent collector.
+//! The checks change nothing. They send DNS queries, and connect to a collector that is silent.
 
 mod daemon;
 mod disk;
@@ -31,28 +31,28 @@ use serde::Serialize;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// As it has to be.
+    /// Correct.
     Ok,
-    /// Worth knowing; it may be meant.
+    /// Worth knowing, possibly intended.
     Note,
-    /// Packets are lost by it, or something does not work.
+    /// Packets are lost, or something does not work.
     Wrong,
 }
 
-/// What a check has found.
+/// Finding of a check.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
-    /// Which check.
+    /// Name of the check.
     pub(crate) check: &'static str,
-    /// How it came out.
+    /// Result.
     pub(crate) state: State,
-    /// What there is.
+    /// Description.
     pub(crate) what: String,
-    /// What to do: a command, or a setting.
+    /// Remedy: a command or a setting.
     pub(crate) fix: Option<String>,
 }
 
@@ -70,20 +70,20 @@ impl Finding {
     }
 }
 
-/// What is looked at.
-pub(crate) struct Patient {
-    /// Where a daemon would answer.
+/// Subject of the checks.
+pub(crate) struct Subject {
+    /// Client of the daemon.
     pub(crate) client: Client,
-    /// The configuration: of a file, or the running one.
+    /// Configuration of a file or of the daemon.
     pub(crate) config: Option<Config>,
-    /// A name server that has to be a DNS64.
+    /// Name server to check for DNS64.
     pub(crate) dns64: Option<IpAddr>,
 }
 
 /// Interfaces of this network namespace.
 struct Host {
     links: Vec<Link>,
-    /// Their addresses, each behind the number of its interface.
+    /// Addresses, with the numbers of their interfaces.
     addresses: Vec<(u32, Prefix)>,
 }
 
@@ -92,19 +92,19 @@ impl Host {
         Ok(Host { links: links()?, addresses: interface_addresses()? })
     }
 
-    /// The interface's name.
+    /// Name of an interface.
     fn name(&self, index: u32) -> String {
         let found = self.links.iter().find(|link| link.index == index);
         found.map_or_else(|| format!("interface {index}"), |link| link.name.clone())
     }
 }
 
-/// Remote hosts that stand for the Internet: nothing is sent to them.
+/// Remote hosts for route look-ups; nothing is sent to them.
 const REMOTE4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(9, 9, 9, 9), Ipv4Addr::new(1, 1, 1, 1), Ipv4Addr::new(8, 8, 8, 8)];
 
-/// What can be looked at in a few milliseconds, and needs neither a daemon nor the network: for the log of a daemon that
-/// starts. `runs`: whether one does.
+/// Runs the checks that take milliseconds and need neither a daemon nor the network, for the log of a starting daemon.
+/// `runs` is whether a daemon runs.
 pub(crate) fn quick(config: &Config, runs: bool) -> Vec<Finding> {
     let mut findings = kernel::examine(config);
     match Host::read() {
@@ -115,7 +115,7 @@ pub(crate) fn quick(config: &Config, runs: bool) -> Vec<Finding> {
             findings.extend(mtu::examine(config, &host));
         }
         Err(error) => {
-            let what = format!("the kernel does not tell of its interfaces: {error}");
+            let what = format!("cannot read the kernel's interfaces: {error}");
             findings.push(Finding::wrong("routes", what, "is this a container without netlink?"));
         }
     }
@@ -123,17 +123,17 @@ pub(crate) fn quick(config: &Config, runs: bool) -> Vec<Finding> {
     findings
 }
 
-/// All checks.
-pub(crate) fn examine(patient: &Patient) -> Vec<Finding> {
-    let (mut findings, pid) = daemon::examine(&patient.client, patient.config.as_ref());
-    let Some(config) = &patient.config else {
-        let what = "no configuration: most checks need one";
+/// Runs all checks.
+pub(crate) fn examine(subject: &Subject) -> Vec<Finding> {
+    let (mut findings, pid) = daemon::examine(&subject.client, subject.config.as_ref());
+    let Some(config) = &subject.config else {
+        let what = "no configuration, which most checks need";
         findings.push(Finding::note("configuration", what, "gatun doctor FILE, or start the daemon"));
         findings.extend(system::examine(None, pid));
         return findings;
     };
     findings.extend(quick(config, pid.is_some()));
     findings.extend(system::examine(Some(config), pid));
-    findings.extend(dns64::examine(config, patient.dns64));
+    findings.extend(dns64::examine(config, subject.dns64));
     findings
 }

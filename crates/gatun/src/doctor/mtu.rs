@@ -1,4 +1,4 @@
-//! MTUs: those of the interfaces beside those that the configuration takes both sides to have.
+//! MTUs of interfaces, compared with those of the configuration.
 
 use super::{Finding, Host, REMOTE4};
 use gatun_config::Config;
@@ -6,9 +6,9 @@ use gatun_netlink::query::{Link, Way, way_to};
 use std::net::{IpAddr, Ipv6Addr};
 
 const CHECK: &str = "mtu";
-/// The lowest MTU of a link that carries IPv6 (RFC 8200 5), bytes.
+/// Minimum MTU of IPv6 links (RFC 8200 5), bytes.
 const MTU6_MIN: u32 = 1280;
-/// A remote host that stands for the IPv6 Internet: nothing is sent to it.
+/// Remote host for route look-ups; nothing is sent to it.
 const REMOTE6: Ipv6Addr = Ipv6Addr::new(0x2620, 0xfe, 0, 0, 0, 0, 0, 0xfe);
 
 pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
@@ -19,8 +19,7 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// Interfaces that carry less than the configuration takes their side to: what fits into that has to be cut, or is lost
-/// where it must not be.
+/// Findings about interfaces with a smaller MTU than the configuration assumes: packets are fragmented or lost.
 fn sides(config: &Config, host: &Host) -> Vec<Finding> {
     let plan = &config.plan;
     let of64 = plan.nat64.iter().map(|n| (&n.name, n.settings.mtu4, Some(n.settings.mtu6)));
@@ -33,19 +32,19 @@ fn sides(config: &Config, host: &Host) -> Vec<Finding> {
             findings.push(Finding::wrong(
                 CHECK,
                 format!(
-                    "{} leads to the IPv4 Internet with an MTU of {}, and '{name}' has mtu4 = {mtu4}",
+                    "{}, the interface to the IPv4 Internet, has MTU {}, but '{name}' has mtu4 = {mtu4}",
                     link.name, link.mtu
                 ),
                 format!("mtu4 = {} in the section of '{name}' or in [translator]", link.mtu),
             ));
         }
         let Some(mtu6) = mtu6 else { continue };
-        // Too small for IPv6 is told of elsewhere.
+        // MTUs below IPv6's minimum are reported elsewhere.
         for link in inside.iter().filter(|link| (MTU6_MIN..mtu6).contains(&link.mtu)) {
             findings.push(Finding::wrong(
                 CHECK,
                 format!(
-                    "{} leads to IPv6 hosts with an MTU of {}, and '{name}' has mtu6 = {mtu6}",
+                    "{}, an interface to IPv6 hosts, has MTU {}, but '{name}' has mtu6 = {mtu6}",
                     link.name, link.mtu
                 ),
                 format!("mtu6 = {} in the section of '{name}' or in [translator]", link.mtu),
@@ -55,12 +54,12 @@ fn sides(config: &Config, host: &Host) -> Vec<Finding> {
     findings
 }
 
-/// The interface of the way to the IPv4 Internet.
+/// Interface to the IPv4 Internet.
 pub(super) fn uplink<'h>(config: &Config, host: &'h Host) -> Option<&'h Link> {
     by(host, IpAddr::V4(REMOTE4[0])).filter(|link| !is_of(config, link))
 }
 
-/// Interfaces with global IPv6 addresses, but for the one of the way to the IPv6 Internet.
+/// Interfaces with global IPv6 addresses, except the one to the IPv6 Internet.
 pub(super) fn inside<'h>(config: &Config, host: &'h Host) -> Vec<&'h Link> {
     let is_global = |address: &IpAddr| matches!(address, IpAddr::V6(a) if a.segments()[0] & 0xffc0 != 0xfe80 && !a.is_loopback());
     let six =
@@ -77,7 +76,7 @@ fn by(host: &Host, remote: IpAddr) -> Option<&Link> {
     }
 }
 
-/// What fits from one side to the other.
+/// Findings about the MTUs of both sides.
 fn ladder(config: &Config, links: &[Link]) -> Vec<Finding> {
     let six = config.plan.nat64.iter().map(|n| (&n.name, &n.settings));
     let six = six.chain(config.plan.siit.iter().map(|s| (&s.name, &s.settings)));
@@ -94,16 +93,19 @@ fn ladder(config: &Config, links: &[Link]) -> Vec<Finding> {
             findings.push(match link.mtu < MTU6_MIN {
                 true => Finding::wrong(
                     CHECK,
-                    format!("{} has an MTU of {}: IPv6 needs {MTU6_MIN} (RFC 8200 5)", link.name, link.mtu),
+                    format!("{} has MTU {}; IPv6 needs {MTU6_MIN} (RFC 8200 5)", link.name, link.mtu),
                     format!("ip link set {} mtu {MTU6_MIN}, or more", link.name),
                 ),
                 false => Finding::wrong(
                     CHECK,
                     format!(
-                        "{} has an MTU of {}, below the {} and {} that '{name}' takes its sides to have",
+                        "{} has MTU {}, below the {} and {} that '{name}' assumes",
                         link.name, link.mtu, settings.mtu6, settings.mtu4
                     ),
-                    format!("ip link set {} mtu {}, or set the instance's mtus", link.name, settings.mtu6),
+                    format!(
+                        "ip link set {} mtu {}, or lower mtu6 and mtu4 of the instance",
+                        link.name, settings.mtu6
+                    ),
                 ),
             });
         }

@@ -1,4 +1,4 @@
-//! Routes to what has to be translated, and the devices.
+//! Routes to the translator, and devices.
 
 use super::{Finding, Host};
 use gatun_config::{Config, DeviceMode, Network, Port, Routes};
@@ -7,9 +7,9 @@ use gatun_netlink::query::{Link, Way, way_to};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks that are tried; more are taken to be routed as these.
+/// Maximum number of networks to look up; the others are assumed to be routed alike.
 const TRIED_MAX: usize = 64;
-/// Flags of a TUN device, as the kernel shows them: several queues, and offloads.
+/// Flag of a TUN device in sysfs: virtio-net headers, needed for offloads.
 const TUN_VNET_HDR: u32 = 0x4000;
 
 pub(super) fn examine(config: &Config, host: &Host, runs: bool) -> Vec<Finding> {
@@ -32,10 +32,10 @@ pub(super) fn examine(config: &Config, host: &Host, runs: bool) -> Vec<Finding> 
 }
 
 fn absent(port: &Port, runs: bool) -> Finding {
-    let what = format!("there is no device {}", port.device);
+    let what = format!("device {} does not exist", port.device);
     match (runs, port.mode) {
-        (true, _) => Finding::wrong("device", what, "somebody took it away: restart the daemon"),
-        (false, DeviceMode::Create) => Finding::note("device", what, "the daemon makes it when it starts"),
+        (true, _) => Finding::wrong("device", what, "it was removed: restart the daemon"),
+        (false, DeviceMode::Create) => Finding::note("device", what, "the daemon creates it at start"),
         (false, DeviceMode::Attach) => {
             let fix = format!("ip tuntap add dev {} mode tun, or mode = \"create\"", port.device);
             Finding::wrong("device", what, fix)
@@ -47,10 +47,10 @@ fn device(port: &Port, link: &Link) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !link.is_up {
         let fix = format!("ip link set {} up", link.name);
-        findings.push(Finding::wrong("device", format!("{} is set down", link.name), fix));
+        findings.push(Finding::wrong("device", format!("{} is down", link.name), fix));
     }
     if port.mode == DeviceMode::Create && link.mtu != port.mtu {
-        let what = format!("{} has an MTU of {}, the configuration says {}", link.name, link.mtu, port.mtu);
+        let what = format!("{} has MTU {}, the configuration {}", link.name, link.mtu, port.mtu);
         findings.push(Finding::wrong("mtu", what, format!("ip link set {} mtu {}", link.name, port.mtu)));
     }
     findings.extend(offload(port));
@@ -61,45 +61,42 @@ fn device(port: &Port, link: &Link) -> Vec<Finding> {
     findings
 }
 
-/// Whether the kernel is one that spoils datagrams which it has to cut (decision 0013).
+/// Finding about kernels that corrupt datagrams when they segment them (decision 0013).
 fn udp_gro(port: &Port, release: &str) -> Finding {
     const CHECK: &str = "udp_gro";
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
     let version = [0; 3].map(|_| numbers.next().unwrap_or(0));
     if version < [6, 2, 0] {
-        let what = format!("{}: Linux {release} does not take UDP datagrams together", port.device);
-        return Finding::wrong(CHECK, what, "Linux 6.2 or later; or take udp_gro out of its [[port]]");
+        let what = format!("{}: Linux {release} does not support UDP GRO", port.device);
+        return Finding::wrong(CHECK, what, "use Linux 6.2 or later, or remove udp_gro from its [[port]]");
     }
     if ([7, 0, 0]..[7, 1, 5]).contains(&version) {
         let what = format!(
-            "{}: Linux {release} may give datagrams wrong lengths and checksums where it cuts them",
+            "{}: Linux {release} may corrupt lengths and checksums of datagrams when it segments them",
             port.device
         );
-        return Finding::wrong(CHECK, what, "udp_gro = false in its [[port]], or another kernel");
+        return Finding::wrong(CHECK, what, "set udp_gro = false in its [[port]], or use another kernel");
     }
-    Finding::ok(CHECK, format!("{} gets UDP datagrams of one flow together", port.device))
+    Finding::ok(CHECK, format!("{} uses UDP GRO", port.device))
 }
 
-/// Whether segments of up to 64 KB pass as one packet: most of the speed of a TUN device.
+/// Finding about offloads, which most of the speed of a TUN device depends on.
 fn offload(port: &Port) -> Option<Finding> {
     const CHECK: &str = "offload";
     if !port.offload {
-        let fix = "offload = true in its [[port]], unless something is wrong with it";
-        return Some(Finding::note(CHECK, format!("{} has offloads switched off: slow", port.device), fix));
+        let fix = "set offload = true in its [[port]], unless offloads cause problems";
+        return Some(Finding::note(CHECK, format!("offloads of {} are off: slow", port.device), fix));
     }
     let flags = fs::read_to_string(format!("/sys/class/net/{}/tun_flags", port.device)).ok()?;
     let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).ok()?;
     if flags & TUN_VNET_HDR != 0 {
-        return Some(Finding::ok(
-            CHECK,
-            format!("{} passes segments of up to 64 KB as one packet", port.device),
-        ));
+        return Some(Finding::ok(CHECK, format!("{} uses offloads (segments of up to 64 KB)", port.device)));
     }
     let fix = format!("ip tuntap add dev {} mode tun vnet_hdr multi_queue", port.device);
-    Some(Finding::wrong(CHECK, format!("{} was made without vnet_hdr: slow", port.device), fix))
+    Some(Finding::wrong(CHECK, format!("{} was created without vnet_hdr: slow", port.device), fix))
 }
 
-/// Whether the kernel sends to the device what is to be translated.
+/// Findings about routes to the device.
 fn routed_here(config: &Config, port: &Port, link: &Link, host: &Host) -> Vec<Finding> {
     const CHECK: &str = "routes";
     let networks = match &port.routes {
@@ -110,13 +107,13 @@ fn routed_here(config: &Config, port: &Port, link: &Link, host: &Host) -> Vec<Fi
     for network in networks.iter().take(TRIED_MAX) {
         let (elsewhere, fix) = match way_to(one_of(network)) {
             Ok(Way::By(index)) if index == link.index => continue,
-            // Told of below.
+            // Reported below.
             Ok(Way::Host) => continue,
-            // The other route may be the only one to a LAN: it is not ours to be replaced.
+            // The other route may be the only one to a LAN, so no command that replaces it is suggested.
             Ok(Way::By(index)) => (
                 format!("goes to {}", host.name(index)),
                 format!(
-                    "ip route get {} shows by which route; take that away, or the network out of the configuration",
+                    "find the route with ip route get {}; remove it, or the network from the configuration",
                     one_of(network)
                 ),
             ),
@@ -124,13 +121,13 @@ fn routed_here(config: &Config, port: &Port, link: &Link, host: &Host) -> Vec<Fi
                 ("goes nowhere".to_owned(), format!("ip route add {network} dev {}", link.name))
             }
             Err(error) => (
-                format!("cannot be asked about: {error}"),
+                format!("has no readable route: {error}"),
                 format!("ip route add {network} dev {}", link.name),
             ),
         };
         findings.push(Finding::wrong(
             CHECK,
-            format!("what is sent to {network} {elsewhere}, not to {}", link.name),
+            format!("traffic to {network} {elsewhere}, not to {}", link.name),
             fix,
         ));
     }
@@ -140,7 +137,7 @@ fn routed_here(config: &Config, port: &Port, link: &Link, host: &Host) -> Vec<Fi
     findings
 }
 
-/// An address in a network that nobody has for a broadcast.
+/// Address in a network that is not its broadcast address.
 pub(super) fn one_of(network: &Network) -> IpAddr {
     match network {
         Network::V4(net) if net.len < 31 => Ipv4Addr::from(u32::from(net.addr) | 1).into(),
@@ -149,7 +146,7 @@ pub(super) fn one_of(network: &Network) -> IpAddr {
     }
 }
 
-/// Public addresses that the kernel keeps for itself: packets to them end here, untranslated.
+/// Public addresses that also belong to this host: packets to them are not translated.
 fn not_the_hosts_own(config: &Config, host: &Host) -> Vec<Finding> {
     let first_ones = config.plan.pools.iter().flat_map(|pool| {
         let all = pool.ranges.iter().flat_map(|range| u32::from(range.first)..=u32::from(range.last));
@@ -160,7 +157,7 @@ fn not_the_hosts_own(config: &Config, host: &Host) -> Vec<Finding> {
         Finding::wrong(
             "pool",
             format!(
-                "{address} of pool '{pool}' is an address of this host: what is sent to it is not translated"
+                "{address} of pool '{pool}' is an address of this host: packets to it are not translated"
             ),
             free(address, host),
         )
@@ -168,19 +165,19 @@ fn not_the_hosts_own(config: &Config, host: &Host) -> Vec<Finding> {
     .collect()
 }
 
-/// Advice for an address that is both the host's and a pool's. One that the host cannot do without is never to be deleted.
+/// Remedy for an address of both the host and a pool. It never suggests to delete the host's only address.
 fn free(address: Ipv4Addr, host: &Host) -> String {
     let is4 = |(_, prefix): &&(u32, Prefix)| prefix.addr.is_ipv4();
     let Some((index, prefix)) = host.addresses.iter().find(|(_, prefix)| prefix.addr == address) else {
-        return "take it out of the pool".to_owned();
+        return "remove it from the pool".to_owned();
     };
     let name = host.name(*index);
     let is_alone = !host.addresses.iter().filter(is4).any(|(of, other)| of == index && other.addr != address);
     match is_alone && name != "lo" {
         true => format!(
-            "take it out of the pool: {name} has no other IPv4 address. Ask the provider for another one for the pool, or for {name}"
+            "remove it from the pool: {name} has no other IPv4 address. Ask the provider for another one for the pool or for {name}"
         ),
-        false => format!("take it out of the pool, or: ip address del {prefix} dev {name}"),
+        false => format!("remove it from the pool, or: ip address del {prefix} dev {name}"),
     }
 }
 
@@ -189,18 +186,18 @@ fn ethernet(port: &Port, links: &[Link]) -> Vec<Finding> {
     match links.iter().find(|link| link.name == port.device) {
         _ if is_dpdk => Vec::new(),
         None => {
-            let what = format!("there is no interface {}", port.device);
+            let what = format!("interface {} does not exist", port.device);
             vec![Finding::wrong(
                 "device",
                 what,
-                "ip link shows what there is; correct `device` of its [[port]]",
+                "list interfaces with ip link, and correct `device` of its [[port]]",
             )]
         }
         Some(link) if !link.is_up => {
             let fix = format!("ip link set {} up", link.name);
-            vec![Finding::wrong("device", format!("{} is set down", link.name), fix)]
+            vec![Finding::wrong("device", format!("{} is down", link.name), fix)]
         }
-        Some(link) => vec![Finding::ok("device", format!("{} is there, MTU {}", link.name, link.mtu))],
+        Some(link) => vec![Finding::ok("device", format!("{} exists, MTU {}", link.name, link.mtu))],
     }
 }
 

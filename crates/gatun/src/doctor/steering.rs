@@ -1,5 +1,5 @@
-//! Policy rules of NAT44 on a TUN device: what inside hosts send has to reach the device whatever its destination is. Without
-//! them it leaves by the uplink with its private source, untranslated.
+//! Policy rules of NAT44 on a TUN device. They send packets of inside hosts to the device, whatever the destination;
+//! without them, packets leave untranslated through the uplink.
 
 use super::paths::one_of;
 use super::{Finding, Host, REMOTE4};
@@ -11,7 +11,7 @@ use gatun_netlink::query::{Way, way_of_forwarded, way_to};
 use std::net::{IpAddr, Ipv4Addr};
 
 const CHECK: &str = "steering";
-/// Networks that are tried.
+/// Maximum number of networks to look up.
 const TRIED_MAX: usize = 64;
 
 pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
@@ -32,11 +32,11 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
                     Ok(Way::By(out)) if devices.iter().any(|device| device.index == out) => continue,
                     Ok(Way::By(out)) => format!("leaves by {}, untranslated", host.name(out)),
                     Ok(Way::Nowhere) => "goes nowhere".to_owned(),
-                    // It ends here, or the kernel would not let it in: told of by other checks.
+                    // Packets that end here or are not let in are reported by other checks.
                     Ok(Way::Host) | Err(_) => continue,
                 };
                 let what = format!(
-                    "what {shown} ('{}') sends from {} {elsewhere}: no policy rule leads it to {}",
+                    "traffic of {shown} ('{}') from {} {elsewhere}: no policy rule sends it to {}",
                     nat44.name,
                     host.name(by),
                     first.name
@@ -50,19 +50,19 @@ pub(super) fn examine(config: &Config, host: &Host) -> Vec<Finding> {
         }
     }
     if findings.is_empty() && !config.plan.nat44.is_empty() {
-        findings.push(Finding::ok(CHECK, format!("what inside hosts send is led to {}", first.name)));
+        findings.push(Finding::ok(CHECK, format!("traffic of inside hosts is sent to {}", first.name)));
     }
     findings
 }
 
-/// Whether an address is an inside host's or a pool's.
+/// Whether an address belongs to an inside network or a pool.
 fn is_ours(plan: &Plan, address: Ipv4Addr) -> bool {
     let inside = plan.nat44.iter().flat_map(|nat44| &nat44.inside).any(|net| net.contains(address));
     let mut ranges = plan.pools.iter().flat_map(|pool| &pool.ranges);
     inside || ranges.any(|range| (range.first..=range.last).contains(&address))
 }
 
-/// A host of each interface that leads to a private network, and the interface.
+/// Interfaces to a private network, each with the address of a host behind it.
 pub(super) fn hosts_of(net: &Net4, host: &Host) -> Vec<(Ipv4Addr, u32)> {
     let of_link = |(index, prefix): &(u32, Prefix)| match prefix.addr {
         IpAddr::V4(own) if net.contains(own) && prefix.len < 31 => Some((beside(own, prefix.len), *index)),
@@ -79,7 +79,7 @@ pub(super) fn hosts_of(net: &Net4, host: &Host) -> Vec<(Ipv4Addr, u32)> {
     }
 }
 
-/// Another host's address in the network of `own`.
+/// Address of another host in the network of `own`.
 fn beside(own: Ipv4Addr, len: u8) -> Ipv4Addr {
     let (own, hosts) = (u32::from(own), u32::MAX.checked_shr(len.into()).unwrap_or(0));
     let is_host = |address: &u32| address & hosts != 0 && address & hosts != hosts;

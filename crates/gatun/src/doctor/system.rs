@@ -7,9 +7,9 @@ use gatun_daemon::LARGE;
 use std::fs;
 use std::path::Path;
 
-/// Open files that a daemon may need: connections of its API, queues, rings and logs.
+/// Open files of a daemon: API connections, queues, rings and logs.
 const FILES: u64 = 256;
-/// For each queue of a port.
+/// Open files of each queue.
 const FILES_OF_QUEUE: u64 = 4;
 
 pub(super) fn examine(config: Option<&Config>, pid: Option<u32>) -> Vec<Finding> {
@@ -20,11 +20,11 @@ pub(super) fn examine(config: Option<&Config>, pid: Option<u32>) -> Vec<Finding>
     let has_tun = config.is_none_or(|c| c.ports.iter().any(|port| port.ethernet.is_none()));
     if has_tun {
         findings.push(match Path::new("/dev/net/tun").exists() {
-            true => Finding::ok("tun", "/dev/net/tun is there"),
+            true => Finding::ok("tun", "/dev/net/tun exists"),
             false => Finding::wrong(
                 "tun",
-                "there is no /dev/net/tun",
-                "modprobe tun; of a container: --device /dev/net/tun",
+                "/dev/net/tun does not exist",
+                "modprobe tun; in a container: --device /dev/net/tun",
             ),
         });
     }
@@ -35,9 +35,9 @@ pub(super) fn examine(config: Option<&Config>, pid: Option<u32>) -> Vec<Finding>
     #[cfg(feature = "dpdk")]
     if has(|driver| *driver == Driver::Dpdk) {
         findings.push(match gatun_io_dpdk::supported() {
-            Ok(()) => Finding::ok("processor", "it has the instructions that DPDK uses"),
+            Ok(()) => Finding::ok("processor", "it has the instructions that DPDK needs"),
             Err(error) => {
-                Finding::wrong("processor", error.to_string(), "another backend, or another processor")
+                Finding::wrong("processor", error.to_string(), "use another backend or another processor")
             }
         });
     }
@@ -45,7 +45,7 @@ pub(super) fn examine(config: Option<&Config>, pid: Option<u32>) -> Vec<Finding>
     findings
 }
 
-/// A limit of the daemon, or of this process where none runs: soft; `None` is no limit.
+/// Soft limit of the daemon, or of this process if none runs; `None` is unlimited.
 fn limit(pid: Option<u32>, name: &str) -> Option<Option<u64>> {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
@@ -61,7 +61,7 @@ fn files(config: Option<&Config>, pid: Option<u32>) -> Option<Finding> {
         each.sum()
     });
     let wanted = FILES + FILES_OF_QUEUE * queues;
-    let whose = if pid.is_some() { "the daemon" } else { "what is started here" };
+    let whose = if pid.is_some() { "the daemon" } else { "a daemon started here" };
     Some(match limit(pid, "Max open files")? {
         Some(max) if max < wanted => Finding::wrong(
             CHECK,
@@ -82,14 +82,14 @@ fn locked_memory(pid: Option<u32>) -> Option<Finding> {
     Some(match limit(pid, "Max locked memory")? {
         Some(max) if max < WANTED => Finding::note(
             CHECK,
-            format!("{max} bytes may be locked; AF_XDP needs its packet memory locked on older kernels"),
+            format!("only {max} bytes may be locked; AF_XDP locks its packet memory on older kernels"),
             "LimitMEMLOCK=infinity in its unit, or CAP_IPC_LOCK",
         ),
         _ => Finding::ok(CHECK, "packet memory may be locked"),
     })
 }
 
-/// Pages that a running daemon's tables got: small ones make large tables slow.
+/// Finding about the page sizes of a running daemon's tables.
 pub(super) fn pages(pages: &TablePages) -> Finding {
     const CHECK: &str = "pages";
     let huge = pages.set_aside_bytes + pages.transparent_bytes;
@@ -102,7 +102,7 @@ pub(super) fn pages(pages: &TablePages) -> Finding {
     match pages.small_bytes > LARGE && pages.small_bytes > huge {
         true => Finding::note(
             CHECK,
-            format!("{told}: looking something up takes several times as long there"),
+            format!("{told}: look-ups on small pages take several times as long"),
             "sysctl -w vm.nr_hugepages=N before a restart, with N from gatun check",
         ),
         false => Finding::ok(CHECK, told),
@@ -115,7 +115,7 @@ fn huge_pages(config: Option<&Config>, is_dpdk: bool) -> Vec<Finding> {
     if is_dpdk && free_huge_pages() == Some(0) {
         findings.push(Finding::note(
             CHECK,
-            "no huge page is free; DPDK runs without them, more slowly",
+            "no huge page is free; DPDK is slower without them",
             "sysctl -w vm.nr_hugepages=512",
         ));
     }
@@ -124,11 +124,11 @@ fn huge_pages(config: Option<&Config>, is_dpdk: bool) -> Vec<Finding> {
     if transparent.contains("[never]") && large {
         findings.push(Finding::note(
             CHECK,
-            "transparent huge pages are off: large tables take twice as long to look things up",
+            "transparent huge pages are off: look-ups in large tables take twice as long",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         ));
     } else if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, "large tables get them, or need none"));
+        findings.push(Finding::ok(CHECK, "available for large tables, or not needed"));
     }
     findings
 }

@@ -1,4 +1,4 @@
-//! What the API answers, as tables, CSV or JSON.
+//! Output of API answers as tables, CSV or JSON.
 
 mod past;
 mod rows;
@@ -14,29 +14,29 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{self, BufRead as _, BufReader, BufWriter, ErrorKind, Read, Write};
 
-/// In which form.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
-    /// A table for people
+    /// Table
     Table,
-    /// JSON, as the API has it
+    /// JSON of the API
     Json,
-    /// JSON, one object a line
+    /// JSON of the API, one object per line
     Ndjson,
-    /// Comma-separated values with a header (RFC 4180)
+    /// CSV with a header (RFC 4180)
     Csv,
 }
 
-/// A type of the API that can be a row of a table.
+/// API type that can be a table row.
 pub(crate) trait Shown: Serialize + DeserializeOwned + Fields {
-    /// Names of the columns.
+    /// Column names.
     const COLUMNS: &'static [&'static str];
 
-    /// Their cells.
+    /// Cells of the row.
     fn cells(&self) -> Vec<String>;
 }
 
-/// A single thing: as a table, a row for each of its columns.
+/// Formats a single object; a table has a row for each field.
 pub(crate) fn one<T: Shown>(thing: &T, output: Output) -> anyhow::Result<Vec<u8>> {
     match output {
         Output::Table => {
@@ -51,7 +51,7 @@ pub(crate) fn one<T: Shown>(thing: &T, output: Output) -> anyhow::Result<Vec<u8>
     }
 }
 
-/// JSON, for eyes or on a line.
+/// Formats JSON, indented or on one line.
 pub(crate) fn as_json<T: Serialize>(thing: &T, output: Output) -> anyhow::Result<Vec<u8>> {
     let mut text = match output {
         Output::Json => serde_json::to_vec_pretty(thing)?,
@@ -61,7 +61,7 @@ pub(crate) fn as_json<T: Serialize>(thing: &T, output: Output) -> anyhow::Result
     Ok(text)
 }
 
-/// A short list.
+/// Formats a short list.
 pub(crate) fn all<T: Shown>(items: &[T], output: Output) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     match output {
@@ -88,7 +88,7 @@ fn rows<T: Shown>(items: &[T]) -> gatun_daemon::tables::Table {
     table
 }
 
-/// A list that comes line by line, as far as a limit. Says whether that was all.
+/// Prints a streamed list up to a limit and returns whether it was complete.
 pub(crate) fn list<T: Shown>(lines: impl Read, output: Output, limit: usize) -> anyhow::Result<bool> {
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let done = write_list::<T>(lines, output, limit, &mut out).and_then(|is_whole| {
@@ -96,11 +96,11 @@ pub(crate) fn list<T: Shown>(lines: impl Read, output: Output, limit: usize) -> 
         Ok(is_whole)
     });
     match done {
-        // Who reads no further (`| head`) has what they want.
+        // A closed pipe (`| head`) is no error.
         Err(error)
             if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) =>
         {
-            // Nothing is written once more on the way out.
+            // Nothing may be written again on exit.
             drop(out.into_parts());
             Ok(true)
         }
@@ -114,9 +114,9 @@ fn write_list<T: Shown>(
     limit: usize,
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
-    const BROKEN: &str = "the daemon's answer broke off";
+    const BROKEN: &str = "lost the connection to the daemon";
     if output == Output::Ndjson && limit == usize::MAX {
-        // As it comes.
+        // Unchanged.
         let mut some = vec![0; 1 << 18];
         loop {
             match lines.read(&mut some).context(BROKEN)? {
@@ -159,7 +159,7 @@ fn write_list<T: Shown>(
     Ok(is_whole)
 }
 
-/// Comma-separated values: a field of a field is `field.field`; a list is one value, its words apart by blanks.
+/// CSV writer: nested fields are named `field.field`; a list is one value with spaces between its items.
 struct Csv {
     names: Vec<&'static str>,
     has_header: bool,
@@ -171,7 +171,7 @@ impl Csv {
         Csv { names: gatun_api::types::field_names::<T>().collect(), has_header: false, line: String::new() }
     }
 
-    /// The header of a list that may be empty: of plain fields.
+    /// Writes the header of an empty list, without nested fields.
     fn header(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.has_header = true;
         writeln!(out, "{}", self.names.join(","))
@@ -228,29 +228,29 @@ fn escaped(value: &Value) -> String {
     }
 }
 
-/// Who is behind a public port, in words and tables.
+/// Text about the holder of a public port.
 pub(crate) fn who(who: &Who) -> anyhow::Result<String> {
     let (address, port) = (who.address, who.port);
     let Some(pool) = &who.pool else {
-        return Ok(format!("{address} is in no pool\n"));
+        return Ok(format!("{address} is not in a pool\n"));
     };
-    let mut text = format!("{address} is of pool {pool}\n");
+    let mut text = format!("{address} is in pool {pool}\n");
     for block in &who.blocks {
         text += &format!(
-            "ports {}-{} are subscriber {}'s ({})\n",
+            "ports {}-{} belong to subscriber {} ({})\n",
             block.first_port, block.last_port, block.subscriber, block.instance
         );
     }
     for binding in &who.bindings {
-        let whose = if binding.shared { "is shared by flows, one of them of" } else { "is" };
-        let kind = if binding.configured { ", by the configuration" } else { "" };
+        let whose = if binding.shared { "is shared; one of its flows belongs to" } else { "is" };
+        let kind = if binding.configured { ", static" } else { "" };
         text += &format!(
             "{} {address}:{port} {whose} {} port {} ({}){kind}\n",
             binding.protocol, binding.inside, binding.inside_port, binding.instance
         );
     }
     if who.blocks.is_empty() && who.bindings.is_empty() {
-        text += &format!("nobody has port {port} now\n");
+        text += &format!("port {port} is not in use\n");
     }
     if !who.sessions.is_empty() {
         text += &format!("\n{}\n", rows(&who.sessions));
@@ -261,17 +261,18 @@ pub(crate) fn who(who: &Who) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Where an inside host is seen from outside, in words and tables.
+/// Text about the public addresses and ports of an inside host.
 pub(crate) fn whereabouts(found: &Where) -> anyhow::Result<String> {
     let mut text = String::new();
     if found.subscribers.is_empty() {
-        text += &format!("{} has no state now\n", found.address);
+        text += &format!("{} has no sessions or bindings\n", found.address);
     }
     for subscriber in &found.subscribers {
-        let seen = subscriber.address.map_or("no public address yet".to_owned(), |a| format!("seen as {a}"));
+        let seen =
+            subscriber.address.map_or("no public address yet".to_owned(), |a| format!("public address {a}"));
         let sessions = counted(subscriber.sessions.into(), "session");
         text += &format!(
-            "{} is subscriber {}'s ({}), {seen}; {sessions}\n",
+            "{} belongs to subscriber {} ({}), {seen}; {sessions}\n",
             found.address, subscriber.subscriber, subscriber.instance
         );
     }

@@ -1,9 +1,9 @@
-//! Who had a port, in words.
+//! Text of answers from the port log.
 
 use gatun_api::types::{Evidence, Holder, Outcome, WhoAt};
 use std::net::Ipv4Addr;
 
-/// An answer of the log.
+/// Text of an answer.
 pub(crate) fn who_had(answer: &WhoAt) -> String {
     let pool = answer.pool.as_ref().map_or_else(String::new, |pool| format!(", of pool {pool}"));
     let mut out = format!("{}:{}{pool}, at {}", answer.address, answer.port, answer.at);
@@ -11,7 +11,7 @@ pub(crate) fn who_had(answer: &WhoAt) -> String {
         0 | 1 => "\n",
         1000 => " or in the second after\n",
         60_000 => " or in the minute after\n",
-        _ => " or within the time that it stands for\n",
+        _ => " or within its precision\n",
     };
     match answer.outcome {
         Outcome::Who => {}
@@ -19,13 +19,13 @@ pub(crate) fn who_had(answer: &WhoAt) -> String {
         Outcome::Unknown => {
             answer.unknown.iter().for_each(|why| out += &format!("  UNKNOWN: {why}\n"));
             if answer.unknown.is_empty() {
-                out += "  UNKNOWN: no record tells whether one of these still had it, or had it already\n";
+                out += "  UNKNOWN: no record shows whether one of these had it at that time\n";
             }
         }
     }
     answer.holders.iter().for_each(|holder| out += &line(holder, answer.address));
     if !answer.near.is_empty() {
-        out += "within a minute of that time\n";
+        out += "within a minute of that time:\n";
         answer.near.iter().for_each(|holder| out += &line(holder, answer.address));
     }
     for caveat in &answer.caveats {
@@ -66,7 +66,7 @@ fn line(holder: &Holder, address: Ipv4Addr) -> String {
         (None, Some(end)) => format!("on; the end: {end}"),
         (None, None) => "on".to_owned(),
     };
-    let doubt = if holder.certain { "" } else { " (not for certain at that time)" };
+    let doubt = if holder.certain { "" } else { " (not certain)" };
     let protocols = holder.protocols.iter().map(|p| p.word()).collect::<Vec<_>>().join(", ");
     format!("  {who}{instance}{doubt}\n    {ports} for {protocols}, by {}, from {from} {to}\n", holder.by)
 }

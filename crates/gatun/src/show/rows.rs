@@ -1,4 +1,4 @@
-//! Which columns of what the API answers a table has.
+//! Table columns of API types.
 
 use super::Shown;
 use gatun_api::types::*;
@@ -6,7 +6,7 @@ use gatun_daemon::by_pages;
 use gatun_daemon::tables::{counted, group};
 use std::net::IpAddr;
 
-/// An address and port as they are written.
+/// Formats an address and port.
 fn end(address: impl Into<IpAddr>, port: u16) -> String {
     match address.into() {
         IpAddr::V4(address) => format!("{address}:{port}"),
@@ -22,7 +22,7 @@ fn of(usage: &Usage) -> String {
     format!("{} of {}", group(usage.used), group(usage.total))
 }
 
-/// A time as people say it.
+/// Formats a duration.
 fn time(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
         (0, 0, 0, s) => format!("{s} s"),
@@ -43,7 +43,7 @@ impl Shown for Status {
     const COLUMNS: &'static [&'static str] = &[
         "version",
         "process",
-        "running for",
+        "uptime",
         "configuration",
         "workers",
         "sandbox",
@@ -54,25 +54,25 @@ impl Shown for Status {
         "received",
         "forwarded",
         "echo replies",
-        "not for the translator",
+        "passed",
         "dropped",
         "  with an ICMP error",
         "  silently",
-        "held at this moment",
+        "held",
         "every packet accounted for",
     ];
 
     fn cells(&self) -> Vec<String> {
         let workers = match self.workers_silent {
             0 => self.workers.to_string(),
-            silent => format!("{}, {silent} of which do not answer", self.workers),
+            silent => format!("{}, {silent} do not answer", self.workers),
         };
         let sessions = of(&Usage { used: self.sessions, total: self.sessions_max });
         let sessions = match self.sessions_waiting {
             0 => sessions,
-            waiting => format!("{sessions}, and {} of the process before to come", group(waiting)),
+            waiting => format!("{sessions}, and {} to restore", group(waiting)),
         };
-        let adds_up = if self.adds_up { "yes" } else { "NO: this is a defect, please report it" };
+        let adds_up = if self.adds_up { "yes" } else { "NO: please report this defect" };
         vec![
             self.version.clone(),
             self.pid.to_string(),
@@ -116,7 +116,7 @@ impl Shown for StaticMap {
 
 impl Shown for Export {
     const COLUMNS: &'static [&'static str] =
-        &["name", "connected", "sent", "lost", "waiting", "bytes in its spool"];
+        &["name", "connected", "sent", "lost", "waiting", "bytes in spool"];
 
     fn cells(&self) -> Vec<String> {
         let connected = if self.connected { "yes" } else { "NO" };
@@ -127,13 +127,13 @@ impl Shown for Export {
 
 impl Shown for LogStore {
     const COLUMNS: &'static [&'static str] =
-        &["log", "records on disk", "bytes", "records that wait", "events lost"];
+        &["log", "records on disk", "bytes", "records waiting", "events lost"];
 
     fn cells(&self) -> Vec<String> {
         let state = match (self.kept, self.well, &self.error) {
-            (false, ..) => "none is kept: [log] in the configuration".to_owned(),
-            (true, true, _) => "is written".to_owned(),
-            (true, false, None) => "is not written yet".to_owned(),
+            (false, ..) => "not configured ([log])".to_owned(),
+            (true, true, _) => "written".to_owned(),
+            (true, false, None) => "not written yet".to_owned(),
             (true, false, Some(error)) => format!("CANNOT BE WRITTEN: {error}"),
         };
         let counts = [self.records, self.bytes, self.waiting, self.lost].map(group);
@@ -154,7 +154,7 @@ impl Shown for Port {
     const COLUMNS: &'static [&'static str] = &["name", "backend", "device", "queues", "MTU", "addresses"];
 
     fn cells(&self) -> Vec<String> {
-        let mtu = self.mtu.map_or("the device's".to_owned(), |mtu| mtu.to_string());
+        let mtu = self.mtu.map_or("of the device".to_owned(), |mtu| mtu.to_string());
         vec![
             self.name.clone(),
             self.backend.clone(),
@@ -174,7 +174,7 @@ impl Shown for Worker {
         "forwarded",
         "dropped",
         "handed over",
-        "lost so",
+        "lost",
         "sessions",
         "subscribers",
     ];
@@ -232,7 +232,7 @@ impl Shown for Instance {
     }
 }
 
-/// What of a packet chooses an instance; of long lists, the first.
+/// Criteria that select an instance; long lists are shortened.
 fn in_words(Choice { ports, pool6, sources, pool }: &Choice) -> String {
     const SHOWN: usize = 3;
     let list = |what: &str, all: &[String]| {

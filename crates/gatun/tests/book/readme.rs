@@ -34,7 +34,7 @@ fn commands() -> Vec<String> {
 #[test]
 fn every_command_of_the_readme_works_with_every_configuration_of_it() {
     let test = "readme::every_command_of_the_readme_works_with_every_configuration_of_it";
-    gatun_lab::run_test(test, gatun_lab::refusal, || {
+    gatun_testkit::run_test(test, gatun_testkit::refusal, || {
         let configurations = markdown::blocks(&readme()).into_iter().filter(|block| block.language == "toml");
         let mut shell = Shell::new().unwrap();
         for configuration in configurations {

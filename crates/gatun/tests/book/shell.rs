@@ -1,6 +1,6 @@
 //! A reader at a shell: one bash for a whole tutorial, so that variables, the folder and what runs behind go on.
 
-use gatun_lab::Error;
+use gatun_testkit::Error;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Shell {
         // What a reader writes into /etc and /var stays inside: /etc is a copy, of what may be read.
         let furnish = "mkdir -p /run/home /run/bin /run/etc /run/var && { cp -a /etc/. /run/etc 2>/dev/null; true; } && \
             mount --bind /run/etc /etc && mount --bind /run/var /var/lib";
-        gatun_lab::run(Command::new("sh").args(["-c", furnish]))?;
+        gatun_testkit::run(Command::new("sh").args(["-c", furnish]))?;
         let io = |error: std::io::Error| Error(format!("a shell: {error}"));
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gatun"), "/run/bin/gatun").map_err(io)?;
         let path = std::env::var("PATH").unwrap_or_default();

@@ -44,7 +44,7 @@ fn all_of(kind: &str) {
     assert!(!files.is_empty(), "docs/neighbours.md has nothing for {kind}");
     for (name, block) in files {
         match check(checker, name, &block.text) {
-            None => return gatun_lab::skip(&format!("the program `{}` is missing", checker[0])),
+            None => return gatun_testkit::skip(&format!("the program `{}` is missing", checker[0])),
             Some(answer) => assert_eq!(answer, Ok(()), "docs/neighbours.md:{}", block.line),
         }
         let broken = format!("{}\n}} nonsense {{\n", block.text);

@@ -18,11 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Runs a test in a sandbox, with programs that have to be there.
 fn follow(test: &str, programs: &[&str], body: fn()) {
     let missing = || {
-        let missing = programs.iter().find(|program| gatun_lab::find_program(program).is_none())?;
+        let missing = programs.iter().find(|program| gatun_testkit::find_program(program).is_none())?;
         Some(format!("the program `{missing}` is missing"))
     };
-    let refusal = || gatun_lab::refusal_but_to_root("a tutorial").or_else(missing);
-    gatun_lab::run_test(&format!("tutorials::{test}"), refusal, body);
+    let refusal = || gatun_testkit::refusal_but_to_root("a tutorial").or_else(missing);
+    gatun_testkit::run_test(&format!("tutorials::{test}"), refusal, body);
 }
 
 fn read_and_do(document: &str) {

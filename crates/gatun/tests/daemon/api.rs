@@ -1,8 +1,8 @@
 //! What a running daemon is asked: by `gatun show` and the like, by curl, by Prometheus; and who may.
 
 use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab, network, ping, succeeds, tcp_copy};
-use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
-use gatun_lab::{Namespace, Topology};
+use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
+use gatun_testkit::{Namespace, Topology};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt as _;
@@ -37,7 +37,7 @@ fn refused(args: &str) -> String {
 }
 
 fn curl(args: &str) -> String {
-    gatun_lab::run(
+    gatun_testkit::run(
         Command::new("curl")
             .args(["--silent", "--show-error", "--max-time", "10"])
             .args(args.split_whitespace()),
@@ -60,13 +60,13 @@ for s, port in zip(sockets, ports):
     s.sendto(b'hello', (sys.argv[1], port))
 ";
     let (first, end) = (ports.start.to_string(), ports.end.to_string());
-    gatun_lab::run(client.command("python3").args(["-c", SEND, SERVER, &first, &end])).unwrap();
+    gatun_testkit::run(client.command("python3").args(["-c", SEND, SERVER, &first, &end])).unwrap();
 }
 
 /// A datagram that was sent is on its way for some time yet.
 fn wait_for_sessions(count: u64) {
     let are_there = || json("show status")["sessions"] == count;
-    gatun_lab::wait_until("the sessions", std::time::Duration::from_secs(5), are_there).unwrap();
+    gatun_testkit::wait_until("the sessions", std::time::Duration::from_secs(5), are_there).unwrap();
 }
 
 #[test]
@@ -123,12 +123,12 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         let who = said(&format!("who 192.0.2.1:{port}"));
         assert!(who.contains(&format!("is {CLIENT} port {}", udp[7]["inside_port"])), "{who}");
         let whereabouts = said(&format!("where {CLIENT}"));
-        assert!(whereabouts.contains("seen as 192.0.2.1; 51 sessions"), "{whereabouts}");
+        assert!(whereabouts.contains("public address 192.0.2.1; 51 sessions"), "{whereabouts}");
         assert_eq!(gatun("who 192.0.2.1:1").status.code(), Some(1));
         assert!(refused("show sessions --instance nope").contains("there are lab"));
         // Ended, and opened again by the next packet.
-        assert!(refused("clear sessions").contains("which sessions?"));
-        assert!(refused("clear sessions --remote-port 7007").contains("say --yes"));
+        assert!(refused("clear sessions").contains("--all for all sessions"));
+        assert!(refused("clear sessions --remote-port 7007").contains("pass --yes"));
         assert_eq!(said("clear sessions --remote-port 7007 --yes"), "ended: 1 session, 1 binding\n");
         assert_eq!(said("clear bindings --protocol udp --yes"), "ended: 49 sessions, 49 bindings\n");
         datagrams(&net.client, 7007..7008);
@@ -297,13 +297,13 @@ fn prometheus_reads_the_metrics_at_the_socket_and_where_asked_for_on_tcp() {
         // The rest is not for everybody.
         assert!(on_tcp("/v1/sessions").contains("metrics are at /metrics"));
         daemon.stop(Signal::TERM);
-        let Some(promtool) = gatun_lab::find_program("promtool") else {
-            return gatun_lab::skip("the program `promtool` is missing (Debian: prometheus)");
+        let Some(promtool) = gatun_testkit::find_program("promtool") else {
+            return gatun_testkit::skip("the program `promtool` is missing (Debian: prometheus)");
         };
         std::fs::write("/run/metrics", &at_socket).unwrap();
         let mut check = Command::new("sh");
         check.args(["-c", "exec \"$0\" check metrics < /run/metrics"]).arg(promtool);
-        gatun_lab::run(&mut check).unwrap();
+        gatun_testkit::run(&mut check).unwrap();
     });
 }
 
@@ -312,7 +312,7 @@ fn the_socket_is_there_for_a_daemon_that_becomes_another_user() {
     in_lab("api::the_socket_is_there_for_a_daemon_that_becomes_another_user", || {
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
         if map.split_whitespace().nth(2) == Some("1") {
-            return gatun_lab::skip("a user namespace with one user cannot switch: run it as root");
+            return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
         let net = network();
         for _ in 0..2 {

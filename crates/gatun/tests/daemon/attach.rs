@@ -1,8 +1,8 @@
 //! A device that the operator has made for an ordinary user, and a daemon without any right.
 
 use crate::harness::{Daemon, NAT64, SIIT, in_lab, network, ping, status_line};
-use gatun_lab::Topology;
-use gatun_lab::topology::{PUBLIC, SERVER};
+use gatun_testkit::Topology;
+use gatun_testkit::topology::{PUBLIC, SERVER};
 use rustix::process::Signal;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn start(net: &Topology, config: &str) -> Daemon {
 fn an_ordinary_user_translates_on_a_device_that_was_made_for_it() {
     in_lab("attach::an_ordinary_user_translates_on_a_device_that_was_made_for_it", || {
         if !has_users() {
-            return gatun_lab::skip("a user namespace with one user cannot switch: run it as root");
+            return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
         let net = network();
         for line in [
@@ -64,7 +64,7 @@ fn an_ordinary_user_translates_on_a_device_that_was_made_for_it() {
 fn an_ordinary_user_is_told_what_root_has_to_set_up_before() {
     in_lab("attach::an_ordinary_user_is_told_what_root_has_to_set_up_before", || {
         if !has_users() {
-            return gatun_lab::skip("a user namespace with one user cannot switch: run it as root");
+            return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
         let net = network();
         let config = format!(

@@ -1,6 +1,6 @@
 //! A browser that does what a test says: Chromium without a window, held by chromedriver (W3C WebDriver: JSON over HTTP).
 
-use gatun_lab::{Process, wait_until};
+use gatun_testkit::{Process, wait_until};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,7 +15,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// Why there is none, where there is none.
 pub(crate) fn missing() -> Option<String> {
-    gatun_lab::missing(&[("chromium", "chromium"), (DRIVER, "chromium-driver")])
+    gatun_testkit::missing(&[("chromium", "chromium"), (DRIVER, "chromium-driver")])
 }
 
 /// A running one, with one tab.

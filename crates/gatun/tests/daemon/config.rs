@@ -4,8 +4,8 @@ use crate::harness::{CREATE, Daemon, in_lab, network, ping};
 use gatun_api::client::{Client, Error};
 use gatun_api::paths::with_query;
 use gatun_api::types::{Config, ConfigApplied, ConfigPast, ConfigPlan, ConfigText, Session, Status};
-use gatun_lab::topology::SERVER;
-use gatun_lab::{Process, Topology, wait_until};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Process, Topology, wait_until};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -240,7 +240,7 @@ fn a_full_disk_and_a_directory_that_is_read_only_are_told_and_nothing_changes() 
     in_lab("config::a_full_disk_and_a_directory_that_is_read_only_are_told_and_nothing_changes", || {
         let net = network();
         fs::create_dir("/run/small").unwrap();
-        gatun_lab::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/small".split(' ')))
+        gatun_testkit::run(Command::new("mount").args("-t tmpfs -o size=64k tmpfs /run/small".split(' ')))
             .unwrap();
         let one = config("[\"192.0.2.1\"]", "");
         fs::write("/run/small/gatun.toml", &one).unwrap();

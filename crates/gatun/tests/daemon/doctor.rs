@@ -3,8 +3,8 @@
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, in_lab_with, network, ping};
 use crate::nat44::{self, private, steer};
 use crate::operate::doctor;
-use gatun_lab::topology::SERVER;
-use gatun_lab::{Process, Topology};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Process, Topology};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
@@ -13,13 +13,13 @@ use std::time::Duration;
 const BIN: &str = env!("CARGO_BIN_EXE_gatun");
 
 fn no_nft() -> Option<String> {
-    gatun_lab::missing(&[("nft", "nftables")])
+    gatun_testkit::missing(&[("nft", "nftables")])
 }
 
 /// Rules in the translator's namespace, in place of those before.
 fn rules(net: &Topology, rules: &str) {
     let mut command = net.translator.command("nft");
-    gatun_lab::run(command.arg(format!("flush ruleset; {rules}"))).unwrap();
+    gatun_testkit::run(command.arg(format!("flush ruleset; {rules}"))).unwrap();
 }
 
 /// A chain of forwarded packets that drops by its policy.
@@ -87,11 +87,11 @@ fn rules_that_drop_forwarded_packets_are_found_and_others_are_not() {
             let fix = text.lines().find_map(|line| line.trim().strip_prefix("fix: ")).unwrap().to_owned();
             if fix.contains("nft insert") {
                 // The advice helps.
-                gatun_lab::run(net.translator.command("nft").arg(fix.replace("nft insert", "insert")))
+                gatun_testkit::run(net.translator.command("nft").arg(fix.replace("nft insert", "insert")))
                     .unwrap();
                 assert_eq!(doctor(&net, ""), (vec![], 0), "{fix}");
                 let back = "insert rule inet f forward ct state established accept";
-                gatun_lab::run(net.translator.command("nft").arg(back)).unwrap();
+                gatun_testkit::run(net.translator.command("nft").arg(back)).unwrap();
                 assert!(ping(&net.client, 1, SERVER, ""), "{set}: {fix}");
             } else {
                 assert_eq!(
@@ -154,11 +154,11 @@ fn interfaces_that_carry_less_than_the_configuration_says_are_found() {
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         assert_eq!(doctor(&net, ""), (vec![], 0));
         net.translator.ip("link set outside mtu 1492").unwrap();
-        let says = "outside leads to the IPv4 Internet with an MTU of 1492, and 'lab' has mtu4 = 1500";
+        let says = "outside, the interface to the IPv4 Internet, has MTU 1492, but 'lab' has mtu4 = 1500";
         let (wrong, _) = doctor(&net, "");
         assert!(wrong.len() == 1 && wrong[0].contains(says), "{wrong:#?}");
         net.translator.ip("link set inside mtu 1400").unwrap();
-        let says = "inside leads to IPv6 hosts with an MTU of 1400, and 'lab' has mtu6 = 1500";
+        let says = "inside, an interface to IPv6 hosts, has MTU 1400, but 'lab' has mtu6 = 1500";
         let (wrong, _) = doctor(&net, "");
         assert!(wrong.len() == 2 && wrong[1].contains(says), "{wrong:#?}");
         daemon.stop(Signal::TERM);
@@ -195,8 +195,10 @@ fn a_full_disk_and_a_collector_that_is_down_are_found() {
     in_lab("doctor::a_full_disk_and_a_collector_that_is_down_are_found", || {
         let net = network();
         fs::create_dir_all("/run/log").unwrap();
-        gatun_lab::run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs", "/run/log"]))
-            .unwrap();
+        gatun_testkit::run(
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs", "/run/log"]),
+        )
+        .unwrap();
         let more = "[log]\ndirectory = \"/run/log/gatun\"\n[[export]]\nname = \"court\"\nto = \"tcp:198.51.100.2:4739\"\n";
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}{more}"));
         assert!(!daemon.stderr().contains("disk: "), "{}", daemon.stderr());
@@ -210,7 +212,7 @@ fn a_full_disk_and_a_collector_that_is_down_are_found() {
             ping(&net.client, 1, SERVER, "");
             doctor(&net, "").0.is_empty()
         };
-        gatun_lab::wait_until("the collector to be well", Duration::from_secs(30), is_well).unwrap();
+        gatun_testkit::wait_until("the collector to be well", Duration::from_secs(30), is_well).unwrap();
         let _ =
             Command::new("dd").args(["if=/dev/zero", "of=/run/log/full", "bs=64k", "status=none"]).status();
         assert!(ping(&net.client, 1, SERVER, ""));

@@ -3,11 +3,11 @@
 
 use crate::harness::{Daemon, counter, network, ping, tcp_copy};
 use crate::processors::{are_several, assert_alone};
-use gatun_ends::{Generator, Report, Settings};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages, Ports};
-use gatun_lab::topology::SERVER;
-use gatun_lab::{Namespace, Process, Topology};
+use gatun_testkit::ends::{Generator, Report, Settings};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
@@ -38,7 +38,7 @@ inside = ["100.64.0.0/10"]
 fn in_dpdk_lab(test: &str, body: fn()) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    gatun_lab::run_test(test, || gatun_lab::refusal_but_to_root("DPDK"), body);
+    gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("DPDK"), body);
 }
 
 /// The usual network, with a translator whose kernel is silent: a packet socket shows it everything, too.

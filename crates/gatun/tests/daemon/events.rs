@@ -1,7 +1,7 @@
 //! What the daemon tells of its state, and what it does before it has any.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
-use gatun_lab::topology::SERVER;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
@@ -102,12 +102,12 @@ fn events_begin_move_and_end_at_a_reload() {
             assert!(told.contains(&format!("[events]: written to {file}")), "{told}");
             assert!(ping(&net.client, 1, SERVER, ""));
             let wait = || lines(file) > 1;
-            gatun_lab::wait_until("an event", Duration::from_secs(10), wait).unwrap();
+            gatun_testkit::wait_until("an event", Duration::from_secs(10), wait).unwrap();
             assert_eq!((n, lines(&files[0])), (n, 2), "no more in the first one once there is another");
         }
         // Where nobody reads, it is refused, and nobody waits for it.
         let pipe = daemon.file().with_file_name("pipe").display().to_string();
-        gatun_lab::run(Command::new("mkfifo").arg(&pipe)).unwrap();
+        gatun_testkit::run(Command::new("mkfifo").arg(&pipe)).unwrap();
         let told = daemon.reload(&to(&pipe), "nothing has changed");
         assert!(told.contains("[events]: cannot write to"), "{told}");
         let told = daemon.reload(&to("/proc/gatun"), "nothing has changed");

@@ -1,8 +1,8 @@
 //! Events to collectors: to one that is away at first; to those that come, change and go while packets flow.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
-use gatun_lab::topology::SERVER;
-use gatun_lab::{Process, Topology, wait_until};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Process, Topology, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;

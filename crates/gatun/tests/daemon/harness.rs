@@ -1,6 +1,6 @@
 //! A daemon in the lab's network, and small programs to talk through it.
 
-use gatun_lab::{Process, Topology, topology};
+use gatun_testkit::{Process, Topology, topology};
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(crate) fn in_lab(test: &str, body: fn()) {
 
 /// The same, where `missing` says why it cannot be.
 pub(crate) fn in_lab_with(test: &str, missing: fn() -> Option<String>, body: fn()) {
-    gatun_lab::run_test(test, || gatun_lab::refusal().or_else(missing), body);
+    gatun_testkit::run_test(test, || gatun_testkit::refusal().or_else(missing), body);
 }
 
 pub(crate) const SIIT: &str = r#"
@@ -218,26 +218,31 @@ pub(crate) fn status_line(pid: u32, name: &str) -> String {
 }
 
 /// Sends 20 MB through a TCP connection from one host to another and compares the hashes at both ends.
-pub(crate) fn tcp_copy(from: &gatun_lab::Namespace, to: &gatun_lab::Namespace, listen: &str, connect: &str) {
+pub(crate) fn tcp_copy(
+    from: &gatun_testkit::Namespace,
+    to: &gatun_testkit::Namespace,
+    listen: &str,
+    connect: &str,
+) {
     let received = format!("/run/received-{:x}", rand());
     let sent = format!("/run/sent-{:x}", rand());
-    gatun_lab::run(Command::new("sh").args(["-c", &format!("head -c 20000000 /dev/urandom > {sent}")]))
+    gatun_testkit::run(Command::new("sh").args(["-c", &format!("head -c 20000000 /dev/urandom > {sent}")]))
         .unwrap();
     let mut server =
         Process::start(to.command("socat").args(["-u", listen, &format!("CREATE:{received}")])).unwrap();
     wait_for_listener(to, listen);
-    gatun_lab::run(from.command("timeout").args(["20", "socat", "-u", &format!("OPEN:{sent}"), connect]))
+    gatun_testkit::run(from.command("timeout").args(["20", "socat", "-u", &format!("OPEN:{sent}"), connect]))
         .unwrap();
     assert!(server.wait(Duration::from_secs(10)).unwrap().success());
     assert_eq!(hash(&sent), hash(&received), "the content changed on its way");
 }
 
 fn hash(file: &str) -> String {
-    let text = gatun_lab::run(Command::new("sha256sum").arg(file)).unwrap();
+    let text = gatun_testkit::run(Command::new("sha256sum").arg(file)).unwrap();
     text.split_whitespace().next().unwrap().to_owned()
 }
 
-fn wait_for_listener(host: &gatun_lab::Namespace, listen: &str) {
+fn wait_for_listener(host: &gatun_testkit::Namespace, listen: &str) {
     let port = listen.split([':', ',']).nth(1).unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
     while !host.run("ss -Hltn").unwrap().contains(&format!(":{port} ")) {
@@ -252,7 +257,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
 }
 
 /// One ping, or several.
-pub(crate) fn ping(from: &gatun_lab::Namespace, count: u32, target: &str, flags: &str) -> bool {
+pub(crate) fn ping(from: &gatun_testkit::Namespace, count: u32, target: &str, flags: &str) -> bool {
     let line = format!("-c {count} -i 0.01 -W 2 -q {flags} {target}");
     succeeds(from.command("ping").args(line.split_whitespace()))
 }

@@ -1,8 +1,8 @@
 //! Devices that are there at the start: those that a killed daemon left, and those of others.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
-use gatun_lab::Topology;
-use gatun_lab::topology::SERVER;
+use gatun_testkit::Topology;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
@@ -105,7 +105,7 @@ fn a_device_of_somebody_else_is_never_taken() {
         net.translator.ip("tuntap add dev nat64 mode tun").unwrap();
         for alias in ["", "made by hand", "made by gatun's neighbour"] {
             let mut command = net.translator.command("ip");
-            gatun_lab::run(command.args(["link", "set", "nat64", "alias", alias])).unwrap();
+            gatun_testkit::run(command.args(["link", "set", "nat64", "alias", alias])).unwrap();
             let shown = || net.translator.run("ip -details link show nat64").unwrap();
             let before = shown();
             let ended = Daemon::spawn(&net, &config, &[]).wait();

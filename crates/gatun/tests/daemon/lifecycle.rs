@@ -1,8 +1,8 @@
 //! Start, signals, rights, devices that exist or go away.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, status_line};
-use gatun_lab::Topology;
-use gatun_lab::topology::{PUBLIC, SERVER};
+use gatun_testkit::Topology;
+use gatun_testkit::topology::{PUBLIC, SERVER};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -141,7 +141,7 @@ fn it_becomes_the_user_that_it_is_told_to() {
     in_lab("lifecycle::it_becomes_the_user_that_it_is_told_to", || {
         let map = fs::read_to_string("/proc/self/uid_map").unwrap();
         if map.split_whitespace().nth(2) == Some("1") {
-            return gatun_lab::skip("a user namespace with one user cannot switch: run it as root");
+            return gatun_testkit::skip("a user namespace with one user cannot switch: run it as root");
         }
         let net = network();
         let mut daemon = Daemon::spawn(&net, &format!("{CREATE}{SIIT}"), &["--user", "65534:65533"]);

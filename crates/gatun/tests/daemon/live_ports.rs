@@ -2,8 +2,8 @@
 
 use crate::harness::{Daemon, counter, ping};
 use crate::xdp::{CONFIG, in_xdp_lab, until, xdp_network};
-use gatun_lab::Process;
-use gatun_lab::topology::{FAR, SERVER};
+use gatun_testkit::Process;
+use gatun_testkit::topology::{FAR, SERVER};
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `gatun run` between network namespaces, with the kernel's own stacks at both ends.
 //!
-//! Each test runs itself again inside a sandbox of `gatun_lab`.
+//! Each test runs itself again inside a sandbox of `gatun_testkit`.
 
 mod api;
 mod attach;

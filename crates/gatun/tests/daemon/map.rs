@@ -3,8 +3,8 @@
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
 use gatun_api::client::{Client, Error};
 use gatun_api::types::{Page, StaticMap};
-use gatun_lab::topology::SERVER;
-use gatun_lab::wait_until;
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::wait_until;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -31,7 +31,7 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
         let daemon = Daemon::start(&net, &text);
         assert!(ping(&net.client, 1, SERVER, ""));
         let line = format!("ping -q -i 0.02 -W 2 -c 60 {SERVER} > /run/flow");
-        let mut flow = gatun_lab::Process::start(net.client.command("sh").args(["-c", &line])).unwrap();
+        let mut flow = gatun_testkit::Process::start(net.client.command("sh").args(["-c", &line])).unwrap();
         let listed = |port: &str| {
             json("map show").as_array().unwrap().iter().any(|m| m["outside"] == format!("192.0.2.1:{port}"))
         };
@@ -49,7 +49,7 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
             "{on_disk}"
         );
         // A server behind the translator is reached there from outside.
-        let mut server = gatun_lab::Process::start(net.client.command("socat").args([
+        let mut server = gatun_testkit::Process::start(net.client.command("socat").args([
             "-u",
             "TCP6-LISTEN:5003",
             "CREATE:/run/got",

@@ -2,8 +2,8 @@
 //! begins.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network, ping};
-use gatun_lab::Topology;
-use gatun_lab::topology::SERVER;
+use gatun_testkit::Topology;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -101,9 +101,11 @@ fn a_daemon_after_a_killed_one_has_no_more_memory_than_the_first() {
         let said = said(&net, second.file().to_str().unwrap());
         let taken = taken(second.process.id());
         assert!(agree(said, taken), "check says {said}, the daemon has {taken}");
-        gatun_lab::wait_until("the files of the one before go", std::time::Duration::from_secs(5), || {
-            files() == alone
-        })
+        gatun_testkit::wait_until(
+            "the files of the one before go",
+            std::time::Duration::from_secs(5),
+            || files() == alone,
+        )
         .unwrap();
         second.stop(Signal::TERM);
     });
@@ -116,7 +118,7 @@ const WITHOUT_MOUNTING: &[&str] = &["setpriv", "--bounding-set=-sys_admin", "--i
 fn small_memory(kib: u32) {
     fs::create_dir_all("/run/small").unwrap();
     let options = format!("size={kib}k,mode=700");
-    gatun_lab::run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs", "/run/small"]))
+    gatun_testkit::run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs", "/run/small"]))
         .unwrap();
 }
 
@@ -186,7 +188,7 @@ for port in range(20000, 20300):
     s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     s.bind(('', port)); s.sendto(b'hello', (sys.argv[1], 9000 + port % 7)); s.close()
 ";
-        gatun_lab::run(net.client.command("python3").args(["-c", script, SERVER])).unwrap();
+        gatun_testkit::run(net.client.command("python3").args(["-c", script, SERVER])).unwrap();
         assert!(ping(&net.client, 2, SERVER, ""), "{}", daemon.stderr());
         let ended = daemon.stop(Signal::TERM);
         assert!(ended.stdout.contains("forwarded"), "{}", ended.stdout);

@@ -6,8 +6,8 @@
 //! ```
 
 use crate::harness::{CREATE, Daemon, counter, in_lab, network, succeeds, tcp_copy};
-use gatun_lab::topology::{PUBLIC, SMALL_MTU};
-use gatun_lab::{Namespace, Process, Topology};
+use gatun_testkit::topology::{PUBLIC, SMALL_MTU};
+use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ fn udp_exchange(from: &Namespace, to: &Namespace, listen: u16, target: &str) -> 
     let ask = format!(
         "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.settimeout(3)\ns.sendto(b'x'*3000,('{target}',{listen}))\nd,a=s.recvfrom(9000)\nprint(len(d),d[3000:].decode(),'by',a[0],a[1])"
     );
-    let answer = gatun_lab::run(from.command("python3").args(["-c", &ask])).unwrap();
+    let answer = gatun_testkit::run(from.command("python3").args(["-c", &ask])).unwrap();
     assert!(server.wait(Duration::from_secs(10)).unwrap().success());
     answer.trim().to_owned()
 }
@@ -93,7 +93,7 @@ fn observe(net: &Topology, hops: u32) -> Vec<(&'static str, String)> {
     let mtu = route.split_whitespace().skip_while(|w| *w != "mtu").nth(1).unwrap_or("");
     seen.push(("the small link's MTU", mtu.to_owned()));
     let line = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.settimeout(3)\ns.connect(('198.51.100.2',5999))\ns.send(b'x')\ntry: s.recv(9)\nexcept Exception as e: print(type(e).__name__)";
-    let refused = gatun_lab::run(net.client.command("python3").args(["-c", line])).unwrap();
+    let refused = gatun_testkit::run(net.client.command("python3").args(["-c", line])).unwrap();
     seen.push(("a closed port", refused.trim().to_owned()));
     tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", "TCP4:198.51.100.2:5001");
     seen

@@ -3,8 +3,8 @@
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line};
 use gatun_api::client::Client;
 use gatun_api::types::{Part, Status, Urgency};
-use gatun_lab::Topology;
-use gatun_lab::topology::SERVER;
+use gatun_testkit::Topology;
+use gatun_testkit::topology::SERVER;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
 };

@@ -1,8 +1,8 @@
 //! What an operator does with a running daemon beside reading its lists.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
-use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
-use gatun_lab::{Process, Topology};
+use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
+use gatun_testkit::{Process, Topology};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -49,7 +49,7 @@ fn explain_foretells_what_then_happens_and_leaves_no_trace() {
         assert_eq!(json("show status")["sessions"], 0);
         // A packet that nobody here sent may come between.
         let is_same = || said("drops").0 == said("show drops").0;
-        gatun_lab::wait_until("the same answer", std::time::Duration::from_secs(5), is_same).unwrap();
+        gatun_testkit::wait_until("the same answer", std::time::Duration::from_secs(5), is_same).unwrap();
         assert!(ping(&net.client, 1, SERVER, ""));
         // Now there is one session, and no other may be.
         let told = json(&question);
@@ -133,14 +133,14 @@ fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
             &net,
             "ip route replace 192.0.2.1/32 via 198.51.100.2",
             "ip route replace 192.0.2.1/32 dev nat64",
-            "what is sent to 192.0.2.1/32 goes to outside, not to nat64",
+            "traffic to 192.0.2.1/32 goes to outside, not to nat64",
         );
         broken(
             &net,
             // One that is only deleted is set again.
             "ip -6 route add unreachable 2001:db8:64::/96 metric 1",
             "ip -6 route del unreachable 2001:db8:64::/96 metric 1",
-            "what is sent to 2001:db8:64::/96 goes nowhere",
+            "traffic to 2001:db8:64::/96 goes nowhere",
         );
         broken(
             &net,
@@ -152,13 +152,13 @@ fn the_doctor_finds_each_thing_that_was_broken_on_purpose() {
             &net,
             "ip link set nat64 mtu 1400",
             "ip link set nat64 mtu 1500",
-            "nat64 has an MTU of 1400, the configuration says 1500",
+            "nat64 has MTU 1400, the configuration 1500",
         );
         broken(
             &net,
             "ip link set small mtu 1000",
             "ip link set small mtu 1400",
-            "small has an MTU of 1000: IPv6 needs 1280",
+            "small has MTU 1000; IPv6 needs 1280",
         );
         daemon.stop(Signal::TERM);
         assert_eq!(doctor(&net, "").1, 0, "nobody answers: that is no fault of the machine's");
@@ -188,8 +188,11 @@ while True:
         assert!(doctor(&net, &ask).0[0].contains("198.51.100.2 does not answer"));
         for (record, says) in [
             ("20010db80064000000000000c00000aa", None),
-            ("0064ff9b0000000000000000c00000aa", Some("leads to 64:ff9b::c000:aa, which is in none of our")),
-            ("", Some("is no DNS64")),
+            (
+                "0064ff9b0000000000000000c00000aa",
+                Some("synthesises 64:ff9b::c000:aa, which is in none of the"),
+            ),
+            ("", Some("is not a DNS64")),
         ] {
             let mut command = net.server.command("python3");
             command.args(["-c", SERVER]).args(Some(record).filter(|r| !r.is_empty()));
@@ -316,7 +319,7 @@ fn a_trace_has_packets_before_and_after_and_ends_by_itself() {
             ping(&net.client, 1, "2001:db8:64::c633:6409", "-t 2 -W 1");
         }
         let read = "-r /run/trace.pcapng -T fields -e frame.comment -e ipv6.dst";
-        let read = gatun_lab::run(Command::new("tshark").args(read.split_whitespace())).unwrap();
+        let read = gatun_testkit::run(Command::new("tshark").args(read.split_whitespace())).unwrap();
         assert!(
             read.contains("dropped (ttl), answered") && read.contains("2001:db8:64::c633:6409"),
             "{read}"
@@ -391,7 +394,7 @@ fn a_drained_address_stays_so_over_a_restart_as_long_as_it_is_in_a_pool() {
         assert_eq!(json("show status")["sessions_waiting"], 0);
         let mut scrape = Command::new("curl");
         scrape.args(["--silent", "--unix-socket", "/run/gatun/api.sock", "http://localhost/metrics"]);
-        assert!(gatun_lab::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
+        assert!(gatun_testkit::run(&mut scrape).unwrap().contains("gatun_sessions_inherited_total 1\n"));
         assert!(ping(&net.client, 1, SERVER, ""));
         // One in eight times the first session is there as well.
         let there = 1 + usize::from(paired == "192.0.2.4");

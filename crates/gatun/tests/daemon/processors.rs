@@ -1,7 +1,7 @@
 //! On which processors a daemon's threads may run.
 
 use crate::harness::{CREATE, Daemon, SIIT, in_lab, network, ping};
-use gatun_lab::topology::SERVER;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
 
@@ -48,7 +48,7 @@ pub(crate) fn assert_alone(daemon: &Daemon) {
 pub(crate) fn are_several() -> bool {
     let several = mine().len() > 1;
     if !several {
-        gatun_lab::skip("it needs two processors, and there is one");
+        gatun_testkit::skip("it needs two processors, and there is one");
     }
     several
 }

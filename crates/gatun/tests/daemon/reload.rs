@@ -1,8 +1,8 @@
 //! SIGHUP: another configuration while packets go on.
 
 use crate::harness::{CREATE, Daemon, NAT64, gatun, in_lab, network, ping, tcp_copy};
-use gatun_lab::Process;
-use gatun_lab::topology::SERVER;
+use gatun_testkit::Process;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
@@ -140,7 +140,7 @@ fn a_reload_that_is_rejected_is_logged_with_its_reason_at_the_lowest_log_level()
             let shown = gatun(["show", "config"]);
             String::from_utf8(shown.stdout).unwrap().contains("ports_per_subscriber = 7")
         };
-        gatun_lab::wait_until("the new configuration", Duration::from_secs(10), is_new).unwrap();
+        gatun_testkit::wait_until("the new configuration", Duration::from_secs(10), is_new).unwrap();
         assert_eq!(&daemon.stderr()[before..], "");
         daemon.stop(Signal::TERM);
     });

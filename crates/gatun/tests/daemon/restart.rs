@@ -1,8 +1,8 @@
 //! One daemon after another: killed, stopped, by another configuration, by several workers. Sessions go on.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
-use gatun_lab::topology::SERVER;
-use gatun_lab::{Namespace, Process, Topology};
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -79,7 +79,7 @@ fn python(host: &Namespace, script: &str, args: &[&str]) -> Command {
 
 fn echo(net: &Topology) -> Process {
     let server = Process::start(python(&net.server, ECHO, &[]).stdout(Stdio::null())).unwrap();
-    gatun_lab::wait_until("the echo server", Duration::from_secs(5), || {
+    gatun_testkit::wait_until("the echo server", Duration::from_secs(5), || {
         net.server.run("ss -Hltn").unwrap().contains(":7777 ")
     })
     .unwrap();
@@ -105,7 +105,7 @@ fn sessions() -> BTreeSet<String> {
 }
 
 fn made(net: &Topology) {
-    gatun_lab::run(&mut python(&net.client, SESSIONS, &[SERVER])).unwrap();
+    gatun_testkit::run(&mut python(&net.client, SESSIONS, &[SERVER])).unwrap();
     assert!(ping(&net.client, 2, SERVER, ""));
 }
 
@@ -129,7 +129,8 @@ fn a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session() {
         let mut daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         made(&net);
         let talk = Process::start(python(&net.client, TALK, &[SERVER, "4"]).stdout(Stdio::piped())).unwrap();
-        gatun_lab::wait_until("the connection", Duration::from_secs(5), || sessions().len() >= 303).unwrap();
+        gatun_testkit::wait_until("the connection", Duration::from_secs(5), || sessions().len() >= 303)
+            .unwrap();
         for round in 0..3 {
             std::thread::sleep(Duration::from_millis(400));
             let before = sessions();
@@ -154,7 +155,7 @@ fn a_killed_daemon_is_followed_by_one_that_goes_on_with_every_session() {
         assert_eq!(taken_over(&daemon), Some(303), "{}", daemon.stderr());
         kill(daemon);
         let mut daemon = Daemon::spawn(&net, &format!("{CREATE}{NAT64}"), &["--forget"]);
-        gatun_lab::wait_until("a new beginning", Duration::from_secs(5), || {
+        gatun_testkit::wait_until("a new beginning", Duration::from_secs(5), || {
             daemon.stderr().contains("translating with")
         })
         .unwrap();
@@ -244,7 +245,7 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
         fs::write(format!("{STATE}/sessions.99.0"), b"begun").unwrap();
         let daemon = Daemon::start(&net, &config);
         assert_eq!(sessions().len(), 301, "{}", daemon.stderr());
-        gatun_lab::wait_until("what was left to be cleared away", Duration::from_secs(5), || {
+        gatun_testkit::wait_until("what was left to be cleared away", Duration::from_secs(5), || {
             records().len() == 1
         })
         .unwrap();
@@ -254,7 +255,7 @@ fn what_cannot_be_taken_over_is_said_and_keeps_nobody_from_starting() {
             &config.replace("device = \"nat64\"", "device = \"other\"\nroutes = false"),
             &[],
         );
-        gatun_lab::wait_until("the second one", Duration::from_secs(5), || {
+        gatun_testkit::wait_until("the second one", Duration::from_secs(5), || {
             second.stderr().contains("is another gatun's, which runs")
         })
         .unwrap();
@@ -300,7 +301,7 @@ fn many(count: u32) -> String {
 
 fn load(snapshot: &str) {
     fs::write("/run/many", snapshot).unwrap();
-    gatun_lab::run(Command::new(env!("CARGO_BIN_EXE_gatun")).args(["snapshot", "load", "/run/many"]))
+    gatun_testkit::run(Command::new(env!("CARGO_BIN_EXE_gatun")).args(["snapshot", "load", "/run/many"]))
         .unwrap();
 }
 
@@ -331,7 +332,8 @@ fn packets_of_old_and_new_sessions_pass_while_the_others_are_put_back() {
         assert_eq!(taken_over(&daemon), Some(many_sessions as usize));
         let talk = Process::start(python(&net.client, TALK, &[SERVER, "8"]).stdout(Stdio::piped())).unwrap();
         let all = u64::from(many_sessions) + 2;
-        gatun_lab::wait_until("the connection", Duration::from_secs(5), || session_count() >= all).unwrap();
+        gatun_testkit::wait_until("the connection", Duration::from_secs(5), || session_count() >= all)
+            .unwrap();
         for round in 0..3 {
             std::thread::sleep(Duration::from_millis(500));
             let begin = Instant::now();
@@ -378,7 +380,7 @@ fn one_killed_after_the_other_while_sessions_are_put_back_loses_none() {
         assert!(!daemon.stderr().contains(" do not"), "{}", daemon.stderr());
         assert_eq!(session_count(), 300_000);
         let files = || fs::read_dir(STATE).unwrap().flatten().count();
-        gatun_lab::wait_until("old files to go", Duration::from_secs(5), || files() == 3).unwrap();
+        gatun_testkit::wait_until("old files to go", Duration::from_secs(5), || files() == 3).unwrap();
         daemon.stop(Signal::TERM);
     });
 }
@@ -434,14 +436,14 @@ fn sessions_go_to_another_host_by_a_file() {
         let text = fs::read_to_string("/run/snapshot").unwrap();
         for (wrong, why) in [
             (String::new(), "is empty"),
-            ("{}\n".to_owned(), ":1: this is no snapshot"),
+            ("{}\n".to_owned(), ":1: not a snapshot"),
             (
                 text.replacen("\"gatun_snapshot\":1", "\"gatun_snapshot\":2", 1),
                 "unsupported snapshot version 2",
             ),
-            (text.lines().take(100).collect::<Vec<_>>().join("\n"), "has 99 sessions and says 301"),
-            (text.replacen("\"icmp\"", "\"igmp\"", 1), "there is no protocol \"igmp\""),
-            (text.replacen("\"instance\":0", "\"instance\":300", 1), ":2: this is no session"),
+            (text.lines().take(100).collect::<Vec<_>>().join("\n"), "301 sessions expected, 99 found"),
+            (text.replacen("\"icmp\"", "\"igmp\"", 1), "unknown protocol \"igmp\""),
+            (text.replacen("\"instance\":0", "\"instance\":300", 1), ":2: not a session"),
         ] {
             fs::write("/run/wrong", wrong).unwrap();
             let (loaded, said) = gatun("snapshot load /run/wrong");

@@ -1,8 +1,8 @@
 //! Routes: the host's own ones, and those of the device.
 
 use crate::harness::{CREATE, Daemon, SIIT, in_lab, network, ping};
-use gatun_lab::Topology;
-use gatun_lab::topology::SERVER;
+use gatun_testkit::Topology;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn repaired(net: &Topology, daemon: &Daemon, before: &[String], count: usize) ->
         daemon.stderr().lines().filter(|line| line.contains("vanished")).map(str::to_owned).collect()
     };
     let is_back = || routes(net) == before && lines().len() >= count;
-    gatun_lab::wait_until("the routes", Duration::from_secs(20), is_back)
+    gatun_testkit::wait_until("the routes", Duration::from_secs(20), is_back)
         .unwrap_or_else(|e| panic!("{e}: {before:#?}, now {:#?}; {}", routes(net), daemon.stderr()));
     lines()
 }

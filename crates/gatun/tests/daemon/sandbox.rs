@@ -4,7 +4,7 @@
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping, status_line, succeeds};
 use gatun_api::client::Client;
 use gatun_api::types::{Bound, Sandbox, Status};
-use gatun_lab::topology::SERVER;
+use gatun_testkit::topology::SERVER;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
@@ -52,7 +52,7 @@ fn every_thread_is_bound_and_none_has_a_capability() {
         for (name, rights) in threads(pid, "CapEff") {
             assert_eq!(u64::from_str_radix(&rights, 16).unwrap(), 0, "{name}");
         }
-        assert!(doctor().contains("bound by a sandbox"), "{}", doctor());
+        assert!(doctor().contains("the sandbox is on"), "{}", doctor());
         // What the log says of it, whoever asks is told.
         let told = status().sandbox;
         let has_landlock = line.contains("sandbox: landlock, ");

@@ -39,7 +39,7 @@ fn systemd_is_told_of_start_reload_and_end_and_that_all_is_well_while_workers_an
             let daemon = Daemon::spawn_in(&net, &config, &[], (None, None), &environment);
             assert_eq!(told(&socket), "READY=1\nSTATUS=translating with 1 worker");
             // The log is written by a thread of its own.
-            gatun_lab::wait_until("the log", Duration::from_secs(5), || {
+            gatun_testkit::wait_until("the log", Duration::from_secs(5), || {
                 daemon.stderr().contains("translating with 1 worker")
             })
             .unwrap();
@@ -55,7 +55,7 @@ fn systemd_is_told_of_start_reload_and_end_and_that_all_is_well_while_workers_an
             assert!(daemon.wait().success);
             drop(socket);
             let mut deaf = Daemon::spawn_in(&net, &config, &[], (None, None), &environment);
-            gatun_lab::wait_until("a start", Duration::from_secs(5), || {
+            gatun_testkit::wait_until("a start", Duration::from_secs(5), || {
                 deaf.stderr().contains("translating with")
             })
             .unwrap();
@@ -67,8 +67,8 @@ fn systemd_is_told_of_start_reload_and_end_and_that_all_is_well_while_workers_an
 
 #[test]
 fn the_units_are_right_and_leave_little_open() {
-    if let Some(why) = gatun_lab::missing(&[("systemd-analyze", "systemd")]) {
-        return gatun_lab::skip(&why);
+    if let Some(why) = gatun_testkit::missing(&[("systemd-analyze", "systemd")]) {
+        return gatun_testkit::skip(&why);
     }
     let analyze = |args: &[&str]| {
         let output = Command::new("systemd-analyze").args(args).current_dir(UNITS).output().unwrap();

@@ -1,7 +1,7 @@
 //! How long from the start to the first translated packet, with a small configuration and a large one.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, in_lab, network};
-use gatun_lab::{Process, topology::SERVER};
+use gatun_testkit::{Process, topology::SERVER};
 use rustix::process::Signal;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};

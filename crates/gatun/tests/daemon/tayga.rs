@@ -1,13 +1,13 @@
 //! tayga 0.9.2, a translator that we did not write: beside Gatun, with the same packets, and in front of it, as a CLAT.
 
 use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab_with, network, ping, tcp_copy};
-use gatun_lab::topology::SERVER4;
-use gatun_lab::{Namespace, Process};
+use gatun_testkit::topology::SERVER4;
+use gatun_testkit::{Namespace, Process};
 use rustix::process::Signal;
 use std::process::{Command, Stdio};
 
 fn missing() -> Option<String> {
-    gatun_lab::missing(&[("tayga", "tayga")])
+    gatun_testkit::missing(&[("tayga", "tayga")])
 }
 
 fn missing_with_scapy() -> Option<String> {

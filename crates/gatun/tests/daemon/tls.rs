@@ -1,8 +1,8 @@
 //! The API over TCP, as other hosts use it: by curl, openssl and `gatun --server`; and a host that floods it.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
-use gatun_lab::topology::{CLIENT, SERVER};
-use gatun_lab::{Namespace, Process};
+use gatun_testkit::topology::{CLIENT, SERVER};
+use gatun_testkit::{Namespace, Process};
 use rustix::process::Signal;
 use std::fs;
 use std::process::{Command, Output};
@@ -47,7 +47,7 @@ fn curl(host: &Namespace, token: &str, args: &str) -> (String, String) {
     if !token.is_empty() {
         command.args(["--header", &format!("authorization: Bearer {token}")]);
     }
-    let text = gatun_lab::run(command.args(args.split_whitespace())).unwrap();
+    let text = gatun_testkit::run(command.args(args.split_whitespace())).unwrap();
     let (body, status) = text.trim_end().rsplit_once('\n').unwrap_or(("", &text));
     (status.to_owned(), body.to_owned())
 }
@@ -88,8 +88,8 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
             client.command("curl").args(["--silent", "--globoff", "http://[2001:db8:1::1]:8443/"]).output();
         assert!(!plain.unwrap().status.success(), "nothing is said without TLS");
         // What openssl says.
-        if let Some(why) = gatun_lab::missing(&[("openssl", "openssl")]) {
-            return gatun_lab::skip(&why);
+        if let Some(why) = gatun_testkit::missing(&[("openssl", "openssl")]) {
+            return gatun_testkit::skip(&why);
         }
         let seen = |flags: &str| {
             let ask = format!(
@@ -122,7 +122,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
                 format!("--server {URL} --token-file /run/reads --fingerprint {}", "0".repeat(64)),
                 "give --ca FILE",
             ),
-            (format!("--server {URL} --ca /run/api.crt"), "wants a token: give --token-file FILE"),
+            (format!("--server {URL} --ca /run/api.crt"), "requires a token: pass --token-file FILE"),
             (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "that is no token"),
             (
                 "--server https://[2001:db8:1::1]:1 --token-file /run/reads --ca /run/api.crt".into(),
@@ -253,8 +253,10 @@ fn questions(store: &str, count: usize) -> Vec<serde_json::Value> {
         let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         lines.filter(|line| line["mark"] == "asked").collect()
     };
-    gatun_lab::wait_until("the log keeps the questions", Duration::from_secs(5), || found().len() >= count)
-        .unwrap();
+    gatun_testkit::wait_until("the log keeps the questions", Duration::from_secs(5), || {
+        found().len() >= count
+    })
+    .unwrap();
     found()
 }
 
@@ -278,7 +280,8 @@ fn the_log_answers_a_token_of_its_own_and_keeps_each_question() {
                 lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
             lines.find(|line| line["event"] == "block_assigned")
         };
-        gatun_lab::wait_until("the log has a block", Duration::from_secs(5), || block().is_some()).unwrap();
+        gatun_testkit::wait_until("the log has a block", Duration::from_secs(5), || block().is_some())
+            .unwrap();
         let block = block().unwrap();
         let (time, port) = (block["time"].as_str().unwrap(), block["outside_ports"][0].as_u64().unwrap());
         let question = format!("who 192.0.2.1:{port} --at {time} -o json");

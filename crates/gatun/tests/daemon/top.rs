@@ -1,8 +1,8 @@
 //! `gatun top` on a terminal: a pseudoterminal of 80 by 24, and what a terminal would show of what is written to it.
 
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, ping};
-use gatun_lab::topology::SERVER;
-use gatun_lab::wait_until;
+use gatun_testkit::topology::SERVER;
+use gatun_testkit::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -246,7 +246,7 @@ fn top_gives_the_terminal_back_at_a_signal_and_at_ctrl_c_and_has_no_colours_wher
         let top = Top::start(&[]);
         top.wait_for("nothing needs attention");
         daemon.stop(Signal::TERM);
-        let lines = top.wait_for("no answer, what is shown is old: ");
+        let lines = top.wait_for("no answer, data is old: ");
         assert!(lines[2].starts_with("sessions "), "{lines:#?}");
         top.press("q");
         top.ends();

@@ -1,8 +1,8 @@
 //! Real traffic through the daemon.
 
 use crate::harness::{CREATE, Daemon, NAT64, SIIT, counter, in_lab, network, ping, succeeds, tcp_copy};
-use gatun_lab::Process;
-use gatun_lab::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
+use gatun_testkit::Process;
+use gatun_testkit::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ for n in range(10):
             (&net.client, "2001:db8:ffff::1"),
             (&net.client, "2001:db8:64::c000:20e"),
         ] {
-            gatun_lab::run(host.command("python3").args(["-c", is_refused, own])).unwrap();
+            gatun_testkit::run(host.command("python3").args(["-c", is_refused, own])).unwrap();
         }
         assert!(ping(&net.client, 2, "2001:db8:64::c000:20e", "") && ping(&net.server, 2, "192.0.2.14", ""));
         let ended = daemon.stop(Signal::TERM);
@@ -77,7 +77,7 @@ assert len(d)==8+128+16 and d[4]==16 and d[-16]==0x20, d.hex()
         command.args(["-c", hears]).stdout(std::fs::File::create(out).unwrap());
         let mut client = Process::start(&mut command).unwrap();
         let is_up = || std::fs::read(out).is_ok_and(|said| !said.is_empty());
-        gatun_lab::wait_until("the client's socket", Duration::from_secs(10), is_up).unwrap();
+        gatun_testkit::wait_until("the client's socket", Duration::from_secs(10), is_up).unwrap();
         let says = "import socket,struct
 def sum(b):
   t=0
@@ -91,7 +91,7 @@ icmp=struct.pack('>BBHBBH',11,0,0,0,5,0)+ip+extension
 icmp=icmp[:2]+struct.pack('>H',sum(icmp))+icmp[4:]
 socket.socket(socket.AF_INET,socket.SOCK_RAW,socket.IPPROTO_ICMP).sendto(icmp,('192.0.2.1',0))
 ";
-        gatun_lab::run(net.server.command("python3").args(["-c", says])).unwrap();
+        gatun_testkit::run(net.server.command("python3").args(["-c", says])).unwrap();
         assert!(client.wait(Duration::from_secs(15)).unwrap().success(), "{}", daemon.stdout());
         let ended = daemon.stop(Signal::TERM);
         assert_eq!(counter(&ended.stdout, "forwarded, IPv4 to IPv6"), 1, "{}", ended.stdout);
@@ -138,16 +138,16 @@ fn udp_datagrams_cross_both_ways_in_order_and_whole() {
                 "import socket,sys\ns=socket.socket(socket.AF_INET{version},socket.SOCK_DGRAM)\ns.settimeout(5)\ns.bind(('',5003))\nprint('up',flush=True)\nfor i in range(200):\n  d,_=s.recvfrom(9000)\n  assert d==bytes([i])*(i*7), i\n"
             );
             let mut receiver =
-                gatun_lab::Process::start(to.command("python3").args(["-c", &script])).unwrap();
+                gatun_testkit::Process::start(to.command("python3").args(["-c", &script])).unwrap();
             let is_up = || {
                 let sockets = to.command("ss").args(["-Huln", "sport = :5003"]).output().unwrap();
                 !sockets.stdout.is_empty()
             };
-            gatun_lab::wait_until("the receiver", Duration::from_secs(10), is_up).unwrap();
+            gatun_testkit::wait_until("the receiver", Duration::from_secs(10), is_up).unwrap();
             let script = format!(
                 "import socket,time\na=socket.getaddrinfo('{target}',5003,type=socket.SOCK_DGRAM)[0]\ns=socket.socket(a[0],socket.SOCK_DGRAM)\nfor i in range(200):\n  s.sendto(bytes([i])*(i*7),a[4]); time.sleep(0.001)\n"
             );
-            gatun_lab::run(from.command("python3").args(["-c", &script])).unwrap();
+            gatun_testkit::run(from.command("python3").args(["-c", &script])).unwrap();
             assert!(receiver.wait(Duration::from_secs(10)).unwrap().success(), "to {target}");
         }
         daemon.stop(Signal::TERM);
@@ -181,7 +181,7 @@ fn a_path_that_carries_less_than_an_ipv6_host_sends_is_heeded_for_it() {
         net.router.ip("link set far mtu 905").unwrap();
         net.server.ip("link set eth1 mtu 905").unwrap();
         let rules = "table ip t { chain c { type filter hook forward priority 0; oifname far meta length > 905 drop; }; }";
-        gatun_lab::run(net.router.command("nft").arg(rules)).unwrap();
+        gatun_testkit::run(net.router.command("nft").arg(rules)).unwrap();
         let daemon = Daemon::start(&net, &format!("{CREATE}{NAT64}"));
         let script = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); s.bind(('203.0.113.2',5004))\nwhile 1:\n  d,a=s.recvfrom(9999); s.sendto(b'%d'%len(d),a)";
         let _server = Process::start(net.server.command("python3").args(["-c", script])).unwrap();
@@ -247,7 +247,7 @@ fn two_workers_share_a_stateful_device() {
             let ask = format!(
                 "import socket\ns=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM)\ns.bind(('{host}',0))\ns.settimeout(5)\ns.sendto(b'x'*3000,('{SERVER}',5010))\nprint(len(s.recvfrom(9000)[0]))"
             );
-            let answer = gatun_lab::run(net.client.command("python3").args(["-c", &ask])).unwrap();
+            let answer = gatun_testkit::run(net.client.command("python3").args(["-c", &ask])).unwrap();
             assert_eq!(answer.trim(), "3000", "{host}");
         }
         drop(server);
@@ -279,7 +279,7 @@ fn stateful_tcp_crosses_outward_and_inward_by_a_static_binding() {
         tcp_copy(&net.server, &net.client, "TCP6-LISTEN:5002,reuseaddr", &format!("TCP4:{PUBLIC}:5002"));
         // A datagram to a port that nobody has.
         let line = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 22222))";
-        gatun_lab::run(net.server.command("python3").args(["-c", line])).unwrap();
+        gatun_testkit::run(net.server.command("python3").args(["-c", line])).unwrap();
         std::thread::sleep(Duration::from_millis(100));
         let ended = daemon.stop(Signal::TERM);
         assert!(ended.stdout.contains("no_bib"), "{}", ended.stdout);

@@ -1,8 +1,8 @@
 //! UDP datagrams that are given to the kernel together (`udp_gro`).
 
 use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab, network};
-use gatun_lab::topology::{CLIENT, SERVER};
-use gatun_lab::{Process, Topology, wait_until};
+use gatun_testkit::topology::{CLIENT, SERVER};
+use gatun_testkit::{Process, Topology, wait_until};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -145,7 +145,7 @@ fn flows(capture: &str) -> Vec<Flow> {
          -e udp.srcport -e udp.dstport -e ip.id -e ip.flags.df -e udp.length -e udp.checksum.status \
          -e ip.checksum.status -e ip.ttl -e ipv6.hlim"
     );
-    let text = gatun_lab::run(Command::new("tshark").args(line.split_whitespace())).unwrap();
+    let text = gatun_testkit::run(Command::new("tshark").args(line.split_whitespace())).unwrap();
     let mut flows: BTreeMap<(&str, &str), Flow> = BTreeMap::new();
     let mut ids = BTreeSet::new();
     for line in text.lines() {

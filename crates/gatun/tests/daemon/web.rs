@@ -2,8 +2,8 @@
 
 use crate::browser::{self, Browser};
 use crate::harness::{CREATE, Daemon, NAT64, in_lab, network, status_line};
-use gatun_lab::topology::{CLIENT, SERVER, SERVER4};
-use gatun_lab::{Process, Topology, wait_until};
+use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
+use gatun_testkit::{Process, Topology, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -161,8 +161,8 @@ const LIVE: &str = "return document.body.dataset.state === 'live'";
 
 #[test]
 fn the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing() {
-    let refusal = || gatun_lab::refusal().or_else(browser::missing);
-    gatun_lab::run_test(
+    let refusal = || gatun_testkit::refusal().or_else(browser::missing);
+    gatun_testkit::run_test(
         "web::the_page_shows_what_the_daemon_tells_and_says_when_it_tells_nothing",
         refusal,
         || {
@@ -605,7 +605,7 @@ fn strangers_get_nothing(url: &str) {
             "--max-time",
             "10",
         ]);
-        let out = gatun_lab::run(curl.args(more).arg(format!("{address}{path}"))).unwrap();
+        let out = gatun_testkit::run(curl.args(more).arg(format!("{address}{path}"))).unwrap();
         (out.trim().to_owned(), std::fs::read_to_string("/run/stranger").unwrap())
     };
     let with_key = format!("authorization: Bearer {key}");

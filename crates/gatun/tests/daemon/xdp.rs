@@ -8,8 +8,8 @@
 
 use crate::harness::{Daemon, counter, network, ping, tcp_copy};
 use crate::processors::{are_several, assert_alone, mine};
-use gatun_lab::topology::{FAR, SERVER, SMALL_MTU};
-use gatun_lab::{Namespace, Process, Topology};
+use gatun_testkit::topology::{FAR, SERVER, SMALL_MTU};
+use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::Duration;
@@ -45,7 +45,7 @@ exempt = [{ prefixes = ["198.51.100.9"] }]
 
 /// As `in_lab`, where there can be AF_XDP: it needs a root that is no user namespace's.
 pub(crate) fn in_xdp_lab(test: &str, body: fn()) {
-    gatun_lab::run_test(test, || gatun_lab::refusal_but_to_root("AF_XDP"), body);
+    gatun_testkit::run_test(test, || gatun_testkit::refusal_but_to_root("AF_XDP"), body);
 }
 
 pub(crate) fn xdp_network() -> Topology {
@@ -77,7 +77,7 @@ pub(crate) fn xdp_network() -> Topology {
 
 /// Waits until something holds.
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
-    gatun_lab::wait_until(what, Duration::from_secs(10), holds).unwrap();
+    gatun_testkit::wait_until(what, Duration::from_secs(10), holds).unwrap();
 }
 
 fn has_program(host: &Namespace, device: &str) -> bool {
@@ -319,7 +319,7 @@ fn two_workers_have_a_queue_of_each_interface_and_hand_over_what_is_not_theirs()
         let flows = format!(
             "import socket\nfor i in range(64): socket.socket(socket.AF_INET6,socket.SOCK_DGRAM).sendto(b'x',('{SERVER}',9))"
         );
-        gatun_lab::run(net.client.command("python3").args(["-c", &flows])).unwrap();
+        gatun_testkit::run(net.client.command("python3").args(["-c", &flows])).unwrap();
         for port in 5001..5003 {
             let listen = format!("TCP4-LISTEN:{port},reuseaddr");
             tcp_copy(&net.client, &net.server, &listen, &format!("TCP6:[{SERVER}]:{port}"));
@@ -443,7 +443,7 @@ fn customers_with_the_same_addresses_are_told_apart_by_interface_and_vlan() {
             (&net.router, ASK, "192.0.2.2"),
             (&net.client, ASK_IN_VLAN, "192.0.2.3"),
         ] {
-            let seen = gatun_lab::run(host.command("python3").args(["-c", ask])).unwrap();
+            let seen = gatun_testkit::run(host.command("python3").args(["-c", ask])).unwrap();
             assert_eq!(seen.trim(), public, "{}", daemon.stderr());
         }
         assert!(server.wait(Duration::from_secs(10)).unwrap().success());

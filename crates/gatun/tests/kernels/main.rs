@@ -12,7 +12,7 @@
 mod archive;
 
 use archive::Archive;
-use gatun_lab::Process;
+use gatun_testkit::Process;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -179,7 +179,7 @@ impl Machine {
     /// Boots it, and compares what it reports with what is expected.
     fn check(&self) {
         if let Some(why) = self.refusal() {
-            return gatun_lab::skip(&format!("Linux {}: {why}", self.series));
+            return gatun_testkit::skip(&format!("Linux {}: {why}", self.series));
         }
         let further = if is_full() { self.further } else { &[] };
         let groups: Vec<&Group> = self.groups.iter().chain(further).collect();
@@ -239,7 +239,7 @@ impl Machine {
         archive.add("init", include_bytes!("guest.sh"));
         // Symbols for debuggers are two thirds of it.
         let gatun = directory.join("gatun");
-        gatun_lab::run(Command::new("objcopy").arg("--strip-debug").arg(program()).arg(&gatun)).unwrap();
+        gatun_testkit::run(Command::new("objcopy").arg("--strip-debug").arg(program()).arg(&gatun)).unwrap();
         archive.add("bin/gatun", &fs::read(gatun).unwrap());
         let programs = ["busybox", "ip", "setpriv"].map(|command| (command, find(command).unwrap()));
         for (name, file) in &programs {

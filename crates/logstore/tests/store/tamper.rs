@@ -243,8 +243,8 @@ fn a_daemon_goes_on_after_damage_keeps_the_file_and_says_so() {
     disk.set(name, bytes);
     let before = records(&disk).len();
     let mut store = Store::open(Box::new(disk.clone()), Options::default(), 2_000).unwrap();
-    let said = store.take_said().join("\n");
-    assert!(said.contains("it was changed at byte"), "{said}");
+    let said = store.take_messages().join("\n");
+    assert!(said.contains("changed at or near byte"), "{said}");
     assert!(disk.names().unwrap().contains(&format!("{name}.damaged-2000")));
     assert_eq!(records(&disk).len(), before, "frames that are whole are kept");
     let v = reader(&disk).verify(None).unwrap();
@@ -257,7 +257,7 @@ fn a_daemon_goes_on_after_damage_keeps_the_file_and_says_so() {
     bytes[last] ^= 1;
     disk.set(name, bytes);
     let mut store = Store::open(Box::new(disk.clone()), Options::default(), 3_000).unwrap();
-    assert!(store.take_said().join("\n").contains("000000000002.segment: its end was changed"));
+    assert!(store.take_messages().join("\n").contains("000000000002.segment: its end was changed"));
     store.commit().unwrap();
     let v = reader(&disk).verify(None).unwrap();
     let found = |fault: &&String| fault.starts_with("damage found on") && fault.contains("damaged-3000");

@@ -3,7 +3,7 @@
 use crate::support::{Memory, block, config, reader, start, subscriber};
 use gatun_logstore::time::{Span, rfc3339};
 use gatun_logstore::{
-    AllocationInForce, Answer, By, Disk, Mark, Options, Outcome, Record, RecordKind, SiitInForce, Store,
+    AllocationInForce, Answer, Disk, Evidence, Mark, Options, Outcome, Record, RecordKind, SiitInForce, Store,
 };
 
 const BLOCKS: AllocationInForce = AllocationInForce::Blocks { size: 256 };
@@ -53,7 +53,10 @@ fn a_block_is_its_holders_from_assignment_to_release_in_the_journal_and_in_segme
             (&holder.from, &holder.to),
             (&Some(rfc3339(now + 100_000)), &Some(rfc3339(now + 200_000)))
         );
-        assert_eq!((holder.by, &holder.protocols[..]), (By::Block, &gatun_nat::plan::Transport::ALL[..]));
+        assert_eq!(
+            (holder.by, &holder.protocols[..]),
+            (Evidence::Block, &gatun_nat::plan::Transport::ALL[..])
+        );
         assert_eq!((answer.pool.as_deref(), answer.caveats.len()), (Some("res"), 0), "{answer:?}");
         // Whose clock is wrong by half a minute is told.
         assert_eq!(ask(8 * 256, 230_000).near[0].subscriber, Some(format!("{}/64", subscriber(1))));
@@ -223,7 +226,7 @@ fn deterministic_ports_are_answered_by_the_configuration_of_that_time() {
         let answer = ask(at_ms);
         assert_eq!(holders(&answer), [(network.to_owned(), true)]);
         let holder = &answer.holders[0];
-        assert_eq!((holder.by, holder.ports), (By::Configuration, (3 * 1024, 4 * 1024 - 1)));
+        assert_eq!((holder.by, holder.ports), (Evidence::Configuration, (3 * 1024, 4 * 1024 - 1)));
         assert_eq!(holder.instance.as_deref(), Some(name));
         let hash = answer.configuration.unwrap().hash;
         assert_eq!(hash, gatun_logstore::Hash::of(&[name.as_bytes()]));
@@ -458,7 +461,7 @@ fn a_mapped_address_is_its_host_s_by_arithmetic() {
         let answer = ask(address);
         assert_eq!((answer.outcome, answer.holders.len()), (Outcome::Who, 1), "{answer:?}");
         let holder = &answer.holders[0];
-        assert_eq!((holder.by, holder.instance.as_deref()), (By::Mapping, Some("dc")));
+        assert_eq!((holder.by, holder.instance.as_deref()), (Evidence::Mapping, Some("dc")));
         assert_eq!(holder.inside.map(|inside| inside.to_string()).as_deref(), Some(host));
     }
     assert_eq!(ask("203.0.112.200").outcome, Outcome::Nobody);

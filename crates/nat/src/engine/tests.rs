@@ -3,8 +3,10 @@
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
-use crate::plan::{Allocation, Blocks, Eam, Filtering, HoldDown, Net4, Net6, Siit};
-use crate::{Nat, Plan, Verdict};
+use crate::Nat;
+use crate::Plan;
+use crate::Verdict;
+use crate::base::plan::{Allocation, Blocks, Eam, Filtering, HoldDown, Net4, Net6, Siit};
 use common::*;
 use gatun_wire::rfc7915::ZeroChecksum;
 use gatun_wire::{DropReason, HEADROOM, Offload, Packet, Segmentation};
@@ -244,8 +246,8 @@ fn ports() -> Raised {
     ]
 }
 
-fn plan_pool(pool: crate::plan::Pool4, allocation: Allocation) -> Plan {
-    let pool = crate::plan::Pool4 { allocation, ..pool };
+fn plan_pool(pool: crate::base::plan::Pool4, allocation: Allocation) -> Plan {
+    let pool = crate::base::plan::Pool4 { allocation, ..pool };
     Plan { pools: vec![pool], ..plan_with(POOL6) }
 }
 

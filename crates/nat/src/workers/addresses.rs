@@ -1,8 +1,8 @@
 //! Which worker has which public address.
 
 use super::Dealt;
-use crate::build_error::BuildError;
-use crate::plan::{Plan, Pool4, PoolRange};
+use crate::base::build_error::BuildError;
+use crate::base::plan::{Plan, Pool4, PoolRange};
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;

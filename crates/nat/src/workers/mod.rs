@@ -16,10 +16,10 @@
 mod addresses;
 mod steering;
 
-use crate::build_error::BuildError;
-use crate::plan::{Allocation, Limits, Plan, StaticBinding};
-use crate::reconfigure::Refused;
-use crate::subscriber::SubscriberKey;
+use crate::base::build_error::BuildError;
+use crate::base::plan::{Allocation, Limits, Plan, StaticBinding};
+use crate::lifecycle::reconfigure::Refused;
+use crate::tables::subscriber::SubscriberKey;
 use addresses::Addresses;
 use alloc::format;
 use alloc::vec;

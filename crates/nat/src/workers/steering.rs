@@ -2,10 +2,10 @@
 
 use super::Addresses;
 use super::Dealt;
-use crate::build_error::BuildError;
-use crate::plan::{Net4, Plan};
-use crate::pool6::Owners;
-use crate::subscriber::SubscriberKey;
+use crate::base::build_error::BuildError;
+use crate::base::plan::{Net4, Plan};
+use crate::tables::pool6::Owners;
+use crate::tables::subscriber::SubscriberKey;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;

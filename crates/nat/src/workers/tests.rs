@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::{Eam, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Transport};
+use crate::base::plan::{Eam, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Transport};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Prefix64;
 use proptest::prelude::*;
@@ -206,11 +206,11 @@ fn what_cannot_be_shared_is_refused_with_what_to_do() {
         binding("2001:db8:1::1", [192, 0, 2, 2], 81),
     ])];
     assert!(refused(&two, 2).contains("worker 1 of 2 has no address"), "{}", refused(&two, 2));
-    two.pools[0].allocation = Allocation::Deterministic(crate::plan::Deterministic {
+    two.pools[0].allocation = Allocation::Deterministic(crate::base::plan::Deterministic {
         inside: vec![Net6 { addr: "2001:db8::".parse().unwrap(), len: 56 }],
         subscriber_len: 56,
         overflow_per_address: 0,
-        blocks: crate::plan::Blocks::default(),
+        blocks: crate::base::plan::Blocks::default(),
     });
     assert!(refused(&two, 2).contains("deterministic"));
 }
@@ -221,7 +221,11 @@ fn stateless_instances_are_shared_whole() {
         v4: Net4 { addr: Ipv4Addr::new(198, 51, 100, 1), len: 32 },
         v6: Net6 { addr: "2001:db8::1".parse().unwrap(), len: 128 },
     };
-    let siit = crate::plan::Siit { name: "s".to_string(), eamt: vec![eam], ..crate::plan::Siit::default() };
+    let siit = crate::base::plan::Siit {
+        name: "s".to_string(),
+        eamt: vec![eam],
+        ..crate::base::plan::Siit::default()
+    };
     let plan = Plan { siit: vec![siit], ..Plan::default() };
     let shares = Shares::new(&plan, 8, [1; 4]).unwrap();
     assert!(shares.plans.iter().all(|p| p.siit.len() == 1));
@@ -350,7 +354,10 @@ fn another_process_deals_addresses_out_as_the_one_before_whatever_was_added_and_
 /// there, and a ping is answered by whoever gets it.
 #[test]
 fn a_binding_of_an_own_address_is_reached_by_other_workers_hosts() {
-    use crate::{Instant, Nat, Reply, Verdict};
+    use crate::Instant;
+    use crate::Nat;
+    use crate::Reply;
+    use crate::Verdict;
     let own4 = Ipv4Addr::new(192, 0, 2, 1);
     let udp = StaticBinding { transport: Transport::Udp, ..binding("2001:db8::1", own4.octets(), 53) };
     let whole = Plan {

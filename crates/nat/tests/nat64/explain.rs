@@ -8,7 +8,7 @@ use gatun_nat::plan::*;
 use gatun_nat::{Nat, Plan, Reply, Verdict};
 use gatun_wire::{DropReason, HEADROOM, Packet};
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 
 fn net4(addr: &str, len: u8) -> Net4 {

@@ -1,4 +1,4 @@
-//! Advice of `gatun check`: what a correct file asks for that will not work on this host or on the Internet.
+//! Warnings of `gatun check` about a valid configuration that will not work on this host or on the Internet.
 
 use gatun_config::{Config, Network, Routes};
 use gatun_nat::Plan;
@@ -7,7 +7,7 @@ use gatun_netlink::query::{Way, interface_addresses, links, way_to};
 use gatun_wire::Prefix64;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Prefixes for documentation, and where they are reserved: nothing on the Internet routes them.
+/// Documentation prefixes and the RFCs that reserve them; they are not routed on the Internet.
 const DOCUMENTATION4: [(Net4, &str); 3] = [
     (Net4 { addr: Ipv4Addr::new(192, 0, 2, 0), len: 24 }, "RFC 5737"),
     (Net4 { addr: Ipv4Addr::new(198, 51, 100, 0), len: 24 }, "RFC 5737"),
@@ -17,17 +17,17 @@ const DOCUMENTATION6: [(Net6, &str); 2] = [
     (Net6 { addr: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), len: 32 }, "RFC 3849"),
     (Net6 { addr: Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), len: 20 }, "RFC 9637"),
 ];
-/// Any address of the Internet: the route to it is the default route. Nothing is sent.
+/// An address of the Internet, to find the default route. Nothing is sent to it.
 const ANYWHERE: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 8);
 
-/// A warning about a file that can be used.
+/// Warning about a file that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
     pub(crate) what: String,
     pub(crate) instead: String,
 }
 
-/// The interface of the host's default route, and its IPv4 addresses.
+/// Interface of the default route and its IPv4 addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Uplink {
     name: String,
@@ -35,7 +35,7 @@ pub(crate) struct Uplink {
 }
 
 impl Uplink {
-    /// The one of this network namespace, if there is a default route.
+    /// Uplink of this network namespace, if it has a default route.
     pub(crate) fn of_this_host() -> Option<Uplink> {
         let Ok(Way::By(index)) = way_to(ANYWHERE.into()) else { return None };
         let name = links().ok()?.into_iter().find(|link| link.index == index)?.name;
@@ -48,13 +48,13 @@ impl Uplink {
     }
 }
 
-/// All advice about a configuration, for a host with this uplink.
+/// Warnings about a configuration on a host with this uplink.
 pub(crate) fn of(config: &Config, uplink: Option<&Uplink>) -> Vec<Advice> {
     let only_address = uplink.into_iter().filter_map(|uplink| only_address(config, uplink));
     only_address.chain(documentation(config)).collect()
 }
 
-/// A pool with every address of the uplink: the host has none of its own left.
+/// Pool that contains every address of the uplink, which leaves the host without one.
 fn only_address(config: &Config, uplink: &Uplink) -> Option<Advice> {
     let pool_of = |address: &Ipv4Addr| {
         let has = |range: &PoolRange| (range.first..=range.last).contains(address);
@@ -79,7 +79,7 @@ fn only_address(config: &Config, uplink: &Uplink) -> Option<Advice> {
     })
 }
 
-/// What is in a prefix for documentation, section by section.
+/// Addresses in documentation prefixes, by section.
 fn documentation(config: &Config) -> Vec<Advice> {
     let (plan, mut found) = (&config.plan, Found::default());
     for pool in &plan.pools {
@@ -118,7 +118,7 @@ fn documentation(config: &Config) -> Vec<Advice> {
     found.sections.into_iter().map(Section::advice).collect()
 }
 
-/// The translator's own addresses, without those of a pool or a prefix: these have been looked at.
+/// Translator's own addresses outside pools and prefixes, which are checked separately.
 fn own(plan: &Plan) -> impl Iterator<Item = IpAddr> {
     let in_pool = |address: &Ipv4Addr| {
         let ranges = plan.pools.iter().flat_map(|pool| &pool.ranges);
@@ -130,7 +130,7 @@ fn own(plan: &Plan) -> impl Iterator<Item = IpAddr> {
     own4.into_iter().chain(own6.map(IpAddr::V6))
 }
 
-/// A section of the file with something in a prefix for documentation.
+/// Section of the file with addresses in a documentation prefix.
 struct Section {
     name: String,
     first: String,

@@ -1,4 +1,4 @@
-//! Subscribers that a pool of port blocks serves.
+//! Number of subscribers that a pool of port blocks serves.
 
 use gatun_config::PoolSize;
 use gatun_daemon::tables::{counted, group};
@@ -6,22 +6,22 @@ use gatun_nat::plan::{Allocation, BlockProtocols, Blocks, Deterministic, Pool4, 
 use gatun_nat::pool4::Pool4State;
 use serde_json::{Value, json};
 
-/// Blocks of a pool, and the subscribers that they are enough for.
+/// Blocks of a pool and the number of subscribers that they suffice for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
-    /// Blocks are given out on demand.
+    /// Blocks on demand.
     OnDemand {
         size: u16,
-        /// Of the protocol that has fewest, where protocols have their own.
+        /// Of the protocol with the fewest, if protocols have separate blocks.
         blocks: u64,
         per_subscriber: u16,
     },
-    /// A formula gives each subscriber a block.
+    /// Deterministic blocks.
     ByFormula { size: u16, blocks: u64, subscribers: u64, overflow: u64 },
 }
 
 impl Served {
-    /// By a pool; none where it gives out ports one by one.
+    /// Capacity of a pool; none if it allocates single ports.
     pub(crate) fn by(pool: &Pool4) -> Option<Served> {
         match &pool.allocation {
             Allocation::Random(_) => None,
@@ -44,7 +44,7 @@ impl Served {
         }
     }
 
-    /// A line for people.
+    /// Text, one line.
     pub(crate) fn in_words(&self) -> String {
         match *self {
             Served::OnDemand { size, blocks, per_subscriber } => {
@@ -67,7 +67,7 @@ impl Served {
         }
     }
 
-    /// The same for programs.
+    /// JSON.
     pub(crate) fn json(&self) -> Value {
         match *self {
             Served::OnDemand { size, blocks, per_subscriber } => json!({
@@ -81,7 +81,7 @@ impl Served {
     }
 }
 
-/// Blocks that all protocols of an address have together.
+/// Blocks shared by all protocols of an address.
 fn shared_blocks(pool: &Pool4, size: u16) -> u64 {
     let protocols = Transport::ALL
         .into_iter()
@@ -101,7 +101,7 @@ fn blocks_of(pool: &Pool4, size: u16, transport: Transport) -> u64 {
     Pool4State::ports_of(&only).unwrap_or(0) / u64::from(size).max(1)
 }
 
-/// Subscribers that a formula counts.
+/// Subscribers of a formula.
 fn subscribers(formula: &Deterministic) -> u64 {
     let of = |net: &gatun_nat::plan::Net6| {
         let is_ipv4 = net.len >= 96 && net.addr.to_ipv4_mapped().is_some();

@@ -1,14 +1,14 @@
-//! The picture of `gatun top` as plain text: for a file, a mail, or a terminal that can do no more.
+//! Plain-text snapshot of `gatun top`, for files and simple terminals.
 
-use super::{Sample, all};
+use super::{Sample, all, ports, refused};
 use gatun_api::types::Count;
 use gatun_daemon::tables::{group, table};
 use std::fmt::Write as _;
 
-/// Rows of a table at most: more do not fit beside the others.
+/// Longest table, so that all tables fit.
 const ROWS_MAX: usize = 8;
 
-/// How much more there is than before, for each second.
+/// Rate of counters between two samples.
 pub(super) struct Rate(pub(super) f64);
 
 impl Rate {
@@ -17,7 +17,7 @@ impl Rate {
     }
 
     pub(super) fn of(&self, now: u64, before: u64) -> String {
-        // A daemon that was restarted begins anew.
+        // Counters of a restarted daemon begin at zero.
         group((now.saturating_sub(before) as f64 / self.0).round() as u64)
     }
 
@@ -101,14 +101,11 @@ fn pools(now: &Sample) -> gatun_daemon::tables::Table {
 }
 
 fn drops(rate: &Rate, before: &Sample, now: &Sample) -> gatun_daemon::tables::Table {
-    let mut rows: Vec<_> = now.drops.iter().zip(&before.drops).filter(|(drop, _)| all(drop) > 0).collect();
-    // Those that occur now, then those that have occurred most.
-    rows.sort_by_key(|(drop, before)| std::cmp::Reverse((all(drop).saturating_sub(all(before)), all(drop))));
-    let mut table = table(["reason", "dropped/s", "in all", "what it means"]);
-    for (drop, before) in rows.into_iter().take(ROWS_MAX) {
+    let mut table = table(["reason", "dropped/s", "total", "meaning"]);
+    for (drop, before) in super::drops(now, Some(before)).into_iter().take(ROWS_MAX) {
         table.add_row([
             drop.reason.clone(),
-            rate.of(all(drop), all(before)),
+            rate.of(all(drop), before.unwrap_or(0)),
             group(all(drop)),
             drop.help.clone(),
         ]);
@@ -120,16 +117,14 @@ fn subscribers(now: &Sample) -> gatun_daemon::tables::Table {
     let mut table =
         table(["subscriber", "instance", "public address", "sessions", "ports", "blocks", "refused"]);
     for s in &now.top {
-        let ports = [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum();
-        let refused = [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks];
         table.add_row([
             s.subscriber.clone(),
             s.instance.to_string(),
             s.address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
             group(s.sessions.into()),
-            group(ports),
+            group(ports(s)),
             group(s.blocks.into()),
-            group(refused.map(u64::from).iter().sum()),
+            group(refused(s)),
         ]);
     }
     table

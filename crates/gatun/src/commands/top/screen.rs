@@ -1,5 +1,5 @@
-//! A terminal as a screen: its second screen, without a cursor, whose keys are read one by one. It is given back as it was
-//! at the end, at a panic (also where that ends the process), and while the process is suspended.
+//! Full-screen terminal: the alternate screen without a cursor, and keys one by one. The terminal is restored at exit, at
+//! a panic (also one that aborts the process), and while the process is suspended.
 
 use crate::commands::colour;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,16 +14,16 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Sizes of a terminal that does not tell its own.
+/// Size of a terminal that does not report one.
 const USUAL_SIZE: (usize, usize) = (80, 24);
-/// The second screen, and no cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 const INTERRUPT: u8 = 0x03;
 const SUSPEND: u8 = 0x1a;
 const ESCAPE: u8 = 0x1b;
 
-/// How some text looks.
+/// Style of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -49,11 +49,11 @@ impl Style {
     }
 }
 
-/// A line: texts, each with its look.
+/// Line of styled texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line(pub(super) Vec<(Style, String)>);
 
-/// A key that means something.
+/// Key with a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Letter(u8),
@@ -63,41 +63,41 @@ pub(super) enum Key {
     Suspend,
 }
 
-/// What a terminal was before it was taken.
-struct Taken {
+/// Settings of the terminal before it was changed.
+struct Saved {
     output: File,
     input: Option<(OwnedFd, Termios)>,
 }
 
-/// The terminal that is taken, if one is: a panic gives it back from wherever it happens.
-static TAKEN: Mutex<Option<Taken>> = Mutex::new(None);
+/// Settings to restore, at a panic from anywhere.
+static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
-/// Gives the terminal back, once.
-fn give_back() {
-    // A panic within the few lines that hold this leaves the terminal to its user.
-    let Ok(Some(mut taken)) = TAKEN.try_lock().map(|mut taken| taken.take()) else { return };
-    // Nobody sees it where it cannot be written.
+/// Restores the terminal, once.
+fn restore() {
+    // A panic while this lock is held leaves the terminal as it is.
+    let Ok(Some(mut taken)) = SAVED.try_lock().map(|mut taken| taken.take()) else { return };
+    // An error cannot be reported.
     let _ = taken.output.write_all(LEAVE).and_then(|()| taken.output.flush());
     if let Some((input, before)) = &taken.input {
         let _ = tcsetattr(input, OptionalActions::Now, before);
     }
 }
 
-/// The terminal, as long as this is there.
+/// Full-screen terminal, restored on drop.
 pub(super) struct Screen {
     output: File,
-    /// Where keys come from; none where standard input is no terminal.
+    /// Input of keys; none if standard input is not a terminal.
     input: Option<OwnedFd>,
-    /// Keys that were read with another one.
+    /// Keys read together with an earlier one.
     pressed: VecDeque<Key>,
     has_colours: bool,
 }
 
 impl Screen {
-    /// Takes the terminal of standard input and output.
+    /// Sets up the terminal of standard input and output.
     ///
     /// # Errors
-    /// Where it cannot be set or written to.
+    /// The terminal cannot be set or written to.
     pub(super) fn take() -> io::Result<Screen> {
         let input = io::stdin().as_fd().try_clone_to_owned()?;
         Screen::take_these(io::stdout().as_fd().try_clone_to_owned()?.into(), input)
@@ -107,7 +107,7 @@ impl Screen {
         let input = tcgetattr(&input).is_ok().then_some(input);
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            give_back();
+            restore();
             default(info);
         }));
         let mut screen = Screen { output, input, pressed: VecDeque::new(), has_colours: colour::allowed() };
@@ -127,7 +127,7 @@ impl Screen {
             }
         };
         let output = self.output.try_clone()?;
-        *TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Taken { output, input });
+        *SAVED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Saved { output, input });
         self.output.write_all(ENTER)
     }
 
@@ -137,10 +137,10 @@ impl Screen {
         size.map_or(USUAL_SIZE, |size| (size.ws_col.into(), size.ws_row.into()))
     }
 
-    /// Writes over what was there, so that nothing flickers.
+    /// Overwrites the lines in place, which avoids flicker.
     ///
     /// # Errors
-    /// Where the terminal is gone.
+    /// The terminal is gone.
     pub(super) fn show(&mut self, lines: &[Line]) -> io::Result<()> {
         let mut text = String::new();
         for (row, line) in lines.iter().enumerate() {
@@ -160,7 +160,7 @@ impl Screen {
     /// Waits for a key, until `deadline` or a signal.
     ///
     /// # Errors
-    /// Where the terminal is gone.
+    /// The terminal is gone.
     pub(super) fn key(&mut self, deadline: Instant) -> io::Result<Option<Key>> {
         if let Some(key) = self.pressed.pop_front() {
             return Ok(Some(key));
@@ -186,12 +186,12 @@ impl Screen {
         }
     }
 
-    /// Gives the terminal back while the process is stopped.
+    /// Restores the terminal while the process is stopped.
     ///
     /// # Errors
-    /// Where it cannot be taken again.
+    /// The terminal cannot be set up again.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
-        give_back();
+        restore();
         kill_process(getpid(), Signal::STOP)?;
         self.enter()
     }
@@ -199,11 +199,11 @@ impl Screen {
 
 impl std::ops::Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-/// The keys that these bytes are. Sequences of other keys begin with an escape, and mean nothing.
+/// Parses keys. Escape sequences of other keys are ignored.
 fn keys_of(bytes: &[u8]) -> VecDeque<Key> {
     let (mut keys, mut rest) = (VecDeque::new(), bytes);
     while let Some((&first, behind)) = rest.split_first() {

@@ -1,26 +1,26 @@
-//! What the screen of `gatun top` shows, for a terminal of any size: no line is wider, and there are no more of them.
+//! Contents of the `gatun top` screen, fitted to the size of the terminal.
 
 use super::plain::{Rate, percent};
 use super::screen::{Line, Style};
-use super::{Sample, all};
-use gatun_api::types::{Count, Drop, History, Pool, Subscriber, Urgency};
+use super::{Sample, all, ports, refused};
+use gatun_api::types::{Count, History, Pool, Subscriber, Urgency};
 use gatun_daemon::tables::group;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Points of a small chart.
+/// Longest chart, in points.
 const TRENDS_MAX: usize = 240;
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Blanks between columns.
+/// Spaces between columns.
 const GAP: usize = 2;
-/// Characters of a sentence that is cut, at least.
+/// Shortest truncated sentence, in characters.
 const SENTENCE_MIN: usize = 12;
-const KEYS: &str = "q quit  space now  sort: s sessions p ports b blocks r refused a address i turn";
-/// Lines for each panel in a round, until none is left: workers, pools, drops, subscribers.
+const KEYS: &str = "q quit  space refresh  sort: s sessions p ports b blocks r refused a address i invert";
+/// Lines that each panel gets per round, until none is left: workers, pools, drops, subscribers.
 const SHARES: [usize; 4] = [1, 1, 2, 3];
 
-/// What subscribers are sorted by.
+/// Sort key of subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Sessions,
@@ -48,7 +48,7 @@ impl Order {
 pub(super) struct Trends(VecDeque<[f64; 3]>);
 
 impl Trends {
-    /// What the daemon has kept from before.
+    /// Starts with the daemon's history.
     pub(super) fn begin_with(&mut self, history: &History) {
         for point in &history.points {
             let per_second = |count: u64| count as f64 * 1000.0 / point.length_ms.max(1) as f64;
@@ -71,7 +71,7 @@ impl Trends {
         self.0.push_back(point);
     }
 
-    /// The last ones as bars, the highest of them as high as can be.
+    /// Bars of the last points, scaled to the highest.
     fn bars(&self, which: usize, width: usize) -> String {
         let shown = || self.0.iter().skip(self.0.len().saturating_sub(width)).map(|point| point[which]);
         let most = shown().fold(0.0, f64::max);
@@ -83,7 +83,7 @@ impl Trends {
     }
 }
 
-/// All that is drawn.
+/// Data and settings of a screen.
 pub(super) struct View<'v> {
     pub(super) before: Option<&'v Sample>,
     pub(super) now: &'v Sample,
@@ -99,7 +99,7 @@ fn line(style: Style, text: impl Into<String>) -> Line {
 }
 
 impl View<'_> {
-    /// As many lines as there are rows at most, none wider than `columns`.
+    /// Lines of the screen: at most `rows`, none wider than `columns`.
     pub(super) fn lines(&self, columns: usize, rows: usize) -> Vec<Line> {
         let mut lines = self.head(columns);
         let panels = [self.workers(), self.pools(), self.drops(), self.subscribers()];
@@ -144,10 +144,10 @@ impl View<'_> {
         lines
     }
 
-    /// What is wrong, or that nothing is.
+    /// Line with the worst problem, if any.
     fn attention(&self) -> Line {
         if let Some(why) = self.gone {
-            return line(Style::Bad, format!("no answer, what is shown is old: {why}"));
+            return line(Style::Bad, format!("no answer, data is old: {why}"));
         }
         let troubles = &self.now.status.troubles;
         let Some(worst) = troubles.first() else { return line(Style::Good, "nothing needs attention") };
@@ -183,7 +183,7 @@ impl View<'_> {
         Line(vec![(if is_lost { Style::Warning } else { Style::Plain }, text), (Style::Chart, bars)])
     }
 
-    /// A count of each second since the sample before, and a dash where there is none.
+    /// Rate since the previous sample; a dash without one.
     fn per_second(&self, now: u64, before: Option<u64>) -> String {
         let rate = self.before.map(|sample| Rate::between(sample, self.now));
         rate.zip(before).map_or_else(|| "-".to_owned(), |(rate, before)| rate.of(now, before))
@@ -256,23 +256,16 @@ impl View<'_> {
         panel
     }
 
-    /// Reasons that occur now first, then those that have occurred most.
     fn drops(&self) -> Panel {
         let mut panel =
             Panel::new("drop reason", &[(">packets/s", 0), (">since the start", 0), ("meaning", 0)]);
-        let before = |drop: &Drop| {
-            let same = self.before?.drops.iter().find(|before| before.reason == drop.reason);
-            same.map(all)
-        };
-        let mut rows: Vec<&Drop> = self.now.drops.iter().filter(|drop| all(drop) > 0).collect();
-        rows.sort_by_key(|drop| Reverse((all(drop).saturating_sub(before(drop).unwrap_or(0)), all(drop))));
-        for drop in rows {
-            let occurs = before(drop).is_some_and(|before| all(drop) > before);
+        for (drop, before) in super::drops(self.now, self.before) {
+            let occurs = before.is_some_and(|before| all(drop) > before);
             panel.add(
                 if occurs { Style::Warning } else { Style::Plain },
                 [
                     drop.reason.clone(),
-                    self.per_second(all(drop), before(drop)),
+                    self.per_second(all(drop), before),
                     group(all(drop)),
                     drop.help.clone(),
                 ],
@@ -284,7 +277,7 @@ impl View<'_> {
     fn subscribers(&self) -> Panel {
         let mark =
             |order| if self.order == order { if self.is_reversed { "▲" } else { "▼" } } else { "" };
-        // What is sorted by is shown at any width.
+        // The sort column is shown at any width.
         let keep = |order, keep| if self.order == order { 0 } else { keep };
         let titles = [
             ("public address".to_owned(), 1),
@@ -330,15 +323,7 @@ impl View<'_> {
     }
 }
 
-fn ports(s: &Subscriber) -> u64 {
-    [s.tcp_ports, s.udp_ports, s.icmp_ids].map(u64::from).iter().sum()
-}
-
-fn refused(s: &Subscriber) -> u64 {
-    [s.refused_sessions, s.refused_rate, s.refused_ports, s.refused_blocks].map(u64::from).iter().sum()
-}
-
-/// What of a pool is used most, as a share.
+/// Highest usage of a pool's resources, as a ratio.
 fn fullest(pool: &Pool) -> f64 {
     let blocks = pool.blocks.as_ref().map(|blocks| (blocks.owned + blocks.held, blocks.total));
     let ports = [&pool.tcp, &pool.udp, &pool.icmp].map(|usage| (usage.used, usage.total));
@@ -346,7 +331,7 @@ fn fullest(pool: &Pool) -> f64 {
     ports.into_iter().chain(blocks).map(share).fold(0.0, f64::max)
 }
 
-/// Rows for each of some panels that have so many, of `left` lines in all: a panel with rows has a title as well.
+/// Distributes `left` lines over panels that want so many rows; a panel with rows needs a title as well.
 fn shares(wanted: &[usize; 4], left: usize) -> [usize; 4] {
     let titles = wanted.iter().filter(|rows| **rows > 0).count();
     let (mut left, mut given) = (left.saturating_sub(titles), [0; 4]);
@@ -360,22 +345,22 @@ fn shares(wanted: &[usize; 4], left: usize) -> [usize; 4] {
     given
 }
 
-/// A table with one line for each row.
+/// Table with one line per row.
 struct Panel {
     columns: Vec<Column>,
     rows: Vec<(Style, Vec<String>)>,
 }
 
-/// A column of a panel.
+/// Column of a panel.
 struct Column {
     title: String,
     is_right: bool,
-    /// The column with most of it goes first where the terminal is too narrow; 0 stays.
+    /// Priority for removal on a narrow terminal: highest first, 0 stays.
     goes: u8,
 }
 
 impl Panel {
-    /// A title that begins with `>` is that of a column whose cells stand on the right.
+    /// A title that begins with `>` right-aligns its column.
     fn new(first: &str, others: &[(&str, u8)]) -> Panel {
         let column = |title: &str, goes| Column {
             title: title.trim_start_matches('>').to_owned(),
@@ -394,7 +379,7 @@ impl Panel {
         self.rows.len()
     }
 
-    /// The title and the first rows; nothing where there are none.
+    /// Title and first rows; empty without rows.
     fn lines(&self, columns: usize, rows: usize) -> Vec<Line> {
         if self.rows.is_empty() {
             return Vec::new();
@@ -415,7 +400,7 @@ impl Panel {
         std::iter::once(title).chain(rows).collect()
     }
 
-    /// Widths of the columns that fit; 0 of those that do not. Only sentences in a last column are cut.
+    /// Widths of the columns, 0 for those that do not fit. Only sentences in a last column are truncated.
     fn widths(&self, columns: usize, rows: usize) -> Vec<usize> {
         let natural = |n: usize| {
             let cells = self.rows.iter().take(rows).map(|(_, cells)| cells[n].chars().count());
@@ -459,7 +444,7 @@ impl Panel {
     }
 }
 
-/// So many characters of a text, the last of which says that there are more.
+/// Truncates a text to `width` characters, with an ellipsis.
 fn shortened(text: &str, width: usize) -> String {
     match text.chars().count() <= width {
         true => text.to_owned(),
@@ -467,7 +452,7 @@ fn shortened(text: &str, width: usize) -> String {
     }
 }
 
-/// A line of `columns` characters at most.
+/// Truncates a line to `columns` characters.
 fn cut(line: Line, columns: usize) -> Line {
     let mut left = columns;
     let mut parts = Vec::new();

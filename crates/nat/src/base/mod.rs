@@ -1,0 +1,16 @@
+//! Vocabulary of all layers: time, numbers, plan, verdicts, events and counters.
+
+pub(crate) mod bit_tree;
+pub(crate) mod build_error;
+pub mod counters;
+pub(crate) mod emit;
+pub mod event;
+pub mod index;
+pub mod plan;
+pub mod rng;
+pub mod special;
+pub mod step;
+pub(crate) mod tally;
+pub mod tcp_fsm;
+pub mod time;
+pub mod verdict;

@@ -1,0 +1,335 @@
+//! What each instance has done to packets.
+//!
+//! Every packet that has met its fate is counted in one row: its instance's, or, where it belongs to none or
+//! to one of several that cannot be told apart, nobody's. So over all rows
+//! `outbound + inbound + passed + echoes + drops`, and `held`, are what was received.
+//!
+//! The short way adds one word a packet, bytes in its upper bits and packets in its lower ones, at a place that
+//! the record has named already. Rows and totals get them once a burst, which looks at each instance: with a
+//! hundred of them that is some six instructions a packet.
+
+use crate::base::counters::{Count, Counters, Direction};
+use crate::base::plan::Plan;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use gatun_wire::DropReason;
+
+/// Where the bytes of a word begin: below are the packets, of a burst at most.
+const BYTES: u32 = 16;
+
+/// Slots of stateful instances, and of stateless ones: their numbers are bytes, and there are two directions.
+const SLOTS: usize = 512;
+
+/// What an instance does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceKind {
+    /// Stateful, IPv6 inside (RFC 6146).
+    Nat64,
+    /// Stateful, private IPv4 inside.
+    Nat44,
+    /// Stateless (RFC 7915).
+    Siit,
+}
+
+impl InstanceKind {
+    /// As the configuration calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            InstanceKind::Nat64 => "nat64",
+            InstanceKind::Nat44 => "nat44",
+            InstanceKind::Siit => "siit",
+        }
+    }
+
+    /// Which way packets go from inside, and back.
+    fn directions(self) -> [Direction; 2] {
+        match self {
+            InstanceKind::Nat64 | InstanceKind::Siit => [Direction::SixToFour, Direction::FourToSix],
+            InstanceKind::Nat44 => [Direction::FourToFour; 2],
+        }
+    }
+}
+
+/// The packets of one instance, or of nobody. A super-packet is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceCounters {
+    /// Translated and sent on, from inside: of a stateless instance, from IPv6.
+    pub outbound: Count,
+    /// As above, to the inside.
+    pub inbound: Count,
+    /// Of `outbound`: turned round, to an inside host of this instance or another.
+    pub hairpinned: Count,
+    /// Left as they are.
+    pub passed: Count,
+    /// Echo requests to the translator itself, answered.
+    pub echoes: Count,
+    /// By reason: not forwarded, answered with an ICMP error or not.
+    pub drops: [Count; DropReason::COUNT],
+}
+
+impl Default for InstanceCounters {
+    fn default() -> Self {
+        InstanceCounters {
+            outbound: Count::default(),
+            inbound: Count::default(),
+            hairpinned: Count::default(),
+            passed: Count::default(),
+            echoes: Count::default(),
+            drops: [Count::default(); DropReason::COUNT],
+        }
+    }
+}
+
+impl InstanceCounters {
+    /// All of its packets.
+    pub fn all(&self) -> Count {
+        let mut all = self.dropped();
+        [self.outbound, self.inbound, self.passed, self.echoes].into_iter().for_each(|count| all += count);
+        all
+    }
+
+    /// All that were not forwarded.
+    pub fn dropped(&self) -> Count {
+        let mut all = Count::default();
+        self.drops.iter().for_each(|&count| all += count);
+        all
+    }
+
+    /// Adds another worker's.
+    pub fn add(&mut self, other: &InstanceCounters) {
+        self.outbound += other.outbound;
+        self.inbound += other.inbound;
+        self.hairpinned += other.hairpinned;
+        self.passed += other.passed;
+        self.echoes += other.echoes;
+        self.drops.iter_mut().zip(&other.drops).for_each(|(a, b)| *a += *b);
+    }
+}
+
+/// Whose a packet is: the number of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row(u16);
+
+/// A row and which way: where the short way counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(u16);
+
+impl Slot {
+    /// From the inside of the stateful instance of this number.
+    #[inline(always)]
+    pub(crate) fn outbound(instance: u8) -> Slot {
+        Slot(u16::from(instance) << 1)
+    }
+
+    /// To the inside of it.
+    #[inline(always)]
+    pub(crate) fn inbound(instance: u8) -> Slot {
+        Slot(u16::from(instance) << 1 | 1)
+    }
+
+    /// The stateful instance to whose inside it is.
+    pub(crate) fn inside_of(self) -> Option<u8> {
+        let is_inbound = usize::from(self.0) < SLOTS && self.0 & 1 == 1;
+        is_inbound.then_some((self.0 >> 1) as u8)
+    }
+
+    /// To the stateless instance of this number, from IPv6.
+    #[inline(always)]
+    pub(crate) fn stateless6(instance: u8) -> Slot {
+        Slot(SLOTS as u16 | u16::from(instance) << 1)
+    }
+
+    /// To the stateless instance of this number, from IPv4.
+    #[inline(always)]
+    pub(crate) fn stateless4(instance: u8) -> Slot {
+        Slot(SLOTS as u16 | u16::from(instance) << 1 | 1)
+    }
+}
+
+/// Who an instance is.
+pub(crate) struct Identity {
+    pub(crate) kind: InstanceKind,
+    pub(crate) name: Arc<str>,
+}
+
+/// The rows of one engine: stateful instances by their numbers, then stateless ones, then nobody.
+pub(crate) struct Tally {
+    identities: Vec<Identity>,
+    rows: Vec<InstanceCounters>,
+    /// Nobody's row.
+    unattributed: InstanceCounters,
+    first_siit: u16,
+    /// By pool: the instance that alone uses it, or nobody.
+    of_pool: Vec<Row>,
+    /// By slot: what the burst at hand has added.
+    burst: [u64; 2 * SLOTS],
+    /// Whose the packet at hand is, as far as that is known yet, and whether it goes to the inside.
+    whose: (Row, bool),
+}
+
+impl Tally {
+    pub(crate) fn new(plan: &Plan) -> Tally {
+        let of = |kind| move |name: &alloc::string::String| Identity { kind, name: name.as_str().into() };
+        let of64 = plan.nat64.iter().map(|n| &n.name).map(of(InstanceKind::Nat64));
+        let of44 = plan.nat44.iter().map(|n| &n.name).map(of(InstanceKind::Nat44));
+        let stateless = plan.siit.iter().map(|s| &s.name).map(of(InstanceKind::Siit));
+        let identities: Vec<Identity> = of64.chain(of44).chain(stateless).collect();
+        let nobody = Row(identities.len() as u16);
+        let of_pool = (0..plan.pools.len()).map(|pool| {
+            let mut users = (0..).zip(plan.pools_of_instances()).filter(|(_, used)| *used == pool);
+            match (users.next(), users.next()) {
+                (Some((only, _)), None) => Row(only),
+                _ => nobody,
+            }
+        });
+        Tally {
+            of_pool: of_pool.collect(),
+            rows: vec![InstanceCounters::default(); identities.len()],
+            unattributed: InstanceCounters::default(),
+            first_siit: (plan.nat64.len() + plan.nat44.len()) as u16,
+            burst: [0; 2 * SLOTS],
+            identities,
+            whose: (nobody, false),
+        }
+    }
+
+    /// Goes on where another one was, which counted for other instances: those that are the same go on with their
+    /// rows, and nobody has what those did that are gone.
+    pub(crate) fn go_on_from(&mut self, before: &Tally) {
+        for (who, row) in before.instances() {
+            let same = |id: &Identity| who.kind == id.kind && who.name == id.name;
+            let at = self.identities.iter().position(same);
+            at.and_then(|at| self.rows.get_mut(at)).unwrap_or(&mut self.unattributed).add(row);
+        }
+        self.unattributed.add(before.unattributed());
+    }
+
+    /// Nobody's packet.
+    pub(crate) fn nobody(&self) -> Row {
+        Row(self.identities.len() as u16)
+    }
+
+    /// Whose the packet at hand is.
+    #[inline]
+    pub(crate) fn whose(&self) -> Row {
+        self.whose.0
+    }
+
+    /// As [`whose`](Self::whose), and whether it goes to the inside.
+    pub(crate) fn at_hand(&self) -> (Row, bool) {
+        self.whose
+    }
+
+    /// The packet at hand is whose [`at_hand`](Self::at_hand) said that another was.
+    pub(crate) fn is(&mut self, whose: (Row, bool)) {
+        self.whose = whose;
+    }
+
+    /// A packet of which nothing is known yet.
+    #[inline]
+    pub(crate) fn of_nobody(&mut self) {
+        self.whose = (self.nobody(), false);
+    }
+
+    /// The packet at hand is from the inside of this instance, or, of a stateless one, from IPv6.
+    #[inline]
+    pub(crate) fn is_from(&mut self, row: Row) {
+        self.whose = (row, false);
+    }
+
+    /// As [`is_from`](Self::is_from), the other way.
+    #[inline]
+    pub(crate) fn is_to(&mut self, row: Row) {
+        self.whose = (row, true);
+    }
+
+    /// The number of an instance in the order of [`instances`](Self::instances); none where it is nobody's row.
+    pub(crate) fn number(&self, row: Row) -> Option<usize> {
+        (row != self.nobody()).then_some(row.0.into())
+    }
+
+    /// The stateful instance of this number.
+    #[inline]
+    pub(crate) fn stateful(instance: u8) -> Row {
+        Row(instance.into())
+    }
+
+    /// The stateless instance of this number.
+    #[inline]
+    pub(crate) fn stateless(&self, instance: usize) -> Row {
+        Row(self.first_siit + instance as u16)
+    }
+
+    /// Whose a packet to an address of this pool is, where nothing says more.
+    pub(crate) fn of_pool(&self, pool: usize) -> Row {
+        self.of_pool.get(pool).copied().unwrap_or(self.nobody())
+    }
+
+    /// One more packet of the short way.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, slot: Slot, bytes: usize) {
+        if let Some(word) = self.burst.get_mut(usize::from(slot.0) % (2 * SLOTS)) {
+            *word += (bytes as u64) << BYTES | 1;
+        }
+    }
+
+    /// Counts the short way's packets of a burst in the rows and in the totals.
+    pub(crate) fn end_burst(&mut self, counters: &mut Counters) {
+        let (stateful, stateless) = self.burst.split_at_mut(SLOTS);
+        let stateful = stateful.chunks_exact_mut(2).take(self.first_siit.into());
+        let words = stateful.chain(stateless.chunks_exact_mut(2));
+        for ((words, row), who) in words.zip(&mut self.rows).zip(&self.identities) {
+            let counts = [&mut row.outbound, &mut row.inbound].into_iter().zip(who.kind.directions());
+            for (word, (count, direction)) in words.iter_mut().zip(counts).filter(|(word, _)| **word != 0) {
+                let added = Count { packets: *word & ((1 << BYTES) - 1), bytes: *word >> BYTES };
+                *word = 0;
+                *count += added;
+                if let Some(translated) = counters.translated.get_mut(direction as usize) {
+                    *translated += added;
+                }
+            }
+        }
+    }
+
+    /// The packet at hand was translated.
+    pub(crate) fn translated(&mut self, bytes: usize, hairpinned: bool) {
+        let (row, inward) = self.whose;
+        let row = self.row_mut(row);
+        if inward { &mut row.inbound } else { &mut row.outbound }.add(bytes);
+        if hairpinned {
+            row.hairpinned.add(bytes);
+        }
+    }
+
+    /// Packets that were not forwarded.
+    pub(crate) fn dropped(&mut self, row: Row, reason: DropReason, count: Count) {
+        if let Some(dropped) = self.row_mut(row).drops.get_mut(reason as usize) {
+            *dropped += count;
+        }
+    }
+
+    /// The packet at hand is left as it is.
+    pub(crate) fn passed(&mut self, bytes: usize) {
+        self.row_mut(self.whose.0).passed.add(bytes);
+    }
+
+    /// The packet at hand is an echo request to the translator itself.
+    pub(crate) fn echo(&mut self, bytes: usize) {
+        self.row_mut(self.whose.0).echoes.add(bytes);
+    }
+
+    fn row_mut(&mut self, row: Row) -> &mut InstanceCounters {
+        self.rows.get_mut(usize::from(row.0)).unwrap_or(&mut self.unattributed)
+    }
+
+    /// Instances with their counters, in the order of their numbers.
+    pub(crate) fn instances(&self) -> impl Iterator<Item = (&Identity, &InstanceCounters)> {
+        self.identities.iter().zip(&self.rows)
+    }
+
+    /// The counters of nobody's packets.
+    pub(crate) fn unattributed(&self) -> &InstanceCounters {
+        &self.unattributed
+    }
+}

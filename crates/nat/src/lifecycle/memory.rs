@@ -1,0 +1,98 @@
+//! Memory of an engine's tables.
+//!
+//! The sum is known before an engine is built, so that nothing is set up where it cannot be had.
+
+use crate::Plan;
+use crate::base::event::Events;
+use crate::path::stateful::fragments::Memo;
+use crate::tables::bib::{Tables, holds};
+use crate::tables::fragment::Fragments;
+use crate::tables::icmp_limit::IcmpLimit;
+use crate::tables::path_mtu::Paths;
+use crate::tables::pool4::{Pool4State, PoolError};
+use crate::tables::subscriber::Subscribers;
+use crate::tables::syn_store::SynStore;
+use alloc::vec::Vec;
+use gatun_mem::Footprint;
+
+/// Bytes by table, in whole pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableBytes {
+    /// Records of sessions and bindings, which may lie in a file.
+    pub records: u64,
+    /// The indexes that find them.
+    pub indexes: u64,
+    /// Subscribers.
+    pub subscribers: u64,
+    /// Each pool's outside table and ports.
+    pub pools: Vec<u64>,
+    /// Held SYNs.
+    pub syns: u64,
+    /// What is known of paths.
+    pub paths: u64,
+    /// Rates of ICMP errors by source.
+    pub icmp_rates: u64,
+    /// Fragmented packets and held fragments.
+    pub fragments: u64,
+    /// Events that wait to be read.
+    pub events: u64,
+    /// Huge pages for all tables but the records.
+    pub huge_pages: u64,
+    /// Huge pages for the records, where these are in no file.
+    pub record_huge_pages: u64,
+}
+
+impl TableBytes {
+    /// Of one engine for `plan`, without stateless mappings, which engines share.
+    ///
+    /// # Errors
+    /// Where a pool contradicts itself.
+    pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
+        let limits = &plan.limits;
+        let mut all = TableBytes::default();
+        let mut count = |footprint: Footprint| {
+            all.huge_pages += footprint.huge_pages;
+            footprint.bytes
+        };
+        let events = Footprint::of_bytes(Events::bytes(&plan.events));
+        let (events, paths) = (count(events), count(Paths::footprint(limits.path_mtus_max)));
+        let icmp_rates = count(IcmpLimit::footprint());
+        if !plan.is_stateful() {
+            return Ok(TableBytes { events, paths, icmp_rates, ..all });
+        }
+        let indexes = count(Tables::index_footprint(plan));
+        let subscribers = count(Subscribers::footprint(limits.subscribers_max));
+        let syns = count(SynStore::footprint(limits.syn_store_max));
+        let fragments = count(Fragments::<Memo>::footprint(limits));
+        let mut pools = Vec::new();
+        for (at, pool) in plan.pools.iter().enumerate() {
+            pools.push(count(Pool4State::footprint(pool, holds(plan, at))?));
+        }
+        let Footprint { bytes: records, huge_pages: record_huge_pages } = Tables::record_footprint(plan);
+        Ok(TableBytes {
+            records,
+            indexes,
+            subscribers,
+            pools,
+            syns,
+            paths,
+            icmp_rates,
+            fragments,
+            events,
+            record_huge_pages,
+            ..all
+        })
+    }
+
+    /// Sessions and bindings, with the indexes that find them.
+    pub fn sessions(&self) -> u64 {
+        self.records + self.indexes
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        let pools: u64 = self.pools.iter().sum();
+        let small = self.syns + self.paths + self.icmp_rates + self.fragments;
+        self.sessions() + self.subscribers + pools + small + self.events
+    }
+}

@@ -1,0 +1,10 @@
+//! Life of an engine between packets: expiry, reconfiguration, restart, inspection and reports.
+
+pub(crate) mod clear;
+pub mod inspect;
+pub mod kept;
+pub mod memory;
+pub(crate) mod probe;
+pub mod reconfigure;
+pub mod report;
+pub(crate) mod sweep;

@@ -1,0 +1,147 @@
+//! How many sessions a change would end, counted before it is put in place: some records at a time, by the same rules as
+//! `bib/settle.rs` ends them. Nothing changes for it.
+
+use super::{Change, Source, TablesChange};
+use crate::base::plan::Transport;
+use crate::engine::Nat;
+use crate::path::stateful::Instances;
+use crate::tables::bib::Tables;
+use crate::tables::session::{RecordId, Session};
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+/// Of an instance: protocol, address and port.
+type InsideEnd = (u8, Transport, (Ipv6Addr, u16));
+
+/// A count that goes on from record to record.
+#[derive(Debug)]
+pub struct Forecast {
+    /// Sessions that would end, so far.
+    pub sessions: u64,
+    /// Subscribers whose they are.
+    pub subscribers: u64,
+    next: RecordId,
+    /// A bit for each subscriber's number that was met.
+    met: Vec<u64>,
+    /// Static bindings that go, with their public ends, and those that come; these by their public ends, too.
+    gone: Vec<(InsideEnd, (Ipv4Addr, u16))>,
+    come_inside: Vec<InsideEnd>,
+    come_outside: Vec<(Ipv4Addr, u16, Transport)>,
+}
+
+impl Forecast {
+    /// Of this change, with nothing counted yet. Memory for what is met is taken here.
+    pub fn new(change: &Change) -> Forecast {
+        let settling = &change.tables.settling;
+        let subscribers = change.tables.subscribers_made_for as usize;
+        let new = || settling.statics_new.iter();
+        let mut forecast = Forecast {
+            sessions: 0,
+            subscribers: 0,
+            next: 1,
+            met: alloc::vec![0; subscribers / 64 + 1],
+            gone: settling
+                .statics_gone
+                .iter()
+                .map(|(i, b)| ((*i, b.transport, b.inside), b.outside))
+                .collect(),
+            come_inside: new().map(|(i, b)| (*i, b.transport, b.inside)).collect(),
+            come_outside: new().map(|(_, b)| (b.outside.0, b.outside.1, b.transport)).collect(),
+        };
+        forecast.gone.sort_unstable();
+        forecast.come_inside.sort_unstable();
+        forecast.come_outside.sort_unstable();
+        forecast
+    }
+
+    /// Looks at no more than `budget` records of the engine that the change was prepared for. Says whether that was all.
+    /// An engine that has changed since is not counted any further.
+    pub fn count(&mut self, change: &Change, nat: &Nat, budget: usize) -> bool {
+        let tables = &nat.core.shared.tables;
+        if change.generation != nat.generation || !change.tables.may_end_any() {
+            return true;
+        }
+        let nats = Instances { nat64: &change.nat64, nat44: &change.nat44 };
+        for _ in 0..budget {
+            if self.next >= tables.high() {
+                return true;
+            }
+            let session = tables.get(self.next);
+            self.next += 1;
+            if session.is_session() && self.ends(change, tables, nats, session) {
+                self.sessions += 1;
+                self.meet(session.subscriber);
+            }
+        }
+        false
+    }
+
+    fn meet(&mut self, subscriber: u32) {
+        let bit = 1 << (subscriber % 64);
+        if let Some(word) = self.met.get_mut(subscriber as usize / 64)
+            && *word & bit == 0
+        {
+            *word |= bit;
+            self.subscribers += 1;
+        }
+    }
+
+    fn ends(&self, change: &Change, tables: &Tables, nats: Instances<'_>, session: &Session) -> bool {
+        let settling = &change.tables.settling;
+        let may_stay = match session.is_of_static() {
+            true => !self.loses_static(session),
+            false => change.tables.may_stay(tables, session),
+        };
+        !may_stay
+            || tables.is_judged(nats, settling, session).is_some_and(|(all, this)| all || this)
+            || self.is_in_the_way(tables, session)
+    }
+
+    fn loses_static(&self, session: &Session) -> bool {
+        let inside = (session.inside_addr(), session.inside_port());
+        let key = ((session.instance, session.transport(), inside), session.outside());
+        self.gone.binary_search(&key).is_ok()
+    }
+
+    /// Whether a static binding that comes has its inside end, its port, or a port of its block.
+    fn is_in_the_way(&self, tables: &Tables, session: &Session) -> bool {
+        if self.come_inside.is_empty() {
+            return false;
+        }
+        let (transport, (address, port)) = (session.transport(), session.outside());
+        let inside = (session.inside_addr(), session.inside_port());
+        if self.come_inside.binary_search(&(session.instance, transport, inside)).is_ok() {
+            return true;
+        }
+        let Some(pool) = tables.pools.get(tables.pool_of(session.instance)) else { return false };
+        let (first, last, transports) = pool.extent(transport, port);
+        let from = self.come_outside.partition_point(|&(a, p, _)| (a, p) < (address, first));
+        let near = self.come_outside.iter().skip(from).take_while(|&&(a, p, _)| a == address && p <= last);
+        near.filter(|(_, _, of)| transports.get(*of as usize) == Some(&true)).any(|&(_, at, of)| {
+            let exactly = (at, of) == (port, transport);
+            exactly || (!session.is_of_static() && pool.in_the_way(of, session.address_ix, at).is_some())
+        })
+    }
+}
+
+impl TablesChange {
+    /// Whether it could end a session at all.
+    fn may_end_any(&self) -> bool {
+        let s = &self.settling;
+        let lists = [s.leaving.len(), s.statics_gone.len(), s.statics_new.len(), s.moved.len()];
+        s.judges || lists.iter().any(|len| *len > 0)
+    }
+
+    /// Whether the address and port of a subscriber's session may stay so.
+    fn may_stay(&self, tables: &Tables, session: &Session) -> bool {
+        let number = tables.pool_of(session.instance);
+        let kept = self.pools.iter().find_map(|source| match source {
+            Source::Kept(before, change) if *before == number => Some(change),
+            _ => None,
+        });
+        let (Some(change), Some(pool)) = (kept, tables.pools.get(number)) else { return true };
+        let prefix = tables.subscribers.get(session.subscriber).map_or(0, |s| s.key().prefix);
+        let place = (session.transport(), session.address_ix, session.outside().1);
+        pool.would_keep(change, place, prefix)
+    }
+}

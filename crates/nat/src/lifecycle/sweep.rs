@@ -1,0 +1,221 @@
+//! Ending what is due. No timer wheel: a packet only writes when its session ends, and a sweep over the
+//! records, a few at a time, ends those whose time has come. A packet that finds a dead session before
+//! the sweep does treats it as ended. A binding whose sessions are all dead is there until the sweep has
+//! found them, or a packet has.
+
+use crate::base::counters::Direction;
+use crate::base::time::Instant;
+use crate::lifecycle::probe;
+use crate::path::shared::Shared;
+use crate::path::stateful::fragments::settle_ended;
+use crate::path::stateful::{Instance, Instances};
+use crate::tables::icmp_limit::Source;
+use crate::tables::session::{RecordId, Tick};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::hdr::{ipv4, ipv6};
+use gatun_wire::icmp_error::{self, Message};
+use gatun_wire::{DropReason, HEADROOM, Packet};
+
+/// Every record is looked at once in this time, if the budget allows.
+const ROUND_MS: u64 = 4_000;
+/// Records whose memory is asked for at a time: no more lines than can be on their way.
+const GROUP: usize = 4;
+/// How long the caller may wait while there are sessions, or packets that are held.
+const IDLE_SESSIONS_MS: u32 = 1_000;
+const IDLE_HELD_MS: u32 = 100;
+const IDLE_MS: u32 = 60_000;
+
+/// Where the sweep is.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    cursor: RecordId,
+    /// Up to when records have been looked at as often as they should.
+    done: Instant,
+    /// When datagrams in pieces were looked at last.
+    fragments_done: Instant,
+}
+
+impl Sweep {
+    pub(crate) fn run(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, budget: usize) -> u32 {
+        let settling = sh.tables.settle(nats, budget);
+        self.sessions(nats, sh, now, budget);
+        expire_syns(sh, now, budget);
+        self.fragments(sh, now, budget);
+        let ports_wait = sh.tables.expire_ports(budget);
+        sh.tables.events.report_loss(now);
+        if settling {
+            // What a change has left to do is not to wait for packets.
+            0
+        } else if sh.counters.held > 0 {
+            IDLE_HELD_MS
+        } else if ports_wait || sh.tables.session_count() > 0 {
+            IDLE_SESSIONS_MS
+        } else {
+            IDLE_MS
+        }
+    }
+
+    fn fragments(&mut self, sh: &mut Shared, now: Instant, budget: usize) {
+        if sh.fragments.is_empty() || now.since_ms(self.fragments_done) < u64::from(IDLE_HELD_MS) {
+            return;
+        }
+        self.fragments_done = now;
+        sh.fragments.expire(now, budget);
+        settle_ended(sh);
+    }
+
+    fn sessions(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, budget: usize) {
+        let records = u64::from(sh.tables.high()) - 1;
+        if records == 0 || sh.tables.session_count() == 0 || now < self.done {
+            self.done = now;
+            return;
+        }
+        let due = records * now.since_ms(self.done).min(ROUND_MS) / ROUND_MS;
+        let looked_at = due.min(budget as u64);
+        if looked_at == 0 {
+            return;
+        }
+        self.done = if due > looked_at { now } else { self.done.plus_ms(due * ROUND_MS / records) };
+        let mut left = looked_at as usize;
+        let mut ends = sh.tables.events.budget(now, left);
+        while left > 0 {
+            let group = left.min(GROUP);
+            if ends < group && sh.tables.events.budget(now, group) < group {
+                return;
+            }
+            ends = ends.saturating_sub(group);
+            if !self.group(nats, sh, now, group) {
+                return;
+            }
+            left -= group;
+        }
+    }
+
+    /// Looks at the next few records: first asks for the memory that their ends will touch, so that the
+    /// misses overlap. `false` where the buffers for emitted packets are used up.
+    fn group(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, records: usize) -> bool {
+        let tick = Tick::at(now);
+        let before = self.cursor;
+        let next = |cursor, sh: &Shared| if cursor >= sh.tables.high() - 1 { 1 } else { cursor + 1 };
+        let is_due = |sh: &Shared, id| {
+            let session = sh.tables.get(id);
+            session.is_session() && session.expires().has_come(tick)
+        };
+        for _ in 0..records {
+            self.cursor = next(self.cursor, sh);
+            if is_due(sh, self.cursor) {
+                sh.tables.prefetch_end(self.cursor);
+            }
+        }
+        self.cursor = before;
+        for _ in 0..records {
+            let id = next(self.cursor, sh);
+            if is_due(sh, id) {
+                if !sh.emit.has_room() {
+                    return false;
+                }
+                end_of_life(nats, sh, id, now);
+            }
+            self.cursor = id;
+        }
+        true
+    }
+}
+
+/// A session's time is up.
+#[cold]
+fn end_of_life(nats: Instances<'_>, sh: &mut Shared, id: RecordId, now: Instant) {
+    let session = *sh.tables.get(id);
+    let Some(instance) = nats.get(session.instance).filter(|_| session.waits_for_probe()) else {
+        sh.tables.close(id);
+        return;
+    };
+    let realm = instance.policy().realm;
+    let sent = match instance {
+        Instance::Nat64(nat) => {
+            sh.emit.push(realm, &probe::to_inside6(&session, *nat.prefix(session.pool6)), &[])
+        }
+        Instance::Nat44(_) => sh.emit.push(realm, &probe::to_inside4(&session), &[]),
+    };
+    if sent.is_ok() {
+        sh.counters.probes_sent += 1;
+    }
+    instance.policy().after_probe(sh.tables.get_mut(id), now);
+}
+
+/// RFC 6146 3.5.2.2, RFC 5382 REQ-4: SYNs that nobody inside answered in time are answered now.
+fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
+    for _ in 0..budget {
+        if !sh.emit.has_room() {
+            return;
+        }
+        let Some(syn) = sh.syns.pop_expired(now) else { return };
+        let (bytes, outside, realm) = (syn.original_len, syn.outside.0, syn.realm);
+        let mut buf = [0u8; HEADROOM + QUOTE_MAX];
+        let quoted = syn.bytes.get(..QUOTE_MAX).unwrap_or(syn.bytes);
+        let len = quoted.len();
+        if let Some(room) = buf.get_mut(HEADROOM..HEADROOM + len) {
+            room.copy_from_slice(quoted);
+        }
+        let answered = Packet::new(&mut buf, HEADROOM, len).is_some_and(|mut packet| {
+            packet.realm = realm;
+            answer_syn(sh, now, &mut packet, outside)
+        });
+        let row = sh.whose_at(outside);
+        if answered {
+            sh.counters.held -= 1;
+            sh.counters.replied.add(bytes);
+            sh.counters.icmp_errors_sent += 1;
+            sh.count_drop(row, Direction::FourToSix, DropReason::SynExpired, bytes);
+        } else {
+            sh.held_was_dropped(row, Direction::FourToSix, DropReason::SynExpired, bytes);
+        }
+    }
+}
+
+/// Whose rate the answer to a held SYN counts for: its end may be missing, so it does not parse.
+fn held_source(packet: &Packet<'_>) -> Source {
+    let bytes = packet.bytes();
+    let (address, len) = match bytes.first().map(|b| b >> 4) {
+        Some(6) => {
+            let octets = bytes.get(ipv6::ADDRESSES..).and_then(|b| b.first_chunk::<16>());
+            (octets.map(|octets| Ipv6Addr::from(*octets)), Source::IPV6)
+        }
+        _ => {
+            let octets = bytes.get(ipv4::ADDRESSES..).and_then(|b| b.first_chunk::<4>());
+            (octets.map(|octets| Ipv4Addr::from(*octets).to_ipv6_mapped()), Source::IPV4)
+        }
+    };
+    Source::new(packet.realm, address.unwrap_or(Ipv6Addr::UNSPECIFIED), len)
+}
+
+/// The most of a held SYN that is kept and quoted, bytes.
+const QUOTE_MAX: usize = 256;
+
+/// Sends Port Unreachable about a held SYN, from the address that it was sent to. The sender is inside where it is
+/// IPv6, or of a realm.
+fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: Ipv4Addr) -> bool {
+    const PORT_UNREACHABLE4: Message = Message { kind: 3, code: 3, word: 0 };
+    const PORT_UNREACHABLE6: Message = Message { kind: 1, code: 4, word: 0 };
+    // One that left its pool meanwhile is nothing to speak for.
+    if sh.is_suppressed(DropReason::SynExpired) || sh.tables.locate(from).is_none() {
+        sh.counters.icmp_errors_suppressed += 1;
+        return false;
+    }
+    if !sh.may_send_error(now, held_source(packet), false) {
+        return false;
+    }
+    // Its end may be missing: it does not parse.
+    let destination6 = match packet.bytes().first().map(|b| b >> 4) {
+        Some(6) => packet.bytes().get(24..).and_then(|b| b.first_chunk::<16>()).map(|b| Ipv6Addr::from(*b)),
+        _ => None,
+    };
+    let made = match destination6 {
+        Some(destination) => icmp_error::error6(packet, destination, PORT_UNREACHABLE6),
+        None => {
+            let id = sh.idents.next(u64::from(u32::from(from)) << 32);
+            icmp_error::error4(packet, from, PORT_UNREACHABLE4, id, 576)
+        }
+    };
+    made.is_ok() && sh.emit.push(packet.realm, packet.bytes(), &[]).is_ok()
+}

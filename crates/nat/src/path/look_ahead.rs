@@ -1,0 +1,279 @@
+//! The first passes over a burst: ask for the memory that each packet's look-up will need, so that the
+//! misses of a burst overlap. They look at fixed places of plain TCP and UDP packets only. What they find out
+//! about state is a hint; whose an address is does not change within a burst.
+
+mod openings;
+
+use crate::base::plan::Transport;
+use crate::engine::Core;
+use crate::path::nat44::{self, Nat44};
+use crate::path::siit::{General, Looks, SiitState};
+use crate::tables::bib::{Place, Tables};
+use crate::tables::pool6::Owner;
+use crate::tables::session::{Endpoint4, Flow, Inside, NONE, RecordId};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::Packet;
+use gatun_wire::hdr::{ipv4, ipv6};
+use gatun_wire::proto::{TCP, UDP};
+pub(crate) use openings::{Openings, openings};
+
+/// Where a packet's state most likely is, and what the first bytes have told already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hint {
+    None,
+    Session(SessionHint),
+    Session44(SessionHint),
+    Binding(BindingHint),
+    Stateless6(StatelessHint),
+    Stateless4(StatelessHint),
+}
+
+/// Of a packet from inside: an IPv6 one to a translation prefix, or an IPv4 one of a NAT44 instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionHint {
+    /// Its session's.
+    pub(crate) hash: u64,
+    pub(crate) flow: Flow,
+    /// The record that is most likely its session's.
+    pub(crate) record: RecordId,
+    pub(crate) transport: Transport,
+    /// Its instance, and which of the instance's prefixes its destination lies in.
+    pub(crate) owner: Owner,
+}
+
+/// Of a packet to a pool address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BindingHint {
+    pub(crate) place: Place,
+    pub(crate) port: u16,
+    pub(crate) transport: Transport,
+    /// The record that is most likely its session's.
+    pub(crate) record: RecordId,
+}
+
+/// Of a packet to a stateless instance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StatelessHint {
+    pub(crate) instance: u8,
+    pub(crate) looks: Looks,
+}
+
+/// Packets that are looked at together. A prefetch ends only when its page is known, and several pages are looked
+/// for at once only where they are asked for within some hundred instructions: so what a group asks for, it asks for
+/// in one go, without the reading in between. And no more than some twenty lines can be on their way; what is asked
+/// for beyond that is forgotten: so groups are small, and one is read while the lines of the other come (decision
+/// 0033).
+const GROUP: usize = 16;
+
+/// Finds out where the state of each packet of a burst most likely is, and asks for that memory. Says whether a
+/// packet may open a session.
+///
+/// Each pass over a group is a function of its own: in one, their variables crowd each other out of the registers.
+pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> bool {
+    let tables = &core.shared.tables;
+    let mut opens = false;
+    let mut before: &mut [Hint] = &mut [];
+    for (packets, group) in burst.chunks(GROUP).zip(hints.chunks_mut(GROUP)) {
+        match core.ruled {
+            false => read::<false>(core, packets, group),
+            true => read::<true>(core, packets, group),
+        }
+        lines(tables, group);
+        opens |= candidates(tables, before);
+        records(tables, before);
+        before = group;
+    }
+    opens |= candidates(tables, before);
+    records(tables, before);
+    opens
+}
+
+/// Reads the packets. Hints are written where they stay: one that is copied has been written in parts and is
+/// read back as a whole, which the processor waits for. `RULED` is whether realms or sources choose instances: a
+/// function of its own, so that others pay nothing for it.
+#[inline(never)]
+fn read<const RULED: bool>(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) {
+    for (hint, packet) in hints.iter_mut().zip(burst) {
+        let bytes = packet.bytes();
+        *hint = Hint::None;
+        let _: Option<()> = match bytes.first().map(|b| b >> 4) {
+            Some(6) => six::<RULED>(bytes, packet.realm, core, hint),
+            Some(4) => four::<RULED>(bytes, packet.realm, core, hint),
+            _ => None,
+        };
+    }
+}
+
+/// Asks for the line that each look-up begins with.
+#[inline(never)]
+fn lines(tables: &Tables, hints: &[Hint]) {
+    for hint in hints {
+        match hint {
+            Hint::Session(hint) | Hint::Session44(hint) => tables.prefetch(hint.hash),
+            Hint::Binding(hint) => tables.prefetch_binding(hint.place, hint.transport, hint.port),
+            Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
+        }
+    }
+}
+
+/// Finds the record behind that line. Says whether a packet may open a session.
+#[inline(never)]
+fn candidates(tables: &Tables, hints: &mut [Hint]) -> bool {
+    let mut opens = false;
+    for hint in hints {
+        match hint {
+            Hint::Session(hint) | Hint::Session44(hint) => {
+                hint.record = tables.candidate(hint.hash);
+                opens |= hint.record == NONE;
+            }
+            Hint::Binding(hint) => {
+                hint.record = tables.binding_at(hint.place, hint.transport, hint.port).unwrap_or(NONE);
+            }
+            Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
+        }
+    }
+    opens
+}
+
+/// Asks for the records.
+#[inline(never)]
+fn records(tables: &Tables, hints: &[Hint]) {
+    for hint in hints {
+        match hint {
+            Hint::Session(SessionHint { record, .. })
+            | Hint::Session44(SessionHint { record, .. })
+            | Hint::Binding(BindingHint { record, .. }) => tables.prefetch_record(*record),
+            Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
+        }
+    }
+}
+
+impl SessionHint {
+    /// Of a packet of `inside` to `remote`.
+    #[inline(always)]
+    fn new(tables: &Tables, inside: &Inside, remote: Endpoint4, pool6: u8) -> SessionHint {
+        let hash = tables.session_hash(inside, remote);
+        SessionHint {
+            hash,
+            flow: Flow::new(inside.port, remote),
+            record: NONE,
+            transport: inside.transport,
+            owner: Owner { instance: inside.instance, pool6 },
+        }
+    }
+
+    /// The inside transport address of the packet that this was found out of.
+    #[inline]
+    pub(crate) fn inside(&self, packet: &[u8]) -> Option<Inside> {
+        // As numbers: bytes of either origin would be put together one by one.
+        let addr = match packet.first()? >> 4 {
+            6 => u128::from_be_bytes(*packet.get(ipv6::ADDRESSES..)?.first_chunk::<16>()?),
+            _ => {
+                0xffff << 32 | u128::from(u32::from_be_bytes(*packet.get(ipv4::ADDRESSES..)?.first_chunk()?))
+            }
+        };
+        let port = self.flow.inside_port();
+        let addr = Ipv6Addr::from(addr);
+        Some(Inside { addr, port, transport: self.transport, instance: self.owner.instance })
+    }
+}
+
+#[inline]
+fn transport(proto: u8) -> Option<Transport> {
+    match proto {
+        TCP => Some(Transport::Tcp),
+        UDP => Some(Transport::Udp),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn six<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint) -> Option<()> {
+    let h = bytes.first_chunk::<44>()?;
+    let transport = transport(h[6])?;
+    let src = Ipv6Addr::from(*h.get(8..)?.first_chunk::<16>()?);
+    let dst = Ipv6Addr::from(*h.get(24..)?.first_chunk::<16>()?);
+    let owned = if RULED { core.owners.of_packet(src, dst, realm) } else { core.owners.of(dst) };
+    let Some((prefix, owner)) = owned else {
+        return stateless6(core, src, dst, hint);
+    };
+    let port = be16(h[40], h[41]);
+    let remote = (prefix.extract_unchecked(dst), be16(h[42], h[43]));
+    // A suffix that is not zero is ignored (RFC 6052 2.2), but the checksum covers it: not a plain packet.
+    if prefix.len() != 96 && prefix.embed(remote.0) != dst {
+        return None;
+    }
+    let inside = Inside { addr: src, port, transport, instance: owner.instance };
+    *hint = Hint::Session(SessionHint::new(&core.shared.tables, &inside, remote, owner.pool6));
+    Some(())
+}
+
+#[inline(always)]
+fn four<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint) -> Option<()> {
+    let h = bytes.first_chunk::<24>()?;
+    let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
+    let dst = Ipv4Addr::new(h[16], h[17], h[18], h[19]);
+    let tables = &core.shared.tables;
+    if let Some(nat) = if RULED { core.inside44(src, realm) } else { core.first44(src) } {
+        return outbound44(core, nat, h, (src, dst), hint);
+    }
+    let Some(place) = tables.locate(dst) else {
+        return stateless4(core, src, dst, hint);
+    };
+    if h[0] != 0x45 {
+        return None;
+    }
+    let (transport, port) = (transport(h[9])?, be16(h[22], h[23]));
+    *hint = Hint::Binding(BindingHint { place, port, transport, record: NONE });
+    Some(())
+}
+
+/// The first stateless instance that the packet is for.
+#[inline(always)]
+fn stateless(
+    core: &Core,
+    look: impl Fn(&SiitState) -> Result<Option<Looks>, General>,
+) -> Option<StatelessHint> {
+    for (instance, siit) in (0u8..).zip(core.siit.iter()) {
+        if let Some(looks) = look(siit).ok()? {
+            return Some(StatelessHint { instance, looks });
+        }
+    }
+    None
+}
+
+/// From the inside of a NAT44 instance.
+#[inline(always)]
+fn outbound44(
+    core: &Core,
+    nat: &Nat44,
+    h: &[u8; 24],
+    (src, dst): (Ipv4Addr, Ipv4Addr),
+    hint: &mut Hint,
+) -> Option<()> {
+    let (port, remote) = (be16(h[20], h[21]), (dst, be16(h[22], h[23])));
+    let transport = transport(h[9]).filter(|_| h[0] == 0x45)?;
+    if nat.is_exempt(dst, h[9], Some(remote.1)) {
+        return None;
+    }
+    let inside = nat44::inside_of(nat, src, port, transport);
+    *hint = Hint::Session44(SessionHint::new(&core.shared.tables, &inside, remote, 0));
+    Some(())
+}
+
+#[inline(never)]
+fn stateless6(core: &Core, src: Ipv6Addr, dst: Ipv6Addr, hint: &mut Hint) -> Option<()> {
+    *hint = Hint::Stateless6(stateless(core, |siit| siit.look6(src, dst))?);
+    Some(())
+}
+
+#[inline(never)]
+fn stateless4(core: &Core, src: Ipv4Addr, dst: Ipv4Addr, hint: &mut Hint) -> Option<()> {
+    *hint = Hint::Stateless4(stateless(core, |siit| siit.look4(src, dst))?);
+    Some(())
+}
+
+#[inline]
+fn be16(high: u8, low: u8) -> u16 {
+    u16::from_be_bytes([high, low])
+}

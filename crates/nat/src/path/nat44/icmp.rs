@@ -1,0 +1,89 @@
+//! ICMP errors (RFC 5508 4): found by the packet inside them. They change no state and extend no life.
+
+use super::{From4, Nat44, inside_of, inside4};
+use crate::base::step::Step;
+use crate::path::shared::Shared;
+use crate::path::stateful::icmp::{receiver, sender_port, turn};
+use crate::path::stateful::{Instances, Query, hairpin, query};
+use crate::tables::session::RecordId;
+use core::net::Ipv4Addr;
+use gatun_wire::rfc3022::{Rewrite, icmp_error};
+use gatun_wire::rfc7915::icmp_4to6::Embedded4;
+use gatun_wire::{DropReason, Ipv4View, Packet, Ports, Whole};
+
+/// An error from inside, about a packet from outside (RFC 5508 REQ-5): whoever sent it, it leaves from the
+/// outside address of the host that it is about.
+pub(crate) fn outbound(
+    nats: Instances<'_>,
+    sh: &mut Shared,
+    packet: &mut Packet<'_>,
+    from: &From4<'_>,
+) -> Result<Step, DropReason> {
+    let (nat, view) = (from.nat, &from.view);
+    let no_state = DropReason::IcmpErrorNoState;
+    let embedded = icmp_error::embedded(packet.bytes(), view)?;
+    // Inside it is a packet that we sent: from a remote host to the inside host.
+    let about = embedded.view;
+    let query = Query::of(embedded.l4, false).ok_or(no_state)?;
+    let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
+    let outside = sh.tables.outside_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
+    // An error goes to whoever sent what it is about.
+    if view.dst != about.src {
+        return Err(no_state);
+    }
+    let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
+    let inner = Rewrite::new((about.src, about.dst), (about.src, outside.0), ports);
+    let id = sh.idents.next(sh.tables.pair_hash(outside.0, view.dst, query.transport));
+    let outer = Rewrite::new((view.src, view.dst), (outside.0, view.dst), Ports::Keep);
+    let outer = Rewrite { id: Some(id), ..outer };
+    let Some(place) = sh.tables.locate(view.dst) else {
+        return icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu)
+            .map(Step::forward);
+    };
+    // RFC 5508 REQ-7, RFC 7857 12: the sender is inside too. All that can fail is looked up first.
+    if view.ttl <= 2 {
+        return Err(DropReason::TtlExceeded);
+    }
+    let sender = (place, sender_port(&query, outside));
+    let back = receiver(nats, sh, sender, query.transport, outside)?;
+    let _ = icmp_error::translate(packet, view, &embedded, &outer, &inner, hairpin::ANY_MTU)?;
+    Ok(match turn(packet, &back) {
+        Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
+        Err(reason) => Step::Lost(reason),
+    })
+}
+
+/// Where the packet inside an error was going.
+pub(crate) fn quoted_destination(packet: &[u8], view: &Ipv4View) -> Option<Ipv4Addr> {
+    icmp_error::embedded(packet, view).ok().map(|embedded| embedded.view.dst)
+}
+
+/// The packet inside an error from outside, and the binding that it is about, if there is one.
+pub(crate) fn quoted(sh: &Shared, packet: &[u8], view: &Ipv4View) -> Option<(Embedded4, RecordId)> {
+    // An error goes to whoever sent what it is about (RFC 792).
+    let embedded = icmp_error::embedded(packet, view).ok().filter(|e| e.view.src == view.dst)?;
+    let query = Query::of(embedded.l4, true)?;
+    let place = sh.tables.locate(embedded.view.src)?;
+    let primary = sh.tables.binding_at(place, query.transport, query.src_port)?;
+    Some((embedded, sh.tables.owner_at(primary, (embedded.view.dst, query.dst_port))?))
+}
+
+/// An error from outside, about a packet from inside (RFC 5508 REQ-4): type and code stay, and it goes where
+/// that packet came from.
+pub(crate) fn inbound(
+    nat: &Nat44,
+    sh: &Shared,
+    packet: &mut Packet<'_>,
+    view: &Ipv4View,
+    (embedded, primary): (Embedded4, RecordId),
+) -> Result<Step, DropReason> {
+    let p = sh.tables.get(primary);
+    let query = Query::of(embedded.l4, true).ok_or(DropReason::IcmpErrorNoState)?;
+    let (about, host) = (embedded.view, inside4(p));
+    let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
+    let inner = Rewrite::new((about.src, about.dst), (host, about.dst), ports);
+    let outer = Rewrite::new((view.src, view.dst), (view.src, host), Ports::Keep);
+    let whole = icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu)?;
+    packet.realm = nat.policy.realm;
+    Ok(Step::forward(whole))
+}

@@ -1,0 +1,77 @@
+//! Addresses of plain packets: what the look-ahead has found out of them, and the answer where that leads
+//! to one at once. Whatever does not, or ends otherwise than by being sent on, takes the general way, which
+//! decides the same.
+
+use super::SiitState;
+use crate::base::plan::Hairpin;
+use crate::base::special::{illegal_destination4, illegal_destination6, illegal_source4, illegal_source6};
+use crate::tables::eamt::Look;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::{Ports, To4, To6};
+
+/// Where the two addresses of a packet stand in the mapping table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looks {
+    src: Look,
+    dst: Look,
+}
+
+/// Only the general way can tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct General;
+
+impl SiitState {
+    /// Looks up an IPv6 packet's addresses as far as that goes without waiting for memory, and asks for the
+    /// rest. `Ok(None)` where it is not this instance's, `Err` where that cannot be said so quickly.
+    #[inline]
+    pub(crate) fn look6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Result<Option<Looks>, General> {
+        let dst = match self.addresses.look6(dst) {
+            Look::ABSENT => return Ok(None),
+            Look::UNKNOWN => return Err(General),
+            look => look,
+        };
+        Ok(Some(Looks { src: self.addresses.look6(src), dst }))
+    }
+
+    /// As [`look6`](Self::look6), of an IPv4 packet.
+    #[inline]
+    pub(crate) fn look4(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Result<Option<Looks>, General> {
+        let eamt = &self.addresses.eamt;
+        let looks = Looks { src: eamt.look4(src), dst: eamt.look4(dst) };
+        match looks.dst {
+            Look::ABSENT if !self.addresses.has_first_prefix() => Ok(None),
+            Look::UNKNOWN => Err(General),
+            _ => Ok(Some(looks)),
+        }
+    }
+
+    /// The addresses that a plain IPv6 packet gets.
+    #[inline(always)]
+    pub(crate) fn short6(&self, src: Ipv6Addr, dst: Ipv6Addr, looks: &Looks) -> Option<To4> {
+        if illegal_source6(src) || illegal_destination6(dst) {
+            return None;
+        }
+        let (src4, _) = self.addresses.short4(src, looks.src)?;
+        let (dst4, by_mapping) = self.addresses.short4(dst, looks.dst)?;
+        // By a prefix to an address that is mapped: it may have to turn round (RFC 7757 4.2.2).
+        let may_turn = self.hairpin == Hairpin::Intrinsic && !by_mapping;
+        if illegal_source4(src4)
+            || self.own.end_or_refuse(dst4)
+            || may_turn && self.addresses.eamt.covers_v4(dst4)
+        {
+            return None;
+        }
+        Some(To4::new((src, dst), (src4, dst4), Ports::Keep))
+    }
+
+    /// The addresses that a plain IPv4 packet gets.
+    #[inline(always)]
+    pub(crate) fn short4(&self, src: Ipv4Addr, dst: Ipv4Addr, looks: &Looks) -> Option<To6> {
+        if illegal_source4(src) || illegal_destination4(dst) || self.goes_long4 {
+            return None;
+        }
+        let src6 = self.addresses.short6(src, looks.src, |_| false)?;
+        let dst6 = self.addresses.short6(dst, looks.dst, |dst| self.own.may_contain(dst))?;
+        Some(To6::new((src, dst), (src6, dst6), Ports::Keep))
+    }
+}

@@ -1,0 +1,109 @@
+//! ICMP errors from inside whose receiver is inside too (RFC 6146 3.8, RFC 5508 REQ-7, RFC 7857 12): the
+//! second half, from outside form to the receiver's. The first half is the sender's kind's. Errors change no
+//! state and extend no life (RFC 5508 REQ-6, RFC 7857 7.1).
+
+use super::{Instance, Instances, Query, hairpin, query};
+use crate::base::plan::Transport;
+use crate::path::nat44;
+use crate::path::nat64;
+use crate::path::shared::Shared;
+use crate::tables::bib::Place;
+use crate::tables::session::Endpoint4;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::rfc3022::{self, Rewrite};
+use gatun_wire::rfc7915::icmp_4to6;
+use gatun_wire::{DropReason, Ipv4View, L4, Packet, Ports, Settings, To6};
+
+/// The inside host whose packet an error is about, and how the error reaches it.
+pub(crate) enum Receiver {
+    Six {
+        /// Its address, and the one that it sent to.
+        host: Ipv6Addr,
+        peer: Ipv6Addr,
+        port: u16,
+        settings: Settings,
+        realm: u8,
+    },
+    Four {
+        host: Ipv4Addr,
+        port: u16,
+        realm: u8,
+    },
+}
+
+/// Who has the outside address at `place` and `port` that an error is about; `peer` is the outside end of the
+/// host that sent the error, which the receiver knows behind the prefix that it wrote to.
+///
+/// # Errors
+/// `icmp_err_no_state`, `wkp_nonglobal`.
+pub(crate) fn receiver(
+    nats: Instances<'_>,
+    sh: &Shared,
+    (place, port): (Place, u16),
+    transport: Transport,
+    peer: Endpoint4,
+) -> Result<Receiver, DropReason> {
+    let no_state = DropReason::IcmpErrorNoState;
+    let remote = (peer.0, if transport == Transport::Icmp { 0 } else { peer.1 });
+    let primary = sh.tables.binding_at(place, transport, port);
+    let primary = primary.and_then(|id| sh.tables.owner_at(id, remote)).ok_or(no_state)?;
+    let p = sh.tables.get(primary);
+    match nats.get(p.instance).ok_or(no_state)? {
+        Instance::Nat64(nat) => {
+            let pool6 = nat64::icmp::prefix_towards(nat, sh, primary, remote)?;
+            Ok(Receiver::Six {
+                host: p.inside_addr(),
+                peer: nat.prefix(pool6).embed(peer.0),
+                port: p.inside_port(),
+                settings: hairpin::inner_settings(&nat.settings),
+                realm: nat.policy.realm,
+            })
+        }
+        Instance::Nat44(nat) => {
+            let realm = nat.policy.realm;
+            Ok(Receiver::Four { host: nat44::inside4(p), port: p.inside_port(), realm })
+        }
+    }
+}
+
+/// The outside end of the sender of the packet that an error from inside is about, `remote` as the inside
+/// host sees it: an echo message has the identifier of the binding.
+pub(crate) fn sender_port(query: &Query, outside: Endpoint4) -> u16 {
+    if query.transport == Transport::Icmp { outside.1 } else { query.src_port }
+}
+
+/// Gives an error, which is IPv4 only between two lines of code, to its receiver.
+///
+/// # Errors
+/// What no look at the packet before could tell; it has changed.
+pub(crate) fn turn(packet: &mut Packet<'_>, to: &Receiver) -> Result<(), DropReason> {
+    let view = Ipv4View::parse(packet.bytes())?;
+    match to {
+        Receiver::Six { host, peer, port, settings, realm } => {
+            packet.realm = *realm;
+            let embedded = icmp_4to6::embedded(packet.bytes(), &view)?;
+            let about = embedded.view;
+            let ports = quoted_ports(embedded.l4, *port);
+            let inner = To6::new((about.src, about.dst), (*host, *peer), ports);
+            icmp_4to6::translate(packet, &view, &embedded, (*peer, *host), &inner, settings)
+        }
+        Receiver::Four { host, port, realm } => {
+            packet.realm = *realm;
+            let embedded = rfc3022::icmp_error::embedded(packet.bytes(), &view)?;
+            let about = embedded.view;
+            let inner =
+                Rewrite::new((about.src, about.dst), (*host, about.dst), quoted_ports(embedded.l4, *port));
+            let outer = Rewrite::new((view.src, view.dst), (view.src, *host), Ports::Keep);
+            let mtu = hairpin::ANY_MTU;
+            rfc3022::icmp_error::translate(packet, &view, &embedded, &outer, &inner, mtu).map(drop)
+        }
+    }
+}
+
+/// Ports of the quoted packet with `port` as its source's.
+fn quoted_ports(l4: L4, port: u16) -> Ports {
+    match Query::of(l4, true) {
+        Some(q) => query::ports(q.transport, port, q.dst_port, port),
+        None => Ports::Keep,
+    }
+}

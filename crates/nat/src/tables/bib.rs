@@ -1,0 +1,703 @@
+//! Bindings and sessions (RFC 6146 3.1): the tables, and how entries come and go.
+//!
+//! A binding is a ring of [`Session`] records that share their inside and outside transport addresses.
+//! One of the ring is its *primary*: the outside table (public address, port -> record) and the index of
+//! bindings (inside transport address -> record) point to it. Most bindings have one session, so the
+//! way back costs one array element and one record; the others are found by their session key, which
+//! the primary supplies.
+//!
+//! Where an instance filters by address, sessions of one ring with the same remote address stand side by
+//! side, and the index of peers has one entry for each such group, not for each session: its last one. The
+//! primary is the last one of its group too, so what is linked behind it splits no group.
+//!
+//! Flows that share a port ([`overload`]) are rings of another kind.
+//!
+//! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
+//! agree; a port is allocated iff a ring exists for it.
+
+mod draws;
+mod foresee;
+mod free;
+mod open;
+mod overload;
+pub(crate) mod restore;
+pub(crate) mod settle;
+mod told;
+
+use crate::base::build_error::BuildError;
+use crate::base::event::{EventKind, Events};
+use crate::base::index::Index;
+use crate::base::plan::{Filtering, Limits, Plan, Pool4, Transport};
+use crate::base::rng::Rng;
+use crate::base::time::Instant;
+use crate::lifecycle::kept::inheritance::Inheritance;
+use crate::lifecycle::reconfigure::TablesChange;
+use crate::lifecycle::report::Lives;
+use crate::tables::pool4::map::AddressOwners;
+use crate::tables::pool4::{Holdings, Pool4State};
+use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, Tick, key};
+use crate::tables::subscriber::{SubscriberKey, Subscribers};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use draws::Draws;
+pub(crate) use foresee::Foreseen;
+use free::FreeRecords;
+use gatun_mem::hash::Hasher64;
+use gatun_mem::{Footprint, HugeVec};
+use gatun_wire::DropReason;
+use overload::Overload;
+use settle::Settling;
+pub(crate) use told::Gauges;
+
+/// The subscriber of an anchor: nobody.
+const NO_SUBSCRIBER: u32 = u32::MAX;
+
+/// Where an outside address stands: its pool and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pool: usize,
+    pub(crate) address_ix: u32,
+}
+
+/// Who asks for a new session from inside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    pub(crate) inside: Inside,
+    pub(crate) remote: Endpoint4,
+    pub(crate) subscriber: SubscriberKey,
+    /// The record that is most likely its subscriber's.
+    pub(crate) known: Option<u32>,
+    pub(crate) hashes: Hashes,
+    /// Random numbers: which ports are tried first, where a new binding is made.
+    pub(crate) draws: [u32; 2],
+    /// An outside address and port to be used if they are free: those that a held SYN was sent to.
+    pub(crate) wanted: Option<Endpoint4>,
+}
+
+/// By which an opening finds its places in the tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hashes {
+    pub(crate) session: u64,
+    pub(crate) binding: u64,
+    pub(crate) subscriber: u64,
+}
+
+/// All bindings and sessions of one engine.
+pub(crate) struct Tables {
+    records: HugeVec<Session>,
+    /// Stands for a record that is not there.
+    no_record: Session,
+    free: FreeRecords,
+    sessions: Index,
+    bindings: Index,
+    /// One entry for each binding and remote address; only where an instance filters by address.
+    peers: Option<Index>,
+    overload: Option<Overload>,
+    pub(crate) pools: Vec<Pool4State>,
+    addresses: AddressOwners,
+    pool_of_instance: Vec<usize>,
+    pub(crate) subscribers: Subscribers,
+    hasher: Hasher64,
+    rng: Rng,
+    draws: Draws,
+    limits: Limits,
+    sessions_made_for: u32,
+    settling: Settling,
+    pub(crate) events: Events,
+    /// Sessions of another process that are not back yet.
+    pub(crate) inheritance: Option<Box<Inheritance>>,
+    gauges: Gauges,
+    /// By instance.
+    lives: Vec<Lives>,
+    /// When the burst or sweep at hand began.
+    pub(crate) now: Instant,
+}
+
+/// Static bindings that may come while an engine runs, beside so many records.
+fn room_for_statics(records_max: u32) -> u32 {
+    (records_max / 4).clamp(256, 65_536)
+}
+
+/// Records that sessions and static bindings need.
+pub(crate) fn records_max(plan: &Plan) -> u32 {
+    let of64 = plan.nat64.iter().map(|n| n.static_bindings.len());
+    let statics: usize = of64.chain(plan.nat44.iter().map(|n| n.static_bindings.len())).sum();
+    let sessions_max = if plan.is_stateful() { plan.limits.sessions_max } else { 0 };
+    sessions_max.saturating_add(statics as u32)
+}
+
+/// How many records a table has: with number zero's, and those of static bindings yet to come.
+pub(crate) fn record_room(plan: &Plan) -> usize {
+    let records_max = records_max(plan);
+    let used = if plan.is_stateful() { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
+    used as usize + 1
+}
+
+/// Whether sessions are looked for by their remote address too.
+pub(crate) fn filters_by_address(plan: &Plan) -> bool {
+    let of64 = plan.nat64.iter().map(|n| n.filtering);
+    let mut all = of64.chain(plan.nat44.iter().map(|n| n.filtering));
+    all.any(|filtering| filtering == Filtering::AddressDependent)
+}
+
+/// Whether what is given back to a pool is held down: not where its instances filter by address (RFC 6888
+/// REQ-8 C).
+pub(crate) fn holds(plan: &Plan, pool: usize) -> bool {
+    let of64 = plan.nat64.iter().map(|n| (n.pool, n.filtering));
+    let mut users = of64.chain(plan.nat44.iter().map(|n| (n.pool, n.filtering)));
+    users.any(|user| user == (pool, Filtering::EndpointIndependent))
+}
+
+impl Tables {
+    pub(crate) fn new(
+        plan: &Plan,
+        hasher: Hasher64,
+        mut rng: Rng,
+        filters_by_address: bool,
+        records: Option<HugeVec<Session>>,
+    ) -> Result<Self, BuildError> {
+        let stateful = plan.is_stateful();
+        let records_max = records_max(plan);
+        let subscribers_max = if stateful { plan.limits.subscribers_max } else { 0 };
+        let pools = if stateful {
+            let state = |(at, p): (usize, &Pool4)| {
+                Pool4State::new(p, holds(plan, at)).map_err(|e| BuildError(format!("pool {:?}: {e}", p.name)))
+            };
+            plan.pools.iter().enumerate().map(state).collect::<Result<Vec<_>, _>>()?
+        } else {
+            Vec::new()
+        };
+        let records_len = record_room(plan);
+        let bindings_max = (records_len - 1) as u32;
+        Ok(Tables {
+            records: match records.filter(|records| records.len() == records_len) {
+                Some(records) => records,
+                None => HugeVec::new(records_len)?,
+            },
+            no_record: Session::NOBODY,
+            free: FreeRecords::new(),
+            sessions: Index::with_capacity(records_max)?,
+            bindings: Index::with_capacity(bindings_max)?,
+            peers: if filters_by_address { Some(Index::with_capacity(records_max)?) } else { None },
+            overload: Overload::new(plan, records_max)?,
+            addresses: AddressOwners::new(pools.iter().map(Pool4State::map))?,
+            pools,
+            pool_of_instance: plan.pools_of_instances().collect(),
+            subscribers: Subscribers::new(subscribers_max, hasher)?,
+            hasher,
+            draws: Draws::new(&mut rng),
+            rng,
+            limits: plan.limits,
+            sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
+            settling: Settling::default(),
+            events: Events::new(&plan.events, hasher.hash4([0; 4])),
+            inheritance: None,
+            gauges: Gauges::new(plan),
+            lives: vec![Lives::default(); plan.pools_of_instances().count()],
+            now: Instant::default(),
+        })
+    }
+
+    /// Memory of the records that [`Tables::new`] takes, where they are in no file.
+    pub(crate) fn record_footprint(plan: &Plan) -> Footprint {
+        HugeVec::<Session>::footprint(record_room(plan))
+    }
+
+    /// Memory of the records' indexes that [`Tables::new`] takes.
+    pub(crate) fn index_footprint(plan: &Plan) -> Footprint {
+        let records_max = records_max(plan);
+        let bindings_max = (record_room(plan) - 1) as u32;
+        let indexes = if filters_by_address(plan) { 2 } else { 1 };
+        Index::footprint(bindings_max)
+            + Index::footprint(records_max) * indexes
+            + Overload::footprint(plan, records_max)
+    }
+
+    /// How many sessions, subscribers and static bindings the tables have room for.
+    pub(crate) fn made_for(&self) -> [u32; 3] {
+        let records = u32::try_from(self.records.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        [self.sessions_made_for, self.subscribers.made_for(), records.saturating_sub(self.sessions_made_for)]
+    }
+
+    /// Other limits, addresses and instances from now on; gives those before.
+    pub(crate) fn swap_rules(&mut self, change: &mut TablesChange) {
+        core::mem::swap(&mut self.limits, &mut change.limits);
+        core::mem::swap(&mut self.addresses, &mut change.addresses);
+        core::mem::swap(&mut self.pool_of_instance, &mut change.pool_of_instance);
+        core::mem::swap(&mut self.gauges, &mut change.gauges);
+        // Numbers of instances stay.
+        change.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
+        core::mem::swap(&mut self.lives, &mut change.lives);
+        self.subscribers.set_max(self.limits.subscribers_max);
+    }
+
+    pub(crate) fn hasher(&self) -> &Hasher64 {
+        &self.hasher
+    }
+
+    /// The record `id`; number zero's is free for ever.
+    #[inline]
+    pub(crate) fn get(&self, id: RecordId) -> &Session {
+        self.records.get(id as usize).or(self.records.first()).unwrap_or(&self.no_record)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: RecordId) -> &mut Session {
+        let id = if (id as usize) < self.records.len() { id as usize } else { 0 };
+        self.records.get_mut(id).unwrap_or(&mut self.no_record)
+    }
+
+    /// Sessions that exist now, static bindings' anchors not counted.
+    pub(crate) fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Bindings that exist now.
+    pub(crate) fn binding_count(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Sessions and bindings of one instance.
+    pub(crate) fn lives(&self, instance: usize) -> Lives {
+        self.lives.get(instance).copied().unwrap_or_default()
+    }
+
+    /// Subscribers with state of all instances that use a pool.
+    pub(crate) fn subscribers_of(&self, pool: usize) -> u32 {
+        let users = (0..=u8::MAX).zip(&self.pool_of_instance).filter(|(_, used)| **used == pool);
+        users.map(|(instance, _)| self.subscribers.of_instance(instance)).sum()
+    }
+
+    /// Records `1..` this number may be in use: what a sweep has to look at.
+    pub(crate) fn high(&self) -> RecordId {
+        self.free.high()
+    }
+
+    #[inline]
+    pub(crate) fn session_hash(&self, inside: &Inside, remote: Endpoint4) -> u64 {
+        key::session(&self.hasher, inside, remote)
+    }
+
+    /// Of two outside addresses and a protocol: what tells IPv4 identifications apart (RFC 6864 4).
+    #[inline]
+    pub(crate) fn pair_hash(&self, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
+        key::pair(&self.hasher, outside, remote, transport)
+    }
+
+    /// Asks for the cache line that a look-up of this hash begins with.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        self.sessions.prefetch(hash);
+    }
+
+    /// The record that a look-up of this hash most likely ends with.
+    #[inline(always)]
+    pub(crate) fn candidate(&self, hash: u64) -> RecordId {
+        self.sessions.candidate(hash).unwrap_or(NONE)
+    }
+
+    /// The hashes of a session of `inside` that may be opened; `session` is its own.
+    #[inline]
+    pub(crate) fn opening_hashes(&self, inside: &Inside, subscriber: SubscriberKey, session: u64) -> Hashes {
+        let binding = key::binding(&self.hasher, inside);
+        Hashes { session, binding, subscriber: self.subscribers.hash(subscriber) }
+    }
+
+    /// A session that may be opened; `session` is its hash.
+    #[inline(always)]
+    pub(crate) fn opening(
+        &self,
+        inside: Inside,
+        remote: Endpoint4,
+        subscriber: SubscriberKey,
+        session: u64,
+    ) -> Opening {
+        let hashes = self.opening_hashes(&inside, subscriber, session);
+        let draws = self.draws.of(hashes.binding);
+        Opening { inside, remote, subscriber, known: None, hashes, draws, wanted: None }
+    }
+
+    /// Asks for the index line of the binding that such a session may have.
+    #[inline]
+    pub(crate) fn prefetch_binding_of(&self, hashes: &Hashes) {
+        self.bindings.prefetch(hashes.binding);
+    }
+
+    /// Asks for what says whether the port is free that it will most likely get, as a subscriber that is known already.
+    #[inline]
+    pub(crate) fn prefetch_port(&self, o: &Opening) {
+        if let Some((pool, holdings)) = self.allocates(o) {
+            pool.prefetch_port(o.inside.transport, holdings, o.inside.port, o.draws);
+        }
+    }
+
+    /// Asks for that port's place in the outside table, once what the other has asked for is there.
+    #[inline]
+    pub(crate) fn prefetch_outside(&self, o: &Opening) {
+        if let Some((pool, holdings)) = self.allocates(o) {
+            pool.prefetch_outside(o.inside.transport, holdings, o.inside.port, o.draws);
+        }
+    }
+
+    /// Where a subscriber's next port comes from.
+    #[inline]
+    fn allocates(&self, o: &Opening) -> Option<(&Pool4State, &Holdings)> {
+        let subscriber = self.subscribers.get(o.known?)?;
+        Some((self.pools.get(self.pool_of(o.inside.instance))?, &subscriber.holdings))
+    }
+
+    /// Asks for what the end of a session will touch.
+    pub(crate) fn prefetch_end(&self, id: RecordId) {
+        let session = self.get(id);
+        let inside = session.inside();
+        self.sessions.prefetch(self.session_hash(&inside, session.remote()));
+        self.bindings.prefetch(key::binding(&self.hasher, &inside));
+        self.subscribers.prefetch(session.subscriber);
+        let place = Place { pool: self.pool_of(session.instance), address_ix: session.address_ix };
+        if let Some(pool) = self.pools.get(place.pool) {
+            pool.prefetch_release(session.transport(), place.address_ix, session.outside_port);
+        }
+    }
+
+    /// Asks for a record.
+    #[inline]
+    pub(crate) fn prefetch_record(&self, id: RecordId) {
+        gatun_mem::prefetch_read(&self.records, id as usize);
+    }
+
+    #[inline(always)]
+    pub(crate) fn find_session(&self, hash: u64, inside: Inside, remote: Endpoint4) -> Option<RecordId> {
+        self.sessions.find(hash, move |id| self.get(id).is(&inside, remote))
+    }
+
+    /// The primary record of the binding of `inside`.
+    pub(crate) fn binding_of(&self, inside: &Inside) -> Option<RecordId> {
+        self.binding_by(key::binding(&self.hasher, inside), inside)
+    }
+
+    /// As above, where its hash is known.
+    #[inline]
+    fn binding_by(&self, hash: u64, inside: &Inside) -> Option<RecordId> {
+        self.bindings.find(hash, |id| !self.get(id).is_free() && self.get(id).is_inside(inside))
+    }
+
+    /// Where an IPv4 address stands, if it is in a pool.
+    #[inline(always)]
+    pub(crate) fn locate(&self, address: Ipv4Addr) -> Option<Place> {
+        self.addresses.find(address).map(|(pool, address_ix)| Place { pool, address_ix })
+    }
+
+    /// The primary record of the binding at an outside address and port.
+    #[inline]
+    pub(crate) fn binding_at(&self, place: Place, transport: Transport, port: u16) -> Option<RecordId> {
+        let id = self.pools.get(place.pool)?.binding(transport, place.address_ix, port);
+        (id != NONE).then_some(id)
+    }
+
+    /// Asks for the outside table's line.
+    #[inline]
+    pub(crate) fn prefetch_binding(&self, place: Place, transport: Transport, port: u16) {
+        if let Some(pool) = self.pools.get(place.pool) {
+            pool.prefetch_binding(transport, place.address_ix, port);
+        }
+    }
+
+    /// Whether a port of a pool address is the pool's; others may be the host's own.
+    pub(crate) fn covers(&self, place: Place, transport: Transport, port: u16) -> bool {
+        self.pools.get(place.pool).is_some_and(|p| p.covers(transport, place.address_ix, port))
+    }
+
+    /// The session with `remote` of the binding whose primary record is `primary`.
+    #[inline(always)]
+    pub(crate) fn session_of_binding(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
+        let first = self.get(primary);
+        if first.is_session() && first.is_remote(remote) {
+            return Some(primary);
+        }
+        self.further_session(primary, remote)
+    }
+
+    /// As above, of a binding that has several. Where ports are shared, it may be a flow of the same inside end: that
+    /// has sent to `remote`, and RFC 4787 5 filters by the two ends.
+    #[inline(never)]
+    fn further_session(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
+        let first = self.get(primary);
+        if first.next == primary && self.overload.is_none() {
+            return None;
+        }
+        if first.is_overloaded() {
+            return self.find_flow(first.outside(), remote, first.transport());
+        }
+        let inside = first.inside();
+        self.find_session(self.session_hash(&inside, remote), inside, remote)
+    }
+
+    /// When a session's binding would end without it: with the last of its others. `None` where it would not: a
+    /// static one, or one that has no other session. Of many sessions it looks at the newest only, which may give
+    /// a time that is too early.
+    pub(crate) fn end_without(&self, id: RecordId) -> Option<Tick> {
+        const LOOKED_AT: usize = 32;
+        if self.get(id).is_of_static() {
+            return None;
+        }
+        let (mut at, mut end): (RecordId, Option<Tick>) = (self.get(id).next, None);
+        for _ in 0..LOOKED_AT {
+            let record = self.get(at);
+            if at == id {
+                break;
+            }
+            end = Some(end.map_or(record.expires(), |end| end.later(record.expires())));
+            at = record.next;
+        }
+        end
+    }
+
+    /// A session of the binding of `inside` with `remote`, whatever the port: the one that filtering by
+    /// address finds.
+    pub(crate) fn find_peer(&self, inside: &Inside, remote: Ipv4Addr) -> Option<RecordId> {
+        let peers = self.peers.as_ref()?;
+        peers.find(key::peer(&self.hasher, inside, remote), |id| {
+            let s = self.get(id);
+            s.is_session() && s.remote().0 == remote && s.is_inside(inside)
+        })
+    }
+
+    pub(crate) fn pool_of(&self, instance: u8) -> usize {
+        self.pool_of_instance.get(usize::from(instance)).copied().unwrap_or(0)
+    }
+
+    /// Ends port blocks that have lingered, and the hold-down of what was given back, at most `budget` of
+    /// each. Says whether any still waits.
+    pub(crate) fn expire_ports(&mut self, budget: usize) -> bool {
+        let mut waiting = false;
+        for (number, pool) in self.pools.iter_mut().enumerate() {
+            let ends = self.events.budget(self.now, budget);
+            waiting |= ends < budget;
+            for _ in 0..ends {
+                let Some(owner) = pool.lingered(self.now) else { break };
+                // A subscriber with a block keeps its record.
+                if let Some(s) = self.subscribers.get_mut(owner)
+                    && let Some(block) = pool.end_lingering(self.now, &mut s.holdings)
+                    && self.events.wants(EventKind::BlockReleased)
+                {
+                    let address = pool.address(block.address_ix);
+                    let event = told::block(EventKind::BlockReleased, number, s.key(), address, &block);
+                    self.events.tell(event);
+                }
+                self.subscribers.release_if_idle(owner);
+            }
+            waiting |= pool.expire(self.now, budget);
+        }
+        waiting
+    }
+
+    /// Whether another session fits. There are more records than sessions: those of static bindings that come
+    /// while the engine runs, or of a limit that was higher.
+    fn room(&self) -> Result<(), DropReason> {
+        if self.sessions.len() >= self.limits.sessions_max as usize || !self.free.is_some(&self.records) {
+            return Err(DropReason::SessionTableFull);
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for another session of a subscriber that has so many: the last part of the table is
+    /// reserved, so that some greedy subscribers do not lock out all others.
+    fn room_for(&self, sessions: u32) -> Result<(), DropReason> {
+        let limits = &self.limits;
+        if sessions < limits.sessions_reserved_below
+            || self.sessions.len() < limits.sessions_for_all() as usize
+        {
+            return Ok(());
+        }
+        Err(DropReason::SessionTableReserved)
+    }
+
+    /// Puts a record into a ring and all tables. Where `primary` is none, the record is a new binding
+    /// whose port is allocated already. On `Err` the port of a new binding has been released.
+    fn insert(
+        &mut self,
+        record: &Session,
+        primary: Option<RecordId>,
+        hashes: Hashes,
+    ) -> Result<RecordId, DropReason> {
+        let id = self.free.take(&self.records).ok_or(DropReason::SessionTableFull)?;
+        *self.get_mut(id) = record.sealed(id);
+        if let Some(s) = self.subscribers.get_mut(record.subscriber) {
+            s.sessions += 1;
+        }
+        match primary {
+            None => self.point_outside(record, id),
+            Some(primary) => self.link_into_ring(id, primary),
+        }
+        self.tell_created(record, primary.is_none());
+        if let Err(reason) = self.enter(id, record, primary.is_none(), hashes) {
+            self.unlink(id, primary.is_some());
+            return Err(reason);
+        }
+        self.check_fuller(record);
+        Ok(id)
+    }
+
+    /// Enters a linked record into the indexes.
+    fn enter(
+        &mut self,
+        id: RecordId,
+        record: &Session,
+        new_binding: bool,
+        hashes: Hashes,
+    ) -> Result<(), DropReason> {
+        if record.is_session() {
+            self.sessions.insert(hashes.session, id).map_err(|_| DropReason::SessionTableFull)?;
+            if record.is_overloaded() {
+                return self.enter_flow(id, record, new_binding).map_err(|_| DropReason::SessionTableFull);
+            }
+            self.enter_peer(id, record)?;
+        }
+        if new_binding {
+            self.bindings.insert(hashes.binding, id).map_err(|_| DropReason::SessionTableFull)?;
+        }
+        Ok(())
+    }
+
+    /// Enters a session that is its binding's first one with its remote address.
+    fn enter_peer(&mut self, id: RecordId, record: &Session) -> Result<(), DropReason> {
+        if self.peers.is_none() {
+            return Ok(());
+        }
+        let (inside, remote) = (record.inside(), record.remote().0);
+        if self.find_peer(&inside, remote).is_none()
+            && let Some(peers) = &mut self.peers
+        {
+            let hash = key::peer(&self.hasher, &inside, remote);
+            peers.insert(hash, id).map_err(|_| DropReason::SessionTableFull)?;
+        }
+        Ok(())
+    }
+
+    /// Links `id` before the last session with the same remote address, if there is one, else behind the
+    /// primary; a session takes the primary's place from an anchor.
+    fn link_into_ring(&mut self, id: RecordId, primary: RecordId) {
+        let record = *self.get(id);
+        let peer = || self.find_peer(&record.inside(), record.remote().0);
+        let last = if record.is_overloaded() { None } else { peer() };
+        let (prev, next) = match last {
+            Some(last) => (self.get(last).prev, last),
+            None => (primary, self.get(primary).next),
+        };
+        self.get_mut(prev).next = id;
+        self.get_mut(next).prev = id;
+        let of_static = self.get(primary).is_of_static();
+        let new = self.get_mut(id);
+        new.prev = prev;
+        new.next = next;
+        new.set_of_static(of_static);
+        if self.get(primary).is_anchor() && record.is_session() {
+            // The last of its group, or what is linked behind it later would split the group.
+            self.make_primary(primary, last.unwrap_or(id));
+        }
+    }
+
+    /// Lets the pool's outside table point to `to` where `of` says.
+    fn point_outside(&mut self, of: &Session, to: RecordId) {
+        let pool = self.pool_of(of.instance);
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.set_binding(of.transport(), of.address_ix, of.outside_port, to);
+        }
+    }
+
+    fn make_primary(&mut self, old: RecordId, new: RecordId) {
+        let hash = key::binding(&self.hasher, &self.get(old).inside());
+        self.bindings.replace(hash, old, new);
+        let record = *self.get(new);
+        self.point_outside(&record, new);
+    }
+
+    /// Ends a session; its binding goes with the last one (RFC 6146 3.5.1), its port with the binding.
+    pub(crate) fn close(&mut self, id: RecordId) {
+        if self.get(id).is_session() {
+            self.unlink(id, true);
+        }
+    }
+
+    /// Takes a record out of every table it is in. `counted`: its port is among its subscriber's.
+    fn unlink(&mut self, id: RecordId, counted: bool) {
+        let record = *self.get(id);
+        let inside = record.inside();
+        if record.is_session() {
+            self.sessions.remove(self.session_hash(&inside, record.remote()), id);
+            match record.is_overloaded() {
+                true => self.forget_flow(id, &record),
+                false => self.forget_peer(id, &record),
+            }
+        }
+        if record.next == id {
+            self.end_binding(id, &record, counted);
+        } else {
+            self.get_mut(record.prev).next = record.next;
+            self.get_mut(record.next).prev = record.prev;
+            if record.is_overloaded() {
+                let place = Place { pool: self.pool_of(record.instance), address_ix: record.address_ix };
+                if self.binding_at(place, record.transport(), record.outside_port) == Some(id) {
+                    self.point_outside(&record, record.prev);
+                }
+            } else if self.binding_of(&inside) == Some(id) {
+                self.make_primary(id, record.prev);
+            }
+        }
+        self.tell_deleted(&record, record.next == id);
+        if let Some(s) = self.subscribers.get_mut(record.subscriber) {
+            s.sessions -= 1;
+            self.subscribers.release_if_idle(record.subscriber);
+        }
+        self.free.put(&mut self.records, id);
+    }
+
+    fn end_binding(&mut self, id: RecordId, record: &Session, counted: bool) {
+        if !record.is_overloaded() {
+            let hash = key::binding(&self.hasher, &record.inside());
+            self.bindings.remove(hash, id);
+        }
+        self.point_outside(record, NONE);
+        let pool = self.pool_of(record.instance);
+        let mut subscriber = self.subscribers.get_mut(record.subscriber);
+        let mut ended = None;
+        if let Some(pool) = self.pools.get_mut(pool) {
+            let (transport, ix, port) = (record.transport(), record.address_ix, record.outside_port);
+            let holdings = subscriber.as_deref_mut().map(|s| &mut s.holdings);
+            ended = pool.release(self.now, transport, ix, port, holdings).flatten();
+        }
+        if counted && let Some(s) = subscriber {
+            let ports = record.transport().of_mut(&mut s.ports);
+            *ports = ports.saturating_sub(1);
+        }
+        if let Some(block) = ended
+            && let Some(s) = self.subscribers.get(record.subscriber)
+        {
+            let key = s.key();
+            self.tell_block(EventKind::BlockReleased, record.instance, key, &block);
+        }
+    }
+
+    /// Hands the peer entry of a session that ends to the one before it, if that has the same remote address.
+    fn forget_peer(&mut self, id: RecordId, record: &Session) {
+        let Some(peers) = &self.peers else { return };
+        let inside = record.inside();
+        let remote = record.remote().0;
+        let hash = key::peer(&self.hasher, &inside, remote);
+        if peers.find(hash, |candidate| candidate == id).is_none() {
+            return;
+        }
+        let before = self.get(record.prev);
+        let same = record.prev != id && before.is_session() && before.remote().0 == remote;
+        let heir = same.then_some(record.prev);
+        if let Some(peers) = &mut self.peers {
+            match heir {
+                Some(heir) => peers.replace(hash, id, heir),
+                None => peers.remove(hash, id),
+            };
+        }
+    }
+}

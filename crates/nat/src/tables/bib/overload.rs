@@ -1,0 +1,154 @@
+//! Ports that serve many flows: for the remote ports that a pool's `overload` names (decision 0041).
+//!
+//! A flow to such a port makes no binding. It shares the outside address and port with other flows of its
+//! subscriber, as long as no two of them go to the same remote address and port; a packet from outside
+//! finds it by both ends (RFC 4787 4.1: address and port-dependent mapping, and filtering alike).
+//!
+//! The flows of a port are a ring as a binding's sessions are, and its primary is in the outside table. But they
+//! share the outside transport address, not the inside one; so the ring is in no index of bindings, and each
+//! of its flows is in one of its own, by outside and remote transport addresses.
+//!
+//! A subscriber's newest such ports are kept where the next flow looks for one: a few, so that the work is
+//! bounded. Ports that were pushed out of there serve until their last flow ends.
+
+use super::{Opening, Tables};
+use crate::base::build_error::BuildError;
+use crate::base::index::{Full, Index};
+use crate::base::plan::{Plan, Transport};
+use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
+use gatun_mem::{Footprint, HugeVec};
+
+/// Ports of a subscriber and transport that a new flow may join.
+const OPEN_PORTS: usize = 8;
+
+/// By transport, TCP and UDP: the primaries of a subscriber's newest shared ports. Zeroes where it has fewer.
+#[derive(Clone, Copy, zerocopy::FromZeros)]
+#[repr(C, align(64))]
+struct OpenPorts([[RecordId; OPEN_PORTS]; 2]);
+
+/// What the tables have besides where any pool shares ports.
+pub(super) struct Overload {
+    /// Flows of shared ports, by outside and remote transport addresses.
+    flows: Index,
+    /// By subscriber.
+    ports: HugeVec<OpenPorts>,
+}
+
+/// Whether any pool shares ports.
+fn is_wanted(plan: &Plan) -> bool {
+    plan.is_stateful() && plan.pools.iter().any(|pool| !pool.overload.is_empty())
+}
+
+impl Overload {
+    /// # Errors
+    /// Where memory is short.
+    pub(super) fn new(plan: &Plan, records_max: u32) -> Result<Option<Self>, BuildError> {
+        if !is_wanted(plan) {
+            return Ok(None);
+        }
+        let ports = HugeVec::new(plan.limits.subscribers_max as usize)?;
+        Ok(Some(Overload { flows: Index::with_capacity(records_max)?, ports }))
+    }
+
+    /// Memory that [`Overload::new`] takes.
+    pub(super) fn footprint(plan: &Plan, records_max: u32) -> Footprint {
+        if !is_wanted(plan) {
+            return Footprint::default();
+        }
+        let ports = HugeVec::<OpenPorts>::footprint(plan.limits.subscribers_max as usize);
+        Index::footprint(records_max) + ports
+    }
+
+    fn open_ports(&mut self, subscriber: u32, transport: Transport) -> Option<&mut [RecordId; OPEN_PORTS]> {
+        self.ports.get_mut(subscriber as usize)?.0.get_mut(transport as usize)
+    }
+
+    /// Puts another record, or none, in the place of a port's primary.
+    fn replace(&mut self, of: &Session, old: RecordId, new: RecordId) {
+        let ports = self.open_ports(of.subscriber, of.transport());
+        if let Some(slot) = ports.and_then(|ports| ports.iter_mut().find(|id| **id == old)) {
+            *slot = new;
+        }
+    }
+}
+
+impl Tables {
+    /// Whether a new flow is to share a port. One whose inside end has a binding goes through that: it costs
+    /// no port, and a static one is meant for all that its host sends.
+    pub(super) fn shares_port(&self, o: &Opening) -> bool {
+        let pool = self.pools.get(self.pool_of(o.inside.instance));
+        self.overload.is_some()
+            && o.wanted.is_none()
+            && pool.is_some_and(|pool| pool.overloads(o.inside.transport, o.remote.1))
+    }
+
+    /// The primary of a shared port of this subscriber that no other flow to `remote` uses.
+    pub(super) fn shared_port_for(
+        &self,
+        subscriber: u32,
+        transport: Transport,
+        remote: Endpoint4,
+    ) -> Option<RecordId> {
+        let ports = self.overload.as_ref()?.ports.get(subscriber as usize)?;
+        let open = *ports.0.get(transport as usize)?;
+        open.into_iter().find(|&primary| {
+            primary != NONE && self.find_flow(self.get(primary).outside(), remote, transport).is_none()
+        })
+    }
+
+    /// The flow of a shared port with `remote`.
+    pub(super) fn find_flow(
+        &self,
+        outside: Endpoint4,
+        remote: Endpoint4,
+        transport: Transport,
+    ) -> Option<RecordId> {
+        let hash = key::flow(&self.hasher, outside, remote, transport);
+        self.overload.as_ref()?.flows.find(hash, |id| self.get(id).is_at(outside, remote, transport))
+    }
+
+    /// Enters a flow of a shared port into its index, and a new port among its subscriber's.
+    pub(super) fn enter_flow(&mut self, id: RecordId, record: &Session, new_port: bool) -> Result<(), Full> {
+        let hash = key::flow(&self.hasher, record.outside(), record.remote(), record.transport());
+        let pushed_out = self.rng.below(OPEN_PORTS as u32) as usize;
+        let Some(overload) = &mut self.overload else { return Ok(()) };
+        overload.flows.insert(hash, id)?;
+        if let Some(ports) = overload.open_ports(record.subscriber, record.transport()).filter(|_| new_port) {
+            let at = ports.iter().position(|id| *id == NONE).unwrap_or(pushed_out);
+            if let Some(slot) = ports.get_mut(at) {
+                *slot = id;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a flow out of its index. Where it was its port's primary, another one is now, or none.
+    pub(super) fn forget_flow(&mut self, id: RecordId, record: &Session) {
+        let hash = key::flow(&self.hasher, record.outside(), record.remote(), record.transport());
+        let heir = if record.next == id { NONE } else { record.prev };
+        if let Some(overload) = &mut self.overload {
+            overload.flows.remove(hash, id);
+            overload.replace(record, id, heir);
+        }
+    }
+
+    /// The outside end of an inside host's packets to `remote`: of their flow where it shares a port, else of the
+    /// binding, whether there is a session or not.
+    pub(crate) fn outside_of(&self, inside: &Inside, remote: Endpoint4) -> Option<Endpoint4> {
+        let flow = || {
+            let id = self.find_session(self.session_hash(inside, remote), *inside, remote)?;
+            Some(id).filter(|&id| self.get(id).is_overloaded())
+        };
+        let flow = self.overload.as_ref().and_then(|_| flow());
+        flow.or_else(|| self.binding_of(inside)).map(|id| self.get(id).outside())
+    }
+
+    /// The record that tells whose a packet between an outside address and port and `remote` is: any of a
+    /// binding's, whatever the remote end; of a shared port, the flow's.
+    pub(crate) fn owner_at(&self, primary: RecordId, remote: Endpoint4) -> Option<RecordId> {
+        match self.get(primary).is_overloaded() {
+            true => self.session_of_binding(primary, remote),
+            false => Some(primary),
+        }
+    }
+}

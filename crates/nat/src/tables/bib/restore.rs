@@ -1,0 +1,201 @@
+//! Sessions that were another engine's, put back with the public address and port that they had.
+
+use super::{Hashes, Tables};
+use crate::base::event::{EventKind, EventKinds};
+use crate::tables::pool4::{PortBlock, PortRequest};
+use crate::tables::session::{RecordId, Session, key};
+use crate::tables::subscriber::SubscriberKey;
+
+/// A session to be put back.
+pub(crate) struct Restoring {
+    /// All of its record but for the numbers of its address and its subscriber: it is in the table as a whole or not
+    /// at all, whenever the process is killed.
+    pub(crate) record: Session,
+    pub(crate) subscriber: SubscriberKey,
+}
+
+/// A session that is back.
+struct Restored {
+    id: RecordId,
+    /// The block that its port lies in, where its subscriber had no other port there.
+    block: Option<PortBlock>,
+    is_new_binding: bool,
+}
+
+/// Why a session cannot be had again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NotRestored {
+    /// Its time was up meanwhile.
+    Over,
+    /// Its instance is there no more, or serves its inside host or its prefix no longer.
+    NotServed,
+    /// Its public address or port is not its pool's any more, or another subscriber's.
+    NotInPool,
+    /// It is there already.
+    There,
+    /// Its inside end has another public one, or its port is shared by another subscriber's.
+    Taken,
+    /// A table is full.
+    Full,
+}
+
+impl NotRestored {
+    /// All reasons.
+    pub const ALL: [NotRestored; 6] = [
+        NotRestored::Over,
+        NotRestored::NotServed,
+        NotRestored::NotInPool,
+        NotRestored::There,
+        NotRestored::Taken,
+        NotRestored::Full,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            NotRestored::Over => "over",
+            NotRestored::NotServed => "not_served",
+            NotRestored::NotInPool => "not_in_pool",
+            NotRestored::There => "there",
+            NotRestored::Taken => "taken",
+            NotRestored::Full => "full",
+        }
+    }
+
+    /// In words that go on from a number of sessions.
+    pub fn help(self) -> &'static str {
+        match self {
+            NotRestored::Over => "whose time was up",
+            NotRestored::NotServed => "of instances, hosts or prefixes that are served no longer",
+            NotRestored::NotInPool => "whose public address or port is not their pool's any more",
+            NotRestored::There => "that were there already",
+            NotRestored::Taken => "whose inside port has another public one by now",
+            NotRestored::Full => "for which a table has no room",
+        }
+    }
+}
+
+/// What is not told of: whoever keeps a log has been told before.
+const KNOWN: EventKinds = EventKinds::NONE
+    .with(EventKind::SessionCreated)
+    .with(EventKind::BindingCreated)
+    .with(EventKind::BlockAssigned);
+
+impl Tables {
+    fn hashes_to_restore(&self, r: &Restoring) -> Hashes {
+        let inside = r.record.inside();
+        self.opening_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
+    }
+
+    /// Asks for what [`restore`](Self::restore) of this one will touch.
+    pub(crate) fn prefetch_restore(&self, r: &Restoring) {
+        let hashes = self.hashes_to_restore(r);
+        self.prefetch(hashes.session);
+        self.prefetch_binding_of(&hashes);
+        self.subscribers.prefetch_index(hashes.subscriber);
+        let (address, port) = r.record.outside();
+        if let Some(place) = self.locate(address)
+            && let Some(pool) = self.pools.get(place.pool)
+        {
+            pool.prefetch_release(r.record.inside().transport, place.address_ix, port);
+        }
+    }
+
+    /// Puts a session back. Limits of subscribers do not keep it away: it has been let in before.
+    pub(crate) fn restore(&mut self, r: &Restoring) -> Result<RecordId, NotRestored> {
+        let kinds = self.events.all_but(KNOWN);
+        let restored = self.restore_silently(r);
+        self.events.want(kinds);
+        let restored = restored?;
+        if let Some(block) = &restored.block {
+            self.tell_block(EventKind::BlockKept, r.record.instance, r.subscriber, block);
+        }
+        if restored.is_new_binding && self.events.wants(EventKind::BindingKept) {
+            let record = *self.get(restored.id);
+            self.tell_binding(EventKind::BindingKept, self.pool_of(record.instance), &record);
+        }
+        Ok(restored.id)
+    }
+
+    /// Tells that a session of a process before has ended: when, nobody knows.
+    pub(crate) fn tell_not_back(&mut self, record: &Session) {
+        if self.events.wants(EventKind::SessionDeleted) {
+            let pool = self.pool_of(record.instance);
+            self.events.tell_session(EventKind::SessionDeleted, self.now, pool, record);
+        }
+    }
+
+    fn restore_silently(&mut self, r: &Restoring) -> Result<Restored, NotRestored> {
+        self.room().map_err(|_| NotRestored::Full)?;
+        let hashes = self.hashes_to_restore(r);
+        if self.find_session(hashes.session, r.record.inside(), r.record.remote()).is_some() {
+            return Err(NotRestored::There);
+        }
+        let subscriber = self.subscribers.find_or_insert_by(hashes.subscriber, r.subscriber);
+        let subscriber = subscriber.map_err(|_| NotRestored::Full)?;
+        let restored = self.restore_for(r, subscriber, hashes);
+        if restored.is_err() {
+            self.subscribers.release_if_idle(subscriber);
+        }
+        restored
+    }
+
+    fn restore_for(
+        &mut self,
+        r: &Restoring,
+        subscriber: u32,
+        hashes: Hashes,
+    ) -> Result<Restored, NotRestored> {
+        let (inside, outside, shares_port) =
+            (r.record.inside(), r.record.outside(), r.record.is_overloaded());
+        let place = self.locate(outside.0).filter(|place| place.pool == self.pool_of(inside.instance));
+        let place = place.ok_or(NotRestored::NotInPool)?;
+        let mut record = r.record;
+        (record.address_ix, record.subscriber) = (place.address_ix, subscriber);
+        let there = match shares_port {
+            true => self.binding_at(place, inside.transport, outside.1),
+            false => self.binding_by(hashes.binding, &inside),
+        };
+        if let Some(primary) = there {
+            let of = self.get(primary);
+            let fits = of.outside() == outside && of.is_overloaded() == shares_port;
+            if !fits || (shares_port && of.subscriber != subscriber) {
+                return Err(NotRestored::Taken);
+            }
+            let id = self.insert(&record, Some(primary), hashes).map_err(|_| NotRestored::Full)?;
+            return Ok(Restored { id, block: None, is_new_binding: false });
+        }
+        if shares_port && self.overload.is_none() {
+            return Err(NotRestored::NotInPool);
+        }
+        // What counts a subscriber's ports goes no further; by another configuration it may be more people than before.
+        let full = |ports| *inside.transport.of(ports) == u16::MAX;
+        if self.subscribers.get(subscriber).is_none_or(|s| full(&s.ports)) {
+            return Err(NotRestored::Full);
+        }
+        let block = self.claim_again(r, subscriber)?;
+        let id = self.insert(&record, None, hashes).map_err(|_| NotRestored::Full)?;
+        self.has_one_more_port(subscriber, inside.transport, place.address_ix);
+        Ok(Restored { id, block, is_new_binding: true })
+    }
+
+    /// Takes the port of a binding, and the block that it lies in, for the subscriber that had it; gives the block
+    /// where it had nothing there yet.
+    fn claim_again(&mut self, r: &Restoring, subscriber: u32) -> Result<Option<PortBlock>, NotRestored> {
+        let inside = r.record.inside();
+        let pool = self.pool_of(inside.instance);
+        let (Some(pool), Some(s)) = (self.pools.get_mut(pool), self.subscribers.get_mut(subscriber)) else {
+            return Err(NotRestored::NotInPool);
+        };
+        let request = PortRequest {
+            transport: inside.transport,
+            inside_port: inside.port,
+            spread: key::subscriber(&self.hasher, r.subscriber),
+            subscriber,
+            prefix: r.subscriber.prefix,
+            draws: [0; 2],
+        };
+        let claimed = pool.claim_again(self.now, r.record.outside(), &request, &mut s.holdings);
+        claimed.map(|grant| grant.new_block).ok_or(NotRestored::NotInPool)
+    }
+}

@@ -1,0 +1,587 @@
+//! The explicit address mapping table (RFC 7757 3).
+//!
+//! Each side is searched on its own, by longest prefix match, so overlapping entries may answer
+//! differently in the two directions (RFC 7757 3.2 permits them; [`overlaps`] finds them).
+//!
+//! ```text
+//!   by_v4: /32 -> buckets     one hash table per prefix length that occurs, tried longest first
+//!          /24 -> buckets
+//!   by_v6: /128 -> buckets
+//!          /72  -> buckets
+//!
+//!   bucket: tag tag tag tag tag tag tag tag | slot slot slot slot slot slot slot slot
+//!   tag:    seven bits of the key's hash, or empty                                      1 byte
+//!   slot:   v6 prefix 16 | v4 prefix 4 | shift 1 | v4 suffix bits 1 | padding 2        24 bytes
+//! ```
+//! Tags lie apart from slots: a million entries have 1.6 MB of them a side, which a core's cache holds, so
+//! that an address without entry (every host of the Internet behind pool6) hardly costs a line from
+//! memory, and one with an entry costs one. The slot holds the answer itself. Tables are 5/8 full: an
+//! entry costs [`BYTES_PER_ENTRY`], 1,000,000 of them 80 MB; the bits below are 8 KB.
+//!
+//! A bit for each /16 of IPv4 says whether any entry is in it, or it in an entry: most hosts of the
+//! Internet are told from mapped ones by that alone, however many prefix lengths there are.
+//!
+//! The table is built once and never changes; a new configuration builds a new one.
+
+use crate::base::plan::Eam;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
+use zerocopy::FromZeros;
+
+/// Memory for an entry, both sides together.
+pub const BYTES_PER_ENTRY: usize = 2 * 8 * (1 + size_of::<Slot>()) / ENTRIES_PER_BUCKET;
+
+/// Of a bucket's eight slots, how many are filled on average.
+const ENTRIES_PER_BUCKET: usize = 5;
+
+/// Why entries are no table. Numbers are indices into the list given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EamtError {
+    /// Both entries have the same IPv4 prefix.
+    DuplicateV4 {
+        /// The earlier entry.
+        first: usize,
+        /// The later one.
+        second: usize,
+    },
+    /// Both entries have the same IPv6 prefix.
+    DuplicateV6 {
+        /// The earlier entry.
+        first: usize,
+        /// The later one.
+        second: usize,
+    },
+    /// The IPv6 suffix is shorter than the IPv4 suffix (RFC 7757 3.2), so it has no room for it.
+    SuffixTooShort {
+        /// The entry.
+        index: usize,
+    },
+    /// The tables do not fit into memory.
+    OutOfMemory(OutOfMemory),
+}
+
+impl From<OutOfMemory> for EamtError {
+    fn from(e: OutOfMemory) -> Self {
+        EamtError::OutOfMemory(e)
+    }
+}
+
+impl core::fmt::Display for EamtError {
+    /// Entries are counted from 1 here.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            EamtError::DuplicateV4 { first, second } => {
+                write!(f, "mappings {} and {} have the same IPv4 prefix", first + 1, second + 1)
+            }
+            EamtError::DuplicateV6 { first, second } => {
+                write!(f, "mappings {} and {} have the same IPv6 prefix", first + 1, second + 1)
+            }
+            EamtError::SuffixTooShort { index } => {
+                write!(f, "mapping {}: the IPv6 suffix is shorter than the IPv4 suffix", index + 1)
+            }
+            EamtError::OutOfMemory(e) => e.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for EamtError {}
+
+/// The mapping table.
+#[derive(Debug, Default)]
+pub struct Eamt {
+    by_v4: Vec<Table>,
+    by_v6: Vec<Table>,
+    blocks: Blocks16,
+    len: usize,
+}
+
+impl Eamt {
+    /// The table of `entries`, in any order.
+    ///
+    /// # Errors
+    /// Of all that is wrong, one thing.
+    pub fn build(entries: &[Eam]) -> Result<Eamt, EamtError> {
+        if let Some(index) = entries.iter().position(|e| 128 - e.v6.len.min(128) < 32 - e.v4.len.min(32)) {
+            return Err(EamtError::SuffixTooShort { index });
+        }
+        let mut table = Eamt {
+            by_v4: tables(entries.iter().map(|e| e.v4.len))?,
+            by_v6: tables(entries.iter().map(|e| e.v6.len))?,
+            blocks: Blocks16::of(entries),
+            len: entries.len(),
+        };
+        for (second, e) in entries.iter().enumerate() {
+            let slot = Slot::of(e);
+            if !insert4(&mut table.by_v4, e.v4.len, slot) {
+                let first = entries.iter().position(|o| o.v4 == e.v4).unwrap_or(second);
+                return Err(EamtError::DuplicateV4 { first, second });
+            }
+            if !insert6(&mut table.by_v6, e.v6.len, slot) {
+                let first = entries.iter().position(|o| o.v6 == e.v6).unwrap_or(second);
+                return Err(EamtError::DuplicateV6 { first, second });
+            }
+        }
+        Ok(table)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes allocated.
+    pub fn memory_bytes(&self) -> usize {
+        let tables = self.by_v4.iter().chain(&self.by_v6);
+        tables.map(|t| t.tags.len() * (8 + 8 * size_of::<Slot>())).sum::<usize>()
+            + size_of_val(&*self.blocks.0)
+    }
+
+    /// The IPv6 address for an IPv4 address: the entry's IPv6 prefix, the IPv4 suffix, zeroes (RFC 7757 3.3.1).
+    #[inline]
+    pub fn v4_to_v6(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
+        let bits = u32::from(a);
+        if !self.blocks.may_hold(bits) {
+            return None;
+        }
+        for t in &self.by_v4 {
+            let key = bits & t.mask4;
+            if let Some(slot) = t.find(hash4(key), |s| s.v4 == key) {
+                return Some(slot.v6_of(bits));
+            }
+        }
+        None
+    }
+
+    /// The IPv4 address for an IPv6 address: the entry's IPv4 prefix and as many bits of the IPv6 suffix
+    /// as it wants; the rest of them is ignored (RFC 7757 3.3.2).
+    #[inline]
+    pub fn v6_to_v4(&self, a: Ipv6Addr) -> Option<Ipv4Addr> {
+        let bits = u128::from(a);
+        for t in &self.by_v6 {
+            let key = halves(bits & t.mask6);
+            if let Some(slot) = t.find(hash6(key), |s| s.v6 == key) {
+                return Some(slot.v4_of(bits));
+            }
+        }
+        None
+    }
+
+    /// Where an IPv4 address most likely stands; its slot is asked for.
+    #[inline(always)]
+    pub fn look4(&self, a: Ipv4Addr) -> Look {
+        if !self.blocks.may_hold(a.into()) {
+            return Look::ABSENT;
+        }
+        look(&self.by_v4, |t| hash4(u32::from(a) & t.mask4))
+    }
+
+    /// Where an IPv6 address most likely stands; its slot is asked for.
+    #[inline(always)]
+    pub fn look6(&self, a: Ipv6Addr) -> Look {
+        look(&self.by_v6, |t| hash6(halves(u128::from(a) & t.mask6)))
+    }
+
+    /// As [`v4_to_v6`](Self::v4_to_v6), for an address that has been looked up.
+    #[inline(always)]
+    pub(crate) fn v4_to_v6_at(&self, look: Look, a: Ipv4Addr) -> Option<Ipv6Addr> {
+        let bits = u32::from(a);
+        match look.slot(&self.by_v4) {
+            _ if look == Look::ABSENT => None,
+            Some((table, slot)) if slot.v4 == bits & table.mask4 => Some(slot.v6_of(bits)),
+            _ => self.search_v4(a),
+        }
+    }
+
+    /// As [`v6_to_v4`](Self::v6_to_v4), for an address that has been looked up.
+    #[inline(always)]
+    pub(crate) fn v6_to_v4_at(&self, look: Look, a: Ipv6Addr) -> Option<Ipv4Addr> {
+        let bits = u128::from(a);
+        match look.slot(&self.by_v6) {
+            _ if look == Look::ABSENT => None,
+            Some((table, slot)) if slot.v6 == halves(bits & table.mask6) => Some(slot.v4_of(bits)),
+            _ => self.search_v6(a),
+        }
+    }
+
+    /// For the few whose tag is another's too.
+    #[cold]
+    fn search_v4(&self, a: Ipv4Addr) -> Option<Ipv6Addr> {
+        self.v4_to_v6(a)
+    }
+
+    #[cold]
+    fn search_v6(&self, a: Ipv6Addr) -> Option<Ipv4Addr> {
+        self.v6_to_v4(a)
+    }
+
+    /// Whether an entry covers an IPv4 address.
+    #[inline(always)]
+    pub fn covers_v4(&self, a: Ipv4Addr) -> bool {
+        self.v4_to_v6_at(self.look4(a), a).is_some()
+    }
+}
+
+/// The /16s of IPv4 that entries touch, a bit each; nothing at all where there are no entries.
+#[derive(Debug, Default)]
+struct Blocks16(Vec<u64>);
+
+impl Blocks16 {
+    fn of(entries: &[Eam]) -> Blocks16 {
+        if entries.is_empty() {
+            return Blocks16::default();
+        }
+        let mut bits = alloc::vec![0u64; (1 << 16) / 64];
+        for e in entries {
+            let first = u32::from(e.v4.addr) & mask4(e.v4.len);
+            for block in first >> 16..=(first | !mask4(e.v4.len)) >> 16 {
+                if let Some(word) = bits.get_mut(block as usize / 64) {
+                    *word |= 1 << (block % 64);
+                }
+            }
+        }
+        Blocks16(bits)
+    }
+
+    /// Whether an entry may be for an IPv4 address.
+    #[inline(always)]
+    fn may_hold(&self, a: u32) -> bool {
+        let word = self.0.get((a >> 22) as usize).copied().unwrap_or(0);
+        word >> (a >> 16 & 63) & 1 == 1
+    }
+}
+
+/// One entry. `shift` is by how much the IPv4 suffix stands left of the IPv6 address's end.
+#[derive(Clone, Copy, Debug, FromZeros)]
+#[repr(C)]
+struct Slot {
+    v6: [u64; 2],
+    v4: u32,
+    shift: u8,
+    v4_suffix_bits: u8,
+}
+
+impl Slot {
+    fn of(e: &Eam) -> Slot {
+        let v4_suffix_bits = 32 - e.v4.len.min(32);
+        Slot {
+            v6: halves(u128::from(e.v6.addr) & mask6(e.v6.len)),
+            v4: u32::from(e.v4.addr) & mask4(e.v4.len),
+            shift: 128 - e.v6.len.min(128) - v4_suffix_bits,
+            v4_suffix_bits,
+        }
+    }
+
+    fn v6(&self) -> u128 {
+        let [high, low] = self.v6;
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    /// The IPv6 address for an IPv4 address that this entry is for.
+    #[inline(always)]
+    fn v6_of(&self, v4: u32) -> Ipv6Addr {
+        if self.v4_suffix_bits == 0 {
+            return Ipv6Addr::from(self.v6());
+        }
+        let suffix = u128::from(v4 & self.v4_suffix_mask());
+        Ipv6Addr::from(self.v6() | shl(suffix, self.shift))
+    }
+
+    /// The IPv4 address for an IPv6 address that this entry is for.
+    #[inline(always)]
+    fn v4_of(&self, v6: u128) -> Ipv4Addr {
+        if self.v4_suffix_bits == 0 {
+            return Ipv4Addr::from(self.v4);
+        }
+        Ipv4Addr::from(self.v4 | shr(v6, self.shift) as u32 & self.v4_suffix_mask())
+    }
+
+    #[inline(always)]
+    fn v4_suffix_mask(&self) -> u32 {
+        !mask4(32 - self.v4_suffix_bits)
+    }
+}
+
+/// What a look at the tags alone says of an address: that there is no entry for it, or a translation prefix
+/// instead, or only a search can tell, or where its entry most likely stands. One word, so that it stays in a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look(u64);
+
+impl Look {
+    /// No entry is for it.
+    pub const ABSENT: Look = Look(u64::MAX);
+    /// Only a search can tell.
+    pub const UNKNOWN: Look = Look(u64::MAX - 1);
+    /// Values from here on are no slot's.
+    const NO_SLOT: u64 = 0xffff << 48;
+
+    /// Not of the table: the translation prefix of this number is for it.
+    #[inline(always)]
+    pub(crate) const fn prefix(number: u16) -> Look {
+        Look(Look::NO_SLOT | number as u64)
+    }
+
+    /// The number of the translation prefix.
+    #[inline(always)]
+    pub(crate) fn prefix_number(self) -> Option<u16> {
+        (self.0 & !0xffff == Look::NO_SLOT).then_some(self.0 as u16)
+    }
+
+    /// If an entry is for it, then most likely this one, and none with a longer prefix.
+    fn at(table: u8, slot: usize) -> Look {
+        Look(u64::from(table) << 48 | slot as u64)
+    }
+
+    #[inline(always)]
+    fn slot(self, tables: &[Table]) -> Option<(&Table, &Slot)> {
+        let table = tables.get((self.0 >> 48) as usize)?;
+        Some((table, table.slots.as_flattened().get((self.0 & 0xffff_ffff_ffff) as usize)?))
+    }
+}
+
+/// Looks at the tags of each table, longest prefixes first.
+#[inline(always)]
+fn look(tables: &[Table], hash: impl Fn(&Table) -> u64) -> Look {
+    for (number, table) in (0u8..).zip(tables) {
+        let hash = hash(table);
+        let home = table.home(hash);
+        let tags = table.tags.get(home).copied().unwrap_or(0);
+        let candidates = zero_bytes(tags ^ tag(hash));
+        if candidates != 0 {
+            let slot = home * 8 + candidates.trailing_zeros() as usize / 8;
+            prefetch_read(table.slots.as_flattened(), slot);
+            return Look::at(number, slot);
+        }
+        if zero_bytes(tags) == 0 {
+            return Look::UNKNOWN;
+        }
+    }
+    Look::ABSENT
+}
+
+/// A bucket without a free slot: what is not in it may be in the next.
+struct Full;
+
+/// The entries of one prefix length, hashed to buckets of eight.
+#[derive(Debug)]
+struct Table {
+    prefix_len: u8,
+    mask4: u32,
+    mask6: u128,
+    /// One byte a slot: zero where it is empty, else [`tag`] of its key.
+    tags: HugeVec<u64>,
+    /// Eight for each element of `tags`.
+    slots: HugeVec<[Slot; 8]>,
+}
+
+impl Table {
+    /// An empty table with room for `n` entries, at most 5/8 full.
+    fn new(prefix_len: u8, n: usize) -> Result<Table, OutOfMemory> {
+        let buckets = n / ENTRIES_PER_BUCKET + 1;
+        let (mask4, mask6) = (mask4(prefix_len), mask6(prefix_len));
+        Ok(Table { prefix_len, mask4, mask6, tags: HugeVec::new(buckets)?, slots: HugeVec::new(buckets)? })
+    }
+
+    /// The slot that `is` accepts. A bucket that is not full ends the search: there always is one.
+    #[inline]
+    fn find(&self, hash: u64, is: impl Fn(&Slot) -> bool) -> Option<&Slot> {
+        let home = self.home(hash);
+        match self.find_in(home, hash, &is) {
+            Ok(found) => found,
+            Err(Full) => self.find_further(home, hash, is),
+        }
+    }
+
+    /// The slot in one bucket; an error where it is not there and the search goes on.
+    #[inline]
+    fn find_in(&self, bucket: usize, hash: u64, is: impl Fn(&Slot) -> bool) -> Result<Option<&Slot>, Full> {
+        let (Some(&tags), Some(slots)) = (self.tags.get(bucket), self.slots.get(bucket)) else {
+            return Ok(None);
+        };
+        let mut candidates = zero_bytes(tags ^ tag(hash));
+        while candidates != 0 {
+            let slot = slots.get(candidates.trailing_zeros() as usize / 8).filter(|slot| is(slot));
+            if slot.is_some() {
+                return Ok(slot);
+            }
+            candidates &= candidates - 1;
+        }
+        if zero_bytes(tags) != 0 { Ok(None) } else { Err(Full) }
+    }
+
+    #[cold]
+    fn find_further(&self, home: usize, hash: u64, is: impl Fn(&Slot) -> bool) -> Option<&Slot> {
+        let others = (home + 1..self.tags.len()).chain(0..home);
+        others.map(|bucket| self.find_in(bucket, hash, &is)).find_map(Result::ok).flatten()
+    }
+
+    /// Puts an entry in that is not there yet, at the first free place on its way.
+    fn insert(&mut self, hash: u64, slot: Slot) {
+        let home = self.home(hash);
+        for bucket in (home..self.tags.len()).chain(0..home) {
+            let (Some(tags), Some(slots)) = (self.tags.get_mut(bucket), self.slots.get_mut(bucket)) else {
+                return;
+            };
+            let free = zero_bytes(*tags);
+            if free != 0 {
+                let at = free.trailing_zeros() & !7;
+                *tags |= (tag(hash) & 0xff) << at;
+                if let Some(place) = slots.get_mut(at as usize / 8) {
+                    *place = slot;
+                }
+                return;
+            }
+        }
+    }
+
+    /// The bucket where the search for a hash begins: always inside the table.
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.tags.len() as u128) >> 64) as usize
+    }
+}
+
+/// The tag of a hash, never zero, in each byte of a word. It takes other bits than [`Table::home`].
+#[inline]
+fn tag(hash: u64) -> u64 {
+    (hash & 0x7f | 0x80) * LOW_BITS
+}
+
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+
+/// The high bit of each byte that is zero. Bytes above a zero one may be reported too, so that the lowest
+/// is exact and the others are candidates.
+#[inline]
+fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(LOW_BITS) & !word & (LOW_BITS << 7)
+}
+
+/// Empty tables for prefixes of these lengths, longest first.
+fn tables(lengths: impl Iterator<Item = u8>) -> Result<Vec<Table>, OutOfMemory> {
+    let mut count = [0usize; 129];
+    for len in lengths {
+        if let Some(c) = count.get_mut(usize::from(len)) {
+            *c += 1;
+        }
+    }
+    let present = count.iter().enumerate().rev().filter(|&(_, &n)| n > 0);
+    present.map(|(len, &n)| Table::new(len as u8, n)).collect()
+}
+
+/// Puts an entry into the table of its prefix length; `false` where the key is there already.
+fn insert4(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
+    let hash = hash4(slot.v4);
+    let table = tables.iter_mut().find(|t| t.prefix_len == prefix_len);
+    table.is_some_and(|t| {
+        t.find(hash, |s| s.v4 == slot.v4).is_none() && {
+            t.insert(hash, slot);
+            true
+        }
+    })
+}
+
+/// As [`insert4`], for the other side.
+fn insert6(tables: &mut [Table], prefix_len: u8, slot: Slot) -> bool {
+    let hash = hash6(slot.v6);
+    let table = tables.iter_mut().find(|t| t.prefix_len == prefix_len);
+    table.is_some_and(|t| {
+        t.find(hash, |s| s.v6 == slot.v6).is_none() && {
+            t.insert(hash, slot);
+            true
+        }
+    })
+}
+
+/// Keys come from the configuration, not from packets, so the hash needs no secret: whoever sends packets
+/// can look up the longest probe sequence, but cannot make one.
+#[inline]
+fn hash4(key: u32) -> u64 {
+    fold_multiply(u64::from(key) ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93)
+}
+
+#[inline]
+fn hash6([high, low]: [u64; 2]) -> u64 {
+    let mixed = fold_multiply(high ^ 0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93);
+    fold_multiply(mixed ^ low, 0xa076_1d64_78bd_642f)
+}
+
+/// The two halves of the 128-bit product, together.
+#[inline]
+fn fold_multiply(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[inline]
+fn halves(v6: u128) -> [u64; 2] {
+    [(v6 >> 64) as u64, v6 as u64]
+}
+
+#[inline]
+fn mask4(len: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)
+}
+
+#[inline]
+fn mask6(len: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
+}
+
+#[inline]
+fn shl(v: u128, by: u8) -> u128 {
+    v.checked_shl(u32::from(by)).unwrap_or(0)
+}
+
+#[inline]
+fn shr(v: u128, by: u8) -> u128 {
+    v.checked_shr(u32::from(by)).unwrap_or(0)
+}
+
+/// An entry inside another one, on one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Overlap {
+    /// Whether on the IPv6 side.
+    pub v6: bool,
+    /// Index of the entry with the longer prefix: for its addresses it wins.
+    pub inner: usize,
+    /// Index of the entry with the next shorter prefix around it.
+    pub outer: usize,
+}
+
+/// The entries that lie inside another one, each with the closest around it, IPv4 side first, in the
+/// order of their addresses; at most `max` of them. Takes the time of sorting twice.
+pub fn overlaps(entries: &[Eam], max: usize) -> Vec<Overlap> {
+    let v4 = entries.iter().map(|e| (u128::from(u32::from(e.v4.addr)) << 96, e.v4.len));
+    let v6 = entries.iter().map(|e| (u128::from(e.v6.addr), e.v6.len));
+    let mut found = Vec::new();
+    nested(v4.collect(), false, max, &mut found);
+    nested(v6.collect(), true, max, &mut found);
+    found
+}
+
+/// In the order of (address, length), what contains a prefix stands before it, and the prefixes still
+/// open form a stack.
+fn nested(prefixes: Vec<(u128, u8)>, v6: bool, max: usize, found: &mut Vec<Overlap>) {
+    let mut order: Vec<(u128, u8, usize)> =
+        prefixes.into_iter().enumerate().map(|(i, (bits, len))| (bits, len, i)).collect();
+    order.sort_unstable();
+    let mut open: Vec<(u128, u8, usize)> = Vec::new();
+    for &(bits, len, inner) in &order {
+        while open.pop_if(|&mut (o, olen, _)| (o ^ bits) & mask6(olen) != 0).is_some() {}
+        if let Some(&(_, _, outer)) = open.last() {
+            if found.len() >= max {
+                return;
+            }
+            found.push(Overlap { v6, inner, outer });
+        }
+        open.push((bits, len, inner));
+    }
+}
+
+#[cfg(test)]
+mod tests;

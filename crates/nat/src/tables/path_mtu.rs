@@ -1,0 +1,290 @@
+//! Paths to IPv4 hosts that carry less than what an IPv6 host may be told to send.
+//!
+//! No IPv6 host sends less than 1280 bytes because of a Packet Too Big (RFC 8200 5). Where a router on the IPv4 side
+//! has said that a path carries less than that makes, 1260 bytes, its remote host is remembered here for some time:
+//! packets to it that leave without DF are cut to what the path carries, and the segments that a SYN announces,
+//! either way, are lowered to it, so that later connections need no cutting.
+//!
+//! ```text
+//!   Fragmentation Needed, MTU 905  ->  learn(remote, 905), once the message was translated: it is about a packet
+//!                                      of a session, or of a mapped host
+//!   1280 bytes to that remote      ->  1260 bytes as IPv4, no DF  ->  fragments of at most 905 bytes
+//! ```
+//! The table is a cache: where it is full, a host takes the place of another, which is learnt anew from the next
+//! message about it. Nobody has to be in it for packets to leave: a router on the path may cut those, too.
+
+use crate::base::step::Step;
+use crate::base::time::Instant;
+use crate::engine::Core;
+use crate::path::shared::Shared;
+use core::net::Ipv4Addr;
+use gatun_mem::hash::Hasher64;
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
+use gatun_wire::hdr::tcp;
+use gatun_wire::rfc7915::mtu;
+use gatun_wire::{Ipv4View, L4, Packet, Whole, mss, proto};
+
+/// What is said of a path counts for so long (RFC 1191 6.3).
+const LIFETIME_MS: u64 = 10 * 60 * 1000;
+/// A path that is said to carry less is taken to carry this: forged messages shall not make crumbs. Routers
+/// cut further, if there is such a path.
+const MTU_MIN: u16 = 552;
+/// Places that a host may have.
+const WAYS: usize = 4;
+/// Bytes of IPv4 and TCP header in front of a segment.
+const HEADERS: u16 = 40;
+
+#[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
+#[repr(C)]
+struct Path {
+    remote: u32,
+    mtu: u16,
+    _unused: u16,
+    /// It is no more than an empty place from then on.
+    until_ms: u64,
+}
+
+/// What is known of paths.
+pub(crate) struct Paths {
+    /// Sets of [`WAYS`] places, a power of two of them; none where nothing is to be learnt.
+    places: HugeVec<Path>,
+    hasher: Hasher64,
+    /// No path is known that carries less; `u32::MAX` where none is known at all.
+    smallest: u32,
+    /// When the last one will be forgotten.
+    until: Instant,
+}
+
+impl Paths {
+    /// Room for `max` hosts, and no more than four times as many.
+    ///
+    /// # Errors
+    /// Where memory is short.
+    pub(crate) fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
+        let places = HugeVec::new(Self::places(max))?;
+        Ok(Paths { places, hasher, smallest: u32::MAX, until: Instant(0) })
+    }
+
+    /// Memory that [`Paths::new`] takes.
+    pub(crate) fn footprint(max: u32) -> Footprint {
+        HugeVec::<Path>::footprint(Self::places(max))
+    }
+
+    fn places(max: u32) -> usize {
+        if max == 0 { 0 } else { (max as usize).div_ceil(WAYS).next_power_of_two() * WAYS }
+    }
+
+    /// Whether nothing is known, or something may be.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.smallest == u32::MAX
+    }
+
+    /// Whether a packet that measures `len` bytes as IPv4 packet is too large for the path to `remote`.
+    #[inline(always)]
+    pub(crate) fn is_too_large(&mut self, now: Instant, remote: Ipv4Addr, len: u32) -> bool {
+        len > self.smallest && self.of(now, remote).is_some_and(|mtu| len > u32::from(mtu))
+    }
+
+    /// What the path to `remote` carries, bytes, where that is known and little.
+    #[inline(never)]
+    pub(crate) fn of(&mut self, now: Instant, remote: Ipv4Addr) -> Option<u16> {
+        if now >= self.until {
+            self.smallest = u32::MAX;
+            return None;
+        }
+        let known = self.set(remote)?.iter().find(|p| p.until_ms > now.0 && p.remote == u32::from(remote))?;
+        Some(known.mtu)
+    }
+
+    /// The same, read alone.
+    pub(crate) fn known(&self, now: Instant, remote: Ipv4Addr) -> Option<u16> {
+        let first = self.first(remote)?;
+        let set = self.places.get(first..first + WAYS)?;
+        set.iter().find(|p| p.until_ms > now.0 && p.remote == u32::from(remote)).map(|path| path.mtu)
+    }
+
+    /// Notes what the path to `remote` carries. Returns `true` where another host had to make room.
+    pub(crate) fn learn(&mut self, now: Instant, remote: Ipv4Addr, mtu: u16) -> bool {
+        let (remote, mtu) = (u32::from(remote), mtu.max(MTU_MIN));
+        let Some(set) = self.set(remote.into()) else { return false };
+        let known = set.iter().position(|path| path.remote == remote);
+        let soonest = || set.iter().enumerate().min_by_key(|(_, path)| path.until_ms).map(|(at, _)| at);
+        let Some(place) = known.or_else(soonest).and_then(|at| set.get_mut(at)) else { return false };
+        let evicted = place.remote != remote && place.until_ms > now.0;
+        let until = now.plus_ms(LIFETIME_MS);
+        *place = Path { remote, mtu, _unused: 0, until_ms: until.0 };
+        self.smallest = self.smallest.min(mtu.into());
+        self.until = self.until.max(until);
+        evicted
+    }
+
+    fn set(&mut self, remote: Ipv4Addr) -> Option<&mut [Path]> {
+        let first = self.first(remote)?;
+        self.places.get_mut(first..first + WAYS)
+    }
+
+    /// The first of the places that a host may have.
+    fn first(&self, remote: Ipv4Addr) -> Option<usize> {
+        let sets = self.places.len() / WAYS;
+        let hash = self.hasher.hash4([u32::from(remote).into(), 0, 0, 0]) as usize;
+        Some((hash & sets.checked_sub(1)?) * WAYS)
+    }
+}
+
+/// What a packet says of a path, or will need of what is known: found out before it is translated.
+pub(crate) enum Before {
+    /// Nothing.
+    Nothing,
+    /// An IPv6 packet, where something is known.
+    Six,
+    /// A SYN from this IPv4 host.
+    SynFrom(Ipv4Addr),
+    /// The path to this host carries so many bytes.
+    Told(Ipv4Addr, u16),
+}
+
+impl Before {
+    /// Of a packet as received.
+    #[inline]
+    pub(crate) fn of(packet: &Packet<'_>, paths: &Paths) -> Before {
+        match packet.bytes().first().map(|b| b >> 4) {
+            Some(4) => Self::of4(packet.bytes(), paths).unwrap_or(Before::Nothing),
+            Some(6) if !paths.is_empty() => Before::Six,
+            _ => Before::Nothing,
+        }
+    }
+
+    fn of4(packet: &[u8], paths: &Paths) -> Option<Before> {
+        // Most packets end here, unread.
+        match *packet.get(9)? {
+            proto::ICMP => {}
+            proto::TCP if !paths.is_empty() => {}
+            _ => return None,
+        }
+        let view = Ipv4View::parse(packet).ok()?;
+        match view.l4(packet).ok()? {
+            L4::Tcp { flags, .. } if flags & tcp::SYN != 0 => Some(Before::SynFrom(view.src)),
+            L4::IcmpError { kind: 3, code: 4 } => told(packet.get(view.l4_offset.into()..)?),
+            _ => None,
+        }
+    }
+}
+
+/// What a Fragmentation Needed (RFC 792, RFC 1191 4) says, where that is less than an IPv6 host can heed.
+fn told(message: &[u8]) -> Option<Before> {
+    let quoted = message.get(8..)?;
+    let total_len = u32::from(u16::from_be_bytes(*quoted.get(2..)?.first_chunk()?));
+    let remote = Ipv4Addr::from(*quoted.get(16..)?.first_chunk::<4>()?);
+    let advertised = u16::from_be_bytes(*message.get(6..)?.first_chunk()?);
+    let mtu = mtu::path_mtu(advertised, total_len);
+    // No router refuses a packet that fits.
+    if mtu >= mtu::DF_CLEAR_MAX || total_len <= mtu {
+        return None;
+    }
+    Some(Before::Told(remote, mtu as u16))
+}
+
+impl Core {
+    /// What is left to do for a packet that was translated, because of the path that it takes.
+    #[inline]
+    pub(crate) fn on_its_path(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet<'_>,
+        before: Before,
+        step: Step,
+    ) -> Step {
+        match (step, before) {
+            (Step::Forward { whole: Whole::Yes, hairpinned: false }, Before::Six) => {
+                Step::Forward { whole: self.shared.send_on_path(now, packet), hairpinned: false }
+            }
+            (Step::Forward { .. }, Before::Told(remote, mtu)) if is_ipv6(packet) => {
+                self.shared.learn_path(now, remote, mtu);
+                step
+            }
+            (Step::Forward { .. }, Before::SynFrom(remote)) if is_ipv6(packet) => {
+                if let Some(mtu) = self.shared.paths.of(now, remote) {
+                    mss::lower(packet, mtu - HEADERS);
+                }
+                step
+            }
+            _ => step,
+        }
+    }
+}
+
+/// NAT44's packets stay IPv4's: their hosts can send as little as they are told.
+fn is_ipv6(packet: &Packet<'_>) -> bool {
+    packet.bytes().first().is_some_and(|b| b >> 4 == 6)
+}
+
+impl Shared {
+    #[cold]
+    fn learn_path(&mut self, now: Instant, remote: Ipv4Addr, mtu: u16) {
+        self.counters.path_mtus_learnt += 1;
+        self.counters.path_mtus_evicted += u64::from(self.paths.learn(now, remote, mtu));
+    }
+
+    /// Says how a packet leaves that was IPv6 and is IPv4 now; its segments, or those that it announces, are made
+    /// smaller where need be.
+    #[cold]
+    fn send_on_path(&mut self, now: Instant, packet: &mut Packet<'_>) -> Whole {
+        let Ok(view) = Ipv4View::parse(packet.bytes()) else { return Whole::Yes };
+        let Some(path) = self.paths.of(now, view.dst) else { return Whole::Yes };
+        mss::lower(packet, path - HEADERS);
+        mtu::narrow(packet, &view, path.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(n: u32) -> Ipv4Addr {
+        Ipv4Addr::from(0xcb00_7100 + n)
+    }
+
+    fn paths(max: u32) -> Paths {
+        Paths::new(max, Hasher64::new([7; 4])).unwrap()
+    }
+
+    #[test]
+    fn a_path_is_known_for_ten_minutes_from_the_last_message_on() {
+        let mut paths = paths(16);
+        let at = |ms| Instant(5_000 + ms);
+        assert!(paths.is_empty() && !paths.learn(at(0), host(1), 905) && !paths.is_empty());
+        assert!(!paths.learn(at(1_000), host(1), 900));
+        assert_eq!(paths.of(at(1_000 + LIFETIME_MS - 1), host(1)), Some(900));
+        assert_eq!(paths.of(at(1_000), host(2)), None);
+        assert!(paths.is_too_large(at(1_000), host(1), 901) && !paths.is_too_large(at(1_000), host(1), 900));
+        assert_eq!(paths.of(at(1_000 + LIFETIME_MS), host(1)), None);
+        assert!(paths.is_empty(), "nothing is known any more, and nothing looked for");
+    }
+
+    #[test]
+    fn no_message_makes_packets_smaller_than_552_bytes() {
+        let mut paths = paths(16);
+        paths.learn(Instant(0), host(1), 68);
+        assert_eq!(paths.of(Instant(0), host(1)), Some(MTU_MIN));
+    }
+
+    #[test]
+    fn a_full_table_forgets_the_one_that_was_heard_of_longest_ago_and_says_so() {
+        let mut paths = paths(4);
+        for n in 0..4 {
+            assert!(!paths.learn(Instant(n.into()), host(n), 1000));
+        }
+        assert!(paths.learn(Instant(10), host(9), 1000));
+        assert_eq!(paths.of(Instant(10), host(0)), None);
+        assert!([1, 2, 3, 9].iter().all(|&n| paths.of(Instant(10), host(n)) == Some(1000)));
+    }
+
+    #[test]
+    fn without_room_nothing_is_learnt() {
+        let mut paths = paths(0);
+        assert!(!paths.learn(Instant(0), host(1), 1000));
+        assert_eq!(paths.of(Instant(0), host(1)), None);
+        assert_eq!(Paths::footprint(0), Footprint::default());
+    }
+}

@@ -1,0 +1,740 @@
+//! Public IPv4 addresses: their numbers, their ports, and who has which.
+//!
+//! The addresses of a pool are numbered from 0 without gaps, in ascending order. The pool is dense, so an
+//! outside transport address needs no hash: `(number, port)` indexes an array of record numbers, one array a
+//! transport, whose untouched pages cost nothing:
+//!
+//! ```text
+//! bindings[transport][number << 16 | port] = record number, or 0
+//! ```
+//! Which ports are used, and who may have which, is up to the pool's allocation: one by one
+//! (`ports/single.rs`), or by blocks (`ports/blocks.rs`), some of them by a formula (`ports/deterministic.rs`).
+//!
+//! Invariants: a port is given to at most one binding (RFC 4787 REQ-1, RFC 6888 REQ-8: no overloading), and
+//! what was given comes back by [`Pool4State::release`] alone.
+
+pub(crate) mod change;
+pub(crate) mod foresee;
+pub(crate) mod map;
+#[cfg(test)]
+mod tests;
+
+use crate::base::build_error::NotBound;
+use crate::base::plan::{Allocation, BlockProtocols, Blocks, HoldDown, Pool4, Transport};
+use crate::base::rng::Rng;
+use crate::base::time::Instant;
+use crate::lifecycle::kept::inheritance::{Inheritance, SpokenFor};
+use crate::tables::ports::Layout;
+use crate::tables::ports::blocks::{BlockPorts, BlockTerms};
+use crate::tables::ports::deterministic::{Formula, whole_blocks};
+use crate::tables::ports::single::SinglePorts;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use core::ops::AddAssign;
+use gatun_mem::{Footprint, HugeVec, OutOfMemory, pages_set_aside, prefetch_read};
+use gatun_wire::DropReason;
+use map::AddressMap;
+
+pub use crate::tables::ports::deterministic::DeterministicMap;
+pub use map::PoolError;
+
+/// No block.
+pub(crate) const NO_BLOCK: u32 = u32::MAX;
+/// No address.
+const NO_ADDRESS: u32 = u32::MAX;
+
+/// Ports of an address, or of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Given to bindings, static ones too; and those held down, where ports are given one by one.
+    pub used: u64,
+    /// All there are.
+    pub total: u64,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.used += other.used;
+        self.total += other.total;
+    }
+}
+
+/// What a pool has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounters {
+    /// Ports given to bindings; static ones are not counted.
+    pub ports_given: u64,
+    /// Ports that came back.
+    pub ports_returned: u64,
+    /// Blocks given to subscribers.
+    pub blocks_given: u64,
+    /// Blocks that came back.
+    pub blocks_returned: u64,
+    /// Ports that could not be given, whatever the reason.
+    pub refused: u64,
+    /// Ports of another address than the subscriber's own.
+    pub pairing_broken: u64,
+}
+
+impl AddAssign for PoolCounters {
+    fn add_assign(&mut self, other: PoolCounters) {
+        self.ports_given += other.ports_given;
+        self.ports_returned += other.ports_returned;
+        self.blocks_given += other.blocks_given;
+        self.blocks_returned += other.blocks_returned;
+        self.refused += other.refused;
+        self.pairing_broken += other.pairing_broken;
+    }
+}
+
+/// Port blocks of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockUsage {
+    /// All there are, subscribers' own by formula too.
+    pub total: u64,
+    /// Given to subscribers.
+    pub owned: u64,
+    /// Of those, without a port in use.
+    pub lingering: u64,
+    /// Given back, and not to be given to another subscriber yet.
+    pub held: u64,
+}
+
+impl AddAssign for BlockUsage {
+    fn add_assign(&mut self, other: BlockUsage) {
+        self.total += other.total;
+        self.owned += other.owned;
+        self.lingering += other.lingering;
+        self.held += other.held;
+    }
+}
+
+/// Some ports in a row that a subscriber was given, or has no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortBlock {
+    /// The number of the public address.
+    pub address_ix: u32,
+    /// The first port.
+    pub first: u16,
+    /// The last port.
+    pub last: u16,
+    /// For which transports.
+    pub transports: [bool; 3],
+    /// When it was given or given back.
+    pub at: Instant,
+}
+
+/// What a subscriber has of a pool. Kept in its record, changed by the pool.
+#[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
+#[repr(C)]
+pub struct Holdings {
+    /// The address that it is paired with.
+    paired: u32,
+    /// By group: its first block, and how many there are.
+    pub(crate) blocks: [u32; 3],
+    pub(crate) counts: [u16; 3],
+    _spare: u16,
+}
+
+impl Holdings {
+    /// Nothing.
+    pub const NONE: Holdings =
+        Holdings { paired: NO_ADDRESS, blocks: [NO_BLOCK; 3], counts: [0; 3], _spare: 0 };
+
+    /// The number of the outside address that it is paired with (RFC 4787 REQ-2), if it is already.
+    #[inline]
+    pub fn paired(&self) -> Option<u32> {
+        (self.paired != NO_ADDRESS).then_some(self.paired)
+    }
+
+    /// Parts it from the outside address that it is paired with.
+    pub(crate) fn unpair(&mut self) {
+        self.paired = NO_ADDRESS;
+    }
+
+    /// Pairs it with an outside address.
+    pub fn pair(&mut self, address_ix: u32) {
+        self.paired = address_ix;
+    }
+
+    /// Its first block of a group; the others follow in a list.
+    #[inline]
+    pub(crate) fn first_block(&self, group: usize) -> u32 {
+        self.blocks.get(group).copied().unwrap_or(NO_BLOCK)
+    }
+
+    pub(crate) fn set_first_block(&mut self, group: usize, block: u32) {
+        if let Some(first) = self.blocks.get_mut(group) {
+            *first = block;
+        }
+    }
+
+    /// How many blocks of a group it has.
+    pub(crate) fn block_count(&self, group: usize) -> u16 {
+        self.counts.get(group).copied().unwrap_or(u16::MAX)
+    }
+
+    pub(crate) fn set_block_count(&mut self, group: usize, count: u16) {
+        if let Some(n) = self.counts.get_mut(group) {
+            *n = count;
+        }
+    }
+
+    /// Port blocks that it has: by transport, or the first number for all of them together.
+    pub fn blocks(&self) -> [u16; 3] {
+        self.counts
+    }
+}
+
+/// A port that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct PortRequest {
+    /// Of which transport.
+    pub transport: Transport,
+    /// What the binding's inside port is.
+    pub inside_port: u16,
+    /// A hash of the subscriber, from which a new one's address comes.
+    pub spread: u64,
+    /// The subscriber's number: the owner of new blocks.
+    pub subscriber: u32,
+    /// The subscriber's prefix, by which a formula knows it.
+    pub prefix: u128,
+    /// Random numbers: which ports are tried first.
+    pub draws: [u32; 2],
+}
+
+/// A port that was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The address's number.
+    pub address_ix: u32,
+    /// The port.
+    pub port: u16,
+    /// The block that it is the first port of, where that is new.
+    pub new_block: Option<PortBlock>,
+}
+
+// One a pool: the space does not matter, and a box would cost a look-up.
+#[allow(clippy::large_enum_variant)]
+enum Ports {
+    Single(SinglePorts),
+    Blocks(BlockPorts),
+}
+
+/// A pool and the state of its ports.
+pub struct Pool4State {
+    name: Arc<str>,
+    overload: Vec<(Transport, u16)>,
+    /// Shared with whoever prepares a change.
+    map: Arc<AddressMap>,
+    /// Before the last change: whose numbers those that left had.
+    map_before: Arc<AddressMap>,
+    /// Numbers of addresses lie below this.
+    room: u32,
+    /// Whether addresses have been taken out since it was made.
+    had_more: bool,
+    /// Numbers of addresses that get no new bindings, ascending.
+    drained: Vec<u32>,
+    bindings: [HugeVec<u32>; 3],
+    ports: Ports,
+    counters: PoolCounters,
+}
+
+impl Pool4State {
+    /// A pool, all free. `hold` is whether what is given back is held down at all: not where every instance
+    /// filters by address (RFC 6888 REQ-8 C).
+    ///
+    /// # Errors
+    /// Where the plan contradicts itself, or memory is short.
+    pub fn new(plan: &Pool4, hold: bool) -> Result<Self, PoolError> {
+        let map = AddressMap::new(&plan.ranges)?;
+        let room = room(map.addresses(), plan)?;
+        let slots = |addresses| slots(addresses).ok_or(OutOfMemory { bytes: usize::MAX });
+        let (used, all) = (slots(map.addresses())?, slots(room)?);
+        let table = || match room > map.addresses() {
+            true => HugeVec::with_room(used, all),
+            false => HugeVec::new(used),
+        };
+        let bindings = [table()?, table()?, table()?];
+        let ports = match block_terms(plan, &map, hold)? {
+            None => Ports::Single(SinglePorts::new(&map, plan, hold_down(plan, hold), room)?),
+            Some(terms) => Ports::Blocks(BlockPorts::new(&map, terms, room)?),
+        };
+        let (map, counters) = (Arc::new(map), PoolCounters::default());
+        let (name, overload) = (plan.name.as_str().into(), plan.overload.clone());
+        Ok(Pool4State {
+            name,
+            overload,
+            map_before: Arc::clone(&map),
+            map,
+            room,
+            had_more: false,
+            drained: Vec::new(),
+            bindings,
+            ports,
+            counters,
+        })
+    }
+
+    /// Memory of a pool's tables. Room for further addresses is taken when these come.
+    ///
+    /// # Errors
+    /// As [`Pool4State::new`].
+    pub fn footprint(plan: &Pool4, hold: bool) -> Result<Footprint, PoolError> {
+        let map = AddressMap::new(&plan.ranges)?;
+        let n = map.addresses();
+        let slots = slots(n).ok_or(OutOfMemory { bytes: usize::MAX })?;
+        let bindings = match room(n, plan)? > n {
+            true => Footprint::of_bytes((slots * size_of::<u32>()) as u64),
+            false => HugeVec::<u32>::footprint(slots),
+        };
+        let ports = match &plan.allocation {
+            Allocation::Random(_) => SinglePorts::footprint(n, hold_down(plan, hold)),
+            Allocation::Blocks(terms) => BlockPorts::footprint(n, terms)?,
+            Allocation::Deterministic(d) => {
+                let terms = Blocks { protocols: BlockProtocols::Shared, ..d.blocks };
+                BlockPorts::footprint(n, &terms)?
+            }
+        };
+        Ok(bindings * 3 + ports)
+    }
+
+    /// The ports of a pool that its allocation can give out, of all transports: with blocks, only whole ones count.
+    ///
+    /// # Errors
+    /// As [`Pool4State::new`].
+    pub fn ports_of(plan: &Pool4) -> Result<u64, PoolError> {
+        let map = AddressMap::new(&plan.ranges)?;
+        let (blocks, split) = match &plan.allocation {
+            Allocation::Random(_) => (None, false),
+            Allocation::Blocks(terms) => (Some(terms), terms.protocols == BlockProtocols::Split),
+            Allocation::Deterministic(d) => (Some(&d.blocks), false),
+        };
+        blocks.map_or(Ok(()), check_size)?;
+        let mut ports = 0;
+        for (addresses, layouts) in map.sections() {
+            let in_blocks = |layouts: &[&Layout]| match blocks {
+                Some(terms) => {
+                    let each = whole_blocks(layouts, terms.size.ilog2()).len() as u64;
+                    each * u64::from(terms.size) * layouts.iter().filter(|l| l.total() > 0).count() as u64
+                }
+                None => layouts.iter().map(|l| u64::from(l.total())).sum(),
+            };
+            let each =
+                if split { layouts.iter().map(|l| in_blocks(&[l])).sum() } else { in_blocks(&layouts) };
+            ports += each * addresses.len() as u64;
+        }
+        Ok(ports)
+    }
+
+    /// What the operator calls it.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Whether flows to this remote port share ports.
+    #[inline]
+    pub fn overloads(&self, transport: Transport, remote_port: u16) -> bool {
+        self.overload.contains(&(transport, remote_port))
+    }
+
+    /// How many addresses there are. Their numbers run from 0 to one less, where they are those that the pool was
+    /// made with.
+    pub fn addresses(&self) -> u32 {
+        self.map.addresses()
+    }
+
+    /// The number of the `n`th address.
+    pub fn nth(&self, n: u32) -> u32 {
+        self.map.nth(n)
+    }
+
+    /// The number of an address.
+    #[inline]
+    pub fn address_ix(&self, address: Ipv4Addr) -> Option<u32> {
+        self.map.address_ix(address)
+    }
+
+    /// The address of a number, which one that has left keeps until it is another's; the unspecified one where
+    /// there is none such.
+    #[inline]
+    pub fn address(&self, ix: u32) -> Ipv4Addr {
+        let address = self.map.address(ix);
+        if address.is_unspecified() { self.map_before.address(ix) } else { address }
+    }
+
+    /// Whether a port lies in the pool's ranges. Others of the same address belong to somebody else, the
+    /// host perhaps; static bindings may have them.
+    pub fn covers(&self, transport: Transport, ix: u32, port: u16) -> bool {
+        self.map.layout(transport, ix).is_some_and(|l| l.has(port))
+    }
+
+    /// Parts a subscriber from an address that is the pool's no more, or gets no new bindings.
+    #[inline]
+    pub(crate) fn check_pairing(&self, holdings: &mut Holdings) {
+        let is_gone = |ix| (self.had_more && !self.map.has(ix)) || self.is_drained(ix);
+        if (self.had_more || !self.drained.is_empty()) && holdings.paired().is_some_and(is_gone) {
+            holdings.unpair();
+        }
+    }
+
+    /// Finds a port for a subscriber and marks it as used.
+    ///
+    /// The address is the one that the subscriber is paired with (RFC 4787 REQ-2, RFC 6888 REQ-2); without
+    /// one, its hash decides, so that a subscriber that comes back finds its address again. Where the paired
+    /// address has nothing left, soft pairing goes on to the next one that has, and counts it.
+    ///
+    /// The port is a random one, like the inside port in class and parity where the pool is so set up.
+    ///
+    /// # Errors
+    /// [`DropReason::PoolEmpty`] where the pool has no port for this transport at all; [`DropReason::PortsExhausted`],
+    /// [`DropReason::BlockNone`] or [`DropReason::HoldDownAll`] where nothing is left that this subscriber may
+    /// have; [`DropReason::SubscriberBlockQuota`] where it has as many blocks as it may.
+    #[inline]
+    pub fn allocate(
+        &mut self,
+        rng: &mut Rng,
+        now: Instant,
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Result<Grant, DropReason> {
+        self.allocate_beside(None, rng, now, wanted, holdings)
+    }
+
+    /// As [`allocate`](Self::allocate), and nothing of what sessions have that are still to be put back.
+    ///
+    /// # Errors
+    /// As there. Where only such ports are free, it may not find another.
+    #[inline]
+    pub(crate) fn allocate_beside(
+        &mut self,
+        inheritance: Option<&Inheritance>,
+        rng: &mut Rng,
+        now: Instant,
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Result<Grant, DropReason> {
+        let paired = holdings.paired();
+        let spoken_for = SpokenFor::new(inheritance, &self.map);
+        let granted = match &mut self.ports {
+            Ports::Blocks(blocks) => blocks.allocate(spoken_for, rng, now, wanted, holdings),
+            Ports::Single(single) if wanted.transport.of(&single.usage).total == 0 => {
+                Err(DropReason::PoolEmpty)
+            }
+            Ports::Single(single) => {
+                single.allocate(spoken_for, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
+            }
+        };
+        let (address_ix, port, new_block) = granted.inspect_err(|_| self.counters.refused += 1)?;
+        self.counters.pairing_broken += u64::from(paired.is_some_and(|paired| paired != address_ix));
+        Ok(self.counted(Grant { address_ix, port, new_block }))
+    }
+
+    fn counted(&mut self, grant: Grant) -> Grant {
+        self.counters.ports_given += 1;
+        self.counters.blocks_given += u64::from(grant.new_block.is_some());
+        grant
+    }
+
+    /// Marks a certain port as used for a subscriber: the one that a held SYN was sent to. `None` where the
+    /// subscriber cannot have it.
+    pub fn claim_for(
+        &mut self,
+        now: Instant,
+        (address, port): (Ipv4Addr, u16),
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Option<Grant> {
+        let address_ix = self.address_ix(address).filter(|&ix| !self.is_drained(ix))?;
+        let new_block = match &mut self.ports {
+            Ports::Blocks(blocks) => blocks.claim_for(now, address_ix, port, wanted, holdings)?,
+            // The pool may have changed since the SYN was held.
+            Ports::Single(single) => {
+                let covered = self.map.layout(wanted.transport, address_ix).is_some_and(|l| l.has(port));
+                let claimed = covered && single.claim(&self.map, wanted.transport, address_ix, port);
+                claimed.then_some(None)?
+            }
+        };
+        Some(self.counted(Grant { address_ix, port, new_block }))
+    }
+
+    /// As [`claim_for`](Self::claim_for), for a subscriber that had the port before, be the address drained or not.
+    pub(crate) fn claim_again(
+        &mut self,
+        now: Instant,
+        outside: (Ipv4Addr, u16),
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Option<Grant> {
+        let Some(drained) = self.address_ix(outside.0).filter(|&ix| self.is_drained(ix)) else {
+            return self.claim_for(now, outside, wanted, holdings);
+        };
+        self.set_drained(drained, false);
+        let grant = self.claim_for(now, outside, wanted, holdings);
+        self.set_drained(drained, true);
+        grant
+    }
+
+    /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already, or the
+    /// address is not the pool's. A block that it lies in is given to no subscriber.
+    pub fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
+        if !self.map.has(ix) {
+            return false;
+        }
+        match &mut self.ports {
+            Ports::Single(single) => single.claim(&self.map, transport, ix, port),
+            Ports::Blocks(blocks) => blocks.claim(transport, ix, port),
+        }
+    }
+
+    /// Marks the port of a static binding as used.
+    ///
+    /// # Errors
+    /// For an address that is not the pool's, or a port that is used.
+    pub fn reserve(&mut self, transport: Transport, address: Ipv4Addr, port: u16) -> Result<(), NotBound> {
+        let ix = self.address_ix(address).ok_or(NotBound::NotInPool)?;
+        if self.claim(transport, ix, port) { Ok(()) } else { Err(NotBound::Taken) }
+    }
+
+    /// Gives a port back; `None` where it was free already. Its binding is forgotten. A block that goes
+    /// back with it, where blocks do not linger, is in the answer.
+    pub fn release(
+        &mut self,
+        now: Instant,
+        transport: Transport,
+        ix: u32,
+        port: u16,
+        holdings: Option<&mut Holdings>,
+    ) -> Option<Option<PortBlock>> {
+        self.set_binding(transport, ix, port, 0);
+        let ended = match &mut self.ports {
+            Ports::Single(single) => {
+                let bound = bound(&self.bindings);
+                single.release(&self.map, now, transport, ix, port, bound).then_some(None)
+            }
+            Ports::Blocks(blocks) => blocks.release(now, transport, ix, port, holdings),
+        }?;
+        self.counters.ports_returned += 1;
+        self.counters.blocks_returned += u64::from(ended.is_some());
+        Some(ended)
+    }
+
+    /// The number of the subscriber whose block has lingered long enough; [`Pool4State::end_lingering`] ends it.
+    pub fn lingered(&self, now: Instant) -> Option<u32> {
+        match &self.ports {
+            Ports::Single(_) => None,
+            Ports::Blocks(blocks) => blocks.lingered(now),
+        }
+    }
+
+    /// Takes the block that has lingered longest from its owner, whose `holdings` these are.
+    pub fn end_lingering(&mut self, now: Instant, holdings: &mut Holdings) -> Option<PortBlock> {
+        match &mut self.ports {
+            Ports::Single(_) => None,
+            Ports::Blocks(blocks) => {
+                let ended = blocks.end_lingering(now, holdings);
+                self.counters.blocks_returned += u64::from(ended.is_some());
+                ended
+            }
+        }
+    }
+
+    /// Frees at most `budget` of what is held down and over its time; says whether anything still waits.
+    pub fn expire(&mut self, now: Instant, budget: usize) -> bool {
+        match &mut self.ports {
+            Ports::Single(single) => single.expire(&self.map, now, budget, bound(&self.bindings)),
+            Ports::Blocks(blocks) => blocks.expire_held(now, budget),
+        }
+    }
+
+    /// The number of the record that has this port, 0 where none has.
+    #[inline(always)]
+    pub fn binding(&self, transport: Transport, ix: u32, port: u16) -> u32 {
+        transport.of(&self.bindings).get(slot(ix, port)).copied().unwrap_or(0)
+    }
+
+    /// Notes the record that has this port; 0 for none.
+    #[inline]
+    pub fn set_binding(&mut self, transport: Transport, ix: u32, port: u16, record: u32) {
+        if let Some(b) = transport.of_mut(&mut self.bindings).get_mut(slot(ix, port)) {
+            *b = record;
+        }
+    }
+
+    /// Whether an address, by its number, gets no new bindings.
+    #[inline]
+    pub fn is_drained(&self, ix: u32) -> bool {
+        !self.drained.is_empty() && self.drained.binary_search(&ix).is_ok()
+    }
+
+    /// The addresses that get no new bindings.
+    pub fn drained(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        self.drained.iter().map(|&ix| self.address(ix))
+    }
+
+    /// Gives an address, by its number, no new bindings from now on, or gives it such again; says whether that is new.
+    /// Bindings that there are live on, and may get further sessions.
+    pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) -> bool {
+        match (self.drained.binary_search(&ix), drained) {
+            (Err(at), true) => self.drained.insert(at, ix),
+            (Ok(at), false) => drop(self.drained.remove(at)),
+            _ => return false,
+        }
+        match &mut self.ports {
+            Ports::Single(single) => single.set_drained(&self.map, ix, drained),
+            Ports::Blocks(blocks) => blocks.set_drained(ix, drained),
+        }
+        true
+    }
+
+    pub(crate) fn map(&self) -> &AddressMap {
+        &self.map
+    }
+
+    /// Asks for the line that [`Pool4State::binding`] will read.
+    #[inline(always)]
+    pub fn prefetch_binding(&self, transport: Transport, ix: u32, port: u16) {
+        let bindings = transport.of(&self.bindings);
+        prefetch_read(bindings, slot(ix, port));
+    }
+
+    /// Asks for the line that a subscriber's next port will most likely come from.
+    #[inline]
+    pub fn prefetch_port(&self, transport: Transport, holdings: &Holdings, inside: u16, draws: [u32; 2]) {
+        match &self.ports {
+            Ports::Blocks(blocks) => blocks.prefetch(transport, holdings),
+            Ports::Single(single) => {
+                if let Some(ix) = holdings.paired() {
+                    single.prefetch(transport, ix, single.choice(transport, inside, draws[0]));
+                }
+            }
+        }
+    }
+
+    /// Asks for that port's place in the outside table, where it is known by now.
+    #[inline]
+    pub fn prefetch_outside(&self, transport: Transport, holdings: &Holdings, inside: u16, draws: [u32; 2]) {
+        if let (Ports::Single(single), Some(ix)) = (&self.ports, holdings.paired()) {
+            self.prefetch_binding(transport, ix, single.foretell(transport, ix, inside, draws));
+        }
+    }
+
+    /// Asks for what [`Pool4State::release`] will touch.
+    #[inline]
+    pub fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
+        self.prefetch_binding(transport, ix, port);
+        match &self.ports {
+            Ports::Blocks(blocks) => blocks.prefetch_release(transport, ix, port),
+            Ports::Single(single) => single.prefetch(transport, ix, port),
+        }
+    }
+
+    /// Ports of the pool.
+    pub fn usage(&self, transport: Transport) -> Usage {
+        match &self.ports {
+            Ports::Single(single) => *transport.of(&single.usage),
+            Ports::Blocks(blocks) => *transport.of(&blocks.usage),
+        }
+    }
+
+    /// Ports of one address.
+    pub fn address_usage(&self, transport: Transport, ix: u32) -> Usage {
+        match &self.ports {
+            Ports::Single(single) => single.address_usage(&self.map, transport, ix),
+            Ports::Blocks(blocks) => blocks.address_usage(transport, ix),
+        }
+    }
+
+    /// Port blocks of the pool; `None` where it has none.
+    pub fn block_usage(&self) -> Option<BlockUsage> {
+        match &self.ports {
+            Ports::Single(_) => None,
+            Ports::Blocks(blocks) => Some(blocks.block_usage()),
+        }
+    }
+
+    /// Single ports that were given back and are held down.
+    pub fn ports_held(&self) -> u64 {
+        match &self.ports {
+            Ports::Single(single) => single.held(),
+            Ports::Blocks(_) => 0,
+        }
+    }
+
+    /// The number of the subscriber that has been given the block of a port.
+    pub fn block_owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
+        match &self.ports {
+            Ports::Single(_) => None,
+            Ports::Blocks(blocks) => blocks.owner(transport, ix, port),
+        }
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> &PoolCounters {
+        &self.counters
+    }
+}
+
+/// The terms of a pool of blocks; `None` where ports are given one by one.
+fn block_terms(plan: &Pool4, map: &AddressMap, hold: bool) -> Result<Option<BlockTerms>, PoolError> {
+    let (terms, formula) = match &plan.allocation {
+        Allocation::Random(_) => return Ok(None),
+        Allocation::Blocks(terms) => {
+            check_size(terms)?;
+            (*terms, None)
+        }
+        Allocation::Deterministic(d) => {
+            let terms = Blocks { protocols: BlockProtocols::Shared, ..d.blocks };
+            check_size(&terms)?;
+            (terms, Some(Formula::new(d, map)?))
+        }
+    };
+    Ok(Some(BlockTerms::new(map, &terms, (plan.pairing, plan.port_parity), hold, formula)))
+}
+
+/// How single ports are held.
+fn hold_down(plan: &Pool4, hold: bool) -> HoldDown {
+    match &plan.allocation {
+        Allocation::Random(hold_down) if hold => *hold_down,
+        _ => HoldDown::default(),
+    }
+}
+
+/// How many addresses a pool has room for while it runs: room costs address space, not memory. None to spare
+/// where its tables lie on pages that the operator has set aside, which would all be taken.
+fn room(addresses: u32, plan: &Pool4) -> Result<u32, PoolError> {
+    const ROOM_MIN: u32 = 4_096;
+    let size = match &plan.allocation {
+        Allocation::Random(_) => Blocks::SIZE_MAX,
+        Allocation::Blocks(terms) => terms.size,
+        Allocation::Deterministic(d) => d.blocks.size,
+    };
+    // Numbers of blocks, of three protocols perhaps, are below 2^32.
+    let blocks_max = u32::from(size).saturating_mul(u32::MAX / 65_536 / 3);
+    let wanted = addresses.saturating_mul(4).clamp(ROOM_MIN, blocks_max.max(ROOM_MIN));
+    let table = slots(addresses).ok_or(OutOfMemory { bytes: usize::MAX })? * size_of::<u32>();
+    Ok(if wanted <= addresses || pages_set_aside(table) { addresses } else { wanted })
+}
+
+/// Whether a binding has a port.
+fn bound(bindings: &[HugeVec<u32>; 3]) -> impl Fn(Transport, u32, u16) -> bool {
+    |transport, ix, port| transport.of(bindings).get(slot(ix, port)).is_some_and(|&record| record != 0)
+}
+
+fn check_size(blocks: &Blocks) -> Result<(), PoolError> {
+    let sizes = Blocks::SIZE_MIN..=Blocks::SIZE_MAX;
+    if blocks.size.is_power_of_two() && sizes.contains(&blocks.size) {
+        return Ok(());
+    }
+    Err(PoolError::BlockSize(blocks.size))
+}
+
+fn slots(addresses: u32) -> Option<usize> {
+    (addresses as usize).checked_mul(1 << 16)
+}
+
+#[inline(always)]
+fn slot(ix: u32, port: u16) -> usize {
+    (ix as usize) << 16 | usize::from(port)
+}

@@ -1,0 +1,555 @@
+//! Ports given out by blocks: a subscriber has some, and each of its bindings a random port of one of them.
+//!
+//! ```text
+//! block = (group, address, slot)       slot: the block's first port / its size
+//! headers[block]                       owner, list of the owner's blocks, queue of those that wait
+//! chunks[transport][address][slot]     which ports are used, 256 to a line
+//! free[group][address]                 a bit for each block that may be given out
+//! ```
+//! There is one group of blocks for all transports, or one for each. A new port costs its subscriber's record and
+//! one chunk; the header is touched only where a chunk gets its first port or loses its last.
+//!
+//! A block's life: free, owned, without a port in use (it lingers for its owner), held down (RFC 6888 REQ-8:
+//! given to nobody), free. Both waits are equally long for all, so that queues in order of arrival are in order
+//! of their ends.
+
+mod foresee;
+mod rules;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use super::Parity;
+use super::chunk::{self, Chunk, random_free};
+use crate::base::bit_tree::BitTree;
+use crate::base::plan::{Blocks, Pairing, Transport};
+use crate::base::rng::Rng;
+use crate::base::time::Instant;
+use crate::lifecycle::kept::inheritance::SpokenFor;
+use crate::tables::pool4::map::{AddressMap, PoolError};
+use crate::tables::pool4::{BlockUsage, Holdings, NO_BLOCK, PortBlock, PortRequest, Usage};
+use crate::tables::session::Tick;
+use alloc::vec::Vec;
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
+use gatun_wire::DropReason;
+
+pub(crate) use rules::BlockTerms;
+use rules::Rules;
+use table::{BlockId, Header, Queue, Sizes, State};
+
+/// Blocks that are drawn where some may be free by rules that hold no longer, or spoken for.
+const TRIES_MAX: usize = 64;
+
+/// The blocks of a pool.
+pub(crate) struct BlockPorts {
+    plan: Blocks,
+    pairing: Pairing,
+    port_parity: bool,
+    shift: u32,
+    /// Blocks of an address, those that do not exist too.
+    slots: u32,
+    /// Chunks of a block.
+    chunks_each: usize,
+    /// Numbers of addresses lie below this: there is room for more than there are.
+    room: u32,
+    headers: HugeVec<Header>,
+    /// Stands for a header that is not there.
+    no_header: Header,
+    chunks: [HugeVec<Chunk>; 3],
+    /// By group and address, `words_each` of them: free blocks.
+    free: HugeVec<u64>,
+    words_each: usize,
+    /// By group and address: how many are free.
+    free_count: HugeVec<u32>,
+    /// By group: addresses with a free block.
+    open: Vec<BitTree>,
+    /// By transport and address: ports in use.
+    used: [HugeVec<u32>; 3],
+    /// By group and address: blocks there are.
+    total: HugeVec<u32>,
+    pub(crate) usage: [Usage; 3],
+    blocks: BlockUsage,
+    lingering: Queue,
+    held: Queue,
+    held_max: u32,
+    rules: Rules,
+    /// Whether some addresses have yet to come to new rules.
+    changing: bool,
+    /// Addresses whose blocks give no ports, and how many there are.
+    drained: BitTree,
+    drained_len: u32,
+}
+
+impl BlockPorts {
+    /// All free, with room for more addresses. `hold` is off where nobody needs it.
+    ///
+    /// # Errors
+    /// Where the plan asks for blocks that cannot be, or memory is short.
+    pub(crate) fn new(map: &AddressMap, terms: BlockTerms, room: u32) -> Result<Self, PoolError> {
+        let BlockTerms { plan, pairing, port_parity, hold, rules } = terms;
+        let (used, sizes) = (Sizes::new(map.addresses(), &plan)?, Sizes::new(room, &plan)?);
+        let (n, all) = (map.addresses() as usize, room as usize);
+        let groups = sizes.groups;
+        let chunks = || HugeVec::with_room(used.chunks, sizes.chunks);
+        let each = || HugeVec::with_room(n, all);
+        let mut ports = BlockPorts {
+            plan,
+            pairing,
+            port_parity,
+            shift: u32::from(plan.size).ilog2(),
+            slots: sizes.slots as u32,
+            chunks_each: sizes.chunks_each,
+            room,
+            headers: HugeVec::with_room(used.headers + 1, sizes.headers + 1)?,
+            no_header: Header::NONE,
+            chunks: [chunks()?, chunks()?, chunks()?],
+            free: HugeVec::with_room(groups * n * used.words_each, groups * all * sizes.words_each)?,
+            words_each: sizes.words_each,
+            free_count: HugeVec::with_room(groups * n, groups * all)?,
+            open: (0..groups).map(|_| BitTree::new(all)).collect(),
+            used: [each()?, each()?, each()?],
+            total: HugeVec::with_room(groups * n, groups * all)?,
+            usage: [Usage::default(); 3],
+            blocks: BlockUsage::default(),
+            lingering: Queue::new(plan.linger_ms),
+            held: Queue::new(if hold { plan.hold.ms } else { 0 }),
+            held_max: plan.hold.ports_max / u32::from(plan.size),
+            rules,
+            changing: false,
+            drained: BitTree::new(all),
+            drained_len: 0,
+        };
+        ports.set_totals();
+        for (addresses, _) in map.sections() {
+            addresses.for_each(|ix| ports.open_address(ix));
+        }
+        Ok(ports)
+    }
+
+    /// Memory that [`BlockPorts::new`] takes.
+    pub(crate) fn footprint(addresses: u32, plan: &Blocks) -> Result<Footprint, OutOfMemory> {
+        let sizes = Sizes::new(addresses, plan)?;
+        let n = addresses as usize;
+        let pages = |bytes: usize| Footprint::of_bytes(bytes as u64);
+        Ok(pages((sizes.headers + 1) * size_of::<Header>())
+            + pages(sizes.chunks * size_of::<Chunk>()) * 3
+            + pages(sizes.groups * n * sizes.words_each * size_of::<u64>())
+            + pages(sizes.groups * n * size_of::<u32>()) * 2
+            + pages(n * size_of::<u32>()) * 3)
+    }
+
+    /// A random port of the subscriber's blocks, or of a new one that is not `spoken_for`. `wanted.subscriber` is the
+    /// owner's number.
+    #[inline]
+    pub(crate) fn allocate(
+        &mut self,
+        spoken_for: SpokenFor<'_>,
+        rng: &mut Rng,
+        now: Instant,
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Result<(u32, u16, Option<PortBlock>), DropReason> {
+        if wanted.transport.of(&self.usage).total == 0 {
+            return Err(DropReason::PoolEmpty);
+        }
+        let group = self.group_number(wanted.transport as usize);
+        if let Some(own) = self.own_block(wanted.prefix)
+            && !self.is_drained(self.address_of(own))
+            && let Some((ix, port)) = self.take_random(rng, own, wanted)
+        {
+            return Ok((ix, port, None));
+        }
+        let mut before = NO_BLOCK;
+        let mut block = holdings.first_block(group);
+        // As many as the subscriber has, which is bounded by the plan.
+        while block != NO_BLOCK {
+            if !self.gives_none(block)
+                && let Some((ix, port)) = self.take_random(rng, block, wanted)
+            {
+                if before != NO_BLOCK {
+                    self.move_to_front(holdings, group, before, block);
+                }
+                return Ok((ix, port, None));
+            }
+            before = block;
+            block = self.header(block).next;
+        }
+        let block = self.new_block(spoken_for, rng, wanted, group, holdings)?;
+        let (ix, port) = self.take_random(rng, block, wanted).ok_or(DropReason::BlockNone)?;
+        Ok((ix, port, Some(self.describe(block, now))))
+    }
+
+    /// Marks a certain port as used for a subscriber; `false` where that is not possible.
+    pub(crate) fn claim_for(
+        &mut self,
+        now: Instant,
+        ix: u32,
+        port: u16,
+        wanted: &PortRequest,
+        holdings: &mut Holdings,
+    ) -> Option<Option<PortBlock>> {
+        let group = self.group_number(wanted.transport as usize);
+        let block = self.block_of(group, ix, port);
+        let header = self.header(block);
+        let own = self.own_block(wanted.prefix) == Some(block)
+            || (header.is(State::Owned) && header.owner == wanted.subscriber);
+        if own {
+            return self.take(wanted.transport, block, self.offset(port)).then_some(None);
+        }
+        if self.gives_none(block) {
+            return None;
+        }
+        let strange = holdings.paired().is_some_and(|paired| paired != ix) && self.pairing == Pairing::Hard;
+        if strange
+            || holdings.block_count(group) >= self.plan.per_subscriber
+            || !self.is_free(group, ix, port)
+        {
+            return None;
+        }
+        self.give(group, ix, port >> self.shift, wanted.subscriber, holdings);
+        self.take(wanted.transport, block, self.offset(port)).then(|| Some(self.describe(block, now)))
+    }
+
+    /// Marks a port as used by nobody's subscriber: the block that it lies in is given to nobody, if it
+    /// is not a subscriber's own.
+    pub(crate) fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
+        let group = self.group_number(transport as usize);
+        let block = self.block_of(group, ix, port);
+        if ix >= self.room || !(self.header(block).is(State::Idle) || self.header(block).is(State::Barred)) {
+            return false;
+        }
+        if self.header(block).is(State::Idle) && self.is_free(group, ix, port) {
+            self.mark_taken(group, ix, port >> self.shift);
+            self.blocks.total -= 1;
+            let shared = self.open.len() == 1;
+            let of_group = self.usage.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
+            of_group.for_each(|(_, usage)| usage.total = usage.total.saturating_sub(1 << self.shift));
+            let at = self.place(group, ix);
+            if let Some(total) = self.total.get_mut(at) {
+                *total -= 1;
+            }
+        }
+        if !self.rules.is_own(ix, port >> self.shift) {
+            self.header_mut(block).state = State::Barred as u16;
+            let chunk = self.chunk_ix(block, self.offset(port));
+            // The block of another protocol that has its own may be given out all the same.
+            let shared = self.open.len() == 1;
+            let of_group = self.chunks.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
+            for (_, chunks) in of_group {
+                if let Some(chunk) = chunks.get_mut(chunk) {
+                    chunk.barred = 1;
+                }
+            }
+        }
+        self.take(transport, block, self.offset(port))
+    }
+
+    /// Marks a port as free; `None` where it is already. A block that its owner has to give back at once
+    /// is in the answer.
+    pub(crate) fn release(
+        &mut self,
+        now: Instant,
+        transport: Transport,
+        ix: u32,
+        port: u16,
+        holdings: Option<&mut Holdings>,
+    ) -> Option<Option<PortBlock>> {
+        if ix >= self.room {
+            return None;
+        }
+        let block = self.block_of(self.group_number(transport as usize), ix, port);
+        let (at, offset) = (self.chunk_ix(block, self.offset(port)), self.offset(port) % chunk::PORTS);
+        let chunk = transport.of_mut(&mut self.chunks).get_mut(at)?;
+        if !chunk.give_back(offset) {
+            return None;
+        }
+        let (barred, empty) = (chunk.barred != 0, chunk.used == 0);
+        if !barred {
+            self.count(transport, ix, |n| n.saturating_sub(1), |n| n.saturating_sub(1));
+        }
+        if !empty {
+            return Some(None);
+        }
+        let header = self.header_mut(block);
+        header.busy = header.busy.saturating_sub(1);
+        if header.busy > 0 || !header.is(State::Owned) {
+            return Some(None);
+        }
+        match holdings {
+            Some(holdings) if self.lingering.ms == 0 => Some(Some(self.end(now, block, holdings))),
+            _ => {
+                self.push(now, block, |ports| &mut ports.lingering);
+                Some(None)
+            }
+        }
+    }
+
+    /// The owner of a block that has lingered long enough, if there is one: [`BlockPorts::end_lingering`] is next.
+    pub(crate) fn lingered(&self, now: Instant) -> Option<u32> {
+        let block = self.lingering.oldest;
+        if block == NO_BLOCK {
+            return None;
+        }
+        let header = self.header(block);
+        Tick(header.until).has_come(Tick::at(now)).then_some(header.owner)
+    }
+
+    /// Takes the block that has lingered longest from its owner.
+    pub(crate) fn end_lingering(&mut self, now: Instant, holdings: &mut Holdings) -> Option<PortBlock> {
+        let block = self.lingering.oldest;
+        if block == NO_BLOCK {
+            return None;
+        }
+        self.unqueue(block, |ports| &mut ports.lingering);
+        Some(self.end(now, block, holdings))
+    }
+
+    /// Frees up to `budget` blocks whose hold-down is over; says whether any still waits.
+    pub(crate) fn expire_held(&mut self, now: Instant, budget: usize) -> bool {
+        for _ in 0..budget {
+            let block = self.held.oldest;
+            if block == NO_BLOCK {
+                break;
+            }
+            if !Tick(self.header(block).until).has_come(Tick::at(now)) {
+                return true;
+            }
+            self.free_oldest_held();
+        }
+        self.held.len > 0 || self.lingering.len > 0
+    }
+
+    /// Ports of an address.
+    pub(crate) fn address_usage(&self, transport: Transport, ix: u32) -> Usage {
+        let used = transport.of(&self.used).get(ix as usize).copied().unwrap_or(0);
+        let blocks = self.total.get(self.place(self.group_number(transport as usize), ix));
+        let total = if transport.of(&self.usage).total == 0 || ix >= self.room {
+            0
+        } else {
+            blocks.copied().unwrap_or(0) << self.shift
+        };
+        Usage { used: used.into(), total: total.into() }
+    }
+
+    /// Blocks of all addresses.
+    pub(crate) fn block_usage(&self) -> BlockUsage {
+        BlockUsage { lingering: self.lingering.len.into(), held: self.held.len.into(), ..self.blocks }
+    }
+
+    /// Who has the block that a port lies in, by its number among subscribers.
+    pub(crate) fn owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
+        let block = self.block_of(self.group_number(transport as usize), ix, port);
+        let header = self.header(block);
+        (ix < self.room && header.is(State::Owned)).then_some(header.owner)
+    }
+
+    /// The line that the next port of a subscriber will most likely come from.
+    #[inline]
+    pub(crate) fn prefetch(&self, transport: Transport, holdings: &Holdings) {
+        let block = holdings.first_block(self.group_number(transport as usize));
+        if block != NO_BLOCK {
+            let chunks = transport.of(&self.chunks);
+            gatun_mem::prefetch_read(chunks, self.chunk_ix(block, 0));
+        }
+    }
+
+    /// The lines that the end of a port touches.
+    #[inline]
+    pub(crate) fn prefetch_release(&self, transport: Transport, ix: u32, port: u16) {
+        let block = self.block_of(self.group_number(transport as usize), ix, port);
+        let chunk = self.chunk_ix(block, self.offset(port));
+        let chunks = transport.of(&self.chunks);
+        gatun_mem::prefetch_read(chunks, chunk);
+        gatun_mem::prefetch_read(&self.headers, block as usize);
+    }
+
+    fn new_block(
+        &mut self,
+        spoken_for: SpokenFor<'_>,
+        rng: &mut Rng,
+        wanted: &PortRequest,
+        group: usize,
+        holdings: &mut Holdings,
+    ) -> Result<BlockId, DropReason> {
+        let ix = self.address_for_block(wanted, group, holdings)?;
+        let none = if self.held.len > 0 { DropReason::HoldDownAll } else { DropReason::BlockNone };
+        for _ in 0..TRIES_MAX {
+            let slot = self.random_slot(rng, group, ix).ok_or(none)?;
+            if !self.changing || self.rules.is_ordinary(group, ix, slot) {
+                let first = slot << self.shift;
+                let transports = core::array::from_fn(|t| self.group_number(t) == group);
+                if spoken_for.any(ix, first..=first | ((1u16 << self.shift) - 1), transports) {
+                    continue;
+                }
+                return Ok(self.give(group, ix, slot, wanted.subscriber, holdings));
+            }
+            // It was free by the rules before the last change, to which this address has yet to come.
+            self.mark_taken(group, ix, slot);
+        }
+        Err(none)
+    }
+
+    /// A free block of an address, each as likely as every other.
+    fn random_slot(&self, rng: &mut Rng, group: usize, ix: u32) -> Option<u16> {
+        let mut rank = rng.below(self.free_at(group, ix));
+        let first = self.place(group, ix) * self.words_each;
+        for (n, word) in self.free.get(first..first + self.words_each)?.iter().enumerate() {
+            if rank >= word.count_ones() {
+                rank -= word.count_ones();
+                continue;
+            }
+            let mut bits = *word;
+            for _ in 0..rank {
+                bits &= bits.wrapping_sub(1);
+            }
+            return (bits != 0).then(|| (n as u32 * 64 + bits.trailing_zeros()) as u16);
+        }
+        None
+    }
+
+    /// Where a new subscriber starts: the address that `spread` names, unless three quarters of its blocks
+    /// are taken and the one that its other half names has more.
+    fn first_address(&self, group: usize, spread: u64) -> u32 {
+        let (first, second) = (self.rules.spread(spread >> 32), self.rules.spread(spread));
+        let total = self.total.get(self.place(group, first)).copied().unwrap_or(0);
+        let free = self.free_at(group, first);
+        if free * 4 > total || self.free_at(group, second) <= free { first } else { second }
+    }
+
+    /// Gives a free block to a subscriber.
+    fn give(&mut self, group: usize, ix: u32, slot: u16, owner: u32, holdings: &mut Holdings) -> BlockId {
+        self.mark_taken(group, ix, slot);
+        self.blocks.owned += 1;
+        let block = self.block_of(group, ix, slot << self.shift);
+        let next = holdings.first_block(group);
+        let header = self.header_mut(block);
+        *header = Header {
+            owner,
+            next,
+            older: NO_BLOCK,
+            newer: NO_BLOCK,
+            until: 0,
+            busy: 0,
+            state: State::Owned as u16,
+        };
+        holdings.set_first_block(group, block);
+        holdings.set_block_count(group, holdings.block_count(group) + 1);
+        block
+    }
+
+    /// Takes a block without ports in use from its owner, who is told.
+    fn end(&mut self, now: Instant, block: BlockId, holdings: &mut Holdings) -> PortBlock {
+        let group = self.group_of(block);
+        let description = self.describe(block, now);
+        let next = self.header(block).next;
+        if holdings.first_block(group) == block {
+            holdings.set_first_block(group, next);
+        } else {
+            let mut at = holdings.first_block(group);
+            while at != NO_BLOCK && self.header(at).next != block {
+                at = self.header(at).next;
+            }
+            if at != NO_BLOCK {
+                self.header_mut(at).next = next;
+            }
+        }
+        holdings.set_block_count(group, holdings.block_count(group).saturating_sub(1));
+        self.blocks.owned = self.blocks.owned.saturating_sub(1);
+        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
+        let tcp_alone = self.open.len() > 1 && group == Transport::Tcp as usize;
+        if self.held.ms == 0 || self.held_max == 0 || tcp_alone || self.is_leaving(block) {
+            self.free_block(block);
+            return description;
+        }
+        if self.held.len >= self.held_max {
+            self.free_oldest_held();
+        }
+        self.header_mut(block).state = State::Held as u16;
+        self.push(now, block, |ports| &mut ports.held);
+        description
+    }
+
+    fn free_oldest_held(&mut self) {
+        let block = self.held.oldest;
+        self.unqueue(block, |ports| &mut ports.held);
+        self.free_block(block);
+    }
+
+    /// Puts the block behind `before` at the head of its owner's list.
+    #[cold]
+    fn move_to_front(&mut self, holdings: &mut Holdings, group: usize, before: BlockId, block: BlockId) {
+        self.header_mut(before).next = self.header(block).next;
+        self.header_mut(block).next = holdings.first_block(group);
+        holdings.set_first_block(group, block);
+    }
+
+    #[inline]
+    fn take_random(&mut self, rng: &mut Rng, block: BlockId, wanted: &PortRequest) -> Option<(u32, u16)> {
+        let t = wanted.transport;
+        let first = self.chunk_ix(block, 0);
+        let chunks = t.of(&self.chunks).get(first..first + self.chunks_each)?;
+        let parity = match (self.port_parity && t != Transport::Icmp, wanted.inside_port % 2) {
+            (false, _) => Parity::Any,
+            (true, 0) => Parity::Even,
+            (true, _) => Parity::Odd,
+        };
+        let mut at = random_free(chunks, self.shift, parity, rng);
+        if at.is_none() && parity != Parity::Any {
+            at = random_free(chunks, self.shift, Parity::Any, rng);
+        }
+        let at = at?;
+        self.take(t, block, at).then(|| {
+            let port = (u32::from(self.slot_of(block)) << self.shift) as usize + at;
+            (self.address_of(block), port as u16)
+        })
+    }
+
+    /// Marks port number `at` of a block as used.
+    #[inline]
+    fn take(&mut self, transport: Transport, block: BlockId, at: usize) -> bool {
+        let chunk_ix = self.chunk_ix(block, at);
+        let Some(chunk) = transport.of_mut(&mut self.chunks).get_mut(chunk_ix) else { return false };
+        if !chunk.take(at % chunk::PORTS) {
+            return false;
+        }
+        let (first, barred) = (chunk.used == 1, chunk.barred != 0);
+        if first {
+            self.chunk_in_use(block);
+        }
+        if !barred {
+            self.count(transport, self.address_of(block), |n| n + 1, |n| n + 1);
+        }
+        true
+    }
+
+    /// A chunk of a block has its first port in use.
+    fn chunk_in_use(&mut self, block: BlockId) {
+        let header = self.header_mut(block);
+        header.busy += 1;
+        if header.busy == 1 && header.is(State::Owned) && self.is_lingering(block) {
+            self.unqueue(block, |ports| &mut ports.lingering);
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, transport: Transport, ix: u32, used: impl Fn(u32) -> u32, all: impl Fn(u64) -> u64) {
+        if let Some(n) = transport.of_mut(&mut self.used).get_mut(ix as usize) {
+            *n = used(*n);
+        }
+        let usage = &mut transport.of_mut(&mut self.usage).used;
+        *usage = all(*usage);
+    }
+
+    fn describe(&self, block: BlockId, now: Instant) -> PortBlock {
+        let first = self.slot_of(block) << self.shift;
+        let group = self.group_of(block);
+        PortBlock {
+            address_ix: self.address_of(block),
+            first,
+            last: first | ((1u16 << self.shift) - 1),
+            transports: Transport::ALL
+                .map(|t| self.group_number(t as usize) == group && t.of(&self.usage).total > 0),
+            at: now,
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! What each block of a pool is for by the configuration, and how a running pool comes to other rules.
+//!
+//! A block is *ordinary* (given to who needs one), a subscriber's *own* by formula, or none of the pool's. When
+//! the rules change, an address comes to the new ones in four steps, some blocks at a time: bindings that may not
+//! stay are ended ([`BlockPorts::may_keep`]), blocks are taken from owners who may not have them any more
+//! ([`BlockPorts::next_eviction`]), and what is ordinary and unused can be given ([`BlockPorts::open_address`]).
+//! Until then no port comes from a block that is not ordinary by the new rules.
+
+use super::table::{BlockId, State};
+use super::{BlockPorts, chunk};
+use crate::base::plan::{BlockProtocols, Blocks, Pairing, Transport};
+use crate::base::time::Instant;
+use crate::tables::pool4::map::AddressMap;
+use crate::tables::pool4::{Holdings, PortBlock};
+use crate::tables::ports::deterministic::{Formula, whole_blocks};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// Addresses in a row with the same blocks.
+struct Area {
+    addresses: Range<u32>,
+    /// By group: blocks that are given to who needs one, ascending.
+    ordinary: Vec<Vec<u16>>,
+    /// Blocks that are subscribers' own, ascending.
+    own: Vec<u16>,
+    /// Which transports have ports.
+    transports: [bool; 3],
+}
+
+/// What each block is for.
+pub(super) struct Rules {
+    /// In order of the addresses' numbers.
+    areas: Vec<Area>,
+    addresses: u32,
+    pub(super) formula: Option<Formula>,
+}
+
+impl Rules {
+    pub(super) fn new(map: &AddressMap, plan: &Blocks, formula: Option<Formula>) -> Self {
+        let shift = u32::from(plan.size).ilog2();
+        let mut areas = Vec::new();
+        for (addresses, layouts) in map.sections() {
+            let own = formula.as_ref().map_or(&[][..], |f| f.slots(addresses.start)).to_vec();
+            let ordinary = |of_group: &[_]| whole_blocks(of_group, shift).split_off(own.len());
+            let ordinary = match plan.protocols {
+                BlockProtocols::Shared => [ordinary(&layouts)].into(),
+                BlockProtocols::Split => layouts.map(|layout| ordinary(&[layout])).into(),
+            };
+            let transports = layouts.map(|layout| layout.total() > 0);
+            areas.push(Area { addresses, ordinary, own, transports });
+        }
+        areas.sort_by_key(|area| area.addresses.start);
+        Rules { areas, addresses: map.addresses(), formula }
+    }
+
+    fn area(&self, ix: u32) -> Option<&Area> {
+        let after = self.areas.partition_point(|area| area.addresses.start <= ix);
+        self.areas.get(after.checked_sub(1)?).filter(|area| area.addresses.contains(&ix))
+    }
+
+    pub(super) fn is_ordinary(&self, group: usize, ix: u32, slot: u16) -> bool {
+        let slots = self.area(ix).and_then(|area| area.ordinary.get(group));
+        slots.is_some_and(|slots| slots.binary_search(&slot).is_ok())
+    }
+
+    /// Whether a block is a subscriber's own by the formula.
+    pub(super) fn is_own(&self, ix: u32, slot: u16) -> bool {
+        self.owner(ix, slot).is_some()
+    }
+
+    fn owner(&self, ix: u32, slot: u16) -> Option<u128> {
+        self.formula.as_ref()?.subscriber_of(ix, slot)
+    }
+
+    /// One of the addresses, by half of a hash.
+    pub(super) fn spread(&self, half: u64) -> u32 {
+        let mut n = (((half & 0xffff_ffff) * u64::from(self.addresses)) >> 32) as u32;
+        for area in &self.areas {
+            let len = area.addresses.len() as u32;
+            if n < len {
+                return area.addresses.start + n;
+            }
+            n -= len;
+        }
+        0
+    }
+}
+
+/// How a pool gives blocks out.
+pub(crate) struct BlockTerms {
+    pub(super) plan: Blocks,
+    pub(super) pairing: Pairing,
+    pub(super) port_parity: bool,
+    pub(super) hold: bool,
+    pub(super) rules: Rules,
+}
+
+impl BlockTerms {
+    pub(crate) fn new(
+        map: &AddressMap,
+        plan: &Blocks,
+        (pairing, port_parity): (Pairing, bool),
+        hold: bool,
+        formula: Option<Formula>,
+    ) -> Self {
+        BlockTerms { plan: *plan, pairing, port_parity, hold, rules: Rules::new(map, plan, formula) }
+    }
+}
+
+impl BlockPorts {
+    /// What is ordinary of an address can be given. Blocks that have another use, or are used, are left out.
+    pub(crate) fn open_address(&mut self, ix: u32) {
+        if self.is_drained(ix) {
+            return;
+        }
+        let before = core::mem::take(&mut self.rules.areas);
+        let after = before.partition_point(|area| area.addresses.start <= ix);
+        let area = after.checked_sub(1).and_then(|at| before.get(at)).filter(|a| a.addresses.contains(&ix));
+        for group in 0..self.open.len() {
+            let slots = area.and_then(|area| area.ordinary.get(group)).map_or(&[][..], Vec::as_slice);
+            let own = area.map_or(0, |area| area.own.len());
+            let mut barred = 0;
+            for &slot in slots {
+                let header = self.header(self.block_of(group, ix, slot << self.shift));
+                if header.is(State::Idle) && header.busy == 0 {
+                    self.mark_free(group, ix, slot);
+                }
+                barred += u32::from(header.is(State::Barred));
+            }
+            let at = self.place(group, ix);
+            if let Some(total) = self.total.get_mut(at) {
+                *total = (slots.len() + own) as u32 - barred;
+            }
+        }
+        self.rules.areas = before;
+    }
+
+    /// No block of an address is given to anybody any more.
+    pub(crate) fn close_address(&mut self, ix: u32) {
+        for group in 0..self.open.len() {
+            let at = self.place(group, ix);
+            let words = at * self.words_each..(at + 1) * self.words_each;
+            self.free.get_mut(words).into_iter().for_each(|words| words.fill(0));
+            if let (Some(free), Some(total)) = (self.free_count.get_mut(at), self.total.get_mut(at)) {
+                (*free, *total) = (0, 0);
+            }
+            if let Some(open) = self.open.get_mut(group) {
+                open.remove(ix as usize);
+            }
+        }
+    }
+
+    /// Other terms, from now on; gives those before. Size and protocols of blocks are the same.
+    pub(crate) fn set_terms(&mut self, terms: &mut BlockTerms) {
+        core::mem::swap(&mut self.plan, &mut terms.plan);
+        core::mem::swap(&mut self.pairing, &mut terms.pairing);
+        core::mem::swap(&mut self.port_parity, &mut terms.port_parity);
+        core::mem::swap(&mut self.rules, &mut terms.rules);
+        self.lingering.ms = self.plan.linger_ms;
+        self.held.ms = if terms.hold { self.plan.hold.ms } else { 0 };
+        self.held_max = self.plan.hold.ports_max / u32::from(self.plan.size);
+        self.changing = true;
+    }
+
+    /// All addresses follow the new rules.
+    pub(crate) fn settled(&mut self) {
+        self.changing = false;
+        // Without the blocks of static bindings, which each address has left out.
+        for t in Transport::ALL {
+            let group = self.group_number(t as usize);
+            let areas = self.rules.areas.iter().filter(|area| *t.of(&area.transports));
+            let blocks: u64 = areas.map(|area| self.blocks_of(group, area)).sum();
+            t.of_mut(&mut self.usage).total = blocks << self.shift;
+        }
+        let groups = 0..self.open.len();
+        self.blocks.total =
+            groups.map(|g| self.rules.areas.iter().map(|area| self.blocks_of(g, area)).sum::<u64>()).sum();
+    }
+
+    fn blocks_of(&self, group: usize, area: &Area) -> u64 {
+        let totals = area.addresses.clone().filter_map(|ix| self.total.get(self.place(group, ix)));
+        totals.map(|&n| u64::from(n)).sum()
+    }
+
+    /// All blocks by the rules, as if there were no static bindings.
+    pub(super) fn set_totals(&mut self) {
+        self.blocks.total = 0;
+        self.usage.iter_mut().for_each(|usage| usage.total = 0);
+        for area in &self.rules.areas {
+            for (group, slots) in area.ordinary.iter().enumerate() {
+                let blocks = (slots.len() + area.own.len()) as u64 * area.addresses.len() as u64;
+                self.blocks.total += blocks;
+                let shared = area.ordinary.len() == 1;
+                let has = |t: &Transport| *t.of(&area.transports) && (shared || *t as usize == group);
+                for t in Transport::ALL.into_iter().filter(has) {
+                    t.of_mut(&mut self.usage).total += blocks << self.shift;
+                }
+            }
+        }
+    }
+
+    /// Whether a block is, by rules that have just changed, no longer one that is given to who needs it.
+    #[inline]
+    pub(super) fn is_leaving(&self, block: BlockId) -> bool {
+        self.changing
+            && !self.rules.is_ordinary(self.group_of(block), self.address_of(block), self.slot_of(block))
+    }
+
+    /// Whether no new port comes from a block: by the rules, or as its address is drained.
+    #[inline]
+    pub(super) fn gives_none(&self, block: BlockId) -> bool {
+        self.is_leaving(block) || self.is_drained(self.address_of(block))
+    }
+
+    /// Whether an address gives no ports.
+    #[inline]
+    pub(super) fn is_drained(&self, ix: u32) -> bool {
+        self.drained_len > 0 && self.drained.has(ix as usize)
+    }
+
+    /// Lets the blocks of an address, whoever has them, give no ports any more, or again.
+    pub(crate) fn set_drained(&mut self, ix: u32, drained: bool) {
+        if drained {
+            self.close_address(ix);
+            self.drained.insert(ix as usize);
+            self.drained_len += 1;
+        } else {
+            self.drained.remove(ix as usize);
+            self.drained_len = self.drained_len.saturating_sub(1);
+            self.open_address(ix);
+        }
+    }
+
+    /// Nobody's any more, to be given where it is ordinary.
+    pub(super) fn free_block(&mut self, block: BlockId) {
+        self.header_mut(block).state = State::Idle as u16;
+        if !self.gives_none(block) {
+            self.mark_free(self.group_of(block), self.address_of(block), self.slot_of(block));
+        }
+    }
+
+    /// Whether the binding at a port may stay by the rules, which a subscriber's has: not a static one.
+    pub(crate) fn may_keep(&self, transport: usize, ix: u32, port: u16, prefix: u128) -> bool {
+        self.may_keep_by(&self.rules, (transport, ix, port), prefix)
+    }
+
+    /// The same by other terms.
+    pub(crate) fn would_keep(&self, terms: &BlockTerms, place: (usize, u32, u16), prefix: u128) -> bool {
+        self.may_keep_by(&terms.rules, place, prefix)
+    }
+
+    fn may_keep_by(&self, rules: &Rules, (transport, ix, port): (usize, u32, u16), prefix: u128) -> bool {
+        let (group, slot) = (self.group_number(transport), port >> self.shift);
+        if rules.is_ordinary(group, ix, slot) {
+            return self.header(self.block_of(group, ix, port)).is(State::Owned);
+        }
+        rules.owner(ix, slot) == Some(prefix)
+    }
+
+    /// The first used port of an address from `from` on.
+    pub(crate) fn next_used(&self, transport: usize, ix: u32, from: u16) -> Option<u16> {
+        let mut port = u32::from(from);
+        while port <= u32::from(u16::MAX) {
+            let at = port as u16;
+            let block = self.block_of(self.group_number(transport), ix, at);
+            let offset = self.offset(at);
+            let chunk = self.chunks.get(transport)?.get(self.chunk_ix(block, offset))?;
+            if let Some(found) = chunk.next_used(offset % chunk::PORTS) {
+                return u16::try_from(port as usize - offset % chunk::PORTS + found).ok();
+            }
+            // On to the next chunk, or the next block where that is smaller.
+            let step = chunk::PORTS.min(1 << self.shift);
+            port += (step - offset % step) as u32;
+        }
+        None
+    }
+
+    /// The next block of an address from number `from` of all its groups' on that its owner may not have any more:
+    /// its owner's number. Held ones are let go on the way, and free ones given to nobody.
+    pub(crate) fn next_eviction(&mut self, ix: u32, from: &mut u32) -> Option<u32> {
+        let all = self.slots * self.open.len() as u32;
+        while *from < all {
+            let (group, slot) = ((*from / self.slots) as usize, (*from % self.slots) as u16);
+            let block = self.block_of(group, ix, slot << self.shift);
+            let header = self.header(block);
+            let ordinary = self.rules.is_ordinary(group, ix, slot);
+            if header.is(State::Owned) && !ordinary {
+                return Some(header.owner);
+            }
+            if header.is(State::Held) && !ordinary {
+                self.unqueue(block, |ports| &mut ports.held);
+                self.free_block(block);
+            }
+            if !ordinary {
+                self.mark_taken(group, ix, slot);
+            }
+            *from += 1;
+        }
+        None
+    }
+
+    /// Takes the block from its owner that [`BlockPorts::next_eviction`] has found.
+    pub(crate) fn evict(&mut self, now: Instant, ix: u32, from: u32, holdings: &mut Holdings) -> PortBlock {
+        let (group, slot) = ((from / self.slots) as usize, (from % self.slots) as u16);
+        self.take_back(now, self.block_of(group, ix, slot << self.shift), holdings)
+    }
+
+    fn take_back(&mut self, now: Instant, block: BlockId, holdings: &mut Holdings) -> PortBlock {
+        if self.is_lingering(block) {
+            self.unqueue(block, |ports| &mut ports.lingering);
+        }
+        self.end(now, block, holdings)
+    }
+
+    /// The owner of the block that a port lies in, if it has one, or is held: what a static binding has to wait for.
+    pub(crate) fn in_the_way(&self, transport: usize, ix: u32, port: u16) -> Option<u32> {
+        let header = self.header(self.block_of(self.group_number(transport), ix, port));
+        header.is(State::Owned).then_some(header.owner)
+    }
+
+    /// First and last port of the block of a port, and whether it is a transport's too.
+    pub(crate) fn extent(&self, transport: usize, port: u16) -> (u16, u16, [bool; 3]) {
+        let first = port >> self.shift << self.shift;
+        let transports = Transport::ALL.map(|t| self.open.len() == 1 || t as usize == transport);
+        (first, first | ((1u16 << self.shift) - 1), transports)
+    }
+
+    /// Takes the block of a port from its owner, at once to be given again; a held one is let go.
+    pub(crate) fn clear_block(
+        &mut self,
+        now: Instant,
+        (transport, ix, port): (usize, u32, u16),
+        holdings: Option<&mut Holdings>,
+    ) -> Option<PortBlock> {
+        let block = self.block_of(self.group_number(transport), ix, port);
+        let ended = match holdings {
+            Some(holdings) if self.header(block).is(State::Owned) => {
+                Some(self.take_back(now, block, holdings))
+            }
+            _ => None,
+        };
+        if self.header(block).is(State::Held) {
+            self.unqueue(block, |ports| &mut ports.held);
+            self.free_block(block);
+        }
+        ended
+    }
+
+    /// A static binding's port was given back: its block is as any other, where there is no other one in it.
+    pub(crate) fn unbar(&mut self, transport: usize, ix: u32, port: u16) {
+        let group = self.group_number(transport);
+        let block = self.block_of(group, ix, port);
+        let header = self.header(block);
+        if !header.is(State::Barred) || header.busy > 0 {
+            return;
+        }
+        let first = self.chunk_ix(block, 0);
+        // The block of another protocol that has its own may hold another static binding.
+        let shared = self.open.len() == 1;
+        let of_group = self.chunks.iter_mut().enumerate().filter(|(t, _)| shared || *t == group);
+        for (_, chunks) in of_group {
+            let chunks = chunks.get_mut(first..first + self.chunks_each);
+            chunks.into_iter().flatten().for_each(|chunk| chunk.barred = 0);
+        }
+        self.header_mut(block).state = State::Idle as u16;
+        let slot = port >> self.shift;
+        if self.rules.is_ordinary(group, ix, slot) {
+            self.mark_free(group, ix, slot);
+            let at = self.place(group, ix);
+            if let Some(total) = self.total.get_mut(at) {
+                *total += 1;
+            }
+            self.blocks.total += 1;
+            let with_ports = self.rules.area(ix).map_or([false; 3], |area| area.transports);
+            let shared = self.open.len() == 1;
+            for ((t, usage), with_ports) in self.usage.iter_mut().enumerate().zip(with_ports) {
+                usage.total += u64::from(with_ports && (shared || t == group)) << self.shift;
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A random free port: each free one as likely as every other, at any fill (RFC 6056 3.2, RFC 6888 REQ-15,
+//! RFC 7857 9).
+//!
+//! While many are free, a few draws find one. Else a rank among the free ones is drawn, and found by the
+//! counts: at most 64 groups, 16 words and 64 bits are looked at. Both ways are uniform, so their
+//! combination is.
+
+use super::{ByParity, Layout, PORTS_IN_GROUP, Parity, PortSet, WORDS_IN_GROUP, Wanted};
+use crate::base::rng::Rng;
+
+const DRAWS: usize = 4;
+
+impl PortSet {
+    /// A free port of those wanted, or `None` where there is none. It is not yet marked.
+    pub(crate) fn random_free(&self, layout: &Layout, wanted: Wanted, rng: &mut Rng) -> Option<u16> {
+        let free = self.free(layout, wanted);
+        if free == 0 {
+            return None;
+        }
+        let span = (wanted.groups().len() * PORTS_IN_GROUP) as u32;
+        if free >= span / 8 {
+            for _ in 0..DRAWS {
+                let port = wanted.pick(rng.next_u32());
+                if self.is_free(layout, port) {
+                    return Some(port);
+                }
+            }
+        }
+        self.nth_free(layout, wanted, rng.below(free))
+    }
+
+    /// The free port of that rank among those wanted.
+    fn nth_free(&self, layout: &Layout, wanted: Wanted, mut rank: u32) -> Option<u16> {
+        let groups = wanted.groups();
+        // Not `map`: that of arrays is a call of its own, 64 times over.
+        let widen = |n: &ByParity<u16>| [u32::from(n[0]), u32::from(n[1])];
+        let free_in = |all: &ByParity<u16>, used: &ByParity<u16>| {
+            wanted.sum(widen(all)).saturating_sub(wanted.sum(widen(used)))
+        };
+        let counts = layout.in_group.get(groups.clone())?.iter().zip(self.in_group.get(groups.clone())?);
+        let group =
+            groups.start + counts.take_while(|(all, used)| !below(&mut rank, free_in(all, used))).count();
+        let first = group * WORDS_IN_GROUP;
+        let range = first..first + WORDS_IN_GROUP;
+        let free = |exist: &u64, used: &u64| exist & !used & wanted.mask();
+        let mut words = layout.words.get(range.clone())?.iter().zip(self.words.get(range)?).zip(first..);
+        let ((exist, used), word) =
+            words.find(|((exist, used), _)| below(&mut rank, free(exist, used).count_ones()))?;
+        let mut bits = free(exist, used);
+        for _ in 0..rank {
+            bits &= bits.wrapping_sub(1);
+        }
+        u16::try_from(word * 64 + bits.trailing_zeros() as usize).ok()
+    }
+}
+
+/// Whether `rank` lies among the next `n`; where it does not, they are taken off it.
+#[inline(always)]
+fn below(rank: &mut u32, n: u32) -> bool {
+    let here = *rank < n;
+    if !here {
+        *rank -= n;
+    }
+    here
+}
+
+impl Wanted {
+    /// Any of the wanted ports, free or not. `random` falls on each of them as often, but for one part in
+    /// 65,536.
+    #[inline(always)]
+    pub(crate) fn pick(self, random: u32) -> u16 {
+        let groups = self.groups();
+        let span = (groups.len() * PORTS_IN_GROUP) as u64;
+        let below = |n: u64| ((u64::from(random) * n) >> 32) as usize;
+        let offset = match self.parity {
+            Parity::Any => below(span),
+            Parity::Even => below(span / 2) * 2,
+            Parity::Odd => below(span / 2) * 2 + 1,
+        };
+        (groups.start * PORTS_IN_GROUP + offset) as u16
+    }
+}

@@ -1,0 +1,569 @@
+//! Ports given out one by one: any free one of the subscriber's address (RFC 6056).
+
+use super::{Layout, PortSet, Wanted};
+use crate::base::bit_tree::BitTree;
+use crate::base::event::only;
+use crate::base::plan::{HoldDown, Pairing, Pool4, Transport};
+use crate::base::rng::Rng;
+use crate::base::time::Instant;
+use crate::lifecycle::kept::inheritance::SpokenFor;
+use crate::tables::pool4::map::AddressMap;
+use crate::tables::pool4::{PortRequest, Usage};
+use crate::tables::session::Tick;
+use gatun_mem::{Footprint, HugeVec, OutOfMemory};
+use gatun_wire::DropReason;
+
+/// Addresses that are tried for a port, where some have yet to be counted.
+const TRIES_MAX: u32 = 64;
+
+/// Ports that are drawn where some are spoken for.
+const DRAWS_MAX: u32 = 64;
+
+/// How many times the terms of holding may change before what was held by the first is free early.
+const TERMS_BEFORE: usize = 3;
+
+/// Terms of a running pool that change.
+pub(crate) struct SingleTerms {
+    pairing: Pairing,
+    port_parity: bool,
+    port_class: bool,
+    totals: [u64; 3],
+    /// A new place for ports that are held, where the terms of that change.
+    held: Option<Held>,
+}
+
+impl SingleTerms {
+    pub(crate) fn new(
+        map: &AddressMap,
+        plan: &Pool4,
+        hold: HoldDown,
+        before: HoldDown,
+    ) -> Result<Self, OutOfMemory> {
+        Ok(SingleTerms {
+            pairing: plan.pairing,
+            port_parity: plan.port_parity,
+            port_class: plan.port_class,
+            totals: SinglePorts::totals(map).map(|usage| usage.total),
+            held: if hold == before { None } else { Some(Held::new(hold)?) },
+        })
+    }
+}
+
+/// The ports of a pool.
+pub(crate) struct SinglePorts {
+    sets: [HugeVec<PortSet>; 3],
+    /// Addresses with a free port, that may be given.
+    open: [BitTree; 3],
+    /// Addresses that give no ports.
+    drained: BitTree,
+    pub(crate) usage: [Usage; 3],
+    held: Held,
+    /// Ports that were held before the terms of holding changed, the oldest first: they are free first.
+    held_before: [Held; TERMS_BEFORE],
+    /// Addresses whose ports have changed, and whose used ones are yet to be counted by the new rule.
+    uncounted: BitTree,
+    uncounted_len: u32,
+    /// Whether addresses are leaving.
+    leaving: bool,
+    pairing: Pairing,
+    port_parity: bool,
+    port_class: bool,
+}
+
+impl SinglePorts {
+    /// All free, with room for more addresses.
+    ///
+    /// # Errors
+    /// Where memory is short.
+    pub(crate) fn new(
+        map: &AddressMap,
+        plan: &Pool4,
+        hold: HoldDown,
+        room: u32,
+    ) -> Result<Self, OutOfMemory> {
+        let (n, room) = (map.addresses() as usize, room as usize);
+        let sets = || HugeVec::with_room(n, room);
+        let tree = || BitTree::new(room);
+        let mut ports = SinglePorts {
+            sets: [sets()?, sets()?, sets()?],
+            open: [tree(), tree(), tree()],
+            drained: tree(),
+            usage: Self::totals(map),
+            held: Held::new(hold)?,
+            held_before: [Held::none()?, Held::none()?, Held::none()?],
+            uncounted: tree(),
+            uncounted_len: 0,
+            leaving: false,
+            pairing: plan.pairing,
+            port_parity: plan.port_parity,
+            port_class: plan.port_class,
+        };
+        for (addresses, _) in map.sections() {
+            addresses.for_each(|ix| ports.open_where(map, ix));
+        }
+        Ok(ports)
+    }
+
+    /// All ports, none used.
+    pub(crate) fn totals(map: &AddressMap) -> [Usage; 3] {
+        let mut usage = [Usage::default(); 3];
+        for (addresses, layouts) in map.sections() {
+            for (usage, layout) in usage.iter_mut().zip(layouts) {
+                usage.total += u64::from(layout.total()) * addresses.len() as u64;
+            }
+        }
+        usage
+    }
+
+    /// Lets an address give ports where it has any.
+    fn open_where(&mut self, map: &AddressMap, ix: u32) {
+        for (open, transport) in self.open.iter_mut().zip(Transport::ALL) {
+            match map.layout(transport, ix) {
+                Some(layout) if layout.total() > 0 && !self.drained.has(ix as usize) => {
+                    open.insert(ix as usize)
+                }
+                _ => open.remove(ix as usize),
+            }
+        }
+    }
+
+    /// Other terms, from now on; gives what is no longer needed. What is held stays so, as long as the terms
+    /// have not changed more often than [`TERMS_BEFORE`] times since.
+    pub(crate) fn set_terms(
+        &mut self,
+        map: &AddressMap,
+        terms: &mut SingleTerms,
+        bound: impl Fn(Transport, u32, u16) -> bool,
+    ) {
+        (self.pairing, self.port_parity, self.port_class) =
+            (terms.pairing, terms.port_parity, terms.port_class);
+        for (usage, total) in self.usage.iter_mut().zip(terms.totals) {
+            usage.total = total;
+        }
+        let Some(held) = terms.held.take() else { return };
+        while let Some(port) = self.held_before[0].pop() {
+            self.free_held(map, port, &bound);
+        }
+        self.held_before.rotate_left(1);
+        let before = core::mem::replace(&mut self.held, held);
+        terms.held = Some(core::mem::replace(&mut self.held_before[TERMS_BEFORE - 1], before));
+    }
+
+    /// The rule of an address has changed: it is counted by the new one before anything else.
+    pub(crate) fn change_address(&mut self, map: &AddressMap, ix: u32) {
+        self.uncounted.insert(ix as usize);
+        self.uncounted_len += 1;
+        self.leaving |= !map.has(ix);
+        self.open_where(map, ix);
+    }
+
+    /// All addresses follow the new rules, and those that were to leave have left: what is held of them is free, as their
+    /// numbers may be others' next.
+    pub(crate) fn settled(&mut self, map: &AddressMap) {
+        if !core::mem::take(&mut self.leaving) {
+            return;
+        }
+        for n in 0..=TERMS_BEFORE {
+            for _ in 0..self.held_at(n).len {
+                let Some(port) = self.held_at(n).pop() else { break };
+                match map.has(port.ix) {
+                    true => self.held_at(n).push(port),
+                    false => self.free_held(map, port, |_, _, _| false),
+                }
+            }
+        }
+    }
+
+    /// The ports that are held, by the terms before, the oldest first, and by those of now.
+    fn held_at(&mut self, n: usize) -> &mut Held {
+        self.held_before.get_mut(n).unwrap_or(&mut self.held)
+    }
+
+    /// Lets an address give no ports any more, or again.
+    pub(crate) fn set_drained(&mut self, map: &AddressMap, ix: u32, drained: bool) {
+        match drained {
+            true => self.drained.insert(ix as usize),
+            false => self.drained.remove(ix as usize),
+        }
+        for transport in Transport::ALL {
+            let usage = self.address_usage(map, transport, ix);
+            let open = transport.of_mut(&mut self.open);
+            match usage.used < usage.total && !drained {
+                true => open.insert(ix as usize),
+                false => open.remove(ix as usize),
+            }
+        }
+    }
+
+    /// Counts the used ports of an address by its new rule, where that is yet to be done.
+    pub(crate) fn count(&mut self, map: &AddressMap, ix: u32) {
+        if self.uncounted_len == 0 || !self.uncounted.has(ix as usize) {
+            return;
+        }
+        self.uncounted.remove(ix as usize);
+        self.uncounted_len -= 1;
+        let nothing = Layout::none();
+        for transport in Transport::ALL {
+            let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { continue };
+            let layout = map.layout(transport, ix).unwrap_or(&nothing);
+            let before = set.used();
+            set.count_for(layout);
+            let usage = transport.of_mut(&mut self.usage);
+            usage.used = (usage.used + u64::from(set.used())).saturating_sub(u64::from(before));
+            let open = transport.of_mut(&mut self.open);
+            match set.used() < layout.total() && !self.drained.has(ix as usize) {
+                true => open.insert(ix as usize),
+                false => open.remove(ix as usize),
+            }
+        }
+    }
+
+    /// The first used port of an address from `from` on.
+    pub(crate) fn next_used(&self, transport: Transport, ix: u32, from: u16) -> Option<u16> {
+        transport.of(&self.sets).get(ix as usize)?.next_used(from)
+    }
+
+    /// Whether a port is used, or held.
+    pub(crate) fn has(&self, transport: Transport, ix: u32, port: u16) -> bool {
+        transport.of(&self.sets).get(ix as usize).is_some_and(|set| set.has(port))
+    }
+
+    /// Memory that [`SinglePorts::new`] takes.
+    pub(crate) fn footprint(addresses: u32, hold: HoldDown) -> Footprint {
+        let sets = Footprint::of_bytes(u64::from(addresses) * size_of::<PortSet>() as u64);
+        sets * 3 + Held::footprint(hold)
+    }
+
+    /// A free port, not `spoken_for`, for a subscriber whose address is `paired`, if it has one.
+    pub(crate) fn allocate(
+        &mut self,
+        spoken_for: SpokenFor<'_>,
+        rng: &mut Rng,
+        wanted: &PortRequest,
+        paired: Option<u32>,
+    ) -> Result<(u32, u16), DropReason> {
+        let (t, map) = (wanted.transport, spoken_for.map());
+        let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
+        if !self.drained.has(wish as usize)
+            && let Some(port) = self.take_random(spoken_for, rng, wish, wanted)
+        {
+            return Ok((wish, port));
+        }
+        let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
+        if paired.is_some() && self.pairing == Pairing::Hard {
+            return Err(none);
+        }
+        // One that turns out to be full, counted by its new rule, is not found a second time.
+        for _ in 0..=TRIES_MAX.min(self.uncounted_len) {
+            let ix = t.of(&self.open).next_cyclic(wish as usize).ok_or(none)? as u32;
+            if let Some(port) = self.take_random(spoken_for, rng, ix, wanted) {
+                return Ok((ix, port));
+            }
+        }
+        Err(none)
+    }
+
+    /// The address that [`allocate`](Self::allocate) would find a port at, and how many are free there.
+    pub(crate) fn foresee(
+        &self,
+        map: &AddressMap,
+        wanted: &PortRequest,
+        paired: Option<u32>,
+    ) -> Result<(u32, u32), DropReason> {
+        let t = wanted.transport;
+        if t.of(&self.usage).total == 0 {
+            return Err(DropReason::PoolEmpty);
+        }
+        let free = |ix| {
+            let usage = self.address_usage(map, t, ix);
+            u32::try_from(usage.total.saturating_sub(usage.used)).unwrap_or(u32::MAX)
+        };
+        let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
+        if free(wish) > 0 && !self.drained.has(wish as usize) {
+            return Ok((wish, free(wish)));
+        }
+        let none = if self.held() > 0 { DropReason::HoldDownAll } else { DropReason::PortsExhausted };
+        if paired.is_some() && self.pairing == Pairing::Hard {
+            return Err(none);
+        }
+        let ix = t.of(&self.open).next_cyclic(wish as usize).ok_or(none)? as u32;
+        Ok((ix, free(ix)))
+    }
+
+    /// Marks a certain port as used, in the pool's ranges or not; `false` where it is already.
+    pub(crate) fn claim(&mut self, map: &AddressMap, transport: Transport, ix: u32, port: u16) -> bool {
+        self.change(map, transport, ix, |set, layout| set.take(layout, port))
+    }
+
+    /// Marks a port as free, or as held for some time; `false` where it is not used.
+    pub(crate) fn release(
+        &mut self,
+        map: &AddressMap,
+        now: Instant,
+        transport: Transport,
+        ix: u32,
+        port: u16,
+        bound: impl Fn(Transport, u32, u16) -> bool,
+    ) -> bool {
+        // RFC 6888 REQ-8 A: TCP connections are followed to their end.
+        if transport == Transport::Tcp || self.held.ring.is_empty() {
+            return self.free(map, transport, ix, port);
+        }
+        if !transport.of(&self.sets).get(ix as usize).is_some_and(|set| set.has(port)) {
+            return false;
+        }
+        if self.held.is_full()
+            && let Some(oldest) = self.held.pop()
+        {
+            self.free_held(map, oldest, bound);
+        }
+        let until = Tick::after(now, self.held.ms).0;
+        self.held.push(HeldPort { ix, port, transport: transport as u16, until });
+        true
+    }
+
+    /// Frees up to `budget` held ports whose time is over; says whether some are still held. Those that are
+    /// `bound` again, by a static binding, are the binding's.
+    pub(crate) fn expire(
+        &mut self,
+        map: &AddressMap,
+        now: Instant,
+        budget: usize,
+        bound: impl Fn(Transport, u32, u16) -> bool,
+    ) -> bool {
+        for _ in 0..budget {
+            let Some(held) = self.oldest_held() else { return false };
+            let due = held.oldest().is_some_and(|port| Tick(port.until).has_come(Tick::at(now)));
+            let Some(port) = (if due { held.pop() } else { None }) else { return true };
+            self.free_held(map, port, &bound);
+        }
+        self.held() > 0
+    }
+
+    /// Ports of one address.
+    pub(crate) fn address_usage(&self, map: &AddressMap, transport: Transport, ix: u32) -> Usage {
+        let used = transport.of(&self.sets).get(ix as usize).map_or(0, PortSet::used);
+        let total = map.layout(transport, ix).map_or(0, Layout::total);
+        Usage { used: used.into(), total: total.into() }
+    }
+
+    /// Ports that are held and not used.
+    pub(crate) fn held(&self) -> u64 {
+        self.held_before.iter().chain([&self.held]).map(|held| held.len as u64).sum()
+    }
+
+    /// Where the ports are that have been held longest.
+    fn oldest_held(&mut self) -> Option<&mut Held> {
+        let mut all = self.held_before.iter_mut().chain([&mut self.held]);
+        all.find(|held| held.len > 0)
+    }
+
+    fn free_held(&mut self, map: &AddressMap, port: HeldPort, bound: impl Fn(Transport, u32, u16) -> bool) {
+        let transport = Transport::ALL.get(usize::from(port.transport)).copied().unwrap_or(Transport::Icmp);
+        if !bound(transport, port.ix, port.port) {
+            self.free(map, transport, port.ix, port.port);
+        }
+    }
+
+    fn free(&mut self, map: &AddressMap, transport: Transport, ix: u32, port: u16) -> bool {
+        self.change(map, transport, ix, |set, layout| set.give_back(layout, port))
+    }
+
+    /// Where a new subscriber starts: the address that `spread` names, unless that is three quarters full
+    /// and the one that its other half names is emptier.
+    fn first_address(&self, map: &AddressMap, transport: Transport, spread: u64) -> u32 {
+        let scale = |half: u64| (((half & 0xffff_ffff) * u64::from(map.addresses())) >> 32) as u32;
+        let (first, second) = (map.nth(scale(spread >> 32)), map.nth(scale(spread)));
+        let free = |u: Usage| u.total.saturating_sub(u.used);
+        let usage = self.address_usage(map, transport, first);
+        let enough = free(usage) * 4 > usage.total;
+        if enough || free(self.address_usage(map, transport, second)) <= free(usage) { first } else { second }
+    }
+
+    /// What is wanted of a port, best first: as like the inside one as can be (RFC 6146 3.5.1.1, RFC 4787
+    /// REQ-3, REQ-4). Identifiers of ICMP have neither class nor parity.
+    fn wishes(&self, transport: Transport, inside_port: u16) -> [Wanted; 3] {
+        let like = |parity| self.like(transport, inside_port, parity);
+        [like(self.port_parity), like(false), Wanted::ANY]
+    }
+
+    /// Like the inside port in class and, if wanted, parity, where the pool keeps them.
+    #[inline(always)]
+    fn like(&self, transport: Transport, inside_port: u16, parity: bool) -> Wanted {
+        match transport != Transport::Icmp && (self.port_class | parity) {
+            false => Wanted::ANY,
+            true => Wanted::like(inside_port, self.port_class, parity),
+        }
+    }
+
+    /// The port that a draw falls on, free or not.
+    #[inline]
+    pub(crate) fn choice(&self, transport: Transport, inside_port: u16, draw: u32) -> u16 {
+        self.like(transport, inside_port, self.port_parity).pick(draw)
+    }
+
+    /// The port that a binding will most likely get.
+    #[inline]
+    pub(crate) fn foretell(&self, transport: Transport, ix: u32, inside_port: u16, draws: [u32; 2]) -> u16 {
+        let [first, second] = draws;
+        let port = self.choice(transport, inside_port, first);
+        match transport.of(&self.sets).get(ix as usize) {
+            Some(set) if set.has(port) => {
+                let port = self.choice(transport, inside_port, second);
+                set.prefetch(port);
+                port
+            }
+            _ => port,
+        }
+    }
+
+    /// Asks for what taking a port or giving it back will touch.
+    #[inline]
+    pub(crate) fn prefetch(&self, transport: Transport, ix: u32, port: u16) {
+        if let Some(set) = transport.of(&self.sets).get(ix as usize) {
+            set.prefetch(port);
+        }
+    }
+
+    /// Marks a random port of an address.
+    fn take_random(
+        &mut self,
+        spoken_for: SpokenFor<'_>,
+        rng: &mut Rng,
+        ix: u32,
+        request: &PortRequest,
+    ) -> Option<u16> {
+        let map = spoken_for.map();
+        self.count(map, ix);
+        let transport = request.transport;
+        let layout = map.layout(transport, ix)?;
+        let drawn = if spoken_for.is_nothing() { &request.draws[..] } else { &[] };
+        for &draw in drawn {
+            let port = self.choice(transport, request.inside_port, draw);
+            if layout.has(port) && self.mark(transport, ix, layout, port) {
+                return Some(port);
+            }
+        }
+        let port = self.draw(spoken_for, rng, ix, layout, request)?;
+        self.mark(transport, ix, layout, port).then_some(port)
+    }
+
+    /// A random free port of an address.
+    #[inline(never)]
+    fn draw(
+        &self,
+        spoken_for: SpokenFor<'_>,
+        rng: &mut Rng,
+        ix: u32,
+        layout: &Layout,
+        request: &PortRequest,
+    ) -> Option<u16> {
+        let transport = request.transport;
+        let set = transport.of(&self.sets).get(ix as usize)?;
+        let wishes = self.wishes(transport, request.inside_port);
+        let mut draw = || wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
+        let may_be_given = |port: &u16| !spoken_for.any(ix, *port..=*port, only(transport));
+        (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)
+    }
+
+    /// Marks a port of an address's own as used; `false` where it is already. The address is counted by its rule.
+    #[inline]
+    fn mark(&mut self, transport: Transport, ix: u32, layout: &Layout, port: u16) -> bool {
+        let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { return false };
+        // Read before it is written: a sum over what has just been written has to wait for it.
+        let used = set.used();
+        if !set.take(layout, port) {
+            return false;
+        }
+        transport.of_mut(&mut self.usage).used += 1;
+        if used + 1 >= layout.total() {
+            transport.of_mut(&mut self.open).remove(ix as usize);
+        }
+        true
+    }
+
+    /// Changes a set and what is counted of it.
+    fn change(
+        &mut self,
+        map: &AddressMap,
+        transport: Transport,
+        ix: u32,
+        f: impl FnOnce(&mut PortSet, &Layout) -> bool,
+    ) -> bool {
+        self.count(map, ix);
+        let Some(set) = transport.of_mut(&mut self.sets).get_mut(ix as usize) else { return false };
+        let Some(layout) = map.layout(transport, ix) else {
+            // Of an address that is leaving: nothing is counted any more.
+            return f(set, &Layout::none());
+        };
+        let before = set.used();
+        let done = f(set, layout);
+        let (after, total) = (set.used(), layout.total());
+        let usage = transport.of_mut(&mut self.usage);
+        usage.used = (usage.used + u64::from(after)).saturating_sub(u64::from(before));
+        let open = transport.of_mut(&mut self.open);
+        match (before < total, after < total) {
+            (false, true) if !self.drained.has(ix as usize) => open.insert(ix as usize),
+            (true, false) => open.remove(ix as usize),
+            _ => {}
+        }
+        done
+    }
+}
+
+#[derive(Clone, Copy, zerocopy::FromZeros)]
+struct HeldPort {
+    ix: u32,
+    until: u32,
+    port: u16,
+    transport: u16,
+}
+
+/// Ports that wait to be free again, in the order of their ends: all wait equally long.
+struct Held {
+    ring: HugeVec<HeldPort>,
+    first: usize,
+    len: usize,
+    ms: u32,
+}
+
+impl Held {
+    fn room(hold: HoldDown) -> usize {
+        if hold.ms == 0 { 0 } else { hold.ports_max as usize }
+    }
+
+    fn footprint(hold: HoldDown) -> Footprint {
+        HugeVec::<HeldPort>::footprint(Self::room(hold))
+    }
+
+    fn new(hold: HoldDown) -> Result<Self, OutOfMemory> {
+        Ok(Held { ring: HugeVec::new(Self::room(hold))?, first: 0, len: 0, ms: hold.ms })
+    }
+
+    fn none() -> Result<Self, OutOfMemory> {
+        Self::new(HoldDown::default())
+    }
+
+    fn is_full(&self) -> bool {
+        self.len >= self.ring.len()
+    }
+
+    fn push(&mut self, port: HeldPort) {
+        let at = (self.first + self.len).checked_rem(self.ring.len()).unwrap_or(0);
+        if let Some(slot) = self.ring.get_mut(at) {
+            *slot = port;
+            self.len += 1;
+        }
+    }
+
+    fn oldest(&self) -> Option<HeldPort> {
+        if self.len == 0 { None } else { self.ring.get(self.first).copied() }
+    }
+
+    fn pop(&mut self) -> Option<HeldPort> {
+        let port = self.oldest()?;
+        self.first = if self.first + 1 < self.ring.len() { self.first + 1 } else { 0 };
+        self.len -= 1;
+        Some(port)
+    }
+}

@@ -1,0 +1,482 @@
+//! Session records: one cache line each, all of a session that a packet needs in either direction.
+//!
+//! ```text
+//!   0  inside address (16)          X'
+//!  16  remote address (4), inside port (2), remote port (2)      Z, x, z: one word, [`Flow`]
+//!  24  outside address (4), outside port (2), address delta (2)  T, t
+//!  32  expires (4), next (4), prev (4), subscriber (4)
+//!  48  outside address number (4), kind, transport, instance, pool6, state, overloaded, of a static binding
+//!  60  check (4)
+//! ```
+//! A binding (RFC 6146's BIB entry) has no record of its own: it is the ring of the sessions that share
+//! inside and outside transport addresses, linked by `next` and `prev`; see [`crate::tables::bib`]. A static
+//! binding's ring holds an [`Kind::Anchor`] that is no session.
+
+use crate::base::plan::Transport;
+use crate::base::tcp_fsm::{OnTimeout, TcpState, on_timeout};
+use crate::base::time::Instant;
+use crate::tables::pool6::Owner;
+use crate::tables::subscriber::SubscriberKey;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::hash::Hasher64;
+use gatun_wire::checksum::Delta;
+use gatun_wire::hdr::{ipv4, ipv6};
+
+/// The number of a record. Zero is nobody: record 0 is never used.
+pub(crate) type RecordId = u32;
+
+/// No record.
+pub(crate) const NONE: RecordId = 0;
+
+/// What a record is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Free = 0,
+    Session = 1,
+    /// The place of a static binding.
+    Anchor = 2,
+}
+
+/// Engine time in units of 64 ms, rounded up: a lifetime is never shorter than configured. It wraps round
+/// after 8.7 years, so two ticks compare only within half of that; no lifetime is longer than 50 days, and
+/// engine time makes no longer leaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tick(pub(crate) u32);
+
+impl Tick {
+    const SHIFT: u32 = 6;
+
+    /// The tick that has begun at `now`.
+    #[inline]
+    pub(crate) fn at(now: Instant) -> Tick {
+        Tick((now.0 >> Self::SHIFT) as u32)
+    }
+
+    /// The first tick by which `lifetime_ms` have passed since `now`.
+    #[inline]
+    pub(crate) fn after(now: Instant, lifetime_ms: u32) -> Tick {
+        let end = now.0.saturating_add(u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1);
+        Tick((end >> Self::SHIFT) as u32)
+    }
+
+    /// How long it is from `now` until this tick comes, ms; 0 where it has come.
+    pub(crate) fn left_ms(self, now: Instant) -> u32 {
+        let ticks = self.0.wrapping_sub(Tick::at(now).0) as i32;
+        let since_tick = now.0 as u32 & ((1 << Self::SHIFT) - 1);
+        u32::try_from(ticks).unwrap_or(0).saturating_mul(1 << Self::SHIFT).saturating_sub(since_tick)
+    }
+
+    /// The later one of two.
+    pub(crate) fn later(self, other: Tick) -> Tick {
+        if self.has_come(other) { other } else { self }
+    }
+
+    /// Whether this tick has come at `now`.
+    #[inline]
+    pub(crate) fn has_come(self, now: Tick) -> bool {
+        now.0.wrapping_sub(self.0) as i32 >= 0
+    }
+}
+
+/// One session, or the anchor of a static binding.
+#[derive(Clone, Copy, Debug, zerocopy::FromBytes)]
+#[repr(C, align(64))]
+pub(crate) struct Session {
+    inside_addr: [u8; 16],
+    flow: u64,
+    outside_addr: u32,
+    pub(crate) outside_port: u16,
+    address_delta: u16,
+    expires: u32,
+    pub(crate) next: RecordId,
+    pub(crate) prev: RecordId,
+    pub(crate) subscriber: u32,
+    pub(crate) address_ix: u32,
+    kind: u8,
+    transport: u8,
+    pub(crate) instance: u8,
+    pub(crate) pool6: u8,
+    pub(crate) state: u8,
+    overloaded: u8,
+    of_static: u8,
+    _spare: u8,
+    /// Over who the record is of, see [`Session::is_whole`].
+    check: u32,
+}
+
+const _: () = assert!(size_of::<Session>() == 64);
+
+/// Inside transport address of one instance: what a binding is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inside {
+    pub(crate) addr: Ipv6Addr,
+    pub(crate) port: u16,
+    pub(crate) transport: Transport,
+    pub(crate) instance: u8,
+}
+
+/// The remote address and both ports as a packet from inside has them one after another, read as one word:
+/// what tells the sessions of an inside address apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Flow(pub(crate) u64);
+
+impl Flow {
+    #[inline]
+    pub(crate) fn new(inside_port: u16, remote: Endpoint4) -> Flow {
+        let address = u64::from(u32::from(remote.0));
+        Flow(address << 32 | u64::from(inside_port) << 16 | u64::from(remote.1))
+    }
+
+    #[inline]
+    pub(crate) fn inside_port(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    #[inline]
+    pub(crate) fn remote(self) -> Endpoint4 {
+        (Ipv4Addr::from((self.0 >> 32) as u32), self.0 as u16)
+    }
+}
+
+/// An IPv4 transport address: `(T, t)` outside or `(Z, z)` of a remote host.
+pub(crate) type Endpoint4 = (Ipv4Addr, u16);
+
+impl Session {
+    /// What is at the number of no record.
+    pub(crate) const NOBODY: Session = Session {
+        inside_addr: [0; 16],
+        flow: 0,
+        outside_addr: 0,
+        outside_port: 0,
+        address_delta: 0,
+        expires: 0,
+        next: NONE,
+        prev: NONE,
+        subscriber: 0,
+        address_ix: 0,
+        kind: Kind::Free as u8,
+        transport: 0,
+        instance: 0,
+        pool6: 0,
+        state: 0,
+        overloaded: 0,
+        of_static: 0,
+        _spare: 0,
+        check: 0,
+    };
+
+    /// A record for `inside` behind `outside`, talking to `remote`.
+    pub(crate) fn new(
+        kind: Kind,
+        inside: &Inside,
+        outside: Endpoint4,
+        address_ix: u32,
+        remote: Endpoint4,
+        subscriber: u32,
+    ) -> Self {
+        Session {
+            inside_addr: inside.addr.octets(),
+            flow: Flow::new(inside.port, remote).0,
+            outside_addr: u32::from(outside.0),
+            outside_port: outside.1,
+            address_delta: 0,
+            expires: 0,
+            next: NONE,
+            prev: NONE,
+            subscriber,
+            address_ix,
+            kind: kind as u8,
+            state: 0,
+            transport: inside.transport as u8,
+            instance: inside.instance,
+            pool6: 0,
+            overloaded: 0,
+            of_static: u8::from(kind == Kind::Anchor),
+            _spare: 0,
+            check: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.kind == Kind::Free as u8
+    }
+
+    #[inline]
+    pub(crate) fn is_session(&self) -> bool {
+        self.kind == Kind::Session as u8
+    }
+
+    #[inline]
+    pub(crate) fn is_anchor(&self) -> bool {
+        self.kind == Kind::Anchor as u8
+    }
+
+    /// Says whether it is one of the flows that share an outside port, and so of no binding.
+    pub(crate) fn set_overloaded(&mut self, overloaded: bool) {
+        self.overloaded = overloaded.into();
+    }
+
+    /// Whether it is such a flow.
+    #[inline]
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.overloaded != 0
+    }
+
+    /// Whether its binding is one of the configuration.
+    pub(crate) fn is_of_static(&self) -> bool {
+        self.of_static != 0
+    }
+
+    pub(crate) fn set_of_static(&mut self, of_static: bool) {
+        self.of_static = of_static.into();
+    }
+
+    /// The record as it is put into the table at `id`, a ring of its own.
+    #[inline]
+    pub(crate) fn sealed(&self, id: RecordId) -> Self {
+        Session { next: id, prev: id, check: self.sum(), ..*self }
+    }
+
+    /// Makes the record nobody's.
+    pub(crate) fn end(&mut self) {
+        self.kind = Kind::Free as u8;
+    }
+
+    /// Whether what was written to the table is all there: a process may have been killed half-way.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.check == self.sum()
+    }
+
+    #[inline]
+    fn sum(&self) -> u32 {
+        let inside = u128::from_ne_bytes(self.inside_addr);
+        let outside = u64::from(self.outside_addr) << 32 | u64::from(self.outside_port) << 16;
+        let whose = u64::from(self.transport) << 8 | u64::from(self.instance);
+        let all = inside as u64
+            ^ ((inside >> 64) as u64).rotate_left(17)
+            ^ self.flow.rotate_left(31)
+            ^ (outside | whose).rotate_left(47);
+        (all.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+
+    #[inline]
+    pub(crate) fn transport(&self) -> Transport {
+        match self.transport {
+            0 => Transport::Tcp,
+            1 => Transport::Udp,
+            _ => Transport::Icmp,
+        }
+    }
+
+    /// The state of a TCP session.
+    #[inline]
+    pub(crate) fn tcp_state(&self) -> TcpState {
+        TcpState::from_u8(self.state).unwrap_or(TcpState::Trans)
+    }
+
+    /// Whether it is asked with a probe, where its time is up, before it goes (RFC 6146 3.5.2.2).
+    pub(crate) fn waits_for_probe(&self) -> bool {
+        self.transport() == Transport::Tcp && on_timeout(self.tcp_state()) == OnTimeout::Probe
+    }
+
+    #[inline]
+    pub(crate) fn inside_addr(&self) -> Ipv6Addr {
+        Ipv6Addr::from(self.inside_addr)
+    }
+
+    #[inline]
+    pub(crate) fn inside(&self) -> Inside {
+        Inside {
+            addr: self.inside_addr(),
+            port: self.inside_port(),
+            transport: self.transport(),
+            instance: self.instance,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn outside(&self) -> Endpoint4 {
+        (Ipv4Addr::from(self.outside_addr), self.outside_port)
+    }
+
+    #[inline]
+    pub(crate) fn remote(&self) -> Endpoint4 {
+        Flow(self.flow).remote()
+    }
+
+    #[inline]
+    pub(crate) fn inside_port(&self) -> u16 {
+        Flow(self.flow).inside_port()
+    }
+
+    /// Whether this is the session of an IPv6 packet, by its source as it lies there and what the
+    /// look-ahead has read.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, packet: &[u8], flow: Flow, transport: Transport, owner: Owner) -> bool {
+        let source = packet.get(ipv6::ADDRESSES..).and_then(|b| b.first_chunk::<16>());
+        source.is_some_and(|source| self.is_from(u128::from_ne_bytes(*source), flow, transport, owner))
+    }
+
+    /// As [`is_of`](Self::is_of), of an IPv4 packet.
+    #[inline(always)]
+    pub(crate) fn is_of44(&self, packet: &[u8], flow: Flow, transport: Transport, owner: Owner) -> bool {
+        let source = packet.get(ipv4::ADDRESSES..).and_then(|b| b.first_chunk::<4>());
+        source.is_some_and(|source| {
+            let mapped = 0xffff << 32 | u128::from(u32::from_be_bytes(*source));
+            self.is_from(mapped.to_be(), flow, transport, owner)
+        })
+    }
+
+    #[inline(always)]
+    fn is_from(&self, source: u128, flow: Flow, transport: Transport, owner: Owner) -> bool {
+        let what = [self.kind, self.transport, self.instance, self.pool6];
+        (source == u128::from_ne_bytes(self.inside_addr))
+            & (self.flow == flow.0)
+            & (what == [Kind::Session as u8, transport as u8, owner.instance, owner.pool6])
+    }
+
+    /// Whether this is the session of a packet from `remote` to `outside`.
+    #[inline(always)]
+    pub(crate) fn is_at(&self, outside: Endpoint4, remote: Endpoint4, transport: Transport) -> bool {
+        self.is_remote(remote)
+            & (self.outside() == outside)
+            & ([self.kind, self.transport] == [Kind::Session as u8, transport as u8])
+    }
+
+    /// Whether this is the session of `inside` with `remote`.
+    #[inline]
+    pub(crate) fn is(&self, inside: &Inside, remote: Endpoint4) -> bool {
+        self.is_session() && self.is_remote(remote) && self.is_inside(inside)
+    }
+
+    #[inline]
+    pub(crate) fn is_remote(&self, remote: Endpoint4) -> bool {
+        // The ports between are the binding's.
+        const REMOTE: u64 = 0xffff_ffff_0000_ffff;
+        (self.flow ^ Flow::new(0, remote).0) & REMOTE == 0
+    }
+
+    /// Whether this record belongs to the binding of `inside`.
+    #[inline]
+    pub(crate) fn is_inside(&self, inside: &Inside) -> bool {
+        (self.inside_addr == inside.addr.octets())
+            & (self.inside_port() == inside.port)
+            & (self.transport == inside.transport as u8)
+            & (self.instance == inside.instance)
+    }
+
+    /// The checksum change of the addresses from inside form to outside form; its inverse goes back.
+    #[inline]
+    pub(crate) fn address_delta(&self) -> Delta {
+        Delta(self.address_delta)
+    }
+
+    pub(crate) fn set_pool6(&mut self, pool6: u8, delta: Delta) {
+        self.pool6 = pool6;
+        self.address_delta = delta.0;
+    }
+
+    #[inline]
+    pub(crate) fn expires(&self) -> Tick {
+        Tick(self.expires)
+    }
+
+    /// Brings the end of life forward to `end`, if that comes first.
+    pub(crate) fn live_no_longer_than(&mut self, end: Tick) {
+        if !self.expires().has_come(end) {
+            self.expires = end.0;
+        }
+    }
+
+    /// Sets the end of life; the line is written only where it changes.
+    #[inline]
+    pub(crate) fn live_until(&mut self, tick: Tick) {
+        if self.expires != tick.0 {
+            self.expires = tick.0;
+        }
+    }
+}
+
+/// Hashes of the three look-ups, keyed and told apart by their last word.
+pub(crate) mod key {
+    use super::*;
+
+    const SESSION: u64 = 1 << 32;
+    const BINDING: u64 = 2 << 32;
+    const PEER: u64 = 3 << 32;
+    const SUBSCRIBER: u64 = 4 << 32;
+    const PAIR: u64 = 5 << 32;
+    const FLOW: u64 = 6 << 32;
+
+    #[inline(always)]
+    fn hash(hasher: &Hasher64, inside: &Inside, remote: Endpoint4, what: u64) -> u64 {
+        let addr = u128::from_ne_bytes(inside.addr.octets());
+        let tail = what | u64::from(inside.instance) << 8 | inside.transport as u64;
+        hasher.hash4([addr as u64, (addr >> 64) as u64, Flow::new(inside.port, remote).0, tail])
+    }
+
+    /// Of a session: inside and remote transport addresses.
+    #[inline]
+    pub(crate) fn session(hasher: &Hasher64, inside: &Inside, remote: Endpoint4) -> u64 {
+        hash(hasher, inside, remote, SESSION)
+    }
+
+    /// Of a binding: the inside transport address.
+    #[inline]
+    pub(crate) fn binding(hasher: &Hasher64, inside: &Inside) -> u64 {
+        hash(hasher, inside, (Ipv4Addr::UNSPECIFIED, 0), BINDING)
+    }
+
+    /// Of two addresses outside and a protocol.
+    pub(crate) fn pair(hasher: &Hasher64, outside: Ipv4Addr, remote: Ipv4Addr, transport: Transport) -> u64 {
+        let addresses = u64::from(u32::from(outside)) << 32 | u64::from(u32::from(remote));
+        hasher.hash4([addresses, 0, 0, PAIR | transport as u64])
+    }
+
+    /// Of a flow of a shared port: outside and remote transport addresses.
+    pub(crate) fn flow(
+        hasher: &Hasher64,
+        outside: Endpoint4,
+        remote: Endpoint4,
+        transport: Transport,
+    ) -> u64 {
+        let outside = Flow::new(0, outside).0;
+        hasher.hash4([outside, 0, Flow::new(0, remote).0, FLOW | transport as u64])
+    }
+
+    /// Of a subscriber: which address of a pool it begins with.
+    pub(crate) fn subscriber(hasher: &Hasher64, subscriber: SubscriberKey) -> u64 {
+        let tail = SUBSCRIBER | u64::from(subscriber.instance);
+        hasher.hash4([subscriber.prefix as u64, (subscriber.prefix >> 64) as u64, 0, tail])
+    }
+
+    /// Of a binding's peer address, whatever its port: address-dependent filtering asks for it.
+    #[inline]
+    pub(crate) fn peer(hasher: &Hasher64, inside: &Inside, remote: Ipv4Addr) -> u64 {
+        hash(hasher, inside, (remote, 0), PEER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_never_shorter_than_configured() {
+        for now in [0u64, 1, 63, 64, 65, 1_000_003, (1 << 38) - 65, (1 << 38) - 1, 1 << 38, (1 << 38) + 1] {
+            for lifetime in [1u32, 64, 2_000, 300_000] {
+                let end = Tick::after(Instant(now), lifetime);
+                let last = Instant(now + u64::from(lifetime) - 1);
+                assert!(!end.has_come(Tick::at(last)), "still alive a millisecond before");
+                assert!(end.has_come(Tick::at(Instant(now + u64::from(lifetime) + 64))));
+                assert!(
+                    (lifetime..lifetime + 64).contains(&end.left_ms(Instant(now))),
+                    "told no longer than it is"
+                );
+                assert_eq!(end.left_ms(Instant(now + u64::from(lifetime) + 64)), 0);
+            }
+        }
+    }
+}

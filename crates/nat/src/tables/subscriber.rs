@@ -1,0 +1,466 @@
+//! Subscribers: the unit of pairing and quotas. One record for each IPv6 prefix with state.
+
+use crate::base::index::Index;
+use crate::base::plan::Limits;
+use crate::base::time::Instant;
+use crate::tables::pool4::Holdings;
+use alloc::boxed::Box;
+use core::net::Ipv6Addr;
+use gatun_mem::hash::Hasher64;
+use gatun_mem::{Footprint, HugeVec, OutOfMemory, prefetch_read};
+use gatun_wire::DropReason;
+
+/// No record.
+const NONE: u32 = u32::MAX;
+
+/// Who a subscriber is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubscriberKey {
+    /// The inside address, its host bits cleared.
+    pub prefix: u128,
+    /// Which instance.
+    pub instance: u8,
+}
+
+impl SubscriberKey {
+    /// Whose an inside address is, where `len` bits of it say so.
+    #[inline]
+    pub(crate) fn of(instance: u8, inside: Ipv6Addr, len: u8) -> Self {
+        let host_bits = u128::MAX.checked_shr(len.into()).unwrap_or(0);
+        SubscriberKey { prefix: u128::from(inside) & !host_bits, instance }
+    }
+}
+
+/// What is kept of a subscriber: one cache line.
+#[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
+#[repr(C, align(64))]
+pub struct Subscriber {
+    prefix: [u64; 2],
+    /// Sessions at this moment; of a free record, the number of the next free one.
+    pub sessions: u32,
+    /// Its public address and port blocks.
+    pub holdings: Holdings,
+    /// Ports at this moment, by transport.
+    pub ports: [u16; 3],
+    instance: u8,
+    flags: u8,
+    /// When a quota was told of last, in units of [`TOLD_EVERY_MS`], from 1 on.
+    told: u32,
+    /// When its next session would be due, had it opened them at its rate, ns.
+    due_ns: u64,
+}
+
+/// A subscriber at its quota is told of once in this time.
+const TOLD_EVERY_MS: u64 = 10_000;
+
+const _: () = assert!(size_of::<Subscriber>() == 64);
+
+impl Subscriber {
+    /// Who it is.
+    pub fn key(&self) -> SubscriberKey {
+        let prefix = u128::from(self.prefix[0]) << 64 | u128::from(self.prefix[1]);
+        SubscriberKey { prefix, instance: self.instance }
+    }
+
+    /// A new one, that has nothing yet.
+    pub(crate) fn new(key: SubscriberKey) -> Subscriber {
+        Subscriber {
+            prefix: [(key.prefix >> 64) as u64, key.prefix as u64],
+            sessions: 0,
+            holdings: Holdings::NONE,
+            ports: [0; 3],
+            instance: key.instance,
+            flags: LIVE,
+            told: 0,
+            due_ns: 0,
+        }
+    }
+
+    fn is_live(&self) -> bool {
+        self.flags & LIVE != 0
+    }
+
+    /// Ports at this moment, all protocols together.
+    pub fn ports_total(&self) -> u32 {
+        self.ports.iter().map(|&n| u32::from(n)).sum()
+    }
+
+    /// Whether it may open another session now, by its rate; counts it where it may.
+    ///
+    /// A token bucket by one number: each session moves the time at which the bucket would be full again.
+    pub(crate) fn admit(&mut self, now: Instant, limits: &Limits) -> bool {
+        let Some(each_ns) = 1_000_000_000u64.checked_div(limits.session_rate_per_subscriber.into()) else {
+            return true;
+        };
+        let now_ns = now.0.saturating_mul(1_000_000);
+        let burst_ns = each_ns.saturating_mul(limits.session_burst_per_subscriber.max(1).into());
+        let due_ns = self.due_ns.max(now_ns).saturating_add(each_ns);
+        let admitted = due_ns - now_ns <= burst_ns;
+        if admitted {
+            self.due_ns = due_ns;
+        }
+        admitted
+    }
+
+    /// Whether a quota that it has hit is to be told of, and not again for some time.
+    pub(crate) fn tell_quota(&mut self, now: Instant) -> bool {
+        let at = (now.0 / TOLD_EVERY_MS) as u32 + 1;
+        core::mem::replace(&mut self.told, at) != at
+    }
+}
+
+/// In use.
+const LIVE: u8 = 1;
+/// Has refusals.
+const REFUSED: u8 = 2;
+
+/// Sessions that a subscriber was refused, by the limit that it had reached; as long as it has state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromZeros)]
+#[repr(C)]
+pub struct Refusals {
+    /// `limits.sessions_per_subscriber`.
+    pub sessions: u32,
+    /// `limits.session_rate_per_subscriber`.
+    pub rate: u32,
+    /// `limits.ports_per_subscriber`, of all protocols or one.
+    pub ports: u32,
+    /// Its pool's blocks per subscriber.
+    pub blocks: u32,
+}
+
+impl Refusals {
+    /// The number that counts what is refused for this reason, where the reason is the subscriber's own limit.
+    fn of(&mut self, reason: DropReason) -> Option<&mut u32> {
+        match reason {
+            DropReason::SubscriberSessionQuota => Some(&mut self.sessions),
+            DropReason::SubscriberRate => Some(&mut self.rate),
+            DropReason::SubscriberPortQuota => Some(&mut self.ports),
+            DropReason::SubscriberBlockQuota => Some(&mut self.blocks),
+            _ => None,
+        }
+    }
+}
+
+/// The table of them. A subscriber's number stays the same as long as it has sessions or ports.
+pub struct Subscribers {
+    records: HugeVec<Subscriber>,
+    /// By number; touched for those alone who were refused something.
+    refusals: HugeVec<Refusals>,
+    by_instance: Box<[u32; 256]>,
+    index: Index,
+    hasher: Hasher64,
+    /// Records below this have been used at some time.
+    fresh: u32,
+    /// Head of the list of free records below `fresh`.
+    free: u32,
+    /// No more than so many get one: no more than there are records.
+    max: u32,
+}
+
+impl Subscribers {
+    /// Room for `max` subscribers.
+    ///
+    /// # Errors
+    /// Where memory is short.
+    pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
+        let n = max.min(NONE - 1) as usize;
+        Ok(Subscribers {
+            records: HugeVec::new(n)?,
+            refusals: HugeVec::new(n)?,
+            by_instance: Box::new([0; 256]),
+            index: Index::with_capacity(max)?,
+            hasher,
+            fresh: 0,
+            free: NONE,
+            max,
+        })
+    }
+
+    /// Memory that [`Subscribers::new`] takes.
+    pub fn footprint(max: u32) -> Footprint {
+        let n = max.min(NONE - 1) as usize;
+        HugeVec::<Subscriber>::footprint(n) + HugeVec::<Refusals>::footprint(n) + Index::footprint(max)
+    }
+
+    /// How many the table was made for.
+    pub fn made_for(&self) -> u32 {
+        u32::try_from(self.records.len()).unwrap_or(u32::MAX)
+    }
+
+    /// No more than so many from now on; those who are in stay.
+    pub fn set_max(&mut self, max: u32) {
+        self.max = max;
+    }
+
+    /// Whether another one would get a record.
+    pub(crate) fn has_room(&self) -> bool {
+        let next = if (self.free as usize) < self.records.len() { self.free } else { self.fresh };
+        self.index.len() < self.max as usize && (next as usize) < self.records.len()
+    }
+
+    /// Subscribers with a record.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// The number of a subscriber, if it has a record.
+    pub fn find(&self, key: SubscriberKey) -> Option<u32> {
+        self.find_by(self.hash(key), key)
+    }
+
+    #[inline]
+    fn find_by(&self, hash: u64, key: SubscriberKey) -> Option<u32> {
+        self.index.find(hash, |id| self.is(id, key))
+    }
+
+    /// Whether a number is this subscriber's.
+    #[inline]
+    pub(crate) fn is(&self, id: u32, key: SubscriberKey) -> bool {
+        self.get(id).is_some_and(|r| r.key() == key)
+    }
+
+    /// The number of a subscriber; a new one has no sessions, no ports, and no address yet.
+    ///
+    /// # Errors
+    /// [`DropReason::SubscriberTableFull`].
+    pub fn find_or_insert(&mut self, key: SubscriberKey) -> Result<u32, DropReason> {
+        self.find_or_insert_by(self.hash(key), key)
+    }
+
+    /// As above, where its hash is known.
+    #[inline]
+    pub(crate) fn find_or_insert_by(&mut self, hash: u64, key: SubscriberKey) -> Result<u32, DropReason> {
+        match self.find_by(hash, key) {
+            Some(id) => Ok(id),
+            None => self.insert(hash, key),
+        }
+    }
+
+    #[inline(never)]
+    fn insert(&mut self, hash: u64, key: SubscriberKey) -> Result<u32, DropReason> {
+        if self.index.len() >= self.max as usize {
+            return Err(DropReason::SubscriberTableFull);
+        }
+        let recycled = self.records.get(self.free as usize).map(|r| r.sessions);
+        let id = if recycled.is_some() { self.free } else { self.fresh };
+        let record = self.records.get_mut(id as usize).ok_or(DropReason::SubscriberTableFull)?;
+        self.index.insert(hash, id).map_err(|_| DropReason::SubscriberTableFull)?;
+        *record = Subscriber::new(key);
+        match recycled {
+            Some(next) => self.free = next,
+            None => self.fresh += 1,
+        }
+        if let Some(n) = self.by_instance.get_mut(usize::from(key.instance)) {
+            *n += 1;
+        }
+        Ok(id)
+    }
+
+    /// A subscriber by its number.
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<&Subscriber> {
+        self.records.get(id as usize).filter(|r| r.is_live())
+    }
+
+    /// A subscriber by its number.
+    #[inline]
+    pub fn get_mut(&mut self, id: u32) -> Option<&mut Subscriber> {
+        self.records.get_mut(id as usize).filter(|r| r.is_live())
+    }
+
+    /// Numbers of subscribers lie below this: a walk over all of them looks at each with [`Subscribers::get`], some
+    /// at a time.
+    pub fn high(&self) -> u32 {
+        self.fresh
+    }
+
+    /// Subscribers with a record, of one instance.
+    pub fn of_instance(&self, instance: u8) -> u32 {
+        self.by_instance.get(usize::from(instance)).copied().unwrap_or(0)
+    }
+
+    /// What a subscriber's limits have kept from it.
+    pub fn refusals(&self, id: u32) -> Refusals {
+        let refused = self.get(id).is_some_and(|s| s.flags & REFUSED != 0);
+        self.refusals.get(id as usize).filter(|_| refused).copied().unwrap_or_default()
+    }
+
+    /// Counts that a subscriber was refused something; `false` where the reason is no limit of its own.
+    #[cold]
+    pub(crate) fn refused(&mut self, id: u32, reason: DropReason) -> bool {
+        let Some(record) = self.records.get_mut(id as usize) else { return false };
+        let Some(count) = self.refusals.get_mut(id as usize).and_then(|r| r.of(reason)) else { return false };
+        *count = count.saturating_add(1);
+        record.flags |= REFUSED;
+        true
+    }
+
+    /// Asks for the index line of the subscriber with this hash.
+    #[inline]
+    pub(crate) fn prefetch_index(&self, hash: u64) {
+        self.index.prefetch(hash);
+    }
+
+    /// The number of the subscriber that most likely has this hash.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
+        self.index.candidate(hash)
+    }
+
+    /// Asks for the line of a subscriber's record.
+    #[inline]
+    pub fn prefetch(&self, id: u32) {
+        prefetch_read(&self.records, id as usize);
+    }
+
+    /// Frees the record of a subscriber without sessions, ports and port blocks; says whether it did.
+    pub fn release_if_idle(&mut self, id: u32) -> bool {
+        let Some(record) = self.get(id) else { return false };
+        if record.sessions > 0 || record.ports != [0; 3] || record.holdings.blocks() != [0; 3] {
+            return false;
+        }
+        let (key, refused) = (record.key(), record.flags & REFUSED != 0);
+        self.index.remove(self.hash(key), id);
+        if let Some(n) = self.by_instance.get_mut(usize::from(key.instance)) {
+            *n -= 1;
+        }
+        if refused && let Some(refusals) = self.refusals.get_mut(id as usize) {
+            *refusals = Refusals::default();
+        }
+        if let Some(record) = self.records.get_mut(id as usize) {
+            record.flags = 0;
+            record.sessions = self.free;
+            self.free = id;
+        }
+        true
+    }
+
+    /// By which the index knows a subscriber.
+    #[inline]
+    pub(crate) fn hash(&self, key: SubscriberKey) -> u64 {
+        self.hasher.hash4([(key.prefix >> 64) as u64, key.prefix as u64, u64::from(key.instance), 4 << 32])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    fn table(max: u32) -> Subscribers {
+        Subscribers::new(max, Hasher64::new([1, 2, 3, 4])).unwrap()
+    }
+
+    fn key(n: u32) -> SubscriberKey {
+        // Neighbours differ in their lowest or highest bits, or in the instance alone.
+        let prefix = u128::from(n / 6) << 64 | u128::from(n / 2 % 3);
+        SubscriberKey { prefix, instance: (n % 2) as u8 }
+    }
+
+    #[test]
+    fn a_new_subscriber_has_nothing_and_keeps_what_it_gets() {
+        let mut table = table(10);
+        let id = table.find_or_insert(key(1)).unwrap();
+        let new = table.get_mut(id).unwrap();
+        assert_eq!((new.sessions, new.ports, new.holdings.paired(), new.key()), (0, [0; 3], None, key(1)));
+        new.holdings.pair(0);
+        new.sessions = 3;
+        assert_eq!(table.find_or_insert(key(1)), Ok(id));
+        assert_eq!(table.find(key(1)), Some(id));
+        assert_eq!(table.get(id).unwrap().holdings.paired(), Some(0));
+        assert_ne!(table.find_or_insert(key(0)), Ok(id), "another instance's is another subscriber");
+        table.prefetch(id);
+        table.prefetch(u32::MAX);
+    }
+
+    #[test]
+    fn a_full_table_refuses_new_subscribers_until_one_is_idle() {
+        let mut table = table(1000);
+        let ids: Vec<u32> = (0..1000).map(|n| table.find_or_insert(key(n)).unwrap()).collect();
+        assert_eq!(table.find_or_insert(key(1000)), Err(DropReason::SubscriberTableFull));
+        assert_eq!(table.find_or_insert(key(5)), Ok(ids[5]), "those who are in stay");
+        table.get_mut(ids[7]).unwrap().sessions = 1;
+        table.get_mut(ids[8]).unwrap().ports[2] = 1;
+        assert!(!table.release_if_idle(ids[7]) && !table.release_if_idle(ids[8]));
+        assert!(table.release_if_idle(ids[9]));
+        assert!(!table.release_if_idle(ids[9]) && table.get(ids[9]).is_none());
+        assert_eq!(table.find_or_insert(key(1000)), Ok(ids[9]));
+        assert_eq!(table.get(ids[9]).unwrap().key(), key(1000));
+        assert_eq!(table.len(), 1000);
+    }
+
+    // proves: R68-4, R68-5
+    #[test]
+    fn sessions_are_admitted_at_a_rate_and_some_at_once() {
+        let limits = Limits {
+            session_rate_per_subscriber: 100,
+            session_burst_per_subscriber: 20,
+            ..Limits::default()
+        };
+        let mut table = table(1);
+        let id = table.find_or_insert(key(0)).unwrap();
+        let s = table.get_mut(id).unwrap();
+        let mut admitted = |ms| (0..50).filter(|_| s.admit(Instant(ms), &limits)).count();
+        assert_eq!(admitted(1_000_000), 20);
+        assert_eq!([admitted(1_000_005), admitted(1_000_010), admitted(1_000_100)], [0, 1, 9]);
+        assert_eq!(admitted(9_000_000), 20, "the bucket holds no more");
+        let in_a_second: usize = (0..1000).map(|ms| admitted(9_000_001 + ms)).sum();
+        assert_eq!(in_a_second, 100);
+        assert!((0..10_000).all(|_| s.admit(Instant(0), &Limits::default())), "no limit");
+    }
+
+    #[test]
+    fn a_quota_is_told_of_once_in_ten_seconds() {
+        let mut table = table(1);
+        let id = table.find_or_insert(key(0)).unwrap();
+        let s = table.get_mut(id).unwrap();
+        let told: Vec<u64> = (0..60).map(|s| s * 500).filter(|&ms| s.tell_quota(Instant(ms))).collect();
+        assert_eq!(told, [0, 10_000, 20_000]);
+    }
+
+    #[test]
+    fn numbers_of_nobody_are_harmless() {
+        let mut none = table(0);
+        assert_eq!(none.find_or_insert(key(0)), Err(DropReason::SubscriberTableFull));
+        assert!(none.get(0).is_none() && none.get_mut(u32::MAX).is_none() && !none.release_if_idle(u32::MAX));
+        assert!(table(5).get(0).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map(ops in prop::collection::vec((0..3u8, 0..40u32), 0..400)) {
+            let mut table = table(24);
+            let mut model: BTreeMap<SubscriberKey, u32> = BTreeMap::new();
+            for (op, n) in ops {
+                match (op, model.get(&key(n)).copied()) {
+                    (0, known) => match table.find_or_insert(key(n)) {
+                        Ok(id) => {
+                            prop_assert!(known.is_none_or(|k| k == id));
+                            prop_assert!(known.is_some() || model.values().all(|&other| other != id));
+                            model.insert(key(n), id);
+                        }
+                        Err(_) => prop_assert!(known.is_none() && model.len() == 24),
+                    },
+                    (1, Some(id)) => table.get_mut(id).unwrap().sessions ^= 1,
+                    (2, Some(id)) => {
+                        let idle = table.get(id).unwrap().sessions == 0;
+                        prop_assert_eq!(table.release_if_idle(id), idle);
+                        if idle {
+                            model.remove(&key(n));
+                        }
+                    }
+                    _ => prop_assert_eq!(table.find(key(n)), None),
+                }
+                prop_assert_eq!(table.len(), model.len());
+                prop_assert!(model.iter().all(|(&k, &id)| table.find(k) == Some(id)));
+            }
+        }
+    }
+}

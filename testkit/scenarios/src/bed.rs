@@ -1,0 +1,202 @@
+//! Where the translator stands: between two cables, whose other ends are the generator and the reflector.
+//!
+//! ```text
+//!   this process, in the sandbox's own namespace                        namespace "middle"
+//!   generator and judge  g0, 2001:db8:1::2, 10.1.0.2      ---veth---    a0, 2001:db8:1::1, 10.1.0.1
+//!   reflector            g1, 198.51.100.2, 2001:db8:2::2  ---veth---    b0, 198.51.100.1, 2001:db8:2::1
+//! ```
+//! The kernel's addresses are there so that next hops can be asked for, and for the kernel's own forwarding.
+
+use gatun_testkit::{Error, Namespace, run};
+use std::process::Command;
+
+/// The inside end and the outside end of this process.
+pub(crate) const ENDS: [&str; 2] = ["g0", "g1"];
+/// The translator's two ends.
+pub(crate) const MIDDLE: [&str; 2] = ["a0", "b0"];
+
+/// The cable between two translators.
+const BETWEEN: [&str; 2] = ["c0", "c1"];
+
+/// What the cables are.
+pub(crate) enum Link {
+    /// Of the kernel's interfaces.
+    Veth,
+    /// Shared memory.
+    #[cfg(feature = "dpdk")]
+    Memif(crate::memif::Memif),
+}
+
+/// Of two translators one behind the other: what their configurations say of the whole process, and of the devices of their
+/// ports, towards the hosts first.
+pub(crate) struct Pair {
+    /// CLAT's and PLAT's.
+    pub(crate) general: [String; 2],
+    pub(crate) clat: [String; 2],
+    pub(crate) plat: [String; 2],
+}
+
+/// Two cables.
+pub(crate) struct Bed {
+    pub(crate) link: Link,
+    pub(crate) middle: Namespace,
+    /// Devices of the cable between two translators, where it was laid.
+    between: Option<[&'static str; 2]>,
+    /// MAC addresses of the translator's ends.
+    pub(crate) middle_macs: [[u8; 6]; 2],
+}
+
+const VETH_PORTS: &str = r#"[[port]]
+name = "inside"
+backend = "xdp"
+device = "a0"
+addresses = ["2001:db8:1::64/64", "10.1.0.64/24"]
+routes = ["2001:db8:8000::/33 via 2001:db8:1::2", "100.64.0.0/10 via 10.1.0.2"]
+
+[[port]]
+name = "outside"
+backend = "xdp"
+device = "b0"
+addresses = ["198.51.100.64/24", "2001:db8:2::64/64"]
+routes = ["198.19.0.0/16 via 198.51.100.2"]
+"#;
+
+/// Packets that a cable's device did not hand on, by device.
+pub(crate) type CableDrops = Vec<(String, u64)>;
+
+impl Bed {
+    /// Lays the cables; links carry packets of `mtu` bytes.
+    pub(crate) fn new(mtu: usize) -> Result<Bed, Error> {
+        let middle = Namespace::new("middle")?;
+        for key in ["net.ipv6.conf.all.accept_dad", "net.ipv6.conf.default.accept_dad"] {
+            run(Command::new("sysctl").args(["-qw", &format!("{key}=0")]))?;
+        }
+        let mut middle_macs = [[0; 6]; 2];
+        for (i, (end, device)) in ENDS.into_iter().zip(MIDDLE).enumerate() {
+            ip(&format!("link add {end} type veth peer name {device} netns middle"))?;
+            ip(&format!("link set {end} mtu {mtu} up"))?;
+            middle.ip(&format!("link set {device} mtu {mtu} up"))?;
+            middle_macs[i] = mac_of(&middle, device)?;
+        }
+        for address in ["2001:db8:1::2/64 dev g0 nodad", "10.1.0.2/24 dev g0"] {
+            ip(&format!("address add {address}"))?;
+        }
+        for address in ["2001:db8:2::2/64 dev g1 nodad", "198.51.100.2/24 dev g1"] {
+            ip(&format!("address add {address}"))?;
+        }
+        for (device, address) in [
+            ("a0", "2001:db8:1::1/64"),
+            ("a0", "10.1.0.1/24"),
+            ("b0", "2001:db8:2::1/64"),
+            ("b0", "198.51.100.1/24"),
+        ] {
+            middle.address(device, address)?;
+        }
+        Ok(Bed { link: Link::Veth, between: None, middle, middle_macs })
+    }
+
+    /// Lays a cable between two translators in the middle; a memif is made by who serves it.
+    pub(crate) fn lay_between(&mut self, mtu: usize) -> Result<(), Error> {
+        if !matches!(self.link, Link::Veth) {
+            return Ok(());
+        }
+        let [c0, c1] = BETWEEN;
+        self.middle.ip(&format!("link add {c0} type veth peer name {c1}"))?;
+        for device in BETWEEN {
+            self.middle.ip(&format!("link set {device} mtu {mtu} up"))?;
+        }
+        self.between = Some(BETWEEN);
+        Ok(())
+    }
+
+    /// Shares memory in place of cables, for frames of so many bytes.
+    #[cfg(feature = "dpdk")]
+    pub(crate) fn of_memifs(frame_max: usize, reflector: crate::memif::Reflector) -> anyhow::Result<Bed> {
+        let memif = crate::memif::Memif::open(frame_max, reflector)?;
+        let middle = Namespace::new("middle")?;
+        Ok(Bed { link: Link::Memif(memif), between: None, middle, middle_macs: crate::memif::MIDDLE_MACS })
+    }
+
+    /// Gatun's configuration of its ports here, before which the rest comes.
+    pub(crate) fn ports(&self) -> String {
+        match &self.link {
+            Link::Veth => VETH_PORTS.into(),
+            #[cfg(feature = "dpdk")]
+            Link::Memif(memif) => memif.ports(),
+        }
+    }
+
+    /// Gatun's configuration where two of them stand in the middle.
+    pub(crate) fn pair(&self) -> Pair {
+        match &self.link {
+            Link::Veth => {
+                let device = |device: &str| format!("backend = \"xdp\"\ndevice = \"{device}\"");
+                let [inside, outside] = MIDDLE.map(device);
+                let [c0, c1] = BETWEEN.map(device);
+                Pair { general: Default::default(), clat: [inside, c0], plat: [c1, outside] }
+            }
+            #[cfg(feature = "dpdk")]
+            Link::Memif(memif) => memif.pair(),
+        }
+    }
+
+    /// Packets on their way at a time, where no rate is given: more than any of the queues that wait for the processor, and less
+    /// than a queue holds.
+    pub(crate) fn in_flight(&self) -> u64 {
+        match &self.link {
+            Link::Veth => 384,
+            #[cfg(feature = "dpdk")]
+            Link::Memif(_) => 1024,
+        }
+    }
+
+    /// Lets the kernel of the middle forward what the generator sends, untranslated.
+    pub(crate) fn route_by_kernel(&self) -> Result<(), Error> {
+        self.middle.forward()?;
+        for route in [
+            "-6 route add 2001:db8:8000::/33 via 2001:db8:1::2",
+            "-6 route add 2001:db8:64::/96 via 2001:db8:2::2",
+            "route add 100.64.0.0/10 via 10.1.0.2",
+            "route add 198.19.0.0/16 via 198.51.100.2",
+        ] {
+            self.middle.run(&format!("ip {route}"))?;
+        }
+        Ok(())
+    }
+
+    /// Packets that the cables' devices dropped so far: those that a full queue of the other end did not take.
+    pub(crate) fn drops(&self) -> Result<CableDrops, Error> {
+        if !matches!(self.link, Link::Veth) {
+            return Ok(CableDrops::new());
+        }
+        let ends = ENDS.map(|device| (device, link_statistics(Command::new("ip"), device)));
+        let middle = MIDDLE.map(|device| (device, link_statistics(self.middle.command("ip"), device)));
+        let between = self.between.into_iter().flatten();
+        let between = between.map(|device| (device, link_statistics(self.middle.command("ip"), device)));
+        let all = ends.into_iter().chain(middle).chain(between);
+        all.map(|(device, text)| Ok((device.to_owned(), tx_dropped(&text?)?))).collect()
+    }
+}
+
+fn ip(line: &str) -> Result<(), Error> {
+    run(Command::new("ip").args(line.split_whitespace())).map(drop)
+}
+
+fn link_statistics(mut ip: Command, device: &str) -> Result<String, Error> {
+    run(ip.args(["-j", "-s", "link", "show", "dev", device]))
+}
+
+fn tx_dropped(json: &str) -> Result<u64, Error> {
+    let value: serde_json::Value =
+        serde_json::from_str(json).map_err(|e| Error(format!("what ip says of a link: {e}")))?;
+    let dropped = value[0]["stats64"]["tx"]["dropped"].as_u64();
+    dropped.ok_or_else(|| Error(format!("no tx.dropped in what ip says of a link: {json}")))
+}
+
+fn mac_of(host: &Namespace, device: &str) -> Result<[u8; 6], Error> {
+    let json = run(host.command("ip").args(["-j", "link", "show", "dev", device]))?;
+    let value: serde_json::Value = serde_json::from_str(&json).map_err(|e| Error(e.to_string()))?;
+    let text = value[0]["address"].as_str().unwrap_or_default();
+    let bytes: Vec<u8> = text.split(':').filter_map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    bytes.try_into().map_err(|_| Error(format!("{device} has no MAC address: {text}")))
+}

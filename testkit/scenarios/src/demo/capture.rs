@@ -1,0 +1,103 @@
+//! Captures at both ends, and what tshark says about them.
+
+use super::network::Lab;
+use super::report::Check;
+use gatun_testkit::{Error, Namespace, Process, run_for};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Whatever a parser may find wrong with a packet. But for one thing: the kernels at the ends send the
+/// other zero, 0xffff, where a TCP checksum comes out as zero. Receivers can't tell them apart (RFC 1624 3);
+/// tshark minds.
+const FAULTS: &str = "(_ws.malformed || _ws.expert.severity >= 8388608 || ip.checksum.status == 0 \
+    || tcp.checksum.status == 0 || udp.checksum.status == 0 || icmp.checksum.status == 0 \
+    || icmpv6.checksum.status == 0) && !tcp.checksum.ffff";
+
+const SIDES: [&str; 2] = ["client", "server"];
+
+/// Running captures; none where tcpdump is missing, or does not start.
+pub(super) struct Captures {
+    running: Result<Vec<(PathBuf, Process)>, Check>,
+}
+
+fn name_of(side: &str) -> String {
+    format!("tshark: no fault in {side}.pcap")
+}
+
+impl Captures {
+    pub(super) fn start(lab: &Lab, output: &Path) -> Self {
+        if !gatun_testkit::has_program("tcpdump") {
+            return Captures { running: Err(Check::not_made("captures", "tcpdump is missing")) };
+        }
+        let hosts = SIDES.into_iter().zip([&lab.net.client, &lab.net.server]);
+        let started = hosts.map(|(side, host)| {
+            let file = output.join(format!("{side}.pcap"));
+            Ok((file.clone(), start(host, &file)?))
+        });
+        let running = started.collect::<Result<_, Error>>();
+        Captures { running: running.map_err(|e| Check::from_result("captures", Err(e))) }
+    }
+
+    /// Ends them and lets tshark look for faults.
+    pub(super) fn finish(self) -> Vec<Check> {
+        // What was sent last is still on its way to the file.
+        std::thread::sleep(Duration::from_millis(300));
+        let running = match self.running {
+            Ok(running) => running,
+            Err(check) => return vec![check],
+        };
+        let examined = SIDES.into_iter().zip(running).flat_map(|(side, (file, process))| {
+            let name = name_of(side);
+            match process.stop() {
+                Err(e) => vec![Check::from_result(&name, Err(e))],
+                Ok(_) if !gatun_testkit::has_program("tshark") => {
+                    vec![Check::not_made(&name, "tshark is missing")]
+                }
+                Ok(_) => examine(&name, &file),
+            }
+        });
+        examined.collect()
+    }
+}
+
+fn start(host: &Namespace, file: &Path) -> Result<Process, Error> {
+    // -Z root: the file belongs to whoever runs the demo. 262144 bytes: whole packets.
+    let mut command = host.command("tcpdump");
+    command.args(["-i", "eth0", "-U", "-s", "262144", "-Z", "root", "-B", "65536", "-w"]).arg(file);
+    let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !file.metadata().is_ok_and(|m| m.len() >= 24) {
+        if Instant::now() > deadline {
+            return Err(Error(format!("tcpdump does not write {}", file.display())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(process)
+}
+
+fn examine(name: &str, file: &Path) -> Vec<Check> {
+    // Without ethtool, hosts leave the sums to devices that there are not.
+    let has_sums = gatun_testkit::has_program("ethtool");
+    let mut checks = vec![Check::from_result(name, faults(file, has_sums))];
+    if !has_sums {
+        checks.push(Check::not_made(&format!("{name}: transport checksums"), "ethtool is missing"));
+    }
+    checks
+}
+
+fn faults(file: &Path, has_sums: bool) -> Result<String, Error> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-o", "ip.check_checksum:TRUE"]);
+    if has_sums {
+        command.args(["-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
+    }
+    command.args(["-Y", FAULTS]);
+    let (status, text) = run_for(&mut command, Duration::from_secs(60))?;
+    match (status.success(), text.lines().next()) {
+        (true, None) if has_sums => Ok("headers and every checksum".into()),
+        (true, None) => Ok("headers".into()),
+        (true, Some(first)) => Err(Error(format!("{} packets, the first: {first}", text.lines().count()))),
+        (false, _) => Err(Error(format!("tshark failed ({status})"))),
+    }
+}

@@ -1,0 +1,163 @@
+//! What has to work, seen by programs that know nothing of Gatun.
+
+use super::network::{self, Lab};
+use super::report::{Check, Report};
+use super::screen::Screen;
+use gatun_testkit::topology::{FAR, PUBLIC, SERVER, SMALL_MTU};
+use gatun_testkit::{Error, Namespace, run_for};
+use std::process::Command;
+use std::time::Duration;
+
+type Checked = Result<String, Error>;
+
+/// A name, and what to do.
+type ToCheck = (&'static str, fn(&Lab) -> Checked);
+
+/// Long enough for anything here; a hang is a failure.
+const CHECK_MAX: Duration = Duration::from_secs(20);
+
+/// With every packet as on a wire: these are captured.
+pub(super) fn run_all(lab: &Lab, screen: &Screen, report: &mut Report) {
+    let checks: [ToCheck; 10] = [
+        ("ping: IPv6 to IPv4", |lab| ping(&lab.net.client, SERVER)),
+        ("ping: Gatun's own IPv6 address", |lab| ping(&lab.net.client, "2001:db8:ffff::1")),
+        ("ping: Gatun's own IPv4 address", |lab| ping(&lab.net.server, "192.0.2.14")),
+        ("traceroute: the path behind the translator", traceroute),
+        ("HTTP: download, hash compared", |lab| {
+            download(lab, &lab.net.client, &format!("http://[{SERVER}]:8080/file"))
+        }),
+        ("HTTP: from outside, by a static binding", |lab| {
+            download(lab, &lab.net.server, &format!("http://{PUBLIC}:8081/file"))
+        }),
+        ("UDP: there and back", |lab| peer(&lab.net.client, &format!("udp_send {SERVER} 7000 1200"))),
+        ("UDP: from outside, by a static binding", |lab| {
+            peer(&lab.net.server, &format!("udp_send {PUBLIC} 7001 1200"))
+        }),
+        ("UDP: in fragments, there and back", |lab| {
+            peer(&lab.net.client, &format!("udp_send {SERVER} 7000 4000"))
+        }),
+        ("path MTU: found across a small link", path_mtu),
+    ];
+    run(&checks, lab, screen, report);
+}
+
+/// With super-packets: 64 KB go through as one.
+pub(super) fn run_with_offloads(lab: &Lab, screen: &Screen, report: &mut Report) {
+    let checks: [ToCheck; 4] = [
+        ("TCP: upload in super-packets, hash compared", |lab| {
+            network::set_offloads(&lab.net, true)?;
+            peer(&lab.net.client, &format!("tcp_send {SERVER} 5000 64000000"))
+        }),
+        ("TCP: download in super-packets, hash compared", |lab| {
+            download(lab, &lab.net.client, &format!("http://[{SERVER}]:8080/file"))
+        }),
+        ("TCP: upload across the small link", |lab| {
+            peer(&lab.net.client, &format!("tcp_send {FAR} 5000 16000000"))
+        }),
+        ("idle: processor time of Gatun", idle),
+    ];
+    run(&checks, lab, screen, report);
+}
+
+fn run(checks: &[ToCheck], lab: &Lab, screen: &Screen, report: &mut Report) {
+    for (name, check) in checks {
+        screen.passing(name);
+        let check = Check::from_result(name, check(lab));
+        report.add(check, screen);
+    }
+}
+
+/// Runs to the end; what it wrote where it succeeded.
+fn output(command: &mut Command) -> Checked {
+    let (status, text) = run_for(command, CHECK_MAX)?;
+    match status.success() {
+        true => Ok(text),
+        false => Err(Error(format!("failed ({status}): {}", last_line(&text)))),
+    }
+}
+
+fn last_line(text: &str) -> &str {
+    text.trim().lines().last().unwrap_or_default()
+}
+
+fn ping(from: &Namespace, target: &str) -> Checked {
+    let line = format!("-c 10 -i 0.05 -W 2 -q {target}");
+    let text = output(from.command("ping").args(line.split_whitespace()))?;
+    if !text.contains(" 0% packet loss") {
+        return Err(Error(last_line(&text).to_owned()));
+    }
+    Ok(last_line(&text).to_owned())
+}
+
+fn traceroute(lab: &Lab) -> Checked {
+    let line = format!("-6 -n -q 1 -w 2 -m 8 {FAR}");
+    let text = output(lab.net.client.command("traceroute").args(line.split_whitespace()))?;
+    let hops: Vec<&str> =
+        text.lines().skip(1).filter_map(|l| l.split_whitespace().nth(1)).map(|h| h.trim()).collect();
+    // Gatun itself, the router behind the small link in the prefix, and the server.
+    for wanted in ["2001:db8:ffff::1", "2001:db8:64::a40:2", FAR] {
+        if !hops.contains(&wanted) {
+            return Err(Error(format!("{wanted} is missing: {}", hops.join(", "))));
+        }
+    }
+    Ok(hops.join(", "))
+}
+
+fn download(lab: &Lab, to: &Namespace, url: &str) -> Checked {
+    let file = "/run/download";
+    output(to.command("curl").args(["-sS", "-m", "15", "--noproxy", "*", "-g", "-o", file, url]))?;
+    let text = output(Command::new("sha256sum").arg(file))?;
+    let hash = text.split_whitespace().next().unwrap_or_default();
+    if hash != lab.file_hash {
+        return Err(Error(format!("SHA-256 {hash}, served was {}", lab.file_hash)));
+    }
+    Ok(format!("8 MB, SHA-256 {}...", &hash[..16.min(hash.len())]))
+}
+
+fn peer(from: &Namespace, line: &str) -> Checked {
+    let text = output(from.command("python3").arg("/run/peers.py").args(line.split_whitespace()))?;
+    Ok(last_line(&text).to_owned())
+}
+
+fn path_mtu(lab: &Lab) -> Checked {
+    let client = &lab.net.client;
+    // 1500 bytes: too large for the link of 1400 behind the translator, which says so in IPv4.
+    let line = format!("-c 3 -i 0.2 -W 1 -q -M do -s 1452 {FAR}");
+    let _ = run_for(client.command("ping").args(line.split_whitespace()), CHECK_MAX)?;
+    let route = client.run(&format!("ip -6 route get {FAR}"))?;
+    let learnt = route.split_whitespace().skip_while(|w| *w != "mtu").nth(1).unwrap_or("nothing").to_owned();
+    let expected = SMALL_MTU + 20;
+    if learnt != expected.to_string() {
+        return Err(Error(format!("the client learnt {learnt} instead of {expected}")));
+    }
+    let fits = format!("-c 3 -i 0.05 -W 1 -q -M do -s {} {FAR}", expected - 48);
+    output(client.command("ping").args(fits.split_whitespace()))?;
+    Ok(format!("the client learnt {learnt}: the link's {SMALL_MTU} and 20 for the longer header"))
+}
+
+/// Processor time over two seconds without packets.
+fn idle(lab: &Lab) -> Checked {
+    let ticks = || -> Result<u64, Error> {
+        let file = format!("/proc/{}/stat", lab.gatun.id());
+        let stat = std::fs::read_to_string(&file).map_err(|e| Error(format!("{file}: {e}")))?;
+        let fields: Vec<u64> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|f| f.parse().ok())
+            .collect();
+        // After the state's letter: utime and stime are the eleventh and twelfth number.
+        match fields.get(10..12) {
+            Some([user, system]) => Ok(user + system),
+            _ => Err(Error(format!("{file} is not as expected"))),
+        }
+    };
+    let before = ticks()?;
+    std::thread::sleep(Duration::from_secs(2));
+    let used_ms = (ticks()? - before) * 10;
+    match used_ms {
+        0..=20 => Ok(format!("{used_ms} ms of two seconds")),
+        _ => Err(Error(format!("{used_ms} ms of two seconds"))),
+    }
+}

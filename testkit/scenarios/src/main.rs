@@ -1,0 +1,167 @@
+//! The lab: one command per scenario, all on this machine, in network namespaces that nobody sees and that leave nothing
+//! behind. `testkit/README.md` says how to read what comes out.
+#![forbid(unsafe_code)]
+
+mod bed;
+mod counters;
+mod demo;
+mod distance;
+mod ends;
+mod forwarder;
+mod killer;
+#[cfg(feature = "dpdk")]
+mod memif;
+mod middle;
+mod report;
+mod run;
+mod scenario;
+mod wire;
+
+use anyhow::Context as _;
+use clap::Parser;
+use gatun_testkit::traffic::{Family, Sizes};
+use middle::Programs;
+use scenario::{Over, Wishes};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Runs a scenario and reports what became of every packet
+#[derive(Debug, Parser)]
+#[command(name = "lab/run", arg_required_else_help = true)]
+struct Args {
+    /// desk: iperf3 beside other translators; carrier: millions of sessions, every packet accounted for; ladder: what a
+    /// packet costs at each step; rfc8219: throughput without loss, latency, frame loss, connection rate
+    scenario: String,
+    /// How long the main stage takes; each scenario has its own default
+    #[arg(long, value_name = "N")]
+    seconds: Option<f64>,
+    /// Where the report goes as JSON, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where the report (Markdown, HTML, JSON), configurations and logs go
+    #[arg(long, value_name = "DIR", default_value = "target/lab")]
+    output: PathBuf,
+    /// Subscribers of the generator
+    #[arg(long, value_name = "N")]
+    subscribers: Option<u32>,
+    /// Flows of each subscriber
+    #[arg(long, value_name = "N")]
+    flows: Option<u32>,
+    /// Bytes of a frame, 64 to 9000, or imix
+    #[arg(long, value_name = "BYTES", value_parser = sizes)]
+    frame: Option<Sizes>,
+    /// Packets a second that the generator sends; as many as come back, without it
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// carrier: random sessions that are ended each second through Gatun's API; 0 for none
+    #[arg(long, value_name = "N")]
+    kills: Option<f64>,
+    /// Inside hosts speak IPv4: NAT44 in place of NAT64
+    #[arg(long)]
+    nat44: bool,
+    /// desk: how many parallel streams iperf3 has, one table column each
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    streams: Option<Vec<u32>>,
+    /// As little as can be, to see that it works: the figures mean nothing
+    #[arg(long)]
+    brief: bool,
+    /// What the cables are: interfaces of the kernel's, through AF_XDP, or memory that programs of DPDK share. carrier, ladder
+    /// and rfc8219
+    #[arg(long, value_name = "WHAT", default_value = "veth")]
+    over: Over,
+    /// Over memif: who sends packets back; testpmd where it can have a processor to itself, own where there are fewer than three
+    #[cfg(feature = "dpdk")]
+    #[arg(long, value_name = "WHO")]
+    reflector: Option<memif::Reflector>,
+    /// The Gatun to measure
+    #[arg(long, value_name = "FILE", default_value = "target/release/gatun")]
+    gatun: PathBuf,
+}
+
+fn sizes(text: &str) -> Result<Sizes, String> {
+    match text {
+        "imix" => Ok(Sizes::Imix),
+        _ => match text.parse() {
+            Ok(bytes @ 64..=9000) => Ok(Sizes::Fixed(bytes)),
+            _ => Err("a number from 64 to 9000, or imix".into()),
+        },
+    }
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    // The plain forwarder is this program, too, and runs inside the sandbox.
+    if let [command, a, b] = &words[..]
+        && command == "forward"
+    {
+        forwarder::run(&a.to_string_lossy(), &b.to_string_lossy())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    #[cfg(feature = "dpdk")]
+    if let [command, a, b, mtu, core] = &words[..]
+        && command == "forward-dpdk"
+    {
+        let [a, b, mtu, core] = [a, b, mtu, core].map(|word| word.to_string_lossy());
+        // A word that is no number: the device's own.
+        forwarder::run_dpdk([&*a, &*b], mtu.parse().ok(), core.parse()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if words.first().is_some_and(|word| word == "demo") {
+        return demo::command::execute(demo::command::Args::parse_from(&words));
+    }
+    let args = Args::parse();
+    let known = scenario::ALL.iter().find(|(name, _)| *name == args.scenario);
+    let Some((_, run)) = known else {
+        let names: Vec<&str> = scenario::ALL.iter().map(|(name, _)| *name).collect();
+        anyhow::bail!("there is no scenario '{}': {}", args.scenario, names.join(", "));
+    };
+    if let Some(why) = gatun_testkit::refusal_but_to_root("the lab's traffic goes through AF_XDP, which") {
+        anyhow::bail!("no lab here: {why}");
+    }
+    match gatun_testkit::enter("lab", &words).context("no lab here")? {
+        Some(status) if status.success() => Ok(ExitCode::SUCCESS),
+        Some(_) => Ok(ExitCode::FAILURE),
+        None => inside(&args, *run),
+    }
+}
+
+/// Inside the sandbox: runs the scenario and writes its report.
+fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> anyhow::Result<ExitCode> {
+    let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
+    let (output, gatun) = (absolute(&args.output)?, absolute(&args.gatun)?);
+    // Before any thread is kept to one of them.
+    middle::processors_count();
+    std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
+    anyhow::ensure!(
+        gatun.is_file(),
+        "there is no {}: cargo build --release --package gatun",
+        gatun.display()
+    );
+    let wishes = Wishes {
+        programs: Programs { gatun, output: output.clone() },
+        seconds: args.seconds,
+        subscribers: args.subscribers,
+        flows: args.flows,
+        sizes: args.frame,
+        family: if args.nat44 { Family::V4 } else { Family::V6 },
+        rate: args.rate,
+        kills: args.kills,
+        brief: args.brief,
+        streams: args.streams.clone(),
+        over: args.over,
+        #[cfg(feature = "dpdk")]
+        reflector: args.reflector.unwrap_or_else(memif::Reflector::of_this_machine),
+    };
+    let before = distance::line_round_trip();
+    let mut report = run(&wishes)?;
+    for (when, time) in [("begin", before), ("end", distance::line_round_trip())] {
+        let time = time.map_or("unknown".into(), |time| format!("{} ns", time.as_nanos()));
+        let name = format!("a line of memory from one processor to the other and back, at the {when}");
+        report.machine.push((name, time));
+    }
+    report.write(&output, args.json.as_deref())?;
+    println!("{}", report.markdown());
+    println!("{}", output.join(format!("{}.html", report.scenario)).display());
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

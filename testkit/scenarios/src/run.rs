@@ -1,0 +1,401 @@
+//! One run: a bed, what stands in its middle, traffic through it, and the accounts at the end.
+
+use crate::bed::{Bed, Link};
+use crate::counters::Counters;
+use crate::ends::{Ends, Load, Spent, StageResult, Until};
+use crate::killer;
+use crate::middle::{Forwarder, Gatun, Place, Programs, Work, stay_on_first_processor};
+use gatun_ether::Dropped;
+use gatun_io::{RxError, Stats, TxError};
+use gatun_testkit::Error;
+use gatun_testkit::testpmd::{Forwarded, Testpmd};
+use gatun_testkit::traffic::{Tally, Traffic};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What is to stand in the middle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Middle<'a> {
+    /// Gatun, with this configuration.
+    Gatun(&'a str),
+    /// Gatun twice, with these configurations: CLAT and PLAT, on a bed that has a cable between them.
+    Pair([&'a str; 2]),
+    /// What copies frames across: over memif a program that is not ours.
+    Forwarder,
+    /// Gatun's backend, which copies frames across without an engine: over veth the same.
+    Backend,
+    /// The kernel's own forwarding, untranslated.
+    Kernel,
+}
+
+/// How long nothing may move, for nothing to be on its way.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long packets may take to come back, or to be counted, at a run's end.
+const SETTLED_MAX: Duration = Duration::from_secs(15);
+
+enum Running {
+    Gatun(Gatun),
+    Pair(Box<[Gatun; 2]>),
+    Forwarder(Forwarder),
+    #[cfg_attr(not(feature = "dpdk"), expect(dead_code, reason = "testpmd needs a memif"))]
+    Testpmd(Testpmd),
+    Kernel,
+}
+
+/// Traffic through something.
+pub(crate) struct Run<'a> {
+    bed: &'a Bed,
+    middle: Running,
+    /// A reflector that is a program of its own.
+    reflector: Option<Testpmd>,
+    ends: Ends,
+    /// What cables and Gatun had dropped before.
+    cables_before: u64,
+    drops_before: BTreeMap<String, u64>,
+}
+
+/// Where every packet of a run went.
+#[derive(Clone, Debug)]
+pub(crate) struct Accounts {
+    pub(crate) tx: u64,
+    pub(crate) tally: Tally,
+    /// Packets that ended on the way, by the counter that says so.
+    pub(crate) explained_by: BTreeMap<String, u64>,
+    /// Time that each packet took of the middle's processor, ns, where what is there tells at its end.
+    pub(crate) ns_each: Option<f64>,
+}
+
+impl Accounts {
+    pub(crate) fn lost(&self) -> u64 {
+        self.tally.lost(self.tx)
+    }
+
+    pub(crate) fn explained(&self) -> u64 {
+        self.explained_by.values().sum()
+    }
+
+    /// Whether every packet that is missing was counted by whoever dropped it, and no other.
+    pub(crate) fn balance(&self) -> bool {
+        self.lost() == self.explained()
+    }
+}
+
+/// The share of a stage that is done, on the terminal.
+fn progress(name: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:24} {wide_bar} {percent:>3} %")
+        .unwrap_or(ProgressStyle::default_bar());
+    ProgressBar::new(1000).with_style(style).with_message(name.to_owned())
+}
+
+impl<'a> Run<'a> {
+    /// Puts it in the middle of the bed, and opens both ends; from now on this thread stays on the first processor.
+    pub(crate) fn new(
+        bed: &'a Bed,
+        programs: &Programs,
+        middle: Middle<'_>,
+        traffic: Traffic,
+    ) -> anyhow::Result<Run<'a>> {
+        let reflector = match &bed.link {
+            Link::Veth => None,
+            #[cfg(feature = "dpdk")]
+            Link::Memif(memif) => memif.start_reflector(programs)?,
+        };
+        let middle = start(bed, programs, middle)?;
+        stay_on_first_processor();
+        #[cfg(feature = "dpdk")]
+        if let Link::Memif(memif) = &bed.link {
+            memif.wait_until_up()?;
+        }
+        let ends = Ends::new(bed, traffic)?;
+        let cables_before = cable_drops(bed)?;
+        let mut run = Run { bed, middle, reflector, ends, cables_before, drops_before: BTreeMap::new() };
+        // What it said to nobody before there was a link is none of the traffic.
+        run.drops_before = run.counters()?.map(|counters| counters.drops).unwrap_or_default();
+        Ok(run)
+    }
+
+    /// Sends through it. Gatun, where it is that, is asked every half second how many sessions it has.
+    pub(crate) fn stage(&mut self, name: &'static str, load: Load, until: Until) -> StageResult {
+        self.observed(name, load, until, &AtomicU64::new(0))
+    }
+
+    /// As [`stage`](Self::stage), while so many random sessions a second are ended through Gatun's API. Returns how many
+    /// were there to be ended, too.
+    ///
+    /// # Errors
+    /// What the API said.
+    pub(crate) fn stage_with_kills(
+        &mut self,
+        name: &'static str,
+        load: Load,
+        until: Until,
+        kills_per_s: f64,
+    ) -> anyhow::Result<(StageResult, u64)> {
+        let (killed, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let traffic = self.ends.traffic().clone();
+        std::thread::scope(|scope| {
+            let killer = scope.spawn(|| killer::kill(&traffic, kills_per_s, &killed, &over));
+            let result = self.observed(name, load, until, &killed);
+            over.store(true, Ordering::Relaxed);
+            killer.join().map_err(|_| anyhow::anyhow!("the session killer panicked"))??;
+            Ok((result, killed.load(Ordering::Relaxed)))
+        })
+    }
+
+    fn observed(&mut self, name: &'static str, load: Load, until: Until, killed: &AtomicU64) -> StageResult {
+        let bar = progress(name);
+        let (begin, before) = (Instant::now(), self.spent());
+        let sessions = AtomicU64::new(u64::MAX);
+        let over = AtomicBool::new(false);
+        let Run { middle, ends, .. } = self;
+        let mut result = std::thread::scope(|scope| {
+            if let Running::Gatun(gatun) = middle {
+                let (gatun, sessions, over) = (&*gatun, &sessions, &over);
+                scope.spawn(move || watch(gatun, sessions, over));
+            }
+            let result = ends.stage(name, load, until, |share| {
+                bar.set_position((share * 1000.0) as u64);
+                let sessions = sessions.load(Ordering::Relaxed);
+                ((sessions != u64::MAX).then_some(sessions), killed.load(Ordering::Relaxed))
+            });
+            over.store(true, Ordering::Relaxed);
+            result
+        });
+        bar.finish_and_clear();
+        // The time that is left after the last packet, a fraction of a second, has no packets.
+        let elapsed_ns = begin.elapsed().as_nanos() as f64;
+        result.middle = self.spent().zip(before).map(|(after, before)| {
+            let (ns, counted) = (after.busy_ns - before.busy_ns, after.packets - before.packets);
+            let packets = if counted > 0 { counted } else { 2 * result.rx };
+            Spent { ns_each: ns as f64 / packets.max(1) as f64, share: ns as f64 / elapsed_ns }
+        });
+        result
+    }
+
+    /// What the middle has spent so far: over memif, where programs look for packets without a pause, by its own account; else
+    /// the processor time that it has had, the kernel's work on its behalf included.
+    fn spent(&self) -> Option<Work> {
+        let is_veth = matches!(self.bed.link, Link::Veth);
+        match &self.middle {
+            Running::Gatun(gatun) if !is_veth => gatun.work().ok(),
+            Running::Gatun(gatun) => processor_ns(gatun.id()),
+            Running::Pair(pair) => {
+                let both = pair.each_ref().map(|gatun| processor_ns(gatun.id()).map(|work| work.busy_ns));
+                let busy_ns = both.into_iter().sum::<Option<u64>>()?;
+                Some(Work { busy_ns, ..Work::default() })
+            }
+            Running::Forwarder(forwarder) if is_veth => processor_ns(forwarder.id()),
+            Running::Forwarder(_) | Running::Testpmd(_) | Running::Kernel => None,
+        }
+    }
+
+    /// Packets that were sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.ends.tx()
+    }
+
+    /// What Gatun counts now, where it is Gatun.
+    pub(crate) fn counters(&self) -> Result<Option<Counters>, Error> {
+        match &self.middle {
+            Running::Gatun(gatun) => gatun.counters().map(Some),
+            Running::Pair(pair) => both(pair.each_ref().map(|gatun| gatun.counters())).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits until every packet has come back or was counted where it ended, ends what is in the middle, and adds up.
+    pub(crate) fn finish(mut self) -> anyhow::Result<(Accounts, Ends)> {
+        let deadline = Instant::now() + SETTLED_MAX;
+        let mut last = (0, 0, Instant::now());
+        while let Some(counters) = self.counters()? {
+            let moved = (counters.received, self.ends.tally().received);
+            if moved != (last.0, last.1) {
+                last = (moved.0, moved.1, Instant::now());
+            }
+            // What a reflector lost is known at its end. What Gatun holds is sent on or counted in some seconds (RFC 6146 3.5.2.2).
+            let is_silent = self.reflector.is_some() && counters.held == 0 && last.2.elapsed() > SILENCE;
+            if self.accounts(self.of_traffic(counters.drops))?.balance()
+                || is_silent
+                || Instant::now() > deadline
+            {
+                break;
+            }
+            let next_look = Instant::now() + Duration::from_millis(100);
+            while Instant::now() < next_look {
+                self.ends.settle();
+            }
+        }
+        let reflected = self.reflector.as_mut().map(Testpmd::halt).transpose()?;
+        let forwarded = match &mut self.middle {
+            Running::Testpmd(testpmd) => Some(testpmd.halt()?),
+            _ => None,
+        };
+        let mut ns_each = forwarded.as_ref().and_then(|forwarded| forwarded.busy_ns_each);
+        let mut drops = match std::mem::replace(&mut self.middle, Running::Kernel) {
+            Running::Gatun(gatun) => {
+                let drops = gatun.stop()?.drops;
+                self.of_traffic(drops)
+            }
+            Running::Pair(pair) => {
+                let drops = both(pair.map(Gatun::stop))?.drops;
+                self.of_traffic(drops)
+            }
+            Running::Forwarder(forwarder) => {
+                let told = forwarder.stop()?;
+                ns_each = told.busy_ns_each;
+                named("middle", told.drops)
+            }
+            Running::Testpmd(testpmd) => {
+                drop(testpmd);
+                forwarded.map(|forwarded| named("middle", dropped(&forwarded))).unwrap_or_default()
+            }
+            Running::Kernel => BTreeMap::new(),
+        };
+        if let Some((reflector, reflected)) = self.reflector.take().zip(reflected) {
+            drop(reflector);
+            drops.extend(named("reflector", dropped(&reflected)));
+        }
+        let accounts = Accounts { ns_each, ..self.accounts(drops)? };
+        #[cfg(feature = "dpdk")]
+        if let Link::Memif(memif) = &self.bed.link {
+            memif.wait_until_down()?;
+        }
+        Ok((accounts, self.ends))
+    }
+
+    /// Of Gatun's drops, those since the run's begin that may be the traffic's.
+    fn of_traffic(&self, drops: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+        // A reflector that knows no manners sends back what Gatun said to all, from where it was sent to, a group, and
+        // Gatun's ICMP errors. The generator sends no ICMP: a reason that speaks of it is none of the traffic's.
+        let is_echo = |name: &str| {
+            self.reflector.is_some() && (name == Dropped::SourceMac.name() || name.starts_with("icmp_"))
+        };
+        let since = drops.into_iter().map(|(name, count)| {
+            let before = self.drops_before.get(&name).copied().unwrap_or(0);
+            (name, count - before)
+        });
+        named("middle", since.filter(|(name, _)| !is_echo(name)).collect())
+    }
+
+    /// What is known now, with the drops of other programs.
+    fn accounts(&self, drops: BTreeMap<String, u64>) -> Result<Accounts, Error> {
+        let mut explained_by = BTreeMap::new();
+        let mut add = |name: String, count: u64| {
+            if count > 0 {
+                *explained_by.entry(name).or_default() += count;
+            }
+        };
+        let cables = cable_drops(self.bed)?.saturating_sub(self.cables_before);
+        add("cable: the other end's queue was full".into(), cables);
+        drops.into_iter().for_each(|(name, count)| add(name, count));
+        let [generator, reflector] = self.ends.device_stats();
+        device_errors("generator", &generator, false, &mut add);
+        device_errors("reflector", &reflector, true, &mut add);
+        Ok(Accounts { tx: self.ends.tx(), tally: self.ends.tally().clone(), explained_by, ns_each: None })
+    }
+}
+
+/// Puts it between the cables.
+fn start(bed: &Bed, programs: &Programs, middle: Middle<'_>) -> anyhow::Result<Running> {
+    match (middle, &bed.link) {
+        (Middle::Gatun(config), Link::Veth) => {
+            Ok(Running::Gatun(Gatun::start(&bed.middle, Place::LastProcessor, programs, "gatun", config)?))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Gatun(config), Link::Memif(_)) => {
+            // Its worker is told its processor; the rest of it belongs elsewhere.
+            let mut gatun = Gatun::start(&bed.middle, Place::Anywhere, programs, "gatun", config)?;
+            gatun.wait_for_links(crate::memif::MIDDLE_MACS.len())?;
+            Ok(Running::Gatun(gatun))
+        }
+        (Middle::Pair([clat, plat]), Link::Veth) => {
+            let start =
+                |name, config| Gatun::start(&bed.middle, Place::LastProcessor, programs, name, config);
+            Ok(Running::Pair(Box::new([start("clat", clat)?, start("plat", plat)?])))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Pair([clat, plat]), Link::Memif(_)) => {
+            let start = |name, config| Gatun::start(&bed.middle, Place::Anywhere, programs, name, config);
+            let mut pair = [start("clat", clat)?, start("plat", plat)?];
+            pair.iter_mut().try_for_each(|gatun| gatun.wait_for_links(crate::memif::MIDDLE_MACS.len()))?;
+            Ok(Running::Pair(Box::new(pair)))
+        }
+        (Middle::Forwarder | Middle::Backend, Link::Veth) => {
+            Ok(Running::Forwarder(Forwarder::start(bed, programs)?))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Backend, Link::Memif(memif)) => {
+            let devices = memif.middle_devices();
+            Ok(Running::Forwarder(Forwarder::start_dpdk(bed, programs, &devices, memif.middle_mtu())?))
+        }
+        (Middle::Kernel, Link::Veth) => {
+            bed.route_by_kernel()?;
+            Ok(Running::Kernel)
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Forwarder, Link::Memif(memif)) => {
+            Ok(Running::Testpmd(memif.start_forwarder(&bed.middle, &programs.output.join("forwarder.log"))?))
+        }
+        #[cfg(feature = "dpdk")]
+        (Middle::Kernel, Link::Memif(_)) => anyhow::bail!("the kernel has no memif"),
+    }
+}
+
+/// Counters by names that say whose they are.
+fn named(who: &str, counters: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    counters.into_iter().map(|(name, count)| (format!("{who}: {name}"), count)).collect()
+}
+
+/// The counters of both of a pair.
+fn both([clat, plat]: [Result<Counters, Error>; 2]) -> Result<Counters, Error> {
+    Ok(Counters::of_both([("CLAT", clat?), ("PLAT", plat?)]))
+}
+
+/// What testpmd lost, by reason.
+fn dropped(forwarded: &Forwarded) -> BTreeMap<String, u64> {
+    [("rx_dropped", forwarded.rx_dropped), ("tx_dropped", forwarded.tx_dropped)]
+        .map(|(name, count)| (name.to_owned(), count))
+        .into()
+}
+
+/// Of all threads of a process: the first number of their schedstat.
+fn processor_ns(pid: u32) -> Option<Work> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some(Work { busy_ns: tasks.filter_map(of_task).sum(), ..Work::default() })
+}
+
+/// What a device of our own did not hand over; a generator's packets that were not taken were never sent.
+fn device_errors(who: &str, stats: &Stats, sends_what_it_got: bool, add: &mut impl FnMut(String, u64)) {
+    for kind in RxError::ALL {
+        add(format!("{who}: {}", kind.name()), stats.rx_errors[*kind as usize]);
+    }
+    for kind in TxError::ALL.iter().filter(|_| sends_what_it_got) {
+        add(format!("{who}: {}", kind.name()), stats.tx_errors[*kind as usize]);
+    }
+}
+
+fn cable_drops(bed: &Bed) -> Result<u64, Error> {
+    Ok(bed.drops()?.iter().map(|(_, dropped)| dropped).sum())
+}
+
+/// Asks for the number of sessions until it is over.
+fn watch(gatun: &Gatun, sessions: &AtomicU64, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        if let Ok(counters) = gatun.counters() {
+            sessions.store(counters.sessions, Ordering::Relaxed);
+        }
+        for _ in 0..10 {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}

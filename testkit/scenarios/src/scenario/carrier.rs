@@ -1,0 +1,249 @@
+//! `carrier`: a provider's evening in one box. Every flow is opened once, then all go on in random order; at the end
+//! the packets that were sent and did not return are the packets that somebody counted, to the packet.
+
+use super::{Over, Wishes};
+use crate::bed::Bed;
+use crate::ends::{Latency, Load, Sample, Spent, StageResult, Until};
+use crate::middle::on_the_bed;
+use crate::report::{Report, Table, group};
+use crate::run::{Middle, Run};
+use gatun_testkit::traffic::{Family, Sizes, Traffic};
+use std::time::Duration;
+
+const ABOUT: &str = "Many subscribers with many flows each through Gatun's stateful translation: all sessions are opened, then go on in random order, while others are ended at random through Gatun's API and open again. A reflector sends every packet back, so that each passes \
+Gatun twice. The same traffic goes through a forwarder that only copies frames, in Gatun's place.";
+
+/// Packets that ask for the way: fewer than may wait for a next hop.
+const WARM_UP: u64 = 2;
+/// How often they are sent at most, until some come back.
+const WARM_UPS_MAX: u32 = 2;
+/// How often a forwarder is started at most.
+const STARTS_MAX: u32 = 8;
+
+/// Sessions that are ended on request each second, where nothing else is wanted.
+const KILLS_PER_S: f64 = 27_000.0;
+
+/// As large as the flows need: 64,512 ports an address and protocol, half of them free.
+pub(super) fn config(bed: &Bed, traffic: &Traffic) -> String {
+    let spec = traffic.spec();
+    let flows = u64::from(traffic.flows());
+    let addresses = (flows.div_ceil(2) * 2).div_ceil(64_512).next_power_of_two();
+    let instance = match spec.family {
+        Family::V6 => "[[nat64]]\npool6 = \"2001:db8:64::/96\"",
+        Family::V4 => "[[nat44]]\ninside = \"100.64.0.0/10\"",
+    };
+    let mtu = traffic.packet_len_max().max(1500) + 20;
+    on_the_bed(
+        bed,
+        &format!(
+            "[[pool]]\nprefixes = \"198.18.0.0/{}\"\n{instance}\n[limits]\nsessions_max = {}\nsubscribers_max = {}\n\
+         [translator]\nmtu4 = {mtu}\n{}",
+            32 - addresses.ilog2(),
+            flows.max(1024),
+            spec.subscribers.max(1024),
+            if spec.family == Family::V6 { format!("mtu6 = {mtu}\n") } else { String::new() },
+        ),
+    )
+}
+
+pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+    let traffic = wishes.traffic(131_072, 16, Sizes::Fixed(128));
+    let flows = u64::from(traffic.flows());
+    let length = wishes.length(600.0);
+    let mut report = Report::new("carrier", ABOUT);
+    let bed = wishes.bed(&traffic)?;
+    let load = wishes.rate.map_or(Load::InFlight(bed.in_flight()), Load::Rate);
+
+    let config = config(&bed, &traffic);
+    let mut run = begin(&bed, wishes, Middle::Gatun(&config), &traffic)?;
+    let build_up = build_up(&mut run, load, flows);
+    let sessions_built = run.counters()?.map(|counters| counters.sessions);
+    let kills = wishes.kills.unwrap_or(if wishes.brief { 200.0 } else { KILLS_PER_S });
+    let (steady, killed) = match kills > 0.0 {
+        true => run.stage_with_kills("steady", load, Until::Elapsed(length), kills)?,
+        false => (run.stage("steady", load, Until::Elapsed(length)), 0),
+    };
+    report.kills_per_s = Some(killed as f64 / steady.seconds);
+    let calm_rate = 0.8 * steady.tx as f64 / steady.seconds;
+    let calm = run.stage("at 80 %", Load::Rate(calm_rate), Until::Elapsed(length / 4));
+    report.sessions = run.counters()?.map(|counters| counters.sessions);
+    let (accounts, ends) = run.finish()?;
+    report.samples = ends.samples().to_vec();
+    drop(ends);
+
+    // Each by itself: testpmd tells at its end what its packets cost.
+    let mut plain = |name, load, length| plain_stage(&bed, wishes, &traffic, name, load, length, &mut report);
+    let plain_calm = plain("plain, the same rate", Load::Rate(calm_rate), length / 4);
+    let plain = plain_calm.and_then(|calm| Ok((calm, plain("plain forwarder", load, length / 4)?)));
+
+    report.account(&accounts);
+    report.pps = Some(steady.pps());
+    report.latency_us = Latency::of(&calm.latency);
+    let mut rows = vec![("build-up", &build_up), ("steady", &steady), ("at 80 %", &calm)];
+    if let Ok(((plain_calm, _), (plain, _))) = &plain {
+        report.reference_pps = Some(plain.pps());
+        report.reference_latency_us = Latency::of(&plain_calm.latency);
+        rows.extend([("plain forwarder, the same rate", plain_calm), ("plain forwarder", plain)]);
+        report.tables.push(delays(&calm, plain_calm));
+    }
+    report.tables.insert(0, stages(&rows));
+    let built = sessions_built.map_or("unknown".into(), group);
+    // A flow whose first packet was lost has its session with the next round.
+    let open = sessions_built.is_some_and(|n| n <= flows && n + build_up.lost() >= flows);
+    report.check(open, format!("the build-up of {} flows made as many sessions: {built}", group(flows)));
+    match &plain {
+        Ok(((_, calm_balance), (_, balance))) => {
+            report.check(*balance && *calm_balance, "the same is true of the plain forwarder".into());
+        }
+        // What was measured of Gatun is told all the same.
+        Err(error) => report.check(false, format!("the plain forwarder in Gatun's place: {error}")),
+    }
+    report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
+    tell_costs(wishes, &steady, plain.as_ref().ok().map(|(_, (plain, _))| plain), &mut report);
+    Ok(report)
+}
+
+/// What packets cost in the middle, and how that was found.
+fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>, report: &mut Report) {
+    match wishes.over {
+        Over::Veth => {
+            report.not_run.push(
+                "over memif (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's"
+                    .into(),
+            );
+            report.notes.push("ns each: processor time of the program in the middle for a packet, the kernel's work on its behalf included.".into());
+        }
+        Over::Memif => {
+            report.notes.push("ns each: time of the turns, or of testpmd's bursts, in which there were packets, for each of these: looking for packets in vain is not in it.".into());
+            report.notes.push("testpmd in the middle is without huge pages, as its driver cannot share them with two peers: where some are set aside, Gatun has them and testpmd has not.".into());
+            report.core_ns = steady.ns_per_packet();
+            report.reference_core_ns = plain.and_then(StageResult::ns_per_packet);
+            let share = steady.middle.map_or(0.0, |middle| middle.share);
+            wishes.tell_limits(report, share, steady.generator_behind);
+        }
+    }
+    report.notes.push("Times are there and back: generator, translator, reflector, translator, judge; at 80 % of the steady rate, so that queues are short.".into());
+}
+
+/// A stage with the plain forwarder in Gatun's place.
+fn plain_stage(
+    bed: &Bed,
+    wishes: &Wishes,
+    traffic: &Traffic,
+    name: &'static str,
+    load: Load,
+    length: Duration,
+    report: &mut Report,
+) -> anyhow::Result<(StageResult, bool)> {
+    let mut run = begin(bed, wishes, Middle::Forwarder, traffic)?;
+    let mut stage = run.stage(name, load, Until::Elapsed(length));
+    let (accounts, ends) = run.finish()?;
+    // Behind what was there before: each run has a clock of its own.
+    let before_s = report.samples.last().map_or(0.0, |sample| sample.at_s);
+    let samples = ends.samples().iter().filter(|sample| sample.stage == name);
+    report.samples.extend(samples.map(|sample| Sample { at_s: before_s + sample.at_s, ..sample.clone() }));
+    if let Some(ns_each) = accounts.ns_each {
+        let share = ns_each * stage.pps() / 1e9;
+        stage.middle = Some(Spent { ns_each, share });
+    }
+    Ok((stage, accounts.balance()))
+}
+
+/// There and back at the same rate, through Gatun and through what only forwards: what is the translator's, and what is the
+/// way's.
+fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
+    let shares = [0.1, 0.5, 0.9, 0.99, 0.999];
+    let us = |stage: &StageResult, share| stage.latency.quantile_ns(share).map(|ns| ns as f64 / 1e3);
+    let cell = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.1}"));
+    let row = |share: f64| {
+        let (a, b) = (us(gatun, share), us(plain, share));
+        let more = a.zip(b).map(|(a, b)| a - b);
+        vec![format!("{} %", 100.0 * share), cell(a), cell(b), cell(more)]
+    };
+    let header = ["of the packets, at most", "Gatun, µs", "plain forwarder, µs", "more, µs"];
+    Table {
+        title: "There and back at 80 % of the steady rate".into(),
+        header: header.map(String::from).into(),
+        rows: shares.map(row).into(),
+    }
+}
+
+/// Puts something in the middle, lets the next hops be asked for by their first packets, of which few can wait, and waits until
+/// the way is open.
+///
+/// A testpmd with two memifs as a client closes, with the one that has connected first, the files that the other one is about to
+/// send (decision 0064): then it is started anew.
+pub(super) fn begin<'b>(
+    bed: &'b Bed,
+    wishes: &Wishes,
+    middle: Middle<'_>,
+    traffic: &Traffic,
+) -> anyhow::Result<Run<'b>> {
+    let may_fail = wishes.over == Over::Memif && matches!(middle, Middle::Forwarder);
+    for _ in 1..STARTS_MAX {
+        match Run::new(bed, &wishes.programs, middle, traffic.clone()) {
+            Ok(mut run) => {
+                if warm_up(&mut run) || !may_fail {
+                    return Ok(run);
+                }
+                // It may have ended by itself: nothing is known of it then, and its packets are none of the run's.
+                drop(run.finish());
+            }
+            Err(error) if !may_fail => return Err(error),
+            Err(_) => {}
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    Run::new(bed, &wishes.programs, middle, traffic.clone())
+}
+
+/// Whether anything came back.
+fn warm_up(run: &mut Run<'_>) -> bool {
+    let mut stage = || run.stage("warm-up", Load::InFlight(WARM_UP), Until::Packets(WARM_UP)).rx > 0;
+    (0..WARM_UPS_MAX).any(|_| stage())
+}
+
+/// Sends the first packet of every flow.
+pub(super) fn build_up(run: &mut Run<'_>, load: Load, flows: u64) -> StageResult {
+    let left = flows.saturating_sub(run.sent()).max(1);
+    run.stage("build-up", load, Until::Packets(left))
+}
+
+fn stages(rows: &[(&str, &StageResult)]) -> Table {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let cells = |(name, stage): &(&str, &StageResult)| {
+        let latency = Latency::of(&stage.latency);
+        let us = |of: fn(&Latency) -> f64| latency.as_ref().map_or("-".into(), |l| format!("{:.0}", of(l)));
+        vec![
+            (*name).to_owned(),
+            format!("{:.1}", stage.seconds),
+            group(stage.tx),
+            group(stage.lost()),
+            group(stage.pps().round() as u64),
+            stage.ns_per_packet().map_or("-".into(), |ns| format!("{ns:.0}")),
+            stage.middle.map_or("-".into(), |middle| percent(middle.share)),
+            percent(stage.generator_behind),
+            us(|l| l.p50),
+            us(|l| l.p99),
+            us(|l| l.p999),
+        ]
+    };
+    let header = [
+        "stage",
+        "s",
+        "sent",
+        "lost",
+        "packets a second",
+        "ns each",
+        "busy",
+        "generator behind",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+    ];
+    Table {
+        title: "Stages".into(),
+        header: header.map(String::from).into(),
+        rows: rows.iter().map(cells).collect(),
+    }
+}

@@ -1,0 +1,167 @@
+//! `ladder`: what a packet costs, step by step: nothing but forwarding at the bottom, two million sessions at the top.
+
+mod handover;
+
+use super::{Over, Wishes, carrier};
+use crate::bed::Bed;
+use crate::ends::{Latency, Load, Until};
+use crate::middle::on_the_bed;
+use crate::report::{Report, Table, group};
+use crate::run::Middle;
+use gatun_testkit::traffic::{Family, Sizes, Traffic};
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+
+const ABOUT: &str = "The same traffic, as much as goes without loss, through one thing after another between two \
+cables: what only copies frames, what forwards, what translates without state, with state, with much state. Processor \
+time is what the program in the middle had, the kernel's work on its behalf included; over memif, the time in which it had \
+packets.";
+
+/// A step: its name, and what it is to run.
+struct Rung {
+    name: String,
+    family: Family,
+    flows: u32,
+    /// Gatun's configuration; the plain forwarder or the kernel where there is none.
+    what: What,
+}
+
+enum What {
+    Forwarder,
+    Backend,
+    Kernel,
+    Siit,
+    Stateful,
+}
+
+/// Subscribers of the small steps.
+const SUBSCRIBERS: u32 = 256;
+/// Of the large one.
+const SUBSCRIBERS_MANY: u32 = 131_072;
+
+fn rungs(wishes: &Wishes) -> Vec<Rung> {
+    let rung = |name: &str, family, what| Rung { name: name.into(), family, flows: SUBSCRIBERS, what };
+    let mut rungs = vec![
+        rung("plain forwarder, IPv6", Family::V6, What::Forwarder),
+        rung("SIIT, 256 mappings", Family::V6, What::Siit),
+        rung("NAT64, 4,096 sessions", Family::V6, What::Stateful),
+    ];
+    if wishes.over == Over::Memif {
+        rungs.insert(1, rung("Gatun's backend without translation, IPv6", Family::V6, What::Backend));
+    }
+    if !wishes.brief {
+        rungs.insert(1, rung("plain forwarder, IPv4", Family::V4, What::Forwarder));
+        rungs.push(rung("NAT44, 4,096 sessions", Family::V4, What::Stateful));
+        rungs.push(Rung {
+            name: format!("NAT64, {} sessions", group(u64::from(SUBSCRIBERS_MANY) * 16)),
+            family: Family::V6,
+            flows: SUBSCRIBERS_MANY,
+            what: What::Stateful,
+        });
+    }
+    if wishes.over == Over::Veth {
+        // Last, as it leaves routes behind.
+        rungs.push(rung("kernel, IPv6 untranslated", Family::V6, What::Kernel));
+    }
+    rungs
+}
+
+/// A mapping for each subscriber.
+fn siit(bed: &Bed, traffic: &Traffic) -> String {
+    let mut eam = String::new();
+    for subscriber in 0..traffic.spec().subscribers {
+        if let IpAddr::V6(v6) = traffic.flow(subscriber).inside.0 {
+            let v4 = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 0)) + subscriber);
+            let _ = writeln!(eam, "  {{ v4 = \"{v4}\", v6 = \"{v6}\" }},");
+        }
+    }
+    on_the_bed(
+        bed,
+        &format!(
+            "[translator]\nown4 = \"192.0.2.14\"\nown6 = \"2001:db8:ffff::1\"\n\
+         [[siit]]\npool6 = \"2001:db8:64::/96\"\neam = [\n{eam}]\n"
+        ),
+    )
+}
+
+pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+    let mut report = Report::new("ladder", ABOUT);
+    let length = wishes.length(5.0);
+    let bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(128)))?;
+    let mut rows = Vec::new();
+    for rung in rungs(wishes) {
+        let of_family = Wishes { family: rung.family, ..wishes.clone() };
+        let traffic = of_family.traffic(rung.flows, 16, Sizes::Fixed(128));
+        let config = match rung.what {
+            What::Siit => siit(&bed, &traffic),
+            What::Stateful => carrier::config(&bed, &traffic),
+            What::Forwarder | What::Backend | What::Kernel => String::new(),
+        };
+        let middle = match rung.what {
+            What::Forwarder => Middle::Forwarder,
+            What::Backend => Middle::Backend,
+            What::Kernel => Middle::Kernel,
+            What::Siit | What::Stateful => Middle::Gatun(&config),
+        };
+        let flows = u64::from(traffic.flows());
+        let mut run = carrier::begin(&bed, wishes, middle, &traffic)?;
+        let load = Load::InFlight(bed.in_flight());
+        carrier::build_up(&mut run, load, flows);
+        let steady = run.stage("steady", load, Until::Elapsed(length));
+        let (accounts, _) = run.finish()?;
+        // The kernel's own forwarding has no counters that could be asked for here.
+        if !matches!(rung.what, What::Kernel) {
+            report.account(&accounts);
+        }
+        if rung.name.starts_with("NAT64, 4,096") {
+            (report.pps, report.latency_us) = (Some(steady.pps()), Latency::of(&steady.latency));
+        }
+        if rung.name.starts_with("plain forwarder, IPv6") {
+            (report.reference_pps, report.reference_latency_us) =
+                (Some(steady.pps()), Latency::of(&steady.latency));
+        }
+        let ns_each = accounts.ns_each.or(steady.ns_per_packet());
+        let share = ns_each.map(|ns| steady.pps() * ns / 1e9);
+        if wishes.over == Over::Memif {
+            match rung.what {
+                What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
+                What::Stateful if report.core_ns.is_none() => {
+                    report.core_ns = ns_each;
+                    wishes.tell_limits(&mut report, share.unwrap_or(0.0), steady.generator_behind);
+                }
+                _ => {}
+            }
+        }
+        let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
+        let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+        let rate = group(steady.pps().round() as u64);
+        let generator = format!("{:.0} %", 100.0 * steady.generator_behind);
+        rows.push(vec![rung.name, rate, each, share, generator, group(accounts.lost())]);
+    }
+    rows.extend(handover::rows(wishes, &mut report)?);
+    report.tables.push(Table {
+        title: "What a packet costs".into(),
+        header: [
+            "step",
+            "packets a second",
+            "ns of processor time",
+            "of its processor",
+            "generator behind",
+            "lost",
+        ]
+        .map(String::from)
+        .into(),
+        rows,
+    });
+    if wishes.over == Over::Veth {
+        report.notes.push("The plain forwarder is Gatun's backend without an engine.".into());
+    }
+    if wishes.over == Over::Veth {
+        let what = "over memif with testpmd as the floor (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's";
+        report.not_run.push(what.into());
+    }
+    if wishes.brief {
+        report.not_run.push("IPv4, and two million sessions: this is a brief run".into());
+    }
+    Ok(report)
+}

@@ -1,0 +1,61 @@
+//! The step at which every packet comes in at another worker than its own. Two workers want a processor each, and generator and
+//! reflector others: this is `gatun-bench handover`, whose device is memory.
+
+use crate::middle::{all_processors, processors_count};
+use crate::report::{Report, group};
+use crate::scenario::Wishes;
+use anyhow::Context as _;
+use serde::Deserialize;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long it may take, from when on something is wrong.
+const TIME_MAX: Duration = Duration::from_secs(300);
+/// As little as can be.
+const BRIEF: &str = "--sessions 4096 --subscribers 256 --packets 10000 --rounds 3";
+
+/// What the bench tells as JSON, as far as it is used here.
+#[derive(Deserialize)]
+struct Told {
+    sessions: u64,
+    ns_own: f64,
+    ns_handed_over: f64,
+    ns_more: f64,
+    handed_over: u64,
+}
+
+/// Measures it, and returns two rows for the table: packets at their own worker, and at the other one.
+pub(super) fn rows(wishes: &Wishes, report: &mut Report) -> anyhow::Result<Vec<Vec<String>>> {
+    if processors_count() < 2 {
+        report.not_run.push("hand-over between workers: two of them want two processors".into());
+        return Ok(Vec::new());
+    }
+    let told = measure(wishes)?;
+    report.handover_ns = Some(told.ns_more);
+    report.notes.push(format!(
+        "The steps in RAM are of `gatun-bench handover`, in this run and without generator or cables: {} packets, of which each came in \
+         at the wrong one of two workers with a processor each, and none was lost. A rate is of one worker. What hand-over costs is the \
+         difference of these two, and is not to be compared with the steps above.",
+        group(told.handed_over)
+    ));
+    let row = |steered: &str, ns: f64| {
+        let name = format!("in RAM: NAT64, {} sessions, {steered}", group(told.sessions));
+        let rate = group((1e9 / ns).round() as u64);
+        vec![name, rate, format!("{ns:.1}"), "-".into(), "-".into(), "0".into()]
+    };
+    Ok(vec![row("own packets", told.ns_own), row("each handed over", told.ns_handed_over)])
+}
+
+fn measure(wishes: &Wishes) -> anyhow::Result<Told> {
+    // This thread is kept to one processor, and what it starts as well.
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", &all_processors()]).arg(wishes.programs.gatun.with_file_name("gatun-bench"));
+    command.args(["handover", "--json"]);
+    if wishes.brief {
+        command.args(BRIEF.split(' '));
+    }
+    let (status, said) = gatun_testkit::run_for(&mut command, TIME_MAX)?;
+    anyhow::ensure!(status.success(), "gatun-bench handover ended with {status}: {said}");
+    let json = said.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    serde_json::from_str(json).with_context(|| format!("what gatun-bench handover says: {said}"))
+}

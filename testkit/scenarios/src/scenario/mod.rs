@@ -1,0 +1,142 @@
+//! The scenarios.
+
+pub(crate) mod carrier;
+pub(crate) mod desk;
+pub(crate) mod ladder;
+pub(crate) mod rfc8219;
+
+use crate::bed::Bed;
+use crate::middle::Programs;
+use crate::report::Report;
+use gatun_testkit::traffic::{Family, Protocols, Sizes, Spec, Traffic};
+use std::time::Duration;
+
+/// What the cables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Over {
+    /// veth, through AF_XDP.
+    Veth,
+    /// memif, through DPDK.
+    Memif,
+}
+
+/// What the command line asks for; each scenario has its own defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct Wishes {
+    pub(crate) programs: Programs,
+    /// How long the main stage takes.
+    pub(crate) seconds: Option<f64>,
+    pub(crate) subscribers: Option<u32>,
+    pub(crate) flows: Option<u32>,
+    pub(crate) sizes: Option<Sizes>,
+    pub(crate) family: Family,
+    /// Packets a second; as many as pass without loss where there is none.
+    pub(crate) rate: Option<f64>,
+    /// Sessions that are ended a second.
+    pub(crate) kills: Option<f64>,
+    /// To see that it works, not what it does.
+    pub(crate) brief: bool,
+    /// Parallel streams of iperf3.
+    pub(crate) streams: Option<Vec<u32>>,
+    pub(crate) over: Over,
+    #[cfg(feature = "dpdk")]
+    pub(crate) reflector: crate::memif::Reflector,
+}
+
+impl Wishes {
+    /// How long the main stage takes.
+    fn length(&self, default_s: f64) -> Duration {
+        let default_s = if self.brief { 1.0 } else { default_s };
+        Duration::from_secs_f64(self.seconds.unwrap_or(default_s).max(0.2))
+    }
+
+    /// A bed for such traffic.
+    fn bed(&self, traffic: &Traffic) -> anyhow::Result<Bed> {
+        match self.over {
+            Over::Veth => Ok(Bed::new(mtu_for(traffic)?)?),
+            #[cfg(feature = "dpdk")]
+            Over::Memif => Bed::of_memifs(
+                traffic.packet_len_max() + 20 + gatun_testkit::traffic::LAYER_2,
+                self.reflector,
+            ),
+            #[cfg(not(feature = "dpdk"))]
+            Over::Memif => anyhow::bail!(
+                "this lab was built without DPDK: install libdpdk-dev, and build it with `--features dpdk`"
+            ),
+        }
+    }
+
+    fn traffic(&self, subscribers: u32, flows: u32, sizes: Sizes) -> Traffic {
+        let subscribers = if self.brief { subscribers.min(128) } else { subscribers };
+        Traffic::new(Spec {
+            family: self.family,
+            subscribers: self.subscribers.unwrap_or(subscribers),
+            flows_per_subscriber: self.flows.unwrap_or(flows),
+            protocols: Protocols::Mixed,
+            sizes: self.sizes.unwrap_or(sizes),
+            seed: 0x6174_756e,
+        })
+    }
+}
+
+/// A scenario: its name, and what runs it.
+pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>);
+
+/// All of them.
+pub(crate) const ALL: [Scenario; 4] =
+    [("desk", desk::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
+
+/// From which share of the time on a translator that had packets is the limit: between are turns for which nothing had come yet.
+const BUSY: f64 = 0.9;
+/// The same of a generator for which more waited than it takes at a time.
+const BEHIND: f64 = 0.5;
+
+impl Wishes {
+    /// One thread is generator and judge, and may be the reflector, and that bounds what can be tried: says which of both
+    /// processors the rate is of, from the shares of the time in which the translator had packets, and in which the generator
+    /// was behind.
+    fn tell_limits(&self, report: &mut Report, translator: f64, generator: f64) {
+        (report.core_share, report.generator_behind) = (Some(translator), Some(generator));
+        let limit = if generator >= BEHIND && translator >= BUSY {
+            "Both processors are full here: packets a second are what the translator can do, or little less."
+        } else if generator >= BEHIND {
+            "The generator's processor is the limit here: packets a second are what the lab can send. What the translator can do is \
+             said by the time of its processor that a packet takes."
+        } else if translator >= BUSY {
+            "The translator's processor is the limit here: packets a second are what it can do."
+        } else {
+            "Neither processor is the limit by itself: each waited for the other, for the reflector, or for other programs that had \
+             its processor. What the translator can do is said by the time of its processor that a packet takes."
+        };
+        let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+        let (of_translator, of_generator) = (percent(translator), percent(generator));
+        report.notes.push(format!(
+            "{limit} The translator had packets in {of_translator} of the time, and the generator was behind (more waited than it \
+             takes at a time) in {of_generator}. {}",
+            self.reflector()
+        ));
+    }
+
+    #[cfg(feature = "dpdk")]
+    fn reflector(&self) -> String {
+        self.reflector.to_string()
+    }
+
+    #[cfg(not(feature = "dpdk"))]
+    fn reflector(&self) -> String {
+        String::new()
+    }
+}
+
+/// MTU of the cables for frames of this size: what comes back as IPv6 may be 20 bytes longer than what went as IPv4.
+fn mtu_for(traffic: &Traffic) -> anyhow::Result<usize> {
+    let needed = traffic.packet_len_max() + 20;
+    let mtu = needed.max(1500);
+    anyhow::ensure!(
+        mtu <= gatun_io_xdp::MTU_MAX as usize,
+        "frames of {} bytes do not fit AF_XDP's buffers: at most {} bytes here",
+        needed + gatun_testkit::traffic::LAYER_2 - 20,
+        gatun_io_xdp::MTU_MAX as usize + gatun_testkit::traffic::LAYER_2 - 20,
+    );
+    Ok(mtu)
+}

@@ -1,0 +1,173 @@
+//! `rfc8219`: benchmarks of RFC 8219 (transition technologies) and RFC 9693 (stateful translators), as far as one machine
+//! can: throughput without loss by binary search, latency at that rate, frame loss, and the rate of new connections.
+
+mod dual;
+
+use super::{Wishes, carrier};
+use crate::bed::Bed;
+use crate::ends::{Latency, Load, Until};
+use crate::report::{Report, Table, group};
+use crate::run::{Middle, Run};
+use gatun_testkit::traffic::{Sizes, Traffic};
+use std::time::Duration;
+
+const ABOUT: &str = "Single translation (RFC 8219 4), stateful (RFC 9693), with the traffic reflected, so that both directions \
+are loaded alike and every packet is translated twice. Throughput is the highest rate at which a trial loses nothing, found \
+by binary search (RFC 8219 7.1); latency is taken at that rate, of every packet (7.2); frame loss from that of all that \
+goes down to half of it (7.5). Frame sizes are those of RFC 8219 4.3 for IPv6.";
+
+/// RFC 8219 4.3: IPv6 frames are 20 bytes longer than the IPv4 ones; the last two as large as both links carry.
+const FRAMES: [usize; 6] = [84, 128, 256, 512, 1024, 1498];
+/// The search ends where both bounds are so close.
+const PRECISION: f64 = 0.02;
+/// Steps of the search, at most; and of a brief one.
+const TRIALS_MAX: usize = 10;
+const TRIALS_BRIEF: usize = 3;
+/// Shares of the throughput at which frame loss is taken; and in a brief run.
+const SHARES: [f64; 6] = [2.0, 1.5, 1.2, 1.0, 0.8, 0.5];
+const SHARES_BRIEF: [f64; 1] = [0.5];
+const SUBSCRIBERS: u32 = 1024;
+
+/// What was found for a frame size.
+struct Found {
+    frame: usize,
+    /// Packets a second, both directions.
+    throughput: f64,
+    latency: Option<Latency>,
+    /// New connections a second.
+    connections: f64,
+    /// Share of the rate, and of the packets that were lost.
+    loss: Vec<(f64, f64)>,
+}
+
+pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
+    let mut report = Report::new("rfc8219", ABOUT);
+    let length = if wishes.brief { Duration::from_millis(300) } else { wishes.length(5.0) };
+    let mut bed = wishes.bed(&wishes.traffic(SUBSCRIBERS, 16, Sizes::Fixed(1518)))?;
+    let frames: Vec<usize> = match (wishes.sizes, wishes.brief) {
+        (Some(Sizes::Fixed(frame)), _) => vec![frame],
+        (_, true) => vec![128],
+        _ => FRAMES.into(),
+    };
+    let mut all = Vec::new();
+    for &frame in &frames {
+        let sized = Wishes { sizes: Some(Sizes::Fixed(frame)), ..wishes.clone() };
+        let traffic = sized.traffic(SUBSCRIBERS, 16, Sizes::Fixed(frame));
+        all.push(one_size(&bed, wishes, &traffic, frame, length, &mut report)?);
+    }
+    if let Some(first) = all.first() {
+        (report.pps, report.latency_us) = (Some(first.throughput), first.latency);
+        let sized = Wishes { sizes: Some(Sizes::Fixed(first.frame)), ..wishes.clone() };
+        let traffic = sized.traffic(SUBSCRIBERS, 16, Sizes::Fixed(first.frame));
+        let mut run = carrier::begin(&bed, wishes, Middle::Forwarder, &traffic)?;
+        report.reference_pps =
+            search(&mut run, bed.in_flight(), length, trials(wishes)).map(|(rate, _)| 2.0 * rate);
+        report.account(&run.finish()?.0);
+    }
+    // A brief search may not have come down to it, on a machine that does other things as well.
+    let found = wishes.brief || all.iter().all(|found| found.throughput > 0.0);
+    report.check(found, "there is a rate without loss for each size".into());
+    report.tables.push(throughput_table(&all));
+    report.tables.push(loss_table(&all));
+    dual::run(&mut bed, wishes, &frames, length, &mut report)?;
+    report.not_run.push("trials of 60 s (RFC 8219 7.1), repeated 20 times for latency: see --seconds".into());
+    Ok(report)
+}
+
+fn trials(wishes: &Wishes) -> usize {
+    if wishes.brief { TRIALS_BRIEF } else { TRIALS_MAX }
+}
+
+fn one_size(
+    bed: &Bed,
+    wishes: &Wishes,
+    traffic: &Traffic,
+    frame: usize,
+    length: Duration,
+    report: &mut Report,
+) -> anyhow::Result<Found> {
+    let config = carrier::config(bed, traffic);
+    let mut run = carrier::begin(bed, wishes, Middle::Gatun(&config), traffic)?;
+    let build_up = carrier::build_up(&mut run, Load::InFlight(bed.in_flight()), traffic.flows().into());
+    let connections = build_up.rx as f64 / build_up.seconds;
+    let (rate, latency) = search(&mut run, bed.in_flight(), length, trials(wishes)).unwrap_or((0.0, None));
+    let mut loss = Vec::new();
+    let shares = if wishes.brief { &SHARES_BRIEF[..] } else { &SHARES };
+    for &share in shares {
+        let trial = run.stage("frame loss", Load::Rate((rate * share).max(100.0)), Until::Elapsed(length));
+        loss.push((share, 100.0 * trial.lost() as f64 / trial.tx.max(1) as f64));
+    }
+    let (accounts, ends) = run.finish()?;
+    report.account(&accounts);
+    report.samples = ends.samples().to_vec();
+    Ok(Found { frame, throughput: 2.0 * rate, latency, connections, loss })
+}
+
+/// The highest rate at which a trial loses nothing, in packets a second that are sent, and the delays at it.
+fn search(
+    run: &mut Run<'_>,
+    in_flight: u64,
+    length: Duration,
+    trials: usize,
+) -> Option<(f64, Option<Latency>)> {
+    // What goes with a window is a good guess of what goes without one.
+    let guess = run.stage("guess", Load::InFlight(in_flight), Until::Elapsed(length));
+    let (mut low, mut high) = (0.0, 1.5 * guess.tx as f64 / guess.seconds);
+    let mut best = None;
+    for _ in 0..trials {
+        if high <= 0.0 || (high - low) / high < PRECISION {
+            break;
+        }
+        let rate = (low + high) / 2.0;
+        let trial = run.stage("throughput", Load::Rate(rate), Until::Elapsed(length));
+        // A generator that does not keep up has not tried the rate.
+        let sent = trial.tx as f64 / trial.seconds;
+        if trial.lost() == 0 && trial.tx > 0 && sent > 0.95 * rate {
+            best = Some((sent, Latency::of(&trial.latency)));
+            low = rate;
+        } else {
+            high = rate;
+        }
+    }
+    best
+}
+
+fn throughput_table(all: &[Found]) -> Table {
+    let row = |found: &Found| {
+        let us =
+            |of: fn(&Latency) -> f64| found.latency.as_ref().map_or("-".into(), |l| format!("{:.0}", of(l)));
+        vec![
+            found.frame.to_string(),
+            group(found.throughput.round() as u64),
+            us(|l| l.p50),
+            us(|l| l.p999),
+            group(found.connections.round() as u64),
+        ]
+    };
+    let header = [
+        "frame, bytes",
+        "packets a second without loss",
+        "typical µs",
+        "worst case µs",
+        "new connections a second",
+    ];
+    Table {
+        title: "Throughput, latency there and back, connection rate".into(),
+        header: header.map(String::from).into(),
+        rows: all.iter().map(row).collect(),
+    }
+}
+
+fn loss_table(all: &[Found]) -> Table {
+    let shares = all.first().map(|found| found.loss.as_slice()).unwrap_or_default();
+    let header = shares.iter().map(|(share, _)| format!("{:.0} %", 100.0 * share));
+    let row = |found: &Found| {
+        let cells = found.loss.iter().map(|(_, lost)| format!("{lost:.2}"));
+        std::iter::once(found.frame.to_string()).chain(cells).collect()
+    };
+    Table {
+        title: "Frame loss, of a hundred, at a share of the throughput".into(),
+        header: std::iter::once("frame, bytes".to_owned()).chain(header).collect(),
+        rows: all.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,146 @@
+//! The lab's own devices: the generator's, and the reflector's where that is not another program.
+
+use crate::bed::{Bed, ENDS, Link};
+use gatun_io::{BURST_MAX, Stats};
+use gatun_io_ether::{Frames as _, Outbox as _};
+use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig};
+use gatun_testkit::traffic::{Family, POOL6, SERVERS, SERVERS_LEN};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What was received at a time.
+pub(crate) struct Came {
+    /// Frames that came inside.
+    pub(crate) inside: usize,
+    /// Whether more may wait, as a burst was full.
+    pub(crate) is_full: bool,
+}
+
+/// Devices at both ends of the bed.
+pub(crate) enum Wire {
+    /// Interfaces, through AF_XDP.
+    Veth(Box<Veth>),
+    /// Shared memory, through DPDK.
+    #[cfg(feature = "dpdk")]
+    Memif(Box<crate::memif::Lent>),
+}
+
+pub(crate) struct Veth {
+    inside: Ports,
+    outside: Ports,
+    _watches: [Watch; 2],
+}
+
+fn entries(family: Family) -> [Vec<Entry>; 2] {
+    match family {
+        // As IPv6 hosts' packets come back, and as they arrive: translated or not.
+        Family::V6 => [
+            vec![Entry::To6(Ipv6Addr::new(0x2001, 0xdb8, 0x8000, 0, 0, 0, 0, 0), 33)],
+            vec![Entry::To4(SERVERS, SERVERS_LEN), Entry::To6(POOL6, 96)],
+        ],
+        Family::V4 => {
+            [vec![Entry::To4(Ipv4Addr::new(100, 64, 0, 0), 10)], vec![Entry::To4(SERVERS, SERVERS_LEN)]]
+        }
+    }
+}
+
+fn open(interface: &str, entries: &[Entry]) -> anyhow::Result<(Ports, Watch, [u8; 6])> {
+    let config = XdpConfig {
+        ports: vec![PortConfig { interface: interface.into(), mode: Mode::Auto }],
+        queues: 1,
+        entries: entries.iter().map(|entry| (*entry, Whose::Ours)).collect(),
+    };
+    let mut xdp = Xdp::open(&config)?;
+    let ports = xdp.workers.pop().ok_or_else(|| anyhow::anyhow!("{interface} has no worker"))?;
+    Ok((ports, xdp.watch, xdp.opened[0].interface.mac))
+}
+
+impl Wire {
+    /// Opens the devices of a bed, and says which address the generator's has.
+    pub(crate) fn open(bed: &Bed, family: Family) -> anyhow::Result<(Wire, [u8; 6])> {
+        match &bed.link {
+            Link::Veth => {
+                let [inside_entries, outside_entries] = entries(family);
+                let (inside, inside_watch, mac) = open(ENDS[0], &inside_entries)?;
+                let (outside, outside_watch, _) = open(ENDS[1], &outside_entries)?;
+                let veth = Veth { inside, outside, _watches: [inside_watch, outside_watch] };
+                Ok((Wire::Veth(Box::new(veth)), mac))
+            }
+            #[cfg(feature = "dpdk")]
+            Link::Memif(memif) => Ok((Wire::Memif(Box::new(memif.lend())), crate::memif::END_MACS[0])),
+        }
+    }
+
+    /// Sends a frame inside.
+    pub(crate) fn send(&mut self, frame: &[u8]) {
+        match self {
+            Wire::Veth(veth) => veth.inside.outbox().send(0, frame),
+            #[cfg(feature = "dpdk")]
+            Wire::Memif(memif) => memif.send(frame),
+        }
+    }
+
+    /// Takes what waits at both ends, a burst at most. `outside` says whether the frame, as it leaves it, goes back.
+    pub(crate) fn receive(
+        &mut self,
+        mut outside: impl FnMut(&mut [u8]) -> bool,
+        mut inside: impl FnMut(&[u8]),
+    ) -> Came {
+        match self {
+            Wire::Veth(veth) => {
+                let turned = veth.outside.receive(
+                    |_, frame, out| {
+                        if outside(frame.bytes_mut()) {
+                            out.relay(0, frame);
+                        }
+                        false
+                    },
+                    |_, _| (),
+                );
+                let judge = |_: usize, frame: &mut gatun_wire::Packet<'_>, _: &mut _| {
+                    inside(frame.bytes());
+                    false
+                };
+                let returned = veth.inside.receive(judge, |_, _| ());
+                Came { inside: returned, is_full: turned.max(returned) >= BURST_MAX }
+            }
+            #[cfg(feature = "dpdk")]
+            Wire::Memif(memif) => memif.receive(outside, inside),
+        }
+    }
+
+    /// Lets others have the processor, where there is nothing to do.
+    pub(crate) fn give_way(&self) {
+        match self {
+            Wire::Veth(_) => std::thread::yield_now(),
+            #[cfg(feature = "dpdk")]
+            Wire::Memif(memif) => memif.give_way(),
+        }
+    }
+
+    /// Whether another program wants this thread's processor, to send packets back.
+    pub(crate) fn takes_turns(&self) -> bool {
+        match self {
+            Wire::Veth(_) => false,
+            #[cfg(feature = "dpdk")]
+            Wire::Memif(memif) => memif.takes_turns(),
+        }
+    }
+
+    /// Counters of the generator's device and of the reflector's, if it is the lab's own.
+    pub(crate) fn stats(&self) -> [Stats; 2] {
+        match self {
+            Wire::Veth(veth) => [veth.inside.stats(), veth.outside.stats()],
+            #[cfg(feature = "dpdk")]
+            Wire::Memif(memif) => memif.stats(),
+        }
+    }
+
+    /// Packets that the generator's device did not take: they were never sent.
+    pub(crate) fn refused(&self) -> u64 {
+        match self {
+            Wire::Veth(veth) => veth.inside.stats().tx_errors.iter().sum(),
+            #[cfg(feature = "dpdk")]
+            Wire::Memif(memif) => memif.refused(),
+        }
+    }
+}

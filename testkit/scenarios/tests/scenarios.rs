@@ -1,0 +1,257 @@
+//! Each scenario in a brief form, as a user runs it. No time is judged.
+//!
+//! They need `gatun` beside them, which a run of the whole workspace's tests builds.
+
+use gatun_testkit::{processes_about, wait_until};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A program that was built beside this test.
+fn beside(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_gatun-scenarios")).with_file_name(name)
+}
+
+/// The daemon.
+fn gatun() -> PathBuf {
+    beside("gatun")
+}
+
+fn refusal() -> Option<String> {
+    gatun_testkit::refusal_but_to_root("AF_XDP").or_else(|| {
+        let mut programs = ["gatun", "gatun-bench"].into_iter();
+        let missing = programs.find(|name| !beside(name).is_file())?;
+        Some(format!("there is no {}: cargo build --package {missing}", beside(missing).display()))
+    })
+}
+
+/// Held by each test that sends: side by side they would only take each other's processors.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A folder that goes with the test.
+struct Output(PathBuf);
+
+impl Output {
+    fn new(name: &str) -> Output {
+        Output(std::env::temp_dir().join(format!("gatun-lab-test-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lab(output: &Output, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gatun-scenarios"));
+    command.args(words.split_whitespace()).arg("--gatun").arg(gatun()).arg("--output").arg(&output.0);
+    command
+}
+
+/// Runs a scenario and returns its report, which has to be good.
+fn report(name: &str, words: &str) -> Option<Value> {
+    if let Some(why) = refusal() {
+        gatun_testkit::skip(&why);
+        return None;
+    }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Output::new(name);
+    let scenario = words.split(' ').next().unwrap();
+    let run = lab(&output, words).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    for ending in ["md", "html"] {
+        let text = fs::read_to_string(output.0.join(format!("{scenario}.{ending}"))).unwrap();
+        assert!(text.contains("Machine"), "{text}");
+    }
+    let json = fs::read(output.0.join(format!("{scenario}.json"))).unwrap();
+    let report: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(report["scenario"], scenario);
+    Some(report)
+}
+
+fn number(report: &Value, key: &str) -> u64 {
+    report[key].as_u64().unwrap_or_else(|| panic!("no {key} in {report}"))
+}
+
+/// What holds for every report that has packets.
+fn is_accounted_for(report: &Value) {
+    let [tx, rx, lost, explained] = ["tx", "rx", "lost", "explained"].map(|key| number(report, key));
+    assert_eq!((tx - rx, lost), (lost, explained), "{report}");
+    let by: u64 = report["explained_by"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!(by, explained);
+    let damage = ["reordered", "duplicates", "corrupted"].map(|key| number(report, key));
+    assert_eq!(damage, [0, 0, 0]);
+}
+
+fn has_figures(report: &Value) {
+    for key in ["pps", "reference_pps"] {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{report}");
+    }
+    let quantiles = ["p50", "p99", "p999"].map(|key| report["latency_us"][key].as_f64().unwrap());
+    assert!(quantiles.is_sorted() && quantiles[0] > 0.0, "{quantiles:?}");
+}
+
+#[test]
+fn a_small_carrier_accounts_for_every_packet() {
+    let Some(report) = report("carrier", "carrier --brief") else { return };
+    is_accounted_for(&report);
+    has_figures(&report);
+    // Of those that were ended last, some have not sent again.
+    let sessions = number(&report, "sessions");
+    assert!(sessions > 0 && sessions <= 128 * 16, "{report}");
+    assert!(report["kills_per_s"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(report["samples"].as_array().unwrap().len() > 1);
+}
+
+/// As `report`, of a scenario that runs testpmd.
+#[cfg(feature = "dpdk")]
+fn report_with_testpmd(name: &str, words: &str) -> Option<Value> {
+    match gatun_testkit::missing(&[(gatun_testkit::testpmd::PROGRAM, "dpdk-dev")]) {
+        Some(why) => {
+            gatun_testkit::skip(&why);
+            None
+        }
+        None => report(name, words),
+    }
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_small_carrier_over_memif_accounts_for_every_packet_through_programs_that_are_not_ours() {
+    let words = "carrier --brief --over memif --reflector testpmd --seconds 0.6";
+    let Some(report) = report_with_testpmd("memif", words) else { return };
+    is_a_carrier_over_memif(&report);
+    assert!(is_noted(&report, "The reflector is testpmd"), "{report}");
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_small_carrier_over_memif_needs_no_program_to_send_packets_back() {
+    let words = "carrier --brief --over memif --reflector own --nat44 --frame imix --seconds 0.6";
+    let Some(report) = report_with_testpmd("own", words) else { return };
+    is_a_carrier_over_memif(&report);
+    assert!(is_noted(&report, "The reflector is the generator's own thread"), "{report}");
+}
+
+#[cfg(feature = "dpdk")]
+fn is_a_carrier_over_memif(report: &Value) {
+    is_accounted_for(report);
+    has_figures(report);
+    assert!(number(report, "sessions") > 0, "{report}");
+    // What a packet takes of each one's processor, as Gatun and testpmd themselves tell it.
+    for key in ["core_ns", "reference_core_ns", "core_share"] {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert!((0.0..=1.0).contains(&report["generator_behind"].as_f64().unwrap()), "{report}");
+    let quantiles = ["p50", "p99", "p999"].map(|key| report["reference_latency_us"][key].as_f64().unwrap());
+    assert!(quantiles.is_sorted() && quantiles[0] > 0.0, "{quantiles:?}");
+}
+
+#[cfg(feature = "dpdk")]
+fn is_noted(report: &Value, what: &str) -> bool {
+    report["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains(what))
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn every_step_of_the_ladder_over_memif_carries_packets() {
+    let words = "ladder --brief --over memif --reflector own --seconds 0.2";
+    let Some(report) = report_with_testpmd("rungs", words) else { return };
+    is_accounted_for(&report);
+    has_figures(&report);
+    has_rungs(&report, 4);
+}
+
+#[cfg(feature = "dpdk")]
+#[test]
+fn a_rate_without_loss_is_searched_for_over_memif_through_one_and_through_two() {
+    let Some(report) = report_with_testpmd("rates", "rfc8219 --brief --over memif --reflector own") else {
+        return;
+    };
+    is_accounted_for(&report);
+    assert_eq!(report["tables"].as_array().unwrap().len(), 3);
+    // CLAT and PLAT carried what opened the connections, at least.
+    let dual = &report["tables"][2]["rows"][0];
+    assert_ne!(dual[4], "0", "{report}");
+}
+
+/// So many steps, and those of the hand-over between workers, which want two processors.
+fn has_rungs(report: &Value, steps: usize) {
+    let rows = report["tables"][0]["rows"].as_array().unwrap().len();
+    let has_two = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+    assert_eq!(rows, steps + if has_two { 2 } else { 0 }, "{report}");
+    assert_eq!(report["handover_ns"].is_number(), has_two, "{report}");
+}
+
+#[test]
+fn too_much_of_everything_is_lost_where_it_is_counted() {
+    let words = "carrier --brief --nat44 --frame imix --rate 5000000 --seconds 0.5";
+    let Some(report) = report("flood", words) else { return };
+    is_accounted_for(&report);
+    assert!(number(&report, "lost") > 0, "{report}");
+}
+
+#[test]
+fn every_step_of_the_ladder_carries_packets() {
+    let Some(report) = report("ladder", "ladder --brief --seconds 0.3") else { return };
+    is_accounted_for(&report);
+    has_figures(&report);
+    has_rungs(&report, 4);
+}
+
+#[test]
+fn a_rate_without_loss_is_searched_for() {
+    let Some(report) = report("rfc8219", "rfc8219 --brief") else { return };
+    is_accounted_for(&report);
+    // Whether there is one on a busy machine is another matter.
+    assert!(report["pps"].as_f64().unwrap() >= 0.0);
+    assert_eq!(report["tables"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_desk_gets_something_through_every_way() {
+    if let Some(why) = gatun_testkit::missing(&[("iperf3", "iperf3")]) {
+        return gatun_testkit::skip(&why);
+    }
+    let Some(report) = report("desk", "desk --brief") else { return };
+    let results = report["throughput"].as_array().unwrap();
+    assert_eq!(results.len(), 4);
+    assert!(results.iter().all(|result| result["gbit_s"].as_f64().unwrap() > 0.0), "{report}");
+}
+
+/// How long what is waited for may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_lab_that_is_killed_leaves_nothing_running() {
+    if let Some(why) = refusal() {
+        return gatun_testkit::skip(&why);
+    }
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Output::new("killed");
+    let needle = output.0.to_string_lossy().into_owned();
+    let mut lab = lab(&output, "carrier --brief --seconds 60").stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the lab begins", PATIENCE, || {
+        processes_about(&needle)
+            .unwrap()
+            .iter()
+            .any(|line| line.contains(" run ") && line.contains("gatun.toml"))
+    })
+    .unwrap();
+    lab.kill().unwrap();
+    lab.wait().unwrap();
+    wait_until("nothing is left", PATIENCE, || processes_about(&needle).unwrap().is_empty()).unwrap();
+}
+
+#[test]
+fn wrong_words_are_told() {
+    let output = Output::new("wrong");
+    let run = lab(&output, "nosuch").output().unwrap();
+    assert!(!run.status.success());
+    assert!(String::from_utf8_lossy(&run.stderr).contains("carrier"), "{run:?}");
+}

@@ -1,0 +1,12 @@
+//! Hosts: network namespaces in a sandbox, and the programs that run in them.
+
+mod namespace;
+mod process;
+mod sandbox;
+pub mod topology;
+
+pub use namespace::Namespace;
+pub use process::{Process, processes_about, run, run_for, wait_until};
+pub(crate) use sandbox::INSIDE;
+pub use sandbox::{enter, refusal, refusal_but_to_root, run_test};
+pub use topology::Topology;

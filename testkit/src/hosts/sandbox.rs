@@ -1,0 +1,110 @@
+//! The sandbox that everything happens in.
+
+use super::process;
+use crate::Error;
+use crate::requirement::{current_test, skip};
+use std::ffi::OsString;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// Set inside, to the name that [`enter`] was given.
+pub(crate) const INSIDE: &str = "GATUN_LAB";
+
+/// Runs this same program with `args` in a sandbox and waits for its end; `None` where the process already
+/// is inside. Programs that are missing, or a kernel that lets nobody in, are an error.
+///
+/// # Errors
+/// As [`refusal`], or where the sandbox cannot be furnished.
+pub fn enter(name: &str, args: &[OsString]) -> Result<Option<ExitStatus>, Error> {
+    if std::env::var_os(INSIDE).is_some() {
+        furnish()?;
+        return Ok(None);
+    }
+    if let Some(why) = refusal() {
+        return Err(Error(why));
+    }
+    let program = std::env::current_exe().map_err(|e| Error(format!("where this program is: {e}")))?;
+    let mut command = unshare();
+    command.arg(program).args(args).env(INSIDE, name);
+    let status = command.status().map_err(|e| Error(format!("unshare: {e}")))?;
+    Ok(Some(status))
+}
+
+/// Runs the body of a test in a sandbox: the test, whose full name is `test`, runs itself again inside. Where
+/// `refusal` says why that cannot be, the test lacks something: see [`skip`].
+///
+/// # Panics
+/// Where the test has another name, fails inside, or lacks something; where the sandbox cannot be furnished.
+pub fn run_test(test: &str, refusal: impl FnOnce() -> Option<String>, body: fn()) {
+    if std::env::var_os(INSIDE).is_none() {
+        let called = current_test();
+        // By another name nothing would run inside, and pass. libtest's own thread, where it has only one, has no test's name.
+        assert!(called == test || called == "main", "{called} runs itself as {test}");
+        if let Some(why) = refusal() {
+            return skip(&why);
+        }
+    }
+    let args = ["--exact", test, "--nocapture", "--test-threads=1"].map(Into::into);
+    match enter(test, &args).expect("a sandbox") {
+        Some(status) => assert!(status.success(), "{test} failed inside its sandbox: see above"),
+        None => body(),
+    }
+}
+
+/// As [`refusal`], of a test that needs the rights of root outside any user namespace for `what`.
+pub fn refusal_but_to_root(what: &str) -> Option<String> {
+    let needs_root = || format!("{what} needs root outside any user namespace");
+    refusal().or_else(|| (!rustix::process::geteuid().is_root()).then(needs_root))
+}
+
+/// Why there can be no sandbox here, or `None` where there can.
+pub fn refusal() -> Option<String> {
+    for program in ["unshare", "setpriv", "ip", "nsenter", "mount"] {
+        if !crate::has_program(program) {
+            return Some(format!("the program `{program}` is missing (Debian: util-linux, iproute2)"));
+        }
+    }
+    if let Err(e) = std::fs::File::options().read(true).write(true).open("/dev/net/tun") {
+        return Some(format!(
+            "/dev/net/tun cannot be opened: {e} (modprobe tun, --device /dev/net/tun, or run it as root)"
+        ));
+    }
+    let probe = unshare().arg("true").stderr(Stdio::piped()).output();
+    match probe {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!(
+            "this kernel or container allows no namespaces: {}; run it as root",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+        Err(e) => Some(format!("unshare: {e}")),
+    }
+}
+
+/// The chain of deaths: whatever ends the caller, even SIGKILL, ends `unshare`, which ends the sandbox's
+/// first process, which ends all others.
+fn unshare() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare"]);
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command
+}
+
+/// Inside: a place for the names of further namespaces that the outside does not see.
+fn furnish() -> Result<(), Error> {
+    process::run(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]))?;
+    process::run(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "runs itself as")]
+    fn a_test_that_names_another_one_fails() {
+        run_test("hosts::sandbox::tests::no_such_test", || None, || {});
+    }
+}

@@ -1,0 +1,59 @@
+//! Hosts, peers, packets and traffic for tests, scenarios and the demo.
+//!
+//! | room | contents |
+//! |---|---|
+//! | [`hosts`] | a sandbox with network namespaces, and processes in them |
+//! | [`peers`] | programs of other projects: iperf3, tayga, testpmd |
+//! | [`traffic`] | packets of many subscribers, and the judge of what arrives |
+//! | `ends` (feature `frames`) | both ends of a translator, over a backend's devices |
+//! | [`skip`], [`missing`] | tests that lack a program or a right |
+//!
+//! `testkit/scenarios` measures Gatun with these rooms, and `testkit/model` is the translator that the engine is compared with.
+//!
+//! Hosts live inside one sandbox: a process that `unshare` started with network, mount and process
+//! namespaces of its own, and with a user namespace where the caller is not root. When its first process
+//! ends, by whatever cause, the kernel ends all others and takes all namespaces, links and mounts away:
+//! nothing can be left behind.
+//!
+//! ```no_run
+//! if let Some(status) = gatun_testkit::enter("demo", &["demo".into()])? {
+//!     // the outer process: the inner one has ended
+//!     std::process::exit(status.code().unwrap_or(1));
+//! }
+//! let client = gatun_testkit::Namespace::new("client")?;
+//! client.ip("link set lo up")?;
+//! # Ok::<(), gatun_testkit::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "frames")]
+pub mod ends;
+pub mod hosts;
+pub mod peers;
+mod requirement;
+pub mod traffic;
+
+pub use hosts::{
+    Namespace, Process, Topology, enter, processes_about, refusal, refusal_but_to_root, run, run_for,
+    run_test, topology, wait_until,
+};
+pub use peers::{Iperf, tayga, testpmd};
+pub use requirement::{find_program, missing, skip};
+
+/// The reason why something failed, in a sentence.
+#[derive(Debug)]
+pub struct Error(pub String);
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Tells whether a program is in PATH.
+pub fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
+}

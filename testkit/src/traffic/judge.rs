@@ -1,0 +1,226 @@
+//! What arrived, and whether it is what was sent.
+
+use crate::traffic::flows::{Family, Flow, server_of};
+use crate::traffic::histogram::Histogram;
+use crate::traffic::packet::{Traffic, pseudo_sum, read_ip_header};
+use crate::traffic::stamp::Stamp;
+use crate::traffic::window::{Arrival, Window};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Where the judge stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// With the inside hosts: packets come back from the servers, as the hosts' own family has them.
+    Returned,
+    /// With the servers: packets have this family, and the inside host's address may have become another.
+    Arrived(Family),
+}
+
+/// What was counted. Every packet given to the judge is in one of `received`, `duplicates`, `late`, `corrupted` or `foreign`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Different packets that arrived as they were sent.
+    pub received: u64,
+    /// Of these, those that came after a later one of their flow.
+    pub reordered: u64,
+    /// Packets that had arrived before.
+    pub duplicates: u64,
+    /// Packets so late that nobody knows whether they had arrived before.
+    pub late: u64,
+    /// Packets of the traffic whose header, length, payload or checksum is not what it has to be, or which came to the wrong end.
+    pub corrupted: u64,
+    /// Of these, those whose stamp is right: they are not lost.
+    pub corrupted_known: u64,
+    /// ICMP messages.
+    pub icmp: u64,
+    /// All else that is not of the traffic.
+    pub foreign: u64,
+    /// Bytes of the packets `received`, IP header included.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// How many of `sent` packets did not arrive, in whatever state.
+    pub fn lost(&self, sent: u64) -> u64 {
+        sent.saturating_sub(self.received + self.corrupted_known)
+    }
+
+    /// Packets that a faultless path does not have: corrupted, repeated, reordered or too late.
+    pub fn damaged(&self) -> u64 {
+        self.corrupted + self.duplicates + self.reordered + self.late
+    }
+}
+
+/// Judges what arrives at one place.
+pub struct Judge {
+    traffic: Traffic,
+    view: View,
+    window: Window,
+    tally: Tally,
+    latency: Histogram,
+}
+
+impl Judge {
+    /// One for this traffic; it takes 8 MB.
+    pub fn new(traffic: &Traffic, view: View) -> Judge {
+        Judge {
+            traffic: traffic.clone(),
+            view,
+            window: Window::new(),
+            tally: Tally::default(),
+            latency: Histogram::default(),
+        }
+    }
+
+    /// What was counted so far.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// One more than the highest number that has arrived: what was sent later is on its way, or lost.
+    pub fn next_number(&self) -> u64 {
+        self.window.end()
+    }
+
+    /// Takes the delays of what was received since it was asked last.
+    pub fn take_latency(&mut self) -> Histogram {
+        std::mem::take(&mut self.latency)
+    }
+
+    /// Judges an IP packet that arrived at `now_ns`, by the clock that the sender's time is from.
+    pub fn packet(&mut self, now_ns: u64, packet: &[u8]) {
+        match self.identify(packet) {
+            Verdict::Foreign => self.tally.foreign += 1,
+            Verdict::Icmp => self.tally.icmp += 1,
+            Verdict::Corrupted(None) => self.tally.corrupted += 1,
+            Verdict::Corrupted(Some(stamp)) => {
+                self.tally.corrupted += 1;
+                if self.window.arrives(stamp.number) == Arrival::First {
+                    self.tally.corrupted_known += 1;
+                }
+            }
+            Verdict::Intact(stamp) => self.intact(now_ns, &stamp, packet.len()),
+        }
+    }
+
+    fn intact(&mut self, now_ns: u64, stamp: &Stamp, len: usize) {
+        let is_late = stamp.number < self.window.end();
+        match self.window.arrives(stamp.number) {
+            Arrival::Again => self.tally.duplicates += 1,
+            Arrival::TooLate => self.tally.late += 1,
+            Arrival::First => {
+                self.tally.received += 1;
+                self.tally.bytes += len as u64;
+                self.latency.add(stamp.age_ns(now_ns));
+                if is_late && self.is_overtaken(stamp) {
+                    self.tally.reordered += 1;
+                }
+            }
+        }
+    }
+
+    /// Whether a later packet of its flow has arrived. A flow has one packet in each round, and its number is known: nothing has to
+    /// be kept for each flow, of which there may be millions, each in a line of memory of its own.
+    #[cold]
+    fn is_overtaken(&self, stamp: &Stamp) -> bool {
+        let (flows, end) = (u64::from(self.traffic.flows()), self.window.end());
+        let later = (stamp.number / flows + 1..).map(|round| self.traffic.number(round, stamp.flow));
+        later.take_while(|number| *number < end).any(|number| self.window.has(number))
+    }
+
+    fn identify(&self, packet: &[u8]) -> Verdict {
+        let Some((family, Some(protocol), at)) = read_ip_header(packet) else { return not_ours(packet) };
+        let payload = packet.get(at + protocol.header_len()..).unwrap_or_default();
+        let stamp = Stamp::read(payload, self.traffic.spec().seed);
+        let stamp = stamp.filter(|stamp| stamp.flow < self.traffic.flows());
+        let Some(stamp) = stamp else {
+            return match self.is_between_our_ends(packet, family) {
+                true => Verdict::Corrupted(None),
+                false => Verdict::Foreign,
+            };
+        };
+        let flow = self.traffic.flow(stamp.flow);
+        let expected_len = self.expected_len(stamp.number, &flow);
+        let pseudo = pseudo_sum(packet, at, protocol as u8);
+        let is_intact = flow.protocol == protocol
+            && packet.len() == expected_len
+            && self.ends_are_right(packet, family, at, &flow, stamp.flow)
+            && self.traffic.is_intact(protocol, pseudo, &packet[at..]);
+        if is_intact { Verdict::Intact(stamp) } else { Verdict::Corrupted(Some(stamp)) }
+    }
+
+    /// Bytes of a packet where the judge stands.
+    fn expected_len(&self, number: u64, flow: &Flow) -> usize {
+        let sent = self.traffic.len(number, flow.protocol);
+        match (self.traffic.spec().family, self.view) {
+            (Family::V6, View::Arrived(Family::V4)) => sent - 20,
+            (Family::V4, View::Arrived(Family::V6)) => sent + 20,
+            _ => sent,
+        }
+    }
+
+    fn ends_are_right(&self, packet: &[u8], family: Family, at: usize, flow: &Flow, number: u32) -> bool {
+        let Some((src, dst)) = addresses(packet, family) else { return false };
+        let port =
+            |at: usize| packet.get(at..).and_then(|rest| rest.first_chunk()).map(|p| u16::from_be_bytes(*p));
+        let (Some(src_port), Some(dst_port)) = (port(at), port(at + 2)) else { return false };
+        match self.view {
+            View::Returned => (src, src_port) == flow.server && (dst, dst_port) == flow.inside,
+            View::Arrived(expected) => {
+                let server = match (self.traffic.spec().family, expected) {
+                    (Family::V6, Family::V4) => IpAddr::V4(server_of(number)),
+                    _ => flow.server.0,
+                };
+                family == expected && (dst, dst_port) == (server, flow.server.1)
+            }
+        }
+    }
+
+    /// Whether a packet that nobody can read claims to be of the traffic.
+    fn is_between_our_ends(&self, packet: &[u8], family: Family) -> bool {
+        let Some((src, dst)) = addresses(packet, family) else { return false };
+        let is_server = |address| match address {
+            IpAddr::V4(v4) => v4.octets()[..2] == crate::traffic::SERVERS.octets()[..2],
+            IpAddr::V6(v6) => v6.octets()[..12] == crate::traffic::POOL6.octets()[..12],
+        };
+        match self.view {
+            View::Returned => is_server(src),
+            View::Arrived(_) => is_server(dst),
+        }
+    }
+}
+
+enum Verdict {
+    Intact(Stamp),
+    Corrupted(Option<Stamp>),
+    Icmp,
+    Foreign,
+}
+
+fn not_ours(packet: &[u8]) -> Verdict {
+    let protocol = match packet.first().map(|first| first >> 4) {
+        Some(4) => packet.get(9),
+        Some(6) => packet.get(6),
+        _ => None,
+    };
+    match protocol {
+        Some(1 | 58) => Verdict::Icmp,
+        // The header does not hold together, or it is a fragment: of the traffic, as nobody else speaks so here.
+        Some(6 | 17 | 44) => Verdict::Corrupted(None),
+        _ => Verdict::Foreign,
+    }
+}
+
+fn addresses(packet: &[u8], family: Family) -> Option<(IpAddr, IpAddr)> {
+    match family {
+        Family::V4 => {
+            let at = |at: usize| packet.get(at..)?.first_chunk::<4>().map(|a| IpAddr::V4(Ipv4Addr::from(*a)));
+            Some((at(12)?, at(16)?))
+        }
+        Family::V6 => {
+            let at =
+                |at: usize| packet.get(at..)?.first_chunk::<16>().map(|a| IpAddr::V6(Ipv6Addr::from(*a)));
+            Some((at(8)?, at(24)?))
+        }
+    }
+}

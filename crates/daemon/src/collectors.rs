@@ -1,6 +1,6 @@
 //! Collectors that the configuration names, each with a thread of its own. They come, change and go while the others run.
 
-use super::outlet::Output;
+use super::output::Output;
 use gatun_config::{Export, ExportFormat, ExportTarget};
 use gatun_control::ExportFigures;
 use gatun_export::{Connect, Ended, Format, Prepared, Settings, Sink, SpoolSettings, Target};

@@ -1,9 +1,9 @@
 //! Where the daemon is asked: the API's socket and the metrics' port, made while it may still make them.
 
 use super::Settings;
-use super::hearers::Hearers;
+use super::event_sinks::EventSinks;
 use super::net_helper::HelperState;
-use super::outlet::Output;
+use super::output::Output;
 use anyhow::{Context as _, anyhow};
 use gatun_api::types::{Part, Sandbox, Trouble, Urgency};
 use gatun_config::{Api, ApiSocket, ApiTls};
@@ -142,7 +142,7 @@ impl Sockets {
         self,
         settings: &Settings,
         Process { workers, sandbox, helper }: Process,
-        hearers: &Hearers,
+        event_sinks: &EventSinks,
         configure: Desk,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
@@ -154,13 +154,13 @@ impl Sockets {
             facts: facts.clone(),
             workers,
             sandbox,
-            events: Some(hearers.tap()),
-            auditor: hearers.auditor(),
+            events: Some(event_sinks.tap()),
+            auditor: event_sinks.auditor(),
             configure: Some(configure),
             patience: Patience::default(),
             history_every: gatun_control::history::EVERY,
             gate: self.tls.map(|tls| tls.gate),
-            figures: hearers.figures(),
+            figures: event_sinks.figures(),
             troubles: Box::new(move || helper.trouble().map(network).into_iter().collect()),
             level: output.level.clone(),
             log: Box::new(move |line| log.log(line)),

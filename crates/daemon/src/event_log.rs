@@ -8,7 +8,7 @@
 use super::Settings;
 use super::event_file::EventFile;
 use super::log_store::{LogSender, record_of};
-use super::outlet::Output;
+use super::output::Output;
 use anyhow::Context as _;
 use gatun_config::EventSink;
 use gatun_control::EventTap;
@@ -119,7 +119,7 @@ impl EventLog {
         let Change { terms, lines, sinks } = begin;
         let lines = lines.flatten().map(|file| Lines::new(file, output.clone()));
         let output = output.clone();
-        let mut teller = Teller {
+        let mut thread = EventThread {
             readers,
             terms,
             times,
@@ -132,7 +132,7 @@ impl EventLog {
         };
         let body = move || {
             let _running = running;
-            teller.run();
+            thread.run();
         };
         std::thread::Builder::new().name("events".to_owned()).spawn(body)?;
         Ok(EventLog { ended, output, orders })
@@ -275,7 +275,7 @@ impl Lines {
 }
 
 /// The thread's work.
-struct Teller {
+struct EventThread {
     readers: Vec<EventReader>,
     terms: Terms,
     times: TimeOfDay,
@@ -288,7 +288,7 @@ struct Teller {
     output: Output,
 }
 
-impl Teller {
+impl EventThread {
     /// Tells until every engine is gone and its ring empty.
     fn run(&mut self) {
         loop {
@@ -353,7 +353,7 @@ impl Teller {
 
     /// Tells some events of each worker; says how many.
     fn turn(&mut self) -> usize {
-        let Teller { readers, terms, times, lines, tap, log, sinks, .. } = self;
+        let EventThread { readers, terms, times, lines, tap, log, sinks, .. } = self;
         let (mut count, mut text) = (0, Vec::new());
         for (worker, reader) in readers.iter_mut().enumerate() {
             let (mut records, mut events) = (Vec::new(), Vec::new());

@@ -15,14 +15,15 @@ mod dpdk;
 mod ethernet;
 mod event_file;
 mod event_log;
-mod hearers;
+mod event_sinks;
 mod live_ports;
+pub mod log_queries;
 mod log_store;
 mod memory;
 mod net_helper;
 mod notify;
-mod outlet;
-pub mod past;
+mod output;
+mod port_settings;
 mod ports;
 mod privileges;
 mod reload;
@@ -49,18 +50,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 pub use control::ControlSettings;
-#[cfg(feature = "dpdk")]
-pub use dpdk::DpdkPorts;
-pub use hearers::difference::{Changes, Heard};
+pub use event_sinks::difference::{Changes, SinkSettings};
 pub use memory::{LARGE, Needs, by_pages};
 pub use net_helper::{is_network_helper, serve_as_network_helper};
-pub use outlet::print_bytes;
-pub use ports::PortSettings;
+pub use output::print_bytes;
+#[cfg(feature = "dpdk")]
+pub use port_settings::DpdkPorts;
+pub use port_settings::PortSettings;
+#[cfg(feature = "xdp")]
+pub use port_settings::XdpPorts;
 pub use privileges::User;
 pub use reload::maps::mapping;
 pub use sandbox::serve_page_only;
-#[cfg(feature = "xdp")]
-pub use xdp::XdpPorts;
 
 /// How long a worker may take to answer between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);

@@ -1,153 +1,23 @@
 //! The ports: opened, watched, and a backend of them for each worker.
 
 use super::Event;
-#[cfg(any(feature = "xdp", feature = "dpdk"))]
-use super::ethernet::{Hosts, live};
 use super::live_ports::LivePorts;
 use super::net_helper::{self, HelperState, Routes};
-use super::outlet::Output;
-use super::privileges::{self, Rights};
-use super::sandbox::{Calls, Sandbox};
+use super::output::Output;
+use super::port_settings::PortSettings;
+use super::privileges;
+use super::sandbox::Sandbox;
 use anyhow::Context as _;
-use gatun_io::{Backend, Processors};
-use gatun_io_tun::{Guard, Killed, Mode, Tun, TunConfig, TunError, WatchedDevice};
+use gatun_io::Backend;
+use gatun_io_tun::{Guard, Mode, OnKill, Tun, TunConfig, TunError, WatchedDevice};
 use std::any::Any;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 #[cfg(feature = "dpdk")]
-use super::dpdk::{self, DpdkPorts};
+use super::dpdk;
 #[cfg(feature = "xdp")]
-use super::xdp::{self, OpenXdp, XdpPorts};
-
-/// What a configuration asks for.
-#[derive(Clone)]
-pub enum PortSettings {
-    /// TUN devices, each with one queue a worker.
-    Tun(Vec<TunConfig>),
-    /// Network interfaces through AF_XDP.
-    #[cfg(feature = "xdp")]
-    Xdp(XdpPorts),
-    /// Devices of DPDK.
-    #[cfg(feature = "dpdk")]
-    Dpdk(DpdkPorts),
-}
-
-impl PortSettings {
-    /// Queues, each of which gets a worker.
-    pub fn workers(&self) -> usize {
-        match self {
-            PortSettings::Tun(devices) => devices.iter().map(|device| device.queues).sum(),
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(ports) => ports.config.queues as usize,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(ports) => ports.config.queues.into(),
-        }
-    }
-
-    /// Memory of the packets that they are read into, bytes. DPDK has its own.
-    pub fn memory_bytes(&self) -> u64 {
-        match self {
-            PortSettings::Tun(_) => self.workers() as u64 * gatun_io_tun::QUEUE_BYTES,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(ports) => self.workers() as u64 * gatun_io_xdp::queue_bytes(&ports.config),
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => 0,
-        }
-    }
-
-    /// Processors of the workers, and for the rest. None: they are where the system puts them, or where DPDK has put them.
-    ///
-    /// # Errors
-    /// Says what to write instead.
-    pub(super) fn processors(&self, cores: &[u16]) -> anyhow::Result<Option<Processors>> {
-        let takes_them_itself = match self {
-            PortSettings::Tun(_) => false,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => false,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => true,
-        };
-        if takes_them_itself || cores.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(Processors::divide(cores, self.workers())?))
-    }
-
-    /// What opening them needs.
-    pub(super) fn rights(&self) -> Rights {
-        match self {
-            PortSettings::Tun(_) => Rights::Tun,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => Rights::Xdp,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => Rights::All,
-        }
-    }
-
-    /// System calls of the threads that move packets, and of all others that begin later.
-    pub(super) fn calls(&self) -> Calls {
-        match self {
-            PortSettings::Tun(_) => Calls::Daemon,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => Calls::Daemon,
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => Calls::Dpdk,
-        }
-    }
-
-    /// The TUN devices.
-    pub(super) fn devices(&self) -> &[TunConfig] {
-        match self {
-            PortSettings::Tun(devices) => devices,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(_) => &[],
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(_) => &[],
-        }
-    }
-
-    /// The hosts that ports on Ethernets are.
-    #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    pub(super) fn hosts(&self) -> Option<&Hosts> {
-        match self {
-            PortSettings::Tun(_) => None,
-            #[cfg(feature = "xdp")]
-            PortSettings::Xdp(ports) => Some(&ports.hosts),
-            #[cfg(feature = "dpdk")]
-            PortSettings::Dpdk(ports) => Some(&ports.hosts),
-        }
-    }
-
-    /// What changes while ports on Ethernets are open, in words.
-    #[cfg(any(feature = "xdp", feature = "dpdk"))]
-    pub(super) fn changes(old: &PortSettings, new: &PortSettings) -> Vec<String> {
-        match (old.hosts(), new.hosts()) {
-            (Some(old), Some(new)) => live::changes(old, new),
-            _ => Vec::new(),
-        }
-    }
-
-    /// No port is on an Ethernet.
-    #[cfg(not(any(feature = "xdp", feature = "dpdk")))]
-    pub(super) fn changes(_: &PortSettings, _: &PortSettings) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// What differs, beside what TUN devices are like, and needs a restart.
-    pub(super) fn differ(old: &PortSettings, new: &PortSettings) -> Vec<String> {
-        match (old, new) {
-            (PortSettings::Tun(old), PortSettings::Tun(new)) if old.len() == new.len() => Vec::new(),
-            (PortSettings::Tun(_), PortSettings::Tun(_)) => vec!["the number of ports".to_owned()],
-            #[cfg(feature = "xdp")]
-            (PortSettings::Xdp(old), PortSettings::Xdp(new)) => xdp::differ(old, new),
-            #[cfg(feature = "dpdk")]
-            (PortSettings::Dpdk(old), PortSettings::Dpdk(new)) => dpdk::differ(old, new),
-            #[cfg(any(feature = "xdp", feature = "dpdk"))]
-            _ => vec!["ports of another backend".to_owned()],
-        }
-    }
-}
+use super::xdp::{self, OpenXdp};
 
 /// Open ports, which are watched.
 #[derive(Default)]
@@ -175,7 +45,7 @@ impl Ports {
     /// Each says what to do about it.
     pub(super) fn open(
         settings: &PortSettings,
-        killed: Killed,
+        killed: OnKill,
         (user, sandbox): (Option<privileges::User>, &Sandbox),
         events: &Sender<Event>,
     ) -> anyhow::Result<Ports> {
@@ -204,7 +74,7 @@ impl Ports {
 /// How long a process that was killed may take to let go of its device.
 const LET_GO_MAX: Duration = Duration::from_millis(500);
 
-fn open_device(config: &TunConfig, killed: Killed) -> Result<Tun, TunError> {
+fn open_device(config: &TunConfig, killed: OnKill) -> Result<Tun, TunError> {
     let begin = Instant::now();
     loop {
         match Tun::open(config, killed) {
@@ -225,7 +95,7 @@ fn watched((name, config): (&String, &TunConfig)) -> WatchedDevice {
 
 fn open_tun(
     configs: &[TunConfig],
-    killed: Killed,
+    killed: OnKill,
     (user, sandbox): (Option<privileges::User>, &Sandbox),
     events: &Sender<Event>,
 ) -> anyhow::Result<Ports> {

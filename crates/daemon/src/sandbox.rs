@@ -95,9 +95,9 @@ impl Sandbox {
 
     /// Leaves the calling thread, and those that it starts, no more than this and `calls`. Gives what is in force, for
     /// the log.
-    pub(super) fn enter(&self, calls: Calls) -> InForce {
+    pub(super) fn enter(&self, calls: Calls) -> Enforced {
         let Some(allowed) = &self.0 else {
-            return InForce(None);
+            return Enforced(None);
         };
         let nothing = Allowed::default();
         let allowed = if calls.needs_files() { allowed } else { &nothing };
@@ -111,7 +111,7 @@ impl Sandbox {
             .restrict(std::process::id())
             .map(|()| "seccomp")
             .map_err(|why| format!("no seccomp ({why})"));
-        InForce(Some([files, calls]))
+        Enforced(Some([files, calls]))
     }
 }
 
@@ -130,9 +130,9 @@ pub fn serve_page_only(socket: &Path) -> anyhow::Result<()> {
 }
 
 /// What of the sandbox is in force: files and calls, each with what is missing; or none was wanted.
-pub(super) struct InForce(Option<[Result<&'static str, String>; 2]>);
+pub(super) struct Enforced(Option<[Result<&'static str, String>; 2]>);
 
-impl fmt::Display for InForce {
+impl fmt::Display for Enforced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(halves) = &self.0 else { return f.write_str("sandbox: off (--no-sandbox)") };
         let [files, calls] =
@@ -141,7 +141,7 @@ impl fmt::Display for InForce {
     }
 }
 
-impl InForce {
+impl Enforced {
     /// The parts that are not in force.
     pub(super) fn missing(&self) -> Vec<String> {
         self.0.iter().flatten().filter_map(|half| half.clone().err()).collect()

@@ -8,7 +8,7 @@
 //! Until `names.json` names new files, the old ones are what the next process takes over: one that is killed while it
 //! starts has lost nothing. It names the old ones too until all of their sessions are in the new.
 
-use crate::User;
+use crate::privileges::User;
 use gatun_config::{Bytes, StateDir};
 use gatun_mem::bytes_written;
 use gatun_nat::workers::Dealt;

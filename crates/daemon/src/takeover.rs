@@ -1,6 +1,6 @@
 //! A process goes on with the sessions of the one before: of one that was stopped, replaced, or killed.
 
-use super::outlet::Output;
+use super::output::Output;
 use super::state::{self, Directory, InstanceNames, Names, NoRoom};
 use super::{ANSWER_MAX, Settings, User};
 use gatun_nat::kept::{Finder, Found, Keep, Kept, Legacy, Mine, NotRestored, Numbers, Progress};
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 1 << 16;
 const DRAINED_MAX: usize = 1 << 20;
 
 /// Where this process's sessions are, and what it found of the one before.
-pub(super) struct Estate {
+pub(super) struct SessionStore {
     directory: Directory,
     /// What is written there.
     names: Names,
@@ -40,7 +40,7 @@ pub(super) struct Estate {
 }
 
 /// Sessions of the process before, which the engines have from now on.
-pub(super) struct Taking {
+pub(super) struct RestoredSessions {
     begin: Instant,
     /// How many there are, expired ones too.
     sessions: u64,
@@ -65,7 +65,7 @@ pub(super) fn open(
     user: Option<&User>,
     (clock, forget): (Clock, bool),
     said: &mut Vec<String>,
-) -> anyhow::Result<Option<Estate>> {
+) -> anyhow::Result<Option<SessionStore>> {
     let (plan, workers) = (&settings.plan, settings.ports.workers() as u64);
     if !plan.is_stateful() {
         return Ok(None);
@@ -74,7 +74,7 @@ pub(super) fn open(
     let bytes = Keep::bytes(plan).saturating_mul(if workers > 1 { 2 } else { 1 });
     match state::open(&settings.state, bytes, user)? {
         None => Ok(None),
-        Some(Ok(directory)) => Ok(Some(Estate::new(directory, clock, forget))),
+        Some(Ok(directory)) => Ok(Some(SessionStore::new(directory, clock, forget))),
         Some(Err(why)) => {
             said.push(format!("a restart will end all sessions: {why}"));
             Ok(None)
@@ -82,9 +82,9 @@ pub(super) fn open(
     }
 }
 
-impl Estate {
+impl SessionStore {
     /// `clock` is the engines'. With `forget`, as if no process had been before.
-    fn new(directory: Directory, clock: Clock, forget: bool) -> Estate {
+    fn new(directory: Directory, clock: Clock, forget: bool) -> SessionStore {
         let zero_ms = clock_ms().saturating_sub(clock.now().0);
         let before = directory.names();
         let generation = before.as_ref().map_or(0, |before| before.generation + 1);
@@ -93,7 +93,7 @@ impl Estate {
         // Of processes killed while they started: their memory is needed now.
         directory.remove_all_but(before.as_ref().unwrap_or(&Names::default()));
         let left_bytes = before.as_ref().map_or(0, |before| directory.trim(before));
-        Estate { directory, names, before, left_bytes, zero_ms }
+        SessionStore { directory, names, before, left_bytes, zero_ms }
     }
 
     /// This process's records.
@@ -159,7 +159,7 @@ impl Estate {
         engines: &mut [Nat],
         steering: Option<&Steering>,
         clock: Clock,
-    ) -> Option<Taking> {
+    ) -> Option<RestoredSessions> {
         let before = self.before.as_ref()?;
         let begin = Instant::now();
         let mut unread = BTreeSet::new();
@@ -179,7 +179,7 @@ impl Estate {
         }
         let sessions = engines.iter().map(|nat| nat.progress().left).sum();
         let unread = unread.into_iter().collect();
-        Some(Taking { begin, sessions, found: begin.elapsed(), unread })
+        Some(RestoredSessions { begin, sessions, found: begin.elapsed(), unread })
     }
 
     /// What processes before have left, in as many parts as there are processors to look through them.
@@ -370,7 +370,7 @@ pub fn numbers(before: &[InstanceNames], now: &[InstanceNames]) -> Numbers {
     Numbers { instances: before.iter().map(of).collect() }
 }
 
-impl Taking {
+impl RestoredSessions {
     /// Whether anything is taken over.
     pub(super) fn is_some(&self) -> bool {
         self.sessions > 0

@@ -1,55 +1,17 @@
 //! Ports on network interfaces through AF_XDP.
 
-use super::ethernet::live::{self, Live};
-use super::ethernet::{Backends, Hosts};
+use super::ethernet::Backends;
+use super::ethernet::live::LiveEthernet;
 use super::net_helper::{self, HelperState};
+use super::port_settings::{Hosts, XdpPorts};
 use super::sandbox::{Calls, Sandbox};
 use super::{Event, privileges};
 use anyhow::Context as _;
-use gatun_config::{Config, Device, Driver, Network, Port, XdpMode};
+use gatun_config::{Device, Port};
 use gatun_ether::Mac;
-use gatun_io_xdp::{Entry, Mode, Opened, PortConfig, Watch, Whose, Xdp, XdpConfig};
-use std::net::{IpAddr, Ipv4Addr};
+use gatun_io_xdp::{Entry, Opened, Watch, Xdp};
+use std::net::IpAddr;
 use std::sync::mpsc::{Sender, channel};
-
-/// What a configuration asks for.
-#[derive(Clone, PartialEq, Eq)]
-pub struct XdpPorts {
-    /// The interfaces, and what their program takes, but for addresses that are made from MACs.
-    pub(super) config: XdpConfig,
-    pub(super) hosts: Hosts,
-}
-
-impl XdpPorts {
-    /// Of a configuration whose ports are on Ethernets.
-    pub fn of(config: &Config) -> XdpPorts {
-        let mode = |device: &str| {
-            let port = config.ports.iter().find(|port| port.device == device);
-            match port.and_then(|port| port.ethernet.as_ref()).map(|ethernet| ethernet.driver) {
-                Some(Driver::Xdp(XdpMode::Native)) => Mode::Native,
-                Some(Driver::Xdp(XdpMode::Skb)) => Mode::Skb,
-                Some(Driver::Xdp(XdpMode::Auto) | Driver::Dpdk) | None => Mode::Auto,
-            }
-        };
-        let devices = config.devices();
-        let ports =
-            devices.iter().map(|device| PortConfig { interface: (*device).into(), mode: mode(device) });
-        let hosts = Hosts::of(config);
-        let queues = config.ports.first().and_then(|port| port.queues).unwrap_or(1);
-        let entries = entries(config, &hosts.networks);
-        XdpPorts { config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries }, hosts }
-    }
-
-    /// All that the program takes or leaves to the kernel, once what is behind a port is known.
-    pub(super) fn taken(&self, device: impl Fn(&Port) -> Device) -> Vec<(Entry, Whose)> {
-        let addresses = self.hosts.addresses(device);
-        let own = addresses.filter_map(|addr| match addr {
-            IpAddr::V6(addr) => Some((Entry::To6(addr, 128), Whose::Ours)),
-            IpAddr::V4(_) => None,
-        });
-        self.config.entries.iter().copied().chain(own).collect()
-    }
-}
 
 fn device(opened: &[Opened], port: &Port) -> Device {
     let number = opened.iter().position(|opened| opened.interface.name == port.device).unwrap_or(0);
@@ -58,49 +20,12 @@ fn device(opened: &[Opened], port: &Port) -> Device {
     Device { number: number as u8, mac: Mac(mac), mtu }
 }
 
-/// What the program takes, and what it leaves to the kernel.
-fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
-    let to = |addr: IpAddr, len| match addr {
-        IpAddr::V4(addr) => Entry::To4(addr, len),
-        IpAddr::V6(addr) => Entry::To6(addr, len),
-    };
-    let network = |network: &Network| match network {
-        Network::V4(net) => to(net.addr.into(), net.len),
-        Network::V6(net) => to(net.addr.into(), net.len),
-    };
-    // Groups, and the broadcast address: what subscribers say to all on the link is not translated.
-    let mut entries = vec![
-        (Entry::To4(Ipv4Addr::new(224, 0, 0, 0), 4), Whose::Kernel),
-        (Entry::To4(Ipv4Addr::BROADCAST, 32), Whose::Kernel),
-    ];
-    let exempt = config.plan.nat44.iter().flat_map(|instance| &instance.exempt);
-    // Where a port or a protocol counts, the engine looks.
-    let exempt = exempt.filter(|exempt| exempt.transport.is_none() && exempt.ports.is_none());
-    entries.extend(exempt.map(|e| (Entry::To4(e.net.addr, e.net.len), Whose::Kernel)));
-    entries.extend(networks.iter().map(|net| (network(net), Whose::Ours)));
-    let inside = config.plan.nat44.iter().flat_map(|instance| &instance.inside);
-    entries.extend(inside.map(|net| (Entry::From4(net.addr, net.len), Whose::Ours)));
-    let behind_clat = config.mapped_hosts().into_iter();
-    entries.extend(behind_clat.map(|net| (Entry::From4(net.addr, net.len), Whose::Ours)));
-    for port in &config.ports {
-        let own = port.addresses.iter().map(|(addr, _)| match addr.is_ipv4() {
-            true => to(*addr, 32),
-            false => to(*addr, 128),
-        });
-        entries.extend(own.map(|entry| (entry, Whose::Ours)));
-        if let Some(gatun_config::Answers::List(list)) = port.ethernet.as_ref().map(|e| &e.answers) {
-            entries.extend(list.iter().map(|net| (network(net), Whose::Ours)));
-        }
-    }
-    entries
-}
-
 /// Open interfaces, which are watched.
 pub(super) struct OpenXdp {
     pub(super) backends: Backends,
     /// How each was opened, for the log.
     pub(super) said: Vec<String>,
-    pub(super) live: Live,
+    pub(super) live: LiveEthernet,
     pub(super) helper: HelperState,
 }
 
@@ -128,7 +53,7 @@ pub(super) fn open(
     let (backends, successions) = super::ethernet::backends(xdp.workers, &devices, ethers)?;
     let behind = |port: &Port| (port.device.clone(), device(&xdp.opened, port));
     let devices = ports.hosts.ports.iter().map(behind).collect();
-    let live = Live { devices, successions, program: Some(xdp.watch.orders()) };
+    let live = LiveEthernet { devices, successions, program: Some(xdp.watch.orders()) };
     watch(xdp.watch, (user, sandbox.clone()), events.clone())?;
     Ok(OpenXdp { backends, said, live, helper })
 }
@@ -207,12 +132,4 @@ fn say(event: &gatun_io_xdp::Event) -> String {
             format!("interface {name}: it is back and cannot be used: {error}; tried again when it changes")
         }
     }
-}
-
-/// What differs, and needs a restart.
-pub(super) fn differ(old: &XdpPorts, new: &XdpPorts) -> Vec<String> {
-    let devices = |ports: &XdpPorts| (ports.config.ports.clone(), ports.config.queues);
-    let differ = devices(old) != devices(new) || live::needs_restart(&old.hosts, &new.hosts);
-    let what = "ports with backend \"xdp\": their number, devices, modes, queues, VLANs or MTUs";
-    if differ { vec![what.to_owned()] } else { Vec::new() }
 }

@@ -4,35 +4,21 @@
 //! may be a million, go in batches: the kernel answers the last of a batch, and any that fails.
 
 use crate::client::Client;
+use crate::prefix::{Prefix, route_family};
 use crate::query::{Link, address_of, link_of};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::OnceLock;
-
-/// An address with a prefix length: an interface's address, or a network where its host bits are zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Prefix {
-    /// The address.
-    pub addr: IpAddr,
-    /// The prefix length in bits.
-    pub len: u8,
-}
-
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.addr, self.len)
-    }
-}
 
 /// What one datagram to the kernel carries, some 15 KB.
 const ROUTES_PER_BATCH: usize = 256;
@@ -283,13 +269,6 @@ impl Device {
     /// An error of this device, for a request of one's own.
     pub fn error(&self, action: String, error: io::Error) -> DeviceError {
         DeviceError { device: self.name.clone(), action, error }
-    }
-}
-
-pub(crate) fn route_family(addr: IpAddr) -> AddressFamily {
-    match addr {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Notices of changes of links, addresses and routes.
 
 use crate::client::messages;
-use crate::device::Prefix;
+use crate::prefix::Prefix;
 use crate::query::Link;
 use crate::routes::route_of;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};

@@ -1,7 +1,7 @@
 //! Routes of the main table, as they are.
 
 use crate::client::Client;
-use crate::device::{Prefix, route_family};
+use crate::prefix::{Prefix, route_family};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{

@@ -98,7 +98,7 @@ impl Reload {
             plan.revision.clone_from(&new.control.facts.config.revision);
             plan.changes = review.changes(new);
             plan.ends.clone_from(&review.difference.ends);
-            let heard = || self.roster.check(&self.settings, new).map_err(NotPossible::from);
+            let heard = || self.sink_updater.check(&self.settings, new).map_err(NotPossible::from);
             let rest = || heard().and_then(|()| self.next_ports(new).map(drop));
             match self.make_ready(new, &review).and_then(|ready| rest().map(|()| ready)) {
                 Ok(ready) => {
@@ -154,7 +154,7 @@ impl Reload {
         let after = self.running().revision.clone();
         let mut done = applied(&before, &after, &ended, notes(&ended));
         if instead.confirm.is_none() {
-            self.roster.keep(&self.settings);
+            self.sink_updater.keep(&self.settings);
         }
         if let Some(within) = instead.confirm {
             done.confirm_within_seconds = Some(within.as_secs());
@@ -199,7 +199,7 @@ impl Reload {
         }
         let before = waits.before_revision();
         self.unconfirmed = None;
-        self.roster.keep(&self.settings);
+        self.sink_updater.keep(&self.settings);
         self.tell();
         self.output.log(&format!("config: {who} has confirmed it"));
         Ok(applied(&before, &self.running().revision, &Settled::default(), Vec::new()))

@@ -1,8 +1,8 @@
 //! Last: signals and links, until the end.
 
-use crate::hearers::Hearers;
+use crate::event_sinks::EventSinks;
 use crate::notify::Notifier;
-use crate::outlet::Output;
+use crate::output::Output;
 use crate::ports::Ports;
 use crate::reload::Request;
 use crate::signals::Signal;
@@ -20,7 +20,7 @@ pub(super) struct Running {
     pub(super) workers: Vec<Thread>,
     pub(super) events: Receiver<Event>,
     pub(super) reload: Sender<Request>,
-    pub(super) hearers: Hearers,
+    pub(super) event_sinks: EventSinks,
     /// Files of the sessions' records.
     pub(super) records: Vec<File>,
     pub(super) output: Output,
@@ -34,9 +34,10 @@ pub(super) struct Running {
 impl Running {
     /// Answers signals until every worker has ended, then writes what is left to write.
     pub(super) fn supervise(self) -> ExitCode {
-        let Running { workers, events, reload, hearers, records, output, notifier, _socket, _ports } = self;
+        let Running { workers, events, reload, event_sinks, records, output, notifier, _socket, _ports } =
+            self;
         let exit = supervise(workers, &events, &reload, (&output, &notifier));
-        hearers.finish(&output);
+        event_sinks.finish(&output);
         records.iter().for_each(state::give_back_unwritten);
         exit
     }

@@ -36,14 +36,14 @@ pub fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
 
 /// A stream that takes texts without blocking. Clones write to the same stream.
 #[derive(Clone)]
-pub(super) struct Outlet {
+pub(super) struct OutputStream {
     messages: Sender<Message>,
     waiting: Arc<AtomicUsize>,
     lost: Arc<AtomicUsize>,
 }
 
-impl Outlet {
-    /// An outlet whose texts a thread called `name` gives to `write`, which may block.
+impl OutputStream {
+    /// An output whose texts a thread called `name` gives to `write`, which may block.
     ///
     /// # Errors
     /// Where the process may have no more threads.
@@ -52,10 +52,10 @@ impl Outlet {
         write: impl FnMut(&str) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Self> {
         let (messages, queue) = channel();
-        let outlet = Outlet { messages, waiting: Arc::default(), lost: Arc::default() };
-        let waiting = Arc::clone(&outlet.waiting);
+        let output = OutputStream { messages, waiting: Arc::default(), lost: Arc::default() };
+        let waiting = Arc::clone(&output.waiting);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || drain(&queue, &waiting, write))?;
-        Ok(outlet)
+        Ok(output)
     }
 
     /// Hands a text over. `false` where too many wait already; how many were lost in this way is written
@@ -76,7 +76,7 @@ impl Outlet {
             0 => text.to_owned(),
             n => format!("gatun: {n} texts are missing here, as nobody read them\n{text}"),
         };
-        // The thread ends with the last outlet, not before.
+        // The thread ends with the last output, not before.
         let _ = self.messages.send(Message::Text(text));
     }
 
@@ -98,8 +98,8 @@ impl Outlet {
 /// The two streams of the daemon.
 #[derive(Clone)]
 pub(super) struct Output {
-    stdout: Outlet,
-    stderr: Outlet,
+    stdout: OutputStream,
+    stderr: OutputStream,
     /// How much is logged.
     pub(super) level: Level,
 }
@@ -110,9 +110,10 @@ impl Output {
     /// # Errors
     /// Where the process may have no more threads.
     pub(super) fn new() -> io::Result<Self> {
-        let stderr = Outlet::new("log", |line| io::Write::write_all(&mut io::stderr(), line.as_bytes()))?;
+        let stderr =
+            OutputStream::new("log", |line| io::Write::write_all(&mut io::stderr(), line.as_bytes()))?;
         let log = stderr.clone();
-        let stdout = Outlet::new("stdout", move |text| {
+        let stdout = OutputStream::new("stdout", move |text| {
             print_bytes(text.as_bytes()).inspect_err(|error| {
                 log.put(&format!("gatun: standard output cannot be written: {error}\n"));
             })
@@ -199,28 +200,28 @@ mod tests {
         let (gate, closed) = channel::<()>();
         let written = Arc::new(Mutex::new(String::new()));
         let page = Arc::clone(&written);
-        let outlet = Outlet::new("test", move |text| {
+        let output = OutputStream::new("test", move |text| {
             let _ = closed.recv();
             page.lock().unwrap().push_str(text);
             Ok(())
         })
         .unwrap();
-        let taken = (0..WAITING_MAX + 3).filter(|_| outlet.put(".")).count();
+        let taken = (0..WAITING_MAX + 3).filter(|_| output.put(".")).count();
         assert_eq!(taken, WAITING_MAX);
-        assert_eq!(outlet.flush(SOON).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(output.flush(SOON).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(gate);
-        outlet.flush(LATER).unwrap();
-        assert!(outlet.put("last"));
-        outlet.flush(LATER).unwrap();
+        output.flush(LATER).unwrap();
+        assert!(output.put("last"));
+        output.flush(LATER).unwrap();
         let expected = ".".repeat(WAITING_MAX) + "gatun: 3 texts are missing here, as nobody read them\nlast";
         assert_eq!(*written.lock().unwrap(), expected);
     }
 
     #[test]
     fn a_text_that_cannot_be_written_is_an_error_once() {
-        let outlet = Outlet::new("test", |_| Err(io::ErrorKind::StorageFull.into())).unwrap();
-        assert!(outlet.put("x"));
-        assert_eq!(outlet.flush(LATER).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        outlet.flush(LATER).unwrap();
+        let output = OutputStream::new("test", |_| Err(io::ErrorKind::StorageFull.into())).unwrap();
+        assert!(output.put("x"));
+        assert_eq!(output.flush(LATER).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        output.flush(LATER).unwrap();
     }
 }

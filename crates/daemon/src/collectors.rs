@@ -22,7 +22,7 @@ struct Known {
 /// Makes a collector's thread, which does nothing yet.
 ///
 /// # Errors
-/// Where its spool cannot be used. That the collector is away is none.
+/// If its spool cannot be used. That the collector is away is none.
 pub(super) fn prepare(export: &Export, connect: &Connect, output: &Output) -> io::Result<Prepared> {
     let output = output.clone();
     Sink::prepare(settings(export), Arc::clone(connect), move |line| output.log(line))

@@ -1,4 +1,4 @@
-//! Where the daemon is asked: the API's socket and the metrics' port, made while it may still make them.
+//! Listeners of the API and of metrics, opened before the daemon drops its privileges.
 
 use super::Settings;
 use super::event_sinks::EventSinks;
@@ -22,9 +22,9 @@ use std::sync::Arc;
 pub struct ControlSettings {
     /// The sockets that the API listens on.
     pub api: Api,
-    /// Where metrics are served on TCP.
+    /// TCP address for metrics.
     pub metrics: Option<SocketAddr>,
-    /// What is told of the configuration.
+    /// Facts about the configuration, for the API.
     pub facts: Facts,
 }
 
@@ -80,7 +80,7 @@ impl Sockets {
     /// Opens them.
     ///
     /// # Errors
-    /// Where one that the configuration names cannot be. That the usual one cannot is only said.
+    /// If one that the configuration names cannot be. That the usual one cannot is only said.
     pub(super) fn open(settings: &ControlSettings) -> anyhow::Result<Sockets> {
         let mut sockets = Sockets::default();
         let (path, is_usual) = match &settings.api.socket {
@@ -129,7 +129,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// What is read again at a reload, where anything is.
+    /// TLS files, which a reload reads again.
     pub(super) fn tls(&self) -> Option<TlsFiles> {
         self.tls.clone()
     }
@@ -137,7 +137,7 @@ impl Sockets {
     /// Serves there from now on. The socket's file is there as long as what is given back.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If no thread can be started.
     pub(super) fn serve(
         self,
         settings: &Settings,
@@ -191,7 +191,7 @@ fn group_in(groups: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// What differs, and needs a restart.
+/// Differences that need a restart.
 pub(super) fn differ(old: &ControlSettings, new: &ControlSettings) -> Vec<String> {
     let mut restarts = Vec::new();
     if old.api != new.api {

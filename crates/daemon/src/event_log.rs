@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long the thread sleeps where no event waits.
+/// Sleep of the thread while no event waits.
 const IDLE: Duration = Duration::from_millis(50);
-/// How long the end of the daemon waits for the last events to be written.
+/// Longest wait for the last events at the end of the daemon.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
-/// How often the file's place is looked at: whether somebody has rotated it.
+/// Interval at which the file's path is checked for log rotation.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Milliseconds by which the system's clock may drift until that counts as its having been set.
 const CLOCK_SET_MS: u64 = 100;
@@ -43,7 +43,7 @@ pub(super) struct EventLog {
     orders: Sender<Order>,
 }
 
-/// What the thread is told.
+/// Message to the thread.
 pub(super) enum Order {
     /// To go on by another configuration.
     Change(Box<Change>),
@@ -51,7 +51,7 @@ pub(super) enum Order {
     Look,
 }
 
-/// What changes with the configuration.
+/// Settings that a reload changes.
 pub(super) struct Change {
     terms: Terms,
     /// Another file, or none.
@@ -105,7 +105,7 @@ impl EventLog {
     /// written as lines.
     ///
     /// # Errors
-    /// Where there can be no thread.
+    /// If no thread can be started.
     pub(super) fn start(
         begin: Change,
         readers: Vec<EventReader>,
@@ -159,7 +159,7 @@ impl EventLog {
 /// Opens where lines go.
 ///
 /// # Errors
-/// Where it cannot be written to.
+/// If it cannot be written to.
 pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
     match (EventFile::open(sink), sink) {
         (Err(error), EventSink::File(path)) => {
@@ -169,7 +169,7 @@ pub(super) fn open(sink: &EventSink) -> anyhow::Result<EventFile> {
     }
 }
 
-/// What of a configuration is told with events.
+/// Settings of event output.
 struct Terms {
     names: Arc<Names>,
     /// Which kinds become lines.
@@ -191,7 +191,7 @@ impl Terms {
     }
 }
 
-/// Where lines go, and what is known of those that have not got there.
+/// Output of JSON lines, with the count of lost ones.
 struct Lines {
     out: BufWriter<EventFile>,
     /// When the file's place was looked at last.

@@ -46,7 +46,7 @@ impl EventSinks {
     /// Starts them with the rings of `engines`. `goes_on`: sessions of a process before have been taken over.
     ///
     /// # Errors
-    /// Where a file cannot be opened or a spool cannot be used.
+    /// If a file cannot be opened or a spool cannot be used.
     pub(super) fn start(
         settings: &Settings,
         engines: &mut [Nat],

@@ -63,17 +63,17 @@ pub use privileges::User;
 pub use reload::maps::mapping;
 pub use sandbox::serve_page_only;
 
-/// How long a worker may take to answer between two bursts.
+/// Longest time that a worker may take to answer between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// What of a configuration the daemon uses.
+/// Settings of the daemon, from a configuration.
 #[derive(Clone)]
 pub struct Settings {
     /// For all engines together.
     pub plan: Plan,
-    /// Where events go.
+    /// Destination of JSON events.
     pub events: Option<EventSink>,
-    /// Which of them.
+    /// Kinds of JSON events.
     pub json_kinds: EventKinds,
     /// Whether with the remote ends of sessions.
     pub json_destinations: bool,
@@ -81,23 +81,23 @@ pub struct Settings {
     pub exports: Vec<Export>,
     /// The log of who had which port when.
     pub log: Option<Log>,
-    /// Where packets come from and go to.
+    /// Ports.
     pub ports: PortSettings,
     /// Processors of the workers, one for each; none: as the backend has it.
     pub cores: Vec<u16>,
-    /// Where the daemon is asked.
+    /// API and metrics.
     pub control: ControlSettings,
-    /// Where sessions are kept for the next process.
+    /// Directory of saved sessions.
     pub state: StateDir,
     /// Files that were read beside the configuration.
     pub beside: Vec<PathBuf>,
-    /// What it takes.
+    /// Memory and disk space when all is full.
     pub costs: Costs,
     /// Its memory, by table.
     pub needs: Needs,
 }
 
-/// What a configuration takes when all is full.
+/// Memory and disk space of a configuration when all is full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
     /// All memory.
@@ -108,19 +108,19 @@ pub struct Costs {
     pub events_bytes_a_day: u64,
 }
 
-/// Where a configuration is read from.
+/// Source of a configuration.
 pub enum Source<'t> {
     /// The file.
     File,
-    /// What is to stand in the file.
+    /// Text that is to become the file.
     Text(&'t str),
 }
 
 /// A configuration that was read.
 pub struct Read {
-    /// What it asks for; none where that is wrong.
+    /// Its settings; none if it has errors.
     pub settings: Option<Settings>,
-    /// What is wrong with it, or doubtful.
+    /// Errors and warnings.
     pub problems: Vec<ConfigProblem>,
 }
 
@@ -130,15 +130,15 @@ pub type Reader = Box<dyn Fn(Source<'_>) -> Read + Send>;
 /// Looks at this machine, and gives lines for the log.
 pub type Look = Box<dyn FnOnce() -> Vec<String> + Send>;
 
-/// What the daemon needs to begin.
+/// Arguments of [`run`].
 pub struct Setup {
-    /// What the configuration asks for.
+    /// Settings from the configuration.
     pub settings: Settings,
     /// Its file.
     pub file: PathBuf,
     /// Reads it again, or another one.
     pub read: Reader,
-    /// Whom to become once the devices are open.
+    /// User to switch to once the devices are open.
     pub user: Option<User>,
     /// Whether to begin without the sessions of the process before.
     pub forget: bool,
@@ -150,7 +150,7 @@ pub struct Setup {
     pub started: Instant,
 }
 
-/// What the main thread waits for.
+/// Event for the main thread.
 enum Event {
     Signal(Signal),
     /// Something about a device or an interface, for the log.
@@ -170,7 +170,7 @@ enum Event {
 /// Runs until a signal or the loss of a device ends it.
 ///
 /// # Errors
-/// What kept it from starting.
+/// Why the daemon did not start.
 pub fn run(setup: Setup) -> anyhow::Result<ExitCode> {
     stages::run(setup)
 }

@@ -1,4 +1,4 @@
-//! What of open ports changes while packets go on, whatever they are. TUN devices have no part in it: their routes and
+//! Changes of open ports while packets are translated. TUN devices have no part in it: their routes and
 //! addresses are the kernel's (`net_helper::Routes`).
 
 use super::port_settings::PortSettings;
@@ -16,7 +16,7 @@ pub(super) struct LivePorts {
     pub(super) ethernet: Option<LiveEthernet>,
 }
 
-/// What they become, ready.
+/// Prepared changes.
 #[derive(Default)]
 pub(super) struct NextPorts {
     #[cfg(any(feature = "xdp", feature = "dpdk"))]
@@ -26,7 +26,7 @@ pub(super) struct NextPorts {
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 impl LivePorts {
     /// # Errors
-    /// What does not fit together, with what to write instead.
+    /// Settings that contradict each other, with the fix.
     pub(super) fn prepare(&self, old: &PortSettings, new: &PortSettings) -> anyhow::Result<NextPorts> {
         let next = self.ethernet.as_ref().map(|live| live.prepare(old, new)).transpose()?;
         Ok(NextPorts { ethernet: next.flatten() })

@@ -61,7 +61,7 @@ impl LogStore {
     /// sessions of the process before are taken over.
     ///
     /// # Errors
-    /// Where the directory cannot be made, or belongs to another daemon.
+    /// If the directory cannot be made, or belongs to another daemon.
     pub(super) fn start(
         log: &Log,
         configuration: (&str, &Plan),

@@ -84,7 +84,7 @@ pub(super) enum Fits {
 /// sessions are not kept.
 ///
 /// # Errors
-/// Where the machine, the control group or a limit of the process has less than they need.
+/// If the machine, the control group or a limit of the process has less than they need.
 pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) -> anyhow::Result<Fits> {
     let (keeps, left) = (left.is_some(), left.unwrap_or(0));
     let needed = Needs::of(plans, ports, keeps).total();

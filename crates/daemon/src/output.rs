@@ -1,4 +1,4 @@
-//! What the daemon says, written by a thread for each stream: a reader that does not read (a full pipe) must
+//! Standard output and the log, each written by a thread of its own: a reader that does not read (a full pipe) must
 //! hold up neither a stop nor anything else. What such a reader misses is said on the other stream, and in
 //! the end by the exit status.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Texts that wait for their reader at most.
 const WAITING_MAX: usize = 16;
 
-/// How long the end waits for the reader of each stream.
+/// Longest wait for the reader of each stream at the end.
 const FINISH_MAX: Duration = Duration::from_secs(1);
 
 enum Message {
@@ -25,7 +25,7 @@ enum Message {
 /// Writes to standard output; that nobody reads it any more (`| head`) is no error.
 ///
 /// # Errors
-/// Where standard output cannot be written to for any other reason.
+/// If standard output cannot be written to for any other reason.
 pub fn print_bytes(bytes: &[u8]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -46,7 +46,7 @@ impl OutputStream {
     /// An output whose texts a thread called `name` gives to `write`, which may block.
     ///
     /// # Errors
-    /// Where the process may have no more threads.
+    /// If the process may have no more threads.
     pub(super) fn new(
         name: &str,
         write: impl FnMut(&str) -> io::Result<()> + Send + 'static,
@@ -83,7 +83,7 @@ impl OutputStream {
     /// Waits until everything so far is written.
     ///
     /// # Errors
-    /// Where the last text could not be written, or is not yet after `timeout`.
+    /// If the last text could not be written, or is not yet after `timeout`.
     pub(super) fn flush(&self, timeout: Duration) -> io::Result<()> {
         let (answer, answers) = channel();
         let _ = self.messages.send(Message::Flush(answer));
@@ -100,7 +100,7 @@ impl OutputStream {
 pub(super) struct Output {
     stdout: OutputStream,
     stderr: OutputStream,
-    /// How much is logged.
+    /// Log level.
     pub(super) level: Level,
 }
 
@@ -108,7 +108,7 @@ impl Output {
     /// For standard output and standard error.
     ///
     /// # Errors
-    /// Where the process may have no more threads.
+    /// If the process may have no more threads.
     pub(super) fn new() -> io::Result<Self> {
         let stderr =
             OutputStream::new("log", |line| io::Write::write_all(&mut io::stderr(), line.as_bytes()))?;

@@ -32,7 +32,7 @@ pub(super) struct Ports {
     pub(super) routes: Option<Routes>,
     /// The network helper, where there is one.
     pub(super) helper: HelperState,
-    /// How each was opened, for the log.
+    /// Lines for the log.
     said: Vec<String>,
     /// Keep the devices' names taken, or DPDK's environment, until the last worker has ended.
     _guards: Vec<Box<dyn Any>>,
@@ -71,7 +71,7 @@ impl Ports {
     }
 }
 
-/// How long a process that was killed may take to let go of its device.
+/// Longest time that a killed process may take to release its device.
 const LET_GO_MAX: Duration = Duration::from_millis(500);
 
 fn open_device(config: &TunConfig, killed: OnKill) -> Result<Tun, TunError> {

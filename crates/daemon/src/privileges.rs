@@ -75,7 +75,7 @@ fn find_user(passwd: &str, name: &str) -> Option<User> {
     })
 }
 
-/// What AF_XDP, and any driver of software, needs: to attach a program, for sockets, to load it, to lock the packets' memory.
+/// Capabilities of AF_XDP and of software drivers: attach a program, open sockets, load it, lock the packets' memory.
 #[cfg(any(feature = "xdp", feature = "dpdk"))]
 const XDP: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)

@@ -119,7 +119,7 @@ impl Sandbox {
 /// where there is one already, and keeps no capability in any case.
 ///
 /// # Errors
-/// Where privileges cannot be dropped.
+/// If privileges cannot be dropped.
 pub fn serve_page_only(socket: &Path) -> anyhow::Result<()> {
     let owner = std::fs::metadata(socket).ok().filter(|_| rustix::process::geteuid().is_root());
     let user = owner.map(|owner| privileges::User::new(owner.uid(), owner.gid()));

@@ -23,7 +23,7 @@ fn device(opened: &[Opened], port: &Port) -> Device {
 /// Open interfaces, which are watched.
 pub(super) struct OpenXdp {
     pub(super) backends: Backends,
-    /// How each was opened, for the log.
+    /// Lines for the log.
     pub(super) said: Vec<String>,
     pub(super) live: LiveEthernet,
     pub(super) helper: HelperState,
@@ -115,7 +115,7 @@ fn watch(
     readiness.recv().context("the thread that watches interfaces has ended")?
 }
 
-/// What an operator reads about it.
+/// Log line of an event.
 fn say(event: &gatun_io_xdp::Event) -> String {
     use gatun_io_xdp::Event;
     match event {

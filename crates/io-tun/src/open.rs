@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What a device shall be like.
+/// Settings of a TUN device.
 #[derive(Clone, Debug)]
 pub struct TunConfig {
     /// Its name.
@@ -97,7 +97,7 @@ impl Drop for Guard {
     }
 }
 
-/// What becomes of a device that is made, where its process is killed.
+/// Fate of a created device when its process is killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnKill {
     /// It goes.

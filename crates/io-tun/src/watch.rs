@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-/// What happened to a device's link.
+/// Change of a device's link.
 #[derive(Debug)]
 pub enum LinkEvent {
     /// It was set down: its routes are gone, and no packet comes.
@@ -23,7 +23,7 @@ pub enum LinkEvent {
     Up {
         /// The device.
         device: String,
-        /// What was set up again, or why it could not be.
+        /// Restored routes and addresses, or why that failed.
         restored: Result<Restored, TunError>,
     },
     /// Routes vanished while its link was up.
@@ -32,19 +32,19 @@ pub enum LinkEvent {
         device: String,
         /// Its MTU: below 1280 bytes there is no IPv6 on it (RFC 8200 5).
         mtu: u32,
-        /// What was set again, or why it could not be.
+        /// Restored routes and addresses, or why that failed.
         restored: Result<Restored, TunError>,
     },
     /// It has other addresses and routes, as it was ordered.
     Rerouted {
         /// The device.
         device: String,
-        /// What was set and taken away, or why it could not be.
+        /// Changed routes and addresses, or why that failed.
         rerouted: Result<Rerouted, TunError>,
     },
 }
 
-/// What was set and taken away by order.
+/// Routes and addresses that a reload has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rerouted {
     /// Routes that were added.
@@ -81,7 +81,7 @@ pub enum Woken {
     Other,
 }
 
-/// What a link got back.
+/// Routes and addresses that were restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Routes that were added.
@@ -102,7 +102,7 @@ impl LinkWatch {
     /// Watches open devices.
     ///
     /// # Errors
-    /// Where the kernel gives no notices, or a device does not exist or is no TUN device.
+    /// If the kernel gives no notices, or a device does not exist or is no TUN device.
     pub fn new(devices: impl IntoIterator<Item = WatchedDevice>) -> Result<Self, TunError> {
         // Error messages need it, and its file may be out of reach by then.
         gatun_netlink::has_ipv6();
@@ -122,7 +122,7 @@ impl LinkWatch {
     /// does not hold up what is due for the devices.
     ///
     /// # Errors
-    /// Where the kernel gives no more notices.
+    /// If the kernel gives no more notices.
     pub fn wait(&mut self, other: impl AsFd) -> io::Result<Woken> {
         let mut is_other_ready = false;
         loop {

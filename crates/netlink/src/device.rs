@@ -20,13 +20,13 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// What one datagram to the kernel carries, some 15 KB.
+/// Routes of one datagram to the kernel, some 15 KB.
 const ROUTES_PER_BATCH: usize = 256;
 
 /// Metric of an IPv6 route that comes before those of others; the kernel gives 256 to those of its interfaces' addresses.
 const FIRST6: u32 = 1;
 
-/// What to do where somebody has a route to the same network. No such route is ever removed.
+/// Treatment of existing routes to the same network. No such route is ever removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// Come before it: packets take the new route, and the other one again as soon as the new one is gone.
@@ -88,7 +88,7 @@ impl Device {
     /// Opens a socket for the device, which need not exist yet.
     ///
     /// # Errors
-    /// Where the kernel gives no socket.
+    /// If the kernel gives no socket.
     pub fn open(name: &str) -> io::Result<Device> {
         Ok(Device { client: Client::open()?, name: name.to_owned() })
     }
@@ -106,7 +106,7 @@ impl Device {
     /// Its number in this network namespace.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn index(&self) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(&self.client.socket, &self.name)?)
     }
@@ -114,7 +114,7 @@ impl Device {
     /// Sets its MTU.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// If the kernel refuses it.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.attributes.push(LinkAttribute::Mtu(mtu));
@@ -125,7 +125,7 @@ impl Device {
     /// Sets its link up.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// If the kernel refuses it.
     pub fn set_up(&mut self, index: u32) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.header.flags = LinkFlags::Up;
@@ -137,7 +137,7 @@ impl Device {
     /// Gives it a text, by which it is known again.
     ///
     /// # Errors
-    /// Where the kernel refuses it.
+    /// If the kernel refuses it.
     pub fn set_alias(&mut self, index: u32, alias: &str) -> Result<(), DeviceError> {
         let mut link = link(index);
         link.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
@@ -148,7 +148,7 @@ impl Device {
     /// Gives it addresses; those that it has stay. Without any that is missing, it needs no right.
     ///
     /// # Errors
-    /// Where the kernel refuses one; those before it are set.
+    /// If the kernel refuses one; those before it are set.
     pub fn add_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
         if addresses.is_empty() {
             return Ok(());
@@ -167,7 +167,7 @@ impl Device {
     /// Removes addresses from the device; those that it does not have are no error.
     ///
     /// # Errors
-    /// Where the kernel refuses one; those before it are gone.
+    /// If the kernel refuses one; those before it are gone.
     pub fn remove_addresses(&mut self, index: u32, addresses: &[Prefix]) -> Result<(), DeviceError> {
         for &address in addresses {
             let action = format!("address del {address} dev {}", self.name);
@@ -180,7 +180,7 @@ impl Device {
     /// Removes routes of the device; those that are gone already are no error.
     ///
     /// # Errors
-    /// Where the kernel refuses one; those before it are gone.
+    /// If the kernel refuses one; those before it are gone.
     pub fn remove_routes(&mut self, index: u32, routes: &[Prefix]) -> Result<(), DeviceError> {
         for &route in routes {
             let action = format!("route del {route} dev {}", self.name);
@@ -199,7 +199,7 @@ impl Device {
     /// Adds routes to the device; returns how many were not set as there are others, or the same.
     ///
     /// # Errors
-    /// Where the kernel refuses one; others may be set.
+    /// If the kernel refuses one; others may be set.
     pub fn add_routes(
         &mut self,
         index: u32,
@@ -244,7 +244,7 @@ impl Device {
     /// The state of its link.
     ///
     /// # Errors
-    /// Where there is no such device any more, or the kernel does not answer.
+    /// If there is no such device any more, or the kernel does not answer.
     pub fn link(&mut self, index: u32) -> io::Result<Link> {
         let answers = self.client.ask(RouteNetlinkMessage::GetLink(link(index)), 0)?;
         let link = answers.into_iter().find_map(link_of);

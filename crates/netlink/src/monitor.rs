@@ -59,7 +59,7 @@ impl Monitor {
     /// Subscribes to groups.
     ///
     /// # Errors
-    /// Where the kernel refuses.
+    /// If the kernel refuses.
     pub fn open(groups: &[Group]) -> io::Result<Monitor> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -77,7 +77,7 @@ impl Monitor {
     /// Blocks until there are notices, `waker` can be read, or the time is over: returns whether `waker` can be read.
     ///
     /// # Errors
-    /// Where the kernel gives no more notices.
+    /// If the kernel gives no more notices.
     pub fn wait(&mut self, waker: impl AsFd, timeout: Option<Duration>) -> io::Result<bool> {
         let waker = waker.as_fd();
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&waker, PollFlags::IN)];

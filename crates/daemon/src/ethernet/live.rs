@@ -55,7 +55,7 @@ impl LiveEthernet {
     /// Makes what differs; nothing where nothing does.
     ///
     /// # Errors
-    /// What does not fit together, with what to write instead.
+    /// Settings that contradict each other, with the fix.
     pub(crate) fn prepare(
         &self,
         old: &PortSettings,

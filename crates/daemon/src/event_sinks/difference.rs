@@ -39,7 +39,7 @@ impl<'c> From<&'c Config> for SinkSettings<'c> {
 /// Effect of a reload on a collector.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// All of it goes on, also with other kinds of events or room for others.
+    /// It keeps running, possibly with other kinds of events or another queue length.
     Continues,
     /// It is begun, in place of one of that name where there is one.
     Starts,
@@ -148,7 +148,7 @@ fn comes(all: &[Export], new: &Export) -> Option<String> {
     (!told.is_empty()).then(|| format!("[[export]] {}: {}: its connection stays", new.name, told.join(", ")))
 }
 
-/// How much of the log is kept.
+/// Changes of the log's retention.
 fn kept(old: &Log, new: &Log) -> Vec<String> {
     let for_ever = |ms: Option<u64>| ms.map_or_else(|| "for ever".to_owned(), duration);
     let all = |size: Option<u64>| size.map_or_else(|| "without bound".to_owned(), |n| Bytes(n).to_string());

@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Default)]
 pub(crate) struct HelperState {
     has_ended: Arc<AtomicBool>,
-    /// What its sandbox lacks.
+    /// Parts that its sandbox lacks.
     pub(crate) missing: Vec<String>,
 }
 
 impl HelperState {
-    /// What needs attention, in a sentence.
+    /// Problem as a sentence, if there is one.
     pub(crate) fn trouble(&self) -> Option<&'static str> {
         self.has_ended.load(Ordering::Relaxed).then_some(messages::TROUBLE)
     }
@@ -87,7 +87,7 @@ pub(super) struct Started {
 /// events.
 ///
 /// # Errors
-/// Where it cannot start, or not give up its rights.
+/// If it cannot start, or not give up its rights.
 pub(crate) fn for_devices(
     devices: &[WatchedDevice],
     (user, sandbox): (Option<User>, &Sandbox),

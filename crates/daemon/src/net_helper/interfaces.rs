@@ -41,7 +41,7 @@ impl From<XdpMode> for Mode {
 /// Starts a helper for these interfaces; returns once it has given up what it does not need.
 ///
 /// # Errors
-/// Where it cannot start, or not give up its rights.
+/// If it cannot start, or not give up its rights.
 pub(crate) fn for_interfaces(
     parts: &KeeperParts,
     (user, sandbox): (Option<User>, &Sandbox),

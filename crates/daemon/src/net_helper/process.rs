@@ -68,7 +68,7 @@ impl Prefixes {
     }
 }
 
-/// What the daemon has said before `Start`.
+/// Messages of the daemon before `Start`.
 #[derive(Default)]
 struct Plan {
     user: Option<User>,
@@ -107,7 +107,7 @@ impl Plan {
     }
 }
 
-/// What the helper does after its start.
+/// Work of the helper after its start.
 enum Work {
     Devices(Devices),
     #[cfg(feature = "xdp")]

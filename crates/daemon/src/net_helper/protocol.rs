@@ -73,7 +73,7 @@ pub(super) enum Request {
     },
 }
 
-/// How the XDP program of an interface runs, as in `gatun_io_xdp::Mode`.
+/// Mode of an XDP program, as `gatun_io_xdp::Mode`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum XdpMode {
     /// In the driver where it can, else before the kernel's stack.
@@ -89,7 +89,7 @@ pub(super) enum XdpMode {
 pub(super) enum Report {
     /// The helper has given up what it does not need.
     Ready {
-        /// What its sandbox lacks.
+        /// Parts that its sandbox lacks.
         missing: Vec<String>,
     },
     /// A line for the log.

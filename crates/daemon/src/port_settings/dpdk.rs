@@ -47,7 +47,7 @@ impl DpdkPorts {
     }
 }
 
-/// What differs, and needs a restart.
+/// Differences that need a restart.
 pub(crate) fn differ(old: &DpdkPorts, new: &DpdkPorts) -> Vec<String> {
     let differ = old.config != new.config || hosts::needs_restart(&old.hosts, &new.hosts);
     let what = "[dpdk], or ports with backend \"dpdk\": their number, devices, queues, VLANs or MTUs";

@@ -7,11 +7,11 @@ use gatun_ether::{Ether, Limits, Problem};
 use std::io;
 use std::net::IpAddr;
 
-/// What a configuration says of the hosts that the ports are.
+/// Ports as hosts, from a configuration.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Hosts {
     pub(crate) ports: Vec<Port>,
-    /// What is the engine's.
+    /// Networks of the engine.
     pub(crate) networks: Vec<Network>,
     /// The smallest MTU that the engine counts on, bytes.
     mtu: u32,
@@ -33,7 +33,7 @@ impl Hosts {
     /// translator's own.
     ///
     /// # Errors
-    /// What does not fit together, with what to write instead.
+    /// Settings that contradict each other, with the fix.
     pub(crate) fn ethers(
         &self,
         workers: usize,
@@ -73,7 +73,7 @@ fn engine_mtu(config: &Config) -> u32 {
     mtus.chain(plan.nat44.iter().map(|i| i.mtu)).min().unwrap_or(0)
 }
 
-/// What of ports is other than before, in words: what may be while they are open.
+/// Changes of open ports, as text.
 pub(super) fn changes(old: &Hosts, new: &Hosts) -> Vec<String> {
     let mut changes = Vec::new();
     for (old, new) in old.ports.iter().zip(&new.ports) {

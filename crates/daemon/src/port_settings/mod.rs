@@ -73,7 +73,7 @@ impl PortSettings {
         Ok(Some(Processors::divide(cores, self.workers())?))
     }
 
-    /// What opening them needs.
+    /// Capabilities that opening them needs.
     pub(crate) fn rights(&self) -> Rights {
         match self {
             PortSettings::Tun(_) => Rights::Tun,
@@ -118,7 +118,7 @@ impl PortSettings {
         }
     }
 
-    /// What changes while ports on Ethernets are open, in words.
+    /// Changes that open ports on Ethernets allow, as text.
     #[cfg(any(feature = "xdp", feature = "dpdk"))]
     pub(crate) fn changes(old: &PortSettings, new: &PortSettings) -> Vec<String> {
         match (old.hosts(), new.hosts()) {
@@ -133,7 +133,7 @@ impl PortSettings {
         Vec::new()
     }
 
-    /// What differs, beside what TUN devices are like, and needs a restart.
+    /// Differences that need a restart, beside settings of TUN devices.
     pub(crate) fn differ(old: &PortSettings, new: &PortSettings) -> Vec<String> {
         match (old, new) {
             (PortSettings::Tun(old), PortSettings::Tun(new)) if old.len() == new.len() => Vec::new(),

@@ -33,7 +33,7 @@ impl XdpPorts {
         XdpPorts { config: XdpConfig { ports: ports.collect(), queues: queues.into(), entries }, hosts }
     }
 
-    /// All that the program takes or leaves to the kernel, once what is behind a port is known.
+    /// Rules of the XDP program; `device` gives the interface of a port.
     pub(crate) fn taken(&self, device: impl Fn(&Port) -> Device) -> Vec<(Entry, Whose)> {
         let addresses = self.hosts.addresses(device);
         let own = addresses.filter_map(|addr| match addr {
@@ -44,7 +44,7 @@ impl XdpPorts {
     }
 }
 
-/// What the program takes, and what it leaves to the kernel.
+/// Prefixes that the program takes or leaves to the kernel.
 fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
     let to = |addr: IpAddr, len| match addr {
         IpAddr::V4(addr) => Entry::To4(addr, len),
@@ -81,7 +81,7 @@ fn entries(config: &Config, networks: &[Network]) -> Vec<(Entry, Whose)> {
     entries
 }
 
-/// What differs, and needs a restart.
+/// Differences that need a restart.
 pub(crate) fn differ(old: &XdpPorts, new: &XdpPorts) -> Vec<String> {
     let devices = |ports: &XdpPorts| (ports.config.ports.clone(), ports.config.queues);
     let differ = devices(old) != devices(new) || hosts::needs_restart(&old.hosts, &new.hosts);

@@ -9,7 +9,7 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Who asks.
+/// Thread or process that a list of calls is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
     /// All threads that begin when the devices are open.
@@ -64,7 +64,7 @@ const PROCESS: &[c_long] = &[
     SYS_rt_sigtimedwait, SYS_rt_sigsuspend, SYS_sigaltstack, SYS_restart_syscall, SYS_capget,
 ];
 
-/// All that the network helper needs beside netlink sockets and the channel to the daemon: it opens no file, starts no
+/// Calls of the network helper beside netlink sockets and the channel to the daemon: it opens no file, starts no
 /// thread and signals nobody but itself.
 #[rustfmt::skip]
 const HELPER: &[c_long] = &[
@@ -89,7 +89,7 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[SYS_accept];
 
-/// What no thread ever asks for: another program, another process's memory, the kernel's own settings.
+/// Calls that only an intruder makes: another program, another process's memory, the kernel's own settings.
 #[rustfmt::skip]
 const NEVER: &[c_long] = &[
     SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2,
@@ -145,7 +145,7 @@ impl Calls {
     /// Restricts the calling thread of the process `own`.
     ///
     /// # Errors
-    /// Where the kernel does not allow a filter.
+    /// If the kernel does not allow a filter.
     pub(super) fn restrict(self, own: u32) -> Result<(), Error> {
         // The strictest answer of all filters holds; the last one has to come last, as it forbids to add more.
         for filter in self.filters(own)? {
@@ -331,7 +331,7 @@ fn none_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, Error> {
     Ok(vec![SeccompRule::new(conditions)?])
 }
 
-/// What is listed gets `listed`, all else `other`.
+/// Filter that answers `listed` for listed calls and `other` for all others.
 fn filter(rules: Rules, other: SeccompAction, listed: SeccompAction) -> Result<BpfProgram, Error> {
     let target = TargetArch::try_from(std::env::consts::ARCH)?;
     Ok(SeccompFilter::new(rules, other, listed, target)?.try_into()?)

@@ -11,10 +11,10 @@ use std::path::Path;
 /// The newest form of rules that is known here. A kernel that knows less enforces less, and the log says so.
 const FORM: ABI = ABI::V6;
 
-/// What every daemon reads: how much memory there is (`daemon/memory.rs`), and how many processors.
+/// Files that every daemon reads: amount of memory (`daemon/memory.rs`), and number of processors.
 const READ: [&str; 3] = ["/proc", "/sys/fs/cgroup", "/sys/devices/system/cpu"];
 
-/// What older kernels leave unrestricted: the form of rules that has it, the first kernel with it, and its name.
+/// Parts that older kernels lack: the ABI that has it, the first kernel with it, and its name.
 const PARTS: [(ABI, &str, &str); 4] = [
     (ABI::V3, "6.2", "truncating files"),
     (ABI::V4, "6.7", "TCP ports"),
@@ -22,7 +22,7 @@ const PARTS: [(ABI, &str, &str); 4] = [
     (ABI::V6, "6.12", "abstract Unix sockets and signals"),
 ];
 
-/// How much of the rules is in force: says what is not, or nothing where all is.
+/// Names the parts of the rules that are not in force.
 fn missing(status: LandlockStatus) -> Result<(), String> {
     let form = match status {
         LandlockStatus::NotImplemented => {

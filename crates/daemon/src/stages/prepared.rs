@@ -28,7 +28,7 @@ impl Prepared {
     /// Takes memory and builds engines, before any device is made: a daemon without room for its tables leaves no trace.
     ///
     /// # Errors
-    /// Where there is no memory, or the sessions' directory cannot be had.
+    /// If there is no memory, or the sessions' directory cannot be had.
     pub(super) fn new(setup: Setup) -> anyhow::Result<Prepared> {
         let (mut start, forget) = Start::new(setup);
         let Start { settings, user, clock, notes, .. } = &mut start;
@@ -50,7 +50,7 @@ impl Prepared {
     /// Opens the API's sockets, and keeps no privileges but those that devices need.
     ///
     /// # Errors
-    /// Where a socket cannot be opened, or privileges cannot be dropped.
+    /// If a socket cannot be opened, or privileges cannot be dropped.
     pub(super) fn listen(self) -> anyhow::Result<Listening> {
         let Start { settings, user, .. } = &self.start;
         let sockets = Sockets::open(&settings.control)?;

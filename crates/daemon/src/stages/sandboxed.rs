@@ -33,7 +33,7 @@ impl Sandboxed {
     /// Opens event sinks, starts workers, and serves the API.
     ///
     /// # Errors
-    /// Where a file cannot be opened, or there can be no more threads.
+    /// If a file cannot be opened, or there can be no more threads.
     pub(super) fn start(self) -> anyhow::Result<Running> {
         let Sandboxed { opened, connect, signals, in_force } = self;
         let Opened { listening: Listening { prepared, sockets }, mut ports, processors } = opened;

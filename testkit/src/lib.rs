@@ -4,8 +4,9 @@
 //! |---|---|
 //! | [`hosts`] | a sandbox with network namespaces, and processes in them |
 //! | [`peers`] | programs of other projects: iperf3, tayga, testpmd |
-//! | [`traffic`] | packets of many subscribers, and the judge of what arrives |
-//! | `ends` (feature `frames`) | both ends of a translator, over a backend's devices |
+//! | [`packet`] | single packets, built and checked by etherparse |
+//! | [`traffic`] | packets of many subscribers, a generator of them, and the judge of what arrives |
+//! | [`plot`] | charts as SVG |
 //! | [`skip`], [`missing`] | tests that lack a program or a right |
 //!
 //! `testkit/scenarios` measures Gatun with these rooms, and `testkit/model` is the translator that the engine is compared with.
@@ -26,10 +27,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "frames")]
-pub mod ends;
 pub mod hosts;
+pub mod packet;
 pub mod peers;
+pub mod plot;
 mod requirement;
 pub mod traffic;
 

@@ -73,8 +73,15 @@ fn operation(endpoint: &Endpoint) -> Value {
     if !parameters.is_empty() {
         fields.insert("parameters".into(), parameters.into());
     }
-    let changes =
-        [What::ApplyConfig, What::ConfirmConfig, What::RollBackConfig, What::AddMap, What::RemoveMap];
+    let changes = [
+        What::ApplyConfig,
+        What::ConfirmConfig,
+        What::RollBackConfig,
+        What::ReplaceMaps,
+        What::EditMaps,
+        What::PlanReplaceMaps,
+        What::PlanEditMaps,
+    ];
     if changes.contains(&endpoint.what) {
         let mut add = |status: &str, what: &str| {
             if let Some(responses) = fields.get_mut("responses").and_then(Value::as_object_mut) {

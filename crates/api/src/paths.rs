@@ -11,6 +11,10 @@ pub enum Method {
     Get,
     /// Does what it is named for.
     Post,
+    /// Replaces a table as a whole.
+    Put,
+    /// Adds to a table, and removes from it.
+    Patch,
     /// Ends what a filter means.
     Delete,
 }
@@ -21,12 +25,14 @@ impl Method {
         match self {
             Method::Get => "GET",
             Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
             Method::Delete => "DELETE",
         }
     }
 }
 
-/// What is to be done.
+/// Operation of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum What {
@@ -51,8 +57,10 @@ pub enum What {
     ConfirmConfig,
     RollBackConfig,
     Maps,
-    AddMap,
-    RemoveMap,
+    ReplaceMaps,
+    EditMaps,
+    PlanReplaceMaps,
+    PlanEditMaps,
     Exports,
     Log,
     LogLevel,
@@ -73,7 +81,7 @@ pub enum What {
     OpenApi,
 }
 
-/// What a token has to allow.
+/// Right that a token needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Reading.
@@ -89,7 +97,7 @@ pub enum Needs {
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub help: &'static str,
     /// Whether it has to be there.
     pub required: bool,
@@ -102,15 +110,15 @@ pub struct Endpoint {
     pub method: Method,
     /// Its path.
     pub path: &'static str,
-    /// What it asks for.
+    /// Operation.
     pub what: What,
     /// The same in words.
     pub help: &'static str,
-    /// What its query may say.
+    /// Parameters of its query.
     pub parameters: &'static [&'static [Parameter]],
-    /// What its body has to be.
+    /// Type of its body.
     pub(crate) body: Option<Described>,
-    /// What is answered; none where that is text.
+    /// Type of its answer; none for text.
     pub(crate) answer: Option<Described>,
 }
 
@@ -131,7 +139,7 @@ const fn optional(name: &'static str, schema: fn() -> Value, help: &'static str)
     Parameter { name, help, required: false, schema }
 }
 
-/// Which sessions, bindings, blocks or subscribers are meant: those for which all holds that is said.
+/// Filter of sessions, bindings, blocks or subscribers: all parameters must match.
 pub const FILTER: &[Parameter] = &[
     optional("instance", String::reference, "Name of the instance."),
     optional("pool", String::reference, "Name of the pool."),
@@ -148,7 +156,7 @@ pub const REMOTE: &[Parameter] = &[
     optional("remote_port", u16::reference, "Remote port."),
 ];
 
-/// How a long list is read.
+/// Paging of a long list.
 pub const PAGE: &[Parameter] = &[
     optional("cursor", String::reference, "Where to begin: `next` of the page before."),
     optional("limit", u16::reference, "Entries of a page at most: 1 to 10000, 1000 where nothing is said."),
@@ -161,7 +169,7 @@ pub const PAGE: &[Parameter] = &[
 
 const OF_INSTANCE: &[Parameter] = &[optional("instance", String::reference, "Name of the instance.")];
 
-/// That all are meant.
+/// Confirmation that an empty filter means all.
 pub const ALL: &[Parameter] = &[optional("all", bool::reference, "`true`: without a filter, all are meant.")];
 
 const PUBLIC_END: &[Parameter] = &[
@@ -249,6 +257,12 @@ const INSTEAD_OF: &[Parameter] = &[Parameter {
     )
 }];
 
+const TABLE_OF: &[Parameter] = &[optional(
+    "instance",
+    String::reference,
+    "Name of the instance; default: the only one that can have such mappings.",
+)];
+
 const INSTEAD_OF_ANY: &[Parameter] = &[optional(
     "revision",
     String::reference,
@@ -300,7 +314,7 @@ impl Endpoint {
         self
     }
 
-    /// What a token has to allow.
+    /// Right that a token needs.
     pub fn needs(&self) -> Needs {
         match self.what {
             What::WhoAt => Needs::Audit,
@@ -315,7 +329,7 @@ impl Endpoint {
         self.body.is_some()
     }
 
-    /// All of its parameters.
+    /// Parameters of all groups.
     pub fn all_parameters(&self) -> impl Iterator<Item = &'static Parameter> {
         self.parameters.iter().flat_map(|some| some.iter())
     }
@@ -327,7 +341,7 @@ impl Parameter {
     }
 }
 
-/// All there are.
+/// All endpoints.
 pub const ENDPOINTS: &[Endpoint] = &[
     get("/v1/status", What::Status, Described::of::<Status>(), "The daemon at a glance."),
     get("/v1/history", What::History, Described::of::<History>(), "The last hour, in steps of a few seconds: packets, sessions, subscribers."),
@@ -366,14 +380,22 @@ pub const ENDPOINTS: &[Endpoint] = &[
         .with(&[INSTEAD_OF, BACK_TO, CONFIRM]),
     get("/v1/maps", What::Maps, Described::of::<Page<StaticMap>>(), "Static bindings and explicit address mappings of the configuration.")
         .with(&[OF_INSTANCE, PAGE]),
-    get("/v1/maps/add", What::AddMap, Described::of::<ConfigApplied>(), "Adds a mapping to the configuration, in the running daemon and in its file.")
-        .by(Method::Post)
-        .with(&[INSTEAD_OF_ANY, CONFIRM])
-        .of_body::<StaticMap>(),
-    get("/v1/maps/remove", What::RemoveMap, Described::of::<ConfigApplied>(), "Takes a mapping out of the configuration; its sessions end.")
-        .by(Method::Post)
-        .with(&[INSTEAD_OF_ANY, CONFIRM])
-        .of_body::<StaticMap>(),
+    get("/v1/maps", What::ReplaceMaps, Described::of::<ConfigApplied>(), "Replaces all mappings of an instance, as a whole or not at all: in the running daemon, and in its configuration or the file that `eam_file` names.")
+        .by(Method::Put)
+        .with(&[TABLE_OF, INSTEAD_OF_ANY, CONFIRM])
+        .of_body::<MapsTable>(),
+    get("/v1/maps", What::EditMaps, Described::of::<ConfigApplied>(), "Adds mappings to an instance and removes others, all or none. Sessions of removed mappings end.")
+        .by(Method::Patch)
+        .with(&[TABLE_OF, INSTEAD_OF_ANY, CONFIRM])
+        .of_body::<MapsEdit>(),
+    get("/v1/maps/plan", What::PlanReplaceMaps, Described::of::<ConfigPlan>(), "Previews `PUT /v1/maps`; changes nothing.")
+        .by(Method::Put)
+        .with(&[TABLE_OF])
+        .of_body::<MapsTable>(),
+    get("/v1/maps/plan", What::PlanEditMaps, Described::of::<ConfigPlan>(), "Previews `PATCH /v1/maps`; changes nothing.")
+        .by(Method::Patch)
+        .with(&[TABLE_OF])
+        .of_body::<MapsEdit>(),
     get("/v1/exports", What::Exports, Described::of::<Vec<Export>>(), "Collectors of events, and what they got."),
     get("/v1/log", What::Log, Described::of::<LogStore>(), "The log of who had which port when: what is in it, and what was lost."),
     get("/v1/log-level", What::LogLevel, Described::of::<Logged>(), "How much the daemon writes to its standard error."),
@@ -418,7 +440,7 @@ const POOL_OR_NETWORK: &[Parameter] = &[
     optional("outside", String::reference, "Public address, or a prefix that it lies in; default: all."),
 ];
 
-/// Why there is nothing to do.
+/// Error of a request without an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// No such path.
@@ -430,7 +452,7 @@ pub enum Unknown {
 /// Finds what a request asks for.
 ///
 /// # Errors
-/// Where there is no such path, or it has not this method.
+/// An unknown path, or a method that it does not have.
 pub fn find(method: &str, path: &str) -> Result<&'static Endpoint, Unknown> {
     let of_path = || ENDPOINTS.iter().filter(|endpoint| endpoint.path == path);
     let methods: Vec<&str> = of_path().map(|endpoint| endpoint.method.name()).collect();
@@ -463,7 +485,7 @@ pub fn with_query(path: &str, query: &[(&str, String)]) -> String {
 /// Reads a query: names and values.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Malformed percent-encoding, or a pair without `=`.
 pub fn parse_query(query: &str) -> Result<Vec<(String, String)>, String> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs

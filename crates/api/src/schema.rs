@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// A type with a JSON schema.
 pub trait Schema {
-    /// How the schema refers to it.
+    /// Reference to the schema.
     fn reference() -> Value;
 
     /// Adds what a document has to define for it, by name.
@@ -143,7 +143,7 @@ macro_rules! words {
             }
 
             impl $name {
-                /// All of them.
+                /// All words.
                 pub const ALL: &'static [$name] = &[$($name::$variant),*];
 
                 /// As it is written.

@@ -9,10 +9,10 @@ use super::driver::{Kind, Prepared, Setup};
 use super::measure::{StartingLine, available_bytes, cpu_model, median, progress, resident_bytes, round};
 use super::packets::Flows;
 use super::plans::{Logged, Ports};
-use super::plot::{Axis, Chart, Panel, Series, count};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
 use gatun_nat::memory::TableBytes;
+use gatun_testkit::plot::{Axes, Chart, Panel, Series, count};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -266,10 +266,12 @@ impl Report {
     fn chart(&self) -> Chart {
         let panel = |title: &str, lines: &[(&str, Figure)]| Panel {
             title: title.into(),
-            x: Axis { label: "connections in the table".into() },
-            y: Axis { label: "millions a second".into() },
+            axes: Axes::Logarithmic,
+            x: "connections in the table".into(),
+            y: "millions a second".into(),
             series: lines.iter().flat_map(|&(name, of)| self.lines(name, of)).collect(),
             mark: None,
+            stages: Vec::new(),
         };
         let most = self.points.iter().map(|p| p.capacity).max().unwrap_or_default();
         Chart {

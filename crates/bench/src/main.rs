@@ -10,7 +10,6 @@ mod handover;
 mod measure;
 mod packets;
 mod plans;
-mod plot;
 mod restart;
 mod scale;
 mod study;

@@ -1,22 +1,17 @@
-//! The bench's flows, their packets, and the check of what comes out: written without the engine's own
-//! header code, so that a fault in it cannot hide itself.
+//! The bench's flows, their packets, and the check of translated ones, without the engine's own header code, so that
+//! a fault in it cannot hide itself.
 
 use gatun_mem::{HugeVec, OutOfMemory};
+use gatun_testkit::packet::in_place::{TTL, renew_ipv4_checksum, sum, write_udp};
+pub(super) use gatun_testkit::traffic::{LAYER_2, POOL6, embed, mix};
 use gatun_wire::{HEADROOM, Packet};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Bytes from one packet buffer to the next: no power of two, so that headers spread over the cache's sets.
 pub(super) const STRIDE: usize = 2304;
-/// Ethernet header and VLAN tag: part of the frame's size, not of what the engine gets.
-pub(super) const LAYER_2: usize = 18;
-
-/// The translation prefix, a network's own: 2001:db8:64::/96.
-pub(super) const POOL6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0);
 /// First inside address of NAT44: 100.64.0.0/10.
 pub(super) const INSIDE_FIRST: u32 = 0x6440_0000;
-const UDP: u8 = 17;
 const SERVER_PORT: u16 = 4433;
-const TTL: u8 = 64;
 
 /// An inside host's endpoint and a server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,14 +87,6 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A well-mixed 64-bit number.
-pub(super) fn mix(i: u64) -> u64 {
-    let x = i.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 /// A random number below `n`, from a well-mixed one.
 pub(super) fn below(n: u64, random: u64) -> u64 {
     ((u128::from(random) * u128::from(n)) >> 64) as u64
@@ -135,55 +122,28 @@ impl Ring {
 
 /// Writes an IPv6 UDP packet of `flow` whose frame is `frame` bytes; returns its length.
 pub(super) fn write6(flow: &Flow, frame: usize, out: &mut [u8]) -> usize {
-    let len = frame - LAYER_2;
-    let packet = &mut out[..len];
-    packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, UDP, TTL]);
-    packet[4..6].copy_from_slice(&((len - 40) as u16).to_be_bytes());
-    packet[8..24].copy_from_slice(&flow.inside.0.octets());
-    packet[24..40].copy_from_slice(&embed(flow.server.0).octets());
-    write_udp(packet, 40, flow.inside.1, flow.server.1);
-    len
+    let server = (embed(flow.server.0), flow.server.1);
+    write(flow.inside, server, frame - LAYER_2, out)
 }
 
 /// Writes the IPv4 answer to `outside` of the flow's server, 20 bytes shorter than [`write6`]'s packet.
 pub(super) fn write4(flow: &Flow, outside: (Ipv4Addr, u16), frame: usize, out: &mut [u8]) -> usize {
-    let len = frame - LAYER_2 - 20;
-    let packet = &mut out[..len];
-    packet[..12].copy_from_slice(&[0x45, 0, 0, 0, 0, 0, 0, 0, TTL, UDP, 0, 0]);
-    packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
-    packet[12..16].copy_from_slice(&flow.server.0.octets());
-    packet[16..20].copy_from_slice(&outside.0.octets());
-    let header = !sum(&packet[..20], 0);
-    packet[10..12].copy_from_slice(&header.to_be_bytes());
-    write_udp(packet, 20, flow.server.1, outside.1);
-    len
-}
-
-fn write_udp(packet: &mut [u8], at: usize, src: u16, dst: u16) {
-    let len = packet.len() - at;
-    for (i, byte) in packet[at + 8..].iter_mut().enumerate() {
-        *byte = i as u8;
-    }
-    for (word, value) in [src, dst, len as u16, 0].into_iter().enumerate() {
-        packet[at + 2 * word..at + 2 * word + 2].copy_from_slice(&value.to_be_bytes());
-    }
-    let checksum = match !udp_sum(packet, at) {
-        0 => 0xffff,
-        c => c,
-    };
-    packet[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+    write(flow.server, outside, frame - LAYER_2 - 20, out)
 }
 
 /// Writes an IPv4 UDP packet whose frame is `frame` bytes; returns its length.
 pub(super) fn write44(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), frame: usize, out: &mut [u8]) -> usize {
-    let flow = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: from };
-    write4(&flow, to, frame + 20, out)
+    write(from, to, frame - LAYER_2, out)
+}
+
+fn write<A: Into<IpAddr>>(from: (A, u16), to: (A, u16), len: usize, out: &mut [u8]) -> usize {
+    write_udp((from.0.into(), from.1), (to.0.into(), to.1), &mut out[..len]);
+    len
 }
 
 /// Checks every field of a packet from a private host; returns the address and port it was given.
 pub(super) fn check44_out(packet: &[u8], flow: &Flow44, frame: usize) -> Result<(Ipv4Addr, u16), String> {
-    let there = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: flow.server };
-    check4(packet, &there, frame + 20)
+    check_out(packet, flow.server, frame - LAYER_2)
 }
 
 /// Checks every byte of a packet to a private host.
@@ -191,19 +151,20 @@ pub(super) fn check44_back(packet: &[u8], flow: &Flow44, frame: usize) -> Result
     let mut expected = [0; STRIDE];
     let len = write44(flow.server, flow.inside, frame, &mut expected);
     expected[8] = TTL - 1;
-    expected[10..12].fill(0);
-    let header = !sum(&expected[..20], 0);
-    expected[10..12].copy_from_slice(&header.to_be_bytes());
+    renew_ipv4_checksum(&mut expected);
     expected_is(packet, &expected[..len])
 }
 
 /// Checks every field of a translated 6to4 packet; returns the address and port it was given.
 pub(super) fn check4(packet: &[u8], flow: &Flow, frame: usize) -> Result<(Ipv4Addr, u16), String> {
+    check_out(packet, flow.server, frame - LAYER_2 - 20)
+}
+
+/// Checks every field of an IPv4 packet of `len` bytes to a server; returns its source.
+fn check_out(packet: &[u8], server: (Ipv4Addr, u16), len: usize) -> Result<(Ipv4Addr, u16), String> {
     let outside = (Ipv4Addr::from(array(packet, 12)?), port(packet, 20)?);
     let mut expected = [0; STRIDE];
-    // What the flow would send as IPv4: the answer's packet with both ends exchanged.
-    let there = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: outside };
-    let len = write4(&there, flow.server, frame, &mut expected);
+    write(outside, server, len, &mut expected);
     expected[8] = TTL - 1;
     // The identification is the translator's own; it and the header's checksum are checked as a sum.
     let id_and_sum = [4..6, 10..12];
@@ -215,7 +176,7 @@ pub(super) fn check4(packet: &[u8], flow: &Flow, frame: usize) -> Result<(Ipv4Ad
         copy
     };
     expected_is(&blank(packet), &blank(&expected[..len]))?;
-    match sum(&packet[..20], 0) {
+    match sum(&packet[..20]) {
         0xffff => Ok(outside),
         wrong => Err(format!("IPv4 header sums to {wrong:#06x}")),
     }
@@ -224,11 +185,8 @@ pub(super) fn check4(packet: &[u8], flow: &Flow, frame: usize) -> Result<(Ipv4Ad
 /// Checks every byte of a translated 4to6 packet.
 pub(super) fn check6(packet: &[u8], flow: &Flow, frame: usize) -> Result<(), String> {
     let mut expected = [0; STRIDE];
-    let back = Flow { inside: (embed(flow.server.0), flow.server.1), server: (Ipv4Addr::UNSPECIFIED, 0) };
-    let len = write6(&back, frame, &mut expected);
+    let len = write((embed(flow.server.0), flow.server.1), flow.inside, frame - LAYER_2, &mut expected);
     expected[7] = TTL - 1;
-    expected[24..40].copy_from_slice(&flow.inside.0.octets());
-    write_udp(&mut expected[..len], 40, flow.server.1, flow.inside.1);
     expected_is(packet, &expected[..len])
 }
 
@@ -240,10 +198,6 @@ fn expected_is(packet: &[u8], expected: &[u8]) -> Result<(), String> {
     Err(format!("length {} for {}, first difference at {at:?}", packet.len(), expected.len()))
 }
 
-fn embed(v4: Ipv4Addr) -> Ipv6Addr {
-    Ipv6Addr::from(u128::from(POOL6) | u128::from(u32::from(v4)))
-}
-
 fn array<const N: usize>(packet: &[u8], at: usize) -> Result<[u8; N], String> {
     packet.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or_else(|| "too short".into())
 }
@@ -252,28 +206,10 @@ fn port(packet: &[u8], at: usize) -> Result<u16, String> {
     array(packet, at).map(u16::from_be_bytes)
 }
 
-/// The ones' complement sum of `bytes` on top of `start`, folded.
-fn sum(bytes: &[u8], start: u32) -> u16 {
-    let mut total = start;
-    for pair in bytes.chunks(2) {
-        total += u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    }
-    while total > 0xffff {
-        total = (total & 0xffff) + (total >> 16);
-    }
-    total as u16
-}
-
-/// The sum over a UDP datagram at `at` and its pseudo-header; 0xffff where its checksum is right.
-fn udp_sum(packet: &[u8], at: usize) -> u16 {
-    let addresses = if at == 40 { &packet[8..40] } else { &packet[12..20] };
-    let pseudo = sum(addresses, u32::from(UDP) + (packet.len() - at) as u32);
-    sum(&packet[at..], u32::from(pseudo))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gatun_testkit::packet::check;
     use std::collections::BTreeSet;
 
     const FLOWS: Flows = Flows { count: 1000, subscribers: 7 };
@@ -287,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn packets_have_the_frame_s_size_less_layer_2_and_right_checksums() {
+    fn packets_have_the_frame_s_size_less_layer_2() {
         let mut out = [0; STRIDE];
         let flow = FLOWS.get(5);
-        let len = write6(&flow, 128, &mut out);
-        assert_eq!((len, udp_sum(&out[..len], 40)), (110, 0xffff));
-        let len = write4(&flow, (Ipv4Addr::new(198, 18, 0, 1), 9), 128, &mut out);
-        assert_eq!((len, udp_sum(&out[..len], 20), sum(&out[..20], 0)), (90, 0xffff, 0xffff));
+        assert_eq!(write6(&flow, 128, &mut out), 110);
+        check(&out[..110]);
+        assert_eq!(write4(&flow, (Ipv4Addr::new(198, 18, 0, 1), 9), 128, &mut out), 90);
+        check(&out[..90]);
     }
 
     #[test]
@@ -301,11 +237,8 @@ mod tests {
         let flow = FLOWS.get(5);
         let outside = (Ipv4Addr::new(198, 18, 0, 1), 9);
         let mut six = [0; STRIDE];
-        let back = Flow { inside: (embed(flow.server.0), flow.server.1), server: (Ipv4Addr::UNSPECIFIED, 0) };
-        let len = write6(&back, 128, &mut six);
+        let len = write((embed(flow.server.0), flow.server.1), flow.inside, 110, &mut six);
         six[7] -= 1;
-        six[24..40].copy_from_slice(&flow.inside.0.octets());
-        write_udp(&mut six[..len], 40, flow.server.1, flow.inside.1);
         assert_eq!(check6(&six[..len], &flow, 128), Ok(()));
         for bit in 0..len * 8 {
             six[bit / 8] ^= 1 << (bit % 8);
@@ -314,13 +247,9 @@ mod tests {
         }
 
         let mut four = [0; STRIDE];
-        let there = Flow { inside: (Ipv6Addr::UNSPECIFIED, 0), server: outside };
-        let len = write4(&there, flow.server, 128, &mut four);
+        let len = write(outside, flow.server, 90, &mut four);
         four[8] -= 1;
-        four[10] = 0;
-        four[11] = 0;
-        let header = !sum(&four[..20], 0);
-        four[10..12].copy_from_slice(&header.to_be_bytes());
+        renew_ipv4_checksum(&mut four);
         assert_eq!(check4(&four[..len], &flow, 128), Ok(outside));
         for bit in 0..len * 8 {
             four[bit / 8] ^= 1 << (bit % 8);

@@ -10,10 +10,10 @@ use super::measure::{
 };
 use super::packets::Flows;
 use super::plans::{Logged, PORTS_PER_ADDRESS, Ports};
-use super::plot::count;
 use anyhow::Context as _;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
+use gatun_testkit::plot::count;
 use serde::Serialize;
 use std::sync::Arc;
 

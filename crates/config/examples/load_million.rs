@@ -1,5 +1,5 @@
 //! How long a million explicit address mappings take to load, inline and from a file:
-//! `cargo run --release -p gatun-config --example load_million`.
+//! `scripts/bench-config`.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};

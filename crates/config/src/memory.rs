@@ -42,7 +42,7 @@ impl Memory {
     }
 }
 
-/// How large a pool is.
+/// Size of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSize {
     /// Addresses, each counted once.

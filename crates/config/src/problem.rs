@@ -3,12 +3,13 @@
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// At most so many problems are kept; a file of a million wrong lines is wrong in one way.
 const PROBLEMS_MAX: usize = 100;
 
-/// How bad it is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration is accepted.
@@ -24,6 +25,26 @@ pub(crate) struct Source {
     pub(crate) text: Arc<str>,
 }
 
+/// A file of mappings that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappingFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// SHA-256 of its text.
+    pub hash: [u8; 32],
+}
+
+impl MappingFile {
+    /// Whether a text is the one that was read.
+    pub fn is(&self, text: &[u8]) -> bool {
+        hash(text) == self.hash
+    }
+}
+
+fn hash(text: &[u8]) -> [u8; 32] {
+    Sha256::digest(text).into()
+}
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -33,7 +54,7 @@ pub(crate) struct Problem {
     /// Bytes of the file that are wrong.
     pub(crate) span: Range<usize>,
     pub(crate) what: String,
-    /// What to write instead.
+    /// Correction.
     pub(crate) instead: Option<String>,
 }
 
@@ -58,16 +79,21 @@ impl Problems {
         self.sources.len() - 1
     }
 
-    /// The names of all but the first.
-    pub(crate) fn beside(&self) -> impl Iterator<Item = &str> {
-        self.sources.iter().skip(1).map(|source| &source.name[..])
+    /// The files of mappings.
+    pub(crate) fn mapping_files(&self) -> Vec<MappingFile> {
+        let file = |source: &Source| MappingFile {
+            path: source.name.clone().into(),
+            hash: hash(source.text.as_bytes()),
+        };
+        self.sources.iter().skip(1).map(file).collect()
     }
 
-    /// SHA-256 of all that was read, in hexadecimal.
-    pub(crate) fn revision(&self) -> String {
-        let mut hash = Sha256::new();
-        self.sources.iter().for_each(|source| hash.update(source.text.as_bytes()));
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    /// SHA-256 of the configuration and of the hashes of the files that it names, in hexadecimal.
+    pub(crate) fn revision(&self, files: &[MappingFile]) -> String {
+        let mut all = Sha256::new();
+        self.sources.iter().take(1).for_each(|source| all.update(source.text.as_bytes()));
+        files.iter().for_each(|file| all.update(file.hash));
+        all.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// An error in the configuration file.
@@ -111,7 +137,7 @@ impl Problems {
         }
     }
 
-    /// How many there are: to see whether a step added any.
+    /// Number of errors: to see whether a step added any.
     pub(crate) fn errors(&self) -> usize {
         self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
     }
@@ -130,10 +156,10 @@ impl Problems {
     }
 }
 
-/// Where a problem is.
+/// A problem with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located<'a> {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// The file's name, as given.
     pub file: &'a str,
@@ -141,9 +167,9 @@ pub struct Located<'a> {
     pub line: usize,
     /// In characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The problem.
     pub what: &'a str,
-    /// What to write instead.
+    /// Correction.
     pub instead: Option<&'a str>,
 }
 
@@ -155,7 +181,7 @@ pub struct Report {
     left_out: usize,
 }
 
-/// What is doubtful about a configuration that was accepted.
+/// Warnings about a configuration that was accepted.
 #[derive(Clone, Debug)]
 pub struct Warnings(Report);
 
@@ -206,7 +232,7 @@ impl Report {
         })
     }
 
-    /// How many errors there are, also those that are not listed.
+    /// Number of errors, including those that are not listed.
     pub fn errors(&self) -> usize {
         self.list.iter().filter(|p| p.severity == Severity::Error).count() + self.left_out
     }

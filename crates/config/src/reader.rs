@@ -1,38 +1,15 @@
 //! Tables of a TOML file, read key by key against [`crate::keys`]; what does not fit is noted, and
 //! reading goes on.
 
-use crate::keys::{Key, Kind, find};
+use crate::keys::{self, Key, Kind, find};
 use crate::problem::Problems;
+use crate::value::{self, Read, nearest, type_name};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// A value and where it stands.
 pub(crate) type Node<'a> = Spanned<DeValue<'a>>;
-
-/// Why a value is refused.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
-    /// What is wrong with it.
-    pub(crate) what: String,
-    /// What to write instead, where that is more than an example.
-    pub(crate) instead: Option<String>,
-}
-
-impl Wrong {
-    /// Without better advice than the key's example.
-    pub(crate) fn new(what: impl Into<String>) -> Self {
-        Wrong { what: what.into(), instead: None }
-    }
-
-    /// With advice.
-    pub(crate) fn with(what: impl Into<String>, instead: impl Into<String>) -> Self {
-        Wrong { what: what.into(), instead: Some(instead.into()) }
-    }
-}
-
-/// A value that was read, or why not.
-pub(crate) type Read<T> = Result<T, Wrong>;
 
 /// A table whose keys are all known.
 #[derive(Clone)]
@@ -54,7 +31,7 @@ impl<'a> Table<'a> {
         match node.get_ref() {
             DeValue::Table(table) => Some(Self::of(table, node.span(), label, keys, problems)),
             other => {
-                let what = format!("{label} is {}, not a table", type_name(other));
+                let what = format!("{label}: expected a table, found {}", type_name(other));
                 problems.error(
                     node.span(),
                     what,
@@ -84,11 +61,11 @@ impl<'a> Table<'a> {
 
     /// The value of a key.
     pub(crate) fn node(&self, name: &str) -> Option<&'a Node<'a>> {
-        debug_assert!(find(self.keys, name).is_some(), "{name} is missing from keys.rs");
+        debug_assert!(find(self.keys, name).is_some(), "{name} is missing from keys");
         self.table.get(name)
     }
 
-    /// Where to point for a key: its value, or else the table's header.
+    /// Place of a key in the text: its value, or the header of the table.
     pub(crate) fn span_of(&self, name: &str) -> Range<usize> {
         self.node(name).map_or_else(|| self.span.clone(), Spanned::span)
     }
@@ -142,7 +119,7 @@ impl<'a> Table<'a> {
                 array.iter().filter_map(|node| Table::open(node, label, keys, problems)).collect()
             }
             other => {
-                let what = format!("`{name}` is {}, not a list of tables", type_name(other));
+                let what = format!("`{name}`: expected a list of tables, found {}", type_name(other));
                 problems.error(node.span(), what, self.example(name));
                 Vec::new()
             }
@@ -158,21 +135,21 @@ impl<'a> Table<'a> {
     /// A whole number within the bounds that [`crate::keys`] gives.
     pub(crate) fn integer(&self, name: &'static str, problems: &mut Problems) -> Option<u32> {
         let (min, max) = self.bounds(name);
-        self.get(name, problems, |value| crate::value::integer(value, min, max))
+        self.get(name, problems, |value| value::integer(value, min, max))
     }
 
     /// Bytes within the bounds that [`crate::keys`] gives.
     pub(crate) fn bytes(&self, name: &'static str, problems: &mut Problems) -> Option<u32> {
         let (min, max) = self.bounds(name);
-        self.get(name, problems, |value| crate::value::bytes(value, min, max))
+        self.get(name, problems, |value| value::bytes(value, min, max))
     }
 
     /// true or false.
     pub(crate) fn flag(&self, name: &'static str, problems: &mut Problems) -> Option<bool> {
-        self.get(name, problems, crate::value::flag)
+        self.get(name, problems, value::flag)
     }
 
-    /// What to write for a key.
+    /// Example of a key.
     pub(crate) fn example(&self, name: &str) -> String {
         find(self.keys, name)
             .map_or_else(String::new, |key| format!("write, for example, `{}`", key.example_line()))
@@ -213,8 +190,8 @@ impl<'a> Table<'a> {
 }
 
 fn unknown_key(span: Range<usize>, name: &str, label: &str, keys: &[Key], problems: &mut Problems) {
-    let shown = crate::value::shorten(name);
-    if let Some(later) = crate::keys::LATER.iter().find(|(path, _)| *path == name) {
+    let shown = value::shorten(name);
+    if let Some(later) = keys::LATER.iter().find(|(path, _)| *path == name) {
         problems.error(span, format!("`{shown}` is not yet in this version"), later.1);
         return;
     }
@@ -224,34 +201,4 @@ fn unknown_key(span: Range<usize>, name: &str, label: &str, keys: &[Key], proble
         None => format!("{label} has these keys: {}", names.collect::<Vec<_>>().join(", ")),
     };
     problems.error(span, format!("unknown key `{shown}` in {label}"), instead);
-}
-
-/// The name that somebody who wrote `word` may have meant.
-pub(crate) fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
-    if word.len() > 64 {
-        return None;
-    }
-    let word = word.to_lowercase().replace('-', "_");
-    let begins = |name: &&str| word.len() >= 3 && name.replace('-', "_").starts_with(&word);
-    if let Some(name) = names.clone().find(begins) {
-        return Some(name);
-    }
-    names
-        .map(|name| (strsim::damerau_levenshtein(&word, &name.replace('-', "_")), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
-}
-
-/// "a string", for messages.
-pub(crate) fn type_name(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "a string",
-        DeValue::Integer(_) => "a whole number",
-        DeValue::Float(_) => "a number with a fraction",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date or time",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
-    }
 }

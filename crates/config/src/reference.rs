@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 const HEAD: &str = "\
 # The configuration file
 
-One file in TOML says everything. This page is made from the program's own list of keys,
-as is the JSON schema [config.schema.json](config.schema.json), which editors use to
-complete and check while you write.
+Gatun reads one configuration file in TOML. This page and the JSON schema
+[config.schema.json](config.schema.json), with which editors complete and check the file, are generated
+from the list of keys in the program.
 
-`gatun check FILE` says everything that is wrong with a file at once: where, and what to write instead.
-A key that is not on this page is an error, so that a slip of the pen never goes unnoticed.
+`gatun check FILE` reports all errors in a file at once: the place of each, and what to write instead.
+A key that is not on this page is an error, so that no misspelt key is ignored.
 
-The smallest file that does something useful:
+The smallest useful file:
 
 ```toml
 [[pool]]
@@ -27,8 +27,8 @@ Forms of values:
 
 - a **time span** is a string such as `\"5m\"`, `\"2h4m\"`, `\"6s\"` or `\"1500ms\"`;
 - **ports** are a string such as `\"1024-65535\"` or `\"80\"`, or a number;
-- a **list** of one value can be written as the value alone;
-- where a **prefix** is wanted, an address alone is a prefix of one address.
+- a **list** of one value may be written as the value;
+- an address without a length, in place of a **prefix**, is a prefix of one address.
 ";
 
 /// The page, as text that ends with a newline.
@@ -79,7 +79,7 @@ fn write_keys(page: &mut String, keys: &[Key]) {
     }
 }
 
-/// What a key holds, in words.
+/// Values of a key, in words.
 fn value(kind: &Kind) -> String {
     match kind {
         Kind::Flag => "`true` or `false`".to_owned(),

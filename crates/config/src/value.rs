@@ -1,6 +1,5 @@
 //! Single values: from TOML to types that cannot be wrong.
 
-use crate::reader::{Read, Wrong, nearest, type_name};
 use gatun_nat::plan::{Net4, Net6, Transport};
 use gatun_wire::Prefix64;
 use gatun_wire::rfc6052::Prefix64Error;
@@ -10,11 +9,35 @@ use toml::de::DeValue;
 /// Longer lists of words are cut in messages.
 const WORDS_SHOWN_MAX: usize = 8;
 
+/// Invalid value.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Invalid {
+    /// Problem with it.
+    pub(crate) what: String,
+    /// Correction, if the example of the key does not suffice.
+    pub(crate) instead: Option<String>,
+}
+
+impl Invalid {
+    /// Without better advice than the key's example.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Invalid { what: what.into(), instead: None }
+    }
+
+    /// With advice.
+    pub(crate) fn with(what: impl Into<String>, instead: impl Into<String>) -> Self {
+        Invalid { what: what.into(), instead: Some(instead.into()) }
+    }
+}
+
+/// A value that was read, or why not.
+pub(crate) type Read<T> = Result<T, Invalid>;
+
 /// A string.
 pub(crate) fn text<'a>(value: &'a DeValue<'_>) -> Read<&'a str> {
     match value {
         DeValue::String(s) => Ok(s),
-        other => Err(Wrong::new(format!("a string is wanted here, not {}", type_name(other)))),
+        other => Err(Invalid::new(format!("expected a string, found {}", type_name(other)))),
     }
 }
 
@@ -22,18 +45,17 @@ pub(crate) fn text<'a>(value: &'a DeValue<'_>) -> Read<&'a str> {
 pub(crate) fn flag(value: &DeValue<'_>) -> Read<bool> {
     match value {
         DeValue::Boolean(b) => Ok(*b),
-        DeValue::String(s) if matches!(s.as_ref(), "true" | "false") => Err(Wrong::with(
-            "true or false is wanted here, not a string",
-            format!("write {s} without quotes"),
-        )),
-        other => Err(Wrong::new(format!("true or false is wanted here, not {}", type_name(other)))),
+        DeValue::String(s) if matches!(s.as_ref(), "true" | "false") => {
+            Err(Invalid::with("expected true or false, found a string", format!("write {s} without quotes")))
+        }
+        other => Err(Invalid::new(format!("expected true or false, found {}", type_name(other)))),
     }
 }
 
 /// A whole number from `min` to `max`.
 pub(crate) fn integer(value: &DeValue<'_>, min: u32, max: u32) -> Read<u32> {
     let DeValue::Integer(digits) = value else {
-        return Err(Wrong::new(format!("a whole number is wanted here, not {}", type_name(value))));
+        return Err(Invalid::new(format!("expected a whole number, found {}", type_name(value))));
     };
     let number = i128::from_str_radix(digits.as_str(), digits.radix());
     match number.as_ref().map(|n| u32::try_from(*n)) {
@@ -41,7 +63,10 @@ pub(crate) fn integer(value: &DeValue<'_>, min: u32, max: u32) -> Read<u32> {
         _ => {
             let what = format!("{} is not between {min} and {max}", shorten(&digits.to_string()));
             let nearer = if number.is_ok_and(|n| n < i128::from(min)) { min } else { max };
-            Err(Wrong::with(what, format!("write a whole number from {min} to {max}, for example {nearer}")))
+            Err(Invalid::with(
+                what,
+                format!("write a whole number from {min} to {max}, for example {nearer}"),
+            ))
         }
     }
 }
@@ -55,18 +80,18 @@ pub(crate) fn bytes(value: &DeValue<'_>, min: u32, max: u32) -> Read<u32> {
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
-        _ => return Err(Wrong::new(format!("\"{}\" is not a number of bytes", shorten(s)))),
+        _ => return Err(Invalid::new(format!("\"{}\" is not a number of bytes", shorten(s)))),
     };
     let number = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(factor));
     number
         .filter(|n| (min..=max).contains(n))
-        .ok_or_else(|| Wrong::new(format!("\"{}\" is not between {min} and {max} bytes", shorten(s))))
+        .ok_or_else(|| Invalid::new(format!("\"{}\" is not between {min} and {max} bytes", shorten(s))))
 }
 
 /// A time span such as "5m", "2h4m", "1h 30m", "90s" or "1500ms", in milliseconds.
 pub(crate) fn duration_ms(value: &DeValue<'_>) -> Read<u32> {
     u32::try_from(long_duration_ms(value)?)
-        .map_err(|_| Wrong::with("the time span is too long", "write at most \"49d\""))
+        .map_err(|_| Invalid::with("the time span is too long", "write at most \"49d\""))
 }
 
 /// The same, of any length.
@@ -75,19 +100,16 @@ pub(crate) fn long_duration_ms(value: &DeValue<'_>) -> Read<u64> {
         DeValue::String(s) => s.as_ref(),
         DeValue::Integer(n) => {
             let what = format!("{} has no unit", shorten(&n.to_string()));
-            return Err(Wrong::with(
+            return Err(Invalid::with(
                 what,
                 format!("write \"{}s\" where seconds are meant", shorten(&n.to_string())),
             ));
         }
         other => {
-            return Err(Wrong::new(format!(
-                "a time span in quotes is wanted here, not {}",
-                type_name(other)
-            )));
+            return Err(Invalid::new(format!("expected a time span in quotes, found {}", type_name(other))));
         }
     };
-    let wrong = || Wrong::new(format!("\"{}\" is not a time span", shorten(s)));
+    let wrong = || Invalid::new(format!("\"{}\" is not a time span", shorten(s)));
     let (mut rest, mut total) = (s.trim(), 0_u64);
     if rest.is_empty() {
         return Err(wrong());
@@ -119,10 +141,10 @@ pub(crate) fn size(value: &DeValue<'_>) -> Read<u64> {
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
         "TiB" => 1 << 40,
-        _ => return Err(Wrong::new(format!("\"{}\" is not a size in MiB, GiB or TiB", shorten(s)))),
+        _ => return Err(Invalid::new(format!("\"{}\" is not a size in MiB, GiB or TiB", shorten(s)))),
     };
     let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(factor));
-    size.filter(|n| *n > 0).ok_or_else(|| Wrong::new(format!("\"{}\" is no size", shorten(s))))
+    size.filter(|n| *n > 0).ok_or_else(|| Invalid::new(format!("invalid size \"{}\"", shorten(s))))
 }
 
 /// Milliseconds as a time span that [`duration_ms`] reads.
@@ -149,27 +171,27 @@ pub(crate) fn choice<T: Copy>(value: &DeValue<'_>, words: &[(&'static str, T)]) 
         list.join(", ")
     };
     let DeValue::String(s) = value else {
-        return Err(Wrong::new(format!("one of {} is wanted here, not {}", list(), type_name(value))));
+        return Err(Invalid::new(format!("expected one of {}, found {}", list(), type_name(value))));
     };
     words.iter().find(|(word, _)| word == s).map(|(_, value)| *value).ok_or_else(|| {
         let instead = match nearest(s, words.iter().map(|(word, _)| *word)) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("write one of {}", list()),
         };
-        Wrong::with(format!("\"{}\" is none of {}", shorten(s), list()), instead)
+        Invalid::with(format!("\"{}\": expected one of {}", shorten(s), list()), instead)
     })
 }
 
 /// An IPv4 address.
 pub(crate) fn address4(value: &DeValue<'_>) -> Read<Ipv4Addr> {
     let s = text(value)?;
-    s.parse().map_err(|_| Wrong::new(format!("\"{}\" is not an IPv4 address", shorten(s))))
+    s.parse().map_err(|_| Invalid::new(format!("\"{}\" is not an IPv4 address", shorten(s))))
 }
 
 /// An IPv6 address.
 pub(crate) fn address6(value: &DeValue<'_>) -> Read<Ipv6Addr> {
     let s = text(value)?;
-    s.parse().map_err(|_| Wrong::new(format!("\"{}\" is not an IPv6 address", shorten(s))))
+    s.parse().map_err(|_| Invalid::new(format!("\"{}\" is not an IPv6 address", shorten(s))))
 }
 
 /// An IPv4 network; an address alone is a /32.
@@ -179,14 +201,14 @@ pub(crate) fn net4(value: &DeValue<'_>) -> Read<Net4> {
 
 /// See [`net4`].
 pub(crate) fn parse_net4(s: &str) -> Read<Net4> {
-    let no_net = || Wrong::new(format!("\"{}\" is not an IPv4 prefix", shorten(s)));
+    let no_net = || Invalid::new(format!("\"{}\" is not an IPv4 prefix", shorten(s)));
     let (address, len) = split_prefix(s);
     let address: Ipv4Addr = address.parse().map_err(|_| no_net())?;
     let len = prefix_len(len, 32).ok_or_else(no_net)?;
     Net4::new(address, len).ok_or_else(|| {
         let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
         let network = Ipv4Addr::from(u32::from(address) & mask);
-        Wrong::with(
+        Invalid::with(
             format!("{address} has bits set after the first {len}"),
             format!("write \"{network}/{len}\", or \"{address}\" for the one address"),
         )
@@ -209,14 +231,14 @@ pub(crate) fn net(value: &DeValue<'_>) -> Read<Net6> {
 
 /// See [`net6`].
 pub(crate) fn parse_net6(s: &str) -> Read<Net6> {
-    let no_net = || Wrong::new(format!("\"{}\" is not an IPv6 prefix", shorten(s)));
+    let no_net = || Invalid::new(format!("\"{}\" is not an IPv6 prefix", shorten(s)));
     let (address, len) = split_prefix(s);
     let address: Ipv6Addr = address.parse().map_err(|_| no_net())?;
     let len = prefix_len(len, 128).ok_or_else(no_net)?;
     Net6::new(address, len).ok_or_else(|| {
         let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
         let network = Ipv6Addr::from(u128::from(address) & mask);
-        Wrong::with(
+        Invalid::with(
             format!("{address} has bits set after the first {len}"),
             format!("write \"{network}/{len}\", or \"{address}\" for the one address"),
         )
@@ -227,10 +249,10 @@ pub(crate) fn parse_net6(s: &str) -> Read<Net6> {
 pub(crate) fn prefix64(value: &DeValue<'_>) -> Read<Prefix64> {
     let s = text(value)?;
     let (address, len) = split_prefix(s);
-    let no_prefix = || Wrong::new(format!("\"{}\" is not an IPv6 prefix", shorten(s)));
+    let no_prefix = || Invalid::new(format!("\"{}\" is not an IPv6 prefix", shorten(s)));
     let address: Ipv6Addr = address.parse().map_err(|_| no_prefix())?;
     let Some(len) = len else {
-        return Err(Wrong::with(
+        return Err(Invalid::with(
             format!("{address} has no prefix length"),
             format!("write \"{address}/96\"; 32, 40, 48, 56 and 64 are possible too"),
         ));
@@ -238,19 +260,19 @@ pub(crate) fn prefix64(value: &DeValue<'_>) -> Read<Prefix64> {
     let len = prefix_len(Some(len), 128).ok_or_else(no_prefix)?;
     Prefix64::new(address, len).map_err(|error| match error {
         // RFC 6052 2.2
-        Prefix64Error::Length(len) => Wrong::with(
+        Prefix64Error::Length(len) => Invalid::with(
             format!("a translation prefix cannot be {len} bits long (RFC 6052 2.2)"),
             format!("write a length of 32, 40, 48, 56, 64 or 96, for example \"{address}/96\""),
         ),
         Prefix64Error::HostBits => {
             let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
             let network = Ipv6Addr::from(u128::from(address) & mask);
-            Wrong::with(
+            Invalid::with(
                 format!("{address} has bits set after the first {len}"),
                 format!("write \"{network}/{len}\""),
             )
         }
-        Prefix64Error::UOctet => Wrong::with(
+        Prefix64Error::UOctet => Invalid::with(
             format!("bits 64 to 71 of {address} are not zero (RFC 6052 2.2)"),
             "choose a /96 whose fifth group is at most ff, for example \"2001:db8:1:2:ff::/96\"",
         ),
@@ -268,9 +290,9 @@ pub(crate) fn range4(value: &DeValue<'_>) -> Read<(Ipv4Addr, Ipv4Addr)> {
     match (first.trim().parse::<Ipv4Addr>(), last.trim().parse::<Ipv4Addr>()) {
         (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
         (Ok(first), Ok(last)) => {
-            Err(Wrong::with("the range ends before it begins", format!("write \"{last}-{first}\"")))
+            Err(Invalid::with("the range ends before it begins", format!("write \"{last}-{first}\"")))
         }
-        _ => Err(Wrong::new(format!("\"{}\" is not a range of IPv4 addresses", shorten(s)))),
+        _ => Err(Invalid::new(format!("\"{}\" is not a range of IPv4 addresses", shorten(s)))),
     }
 }
 
@@ -283,17 +305,17 @@ pub(crate) fn ports(value: &DeValue<'_>) -> Read<(u16, u16)> {
             return Ok((port, port));
         }
         other => {
-            return Err(Wrong::new(format!("ports in quotes are wanted here, not {}", type_name(other))));
+            return Err(Invalid::new(format!("expected ports in quotes, found {}", type_name(other))));
         }
     };
-    let wrong = || Wrong::new(format!("\"{}\" is not a range of ports", shorten(s)));
+    let wrong = || Invalid::new(format!("\"{}\" is not a range of ports", shorten(s)));
     let (first, last) = s.split_once('-').unwrap_or((s, s));
     let first: u16 = first.trim().parse().map_err(|_| wrong())?;
     let last: u16 = last.trim().parse().map_err(|_| wrong())?;
     match (first, last) {
-        (0, _) => Err(Wrong::with("port 0 cannot be used", format!("write \"1-{}\"", last.max(1)))),
+        (0, _) => Err(Invalid::with("port 0 cannot be used", format!("write \"1-{}\"", last.max(1)))),
         (first, last) if first > last => {
-            Err(Wrong::with("the range ends before it begins", format!("write \"{last}-{first}\"")))
+            Err(Invalid::with("the range ends before it begins", format!("write \"{last}-{first}\"")))
         }
         range => Ok(range),
     }
@@ -302,7 +324,7 @@ pub(crate) fn ports(value: &DeValue<'_>) -> Read<(u16, u16)> {
 /// A port of a remote host, of a protocol or, without one, of TCP and UDP: 443, "udp/123".
 pub(crate) fn remote_port(value: &DeValue<'_>) -> Read<(Option<Transport>, u16)> {
     let DeValue::String(s) = value else { return Ok((None, integer(value, 1, 65_535)? as u16)) };
-    let wrong = |what| Wrong::with(what, "write a port, 443, or one with its protocol, \"udp/443\"");
+    let wrong = |what| Invalid::with(what, "write a port, 443, or one with its protocol, \"udp/443\"");
     let parts = s.split_once('/');
     let (protocol, port) =
         parts.ok_or_else(|| wrong(format!("\"{}\" is not a protocol and a port", shorten(s))))?;
@@ -324,7 +346,7 @@ pub(crate) fn endpoint6(value: &DeValue<'_>) -> Read<(Ipv6Addr, PortRange)> {
     let (at, last) = split_last_port(s);
     match (at.parse::<SocketAddrV6>(), last) {
         (Ok(at), Some(last)) if at.scope_id() == 0 => Ok((*at.ip(), range_to(at.port(), last)?)),
-        _ => Err(Wrong::new(format!("\"{}\" is not an IPv6 address in brackets with a port", shorten(s)))),
+        _ => Err(Invalid::new(format!("\"{}\" is not an IPv6 address in brackets with a port", shorten(s)))),
     }
 }
 
@@ -334,11 +356,11 @@ pub(crate) fn endpoint4(value: &DeValue<'_>) -> Read<(Ipv4Addr, PortRange)> {
     let (at, last) = split_last_port(s);
     match (at.parse::<SocketAddrV4>(), last) {
         (Ok(at), Some(last)) => Ok((*at.ip(), range_to(at.port(), last)?)),
-        _ => Err(Wrong::new(format!("\"{}\" is not an IPv4 address with a port", shorten(s)))),
+        _ => Err(Invalid::new(format!("\"{}\" is not an IPv4 address with a port", shorten(s)))),
     }
 }
 
-/// What stands before the `-` of a range of ports, and the last port: `Some(None)` where there is no range.
+/// Text before the `-` of a range of ports, and the last port: `Some(None)` without a range.
 fn split_last_port(s: &str) -> (&str, Option<Option<u16>>) {
     match s.rsplit_once('-') {
         Some((at, last)) => (at.trim_end(), last.trim_start().parse().ok().map(Some)),
@@ -348,7 +370,7 @@ fn split_last_port(s: &str) -> (&str, Option<Option<u16>>) {
 
 fn range_to(first: u16, last: Option<u16>) -> Read<PortRange> {
     match last {
-        Some(last) if last < first => Err(Wrong::with(
+        Some(last) if last < first => Err(Invalid::with(
             "the range of ports ends before it begins",
             format!("write \"{last}-{first}\" for the ports"),
         )),
@@ -361,8 +383,8 @@ pub(crate) fn name(value: &DeValue<'_>) -> Read<String> {
     let s = text(value)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if s.is_empty() || s.len() > 63 || !s.chars().all(fits) {
-        return Err(Wrong::with(
-            format!("\"{}\" cannot be a name", shorten(s)),
+        return Err(Invalid::with(
+            format!("invalid name \"{}\"", shorten(s)),
             "write 1 to 63 letters, digits, `-`, `_` or `.`",
         ));
     }
@@ -389,4 +411,34 @@ fn prefix_len(len: Option<&str>, max: u8) -> Option<u8> {
 fn split_number(s: &str) -> (&str, &str) {
     let end = s.find(|c: char| !c.is_ascii_digit()).unwrap_or(s.len());
     s.split_at(end)
+}
+
+/// The name that somebody who wrote `word` may have meant.
+pub(crate) fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
+    if word.len() > 64 {
+        return None;
+    }
+    let word = word.to_lowercase().replace('-', "_");
+    let begins = |name: &&str| word.len() >= 3 && name.replace('-', "_").starts_with(&word);
+    if let Some(name) = names.clone().find(begins) {
+        return Some(name);
+    }
+    names
+        .map(|name| (strsim::damerau_levenshtein(&word, &name.replace('-', "_")), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// "a string", for messages.
+pub(crate) fn type_name(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
 }

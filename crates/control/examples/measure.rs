@@ -3,20 +3,20 @@
 //! One worker, a device made up of memory that delivers packets of random sessions at a fixed rate, and loses what
 //! does not fit into its queue; the API on a Unix socket in front. `scripts/bench-api` runs it.
 
-use etherparse::PacketBuilder;
 use gatun_api::client::Client;
 use gatun_api::types::{Bound, Cleared, Sandbox, Session, SessionKey, SessionKeys};
-use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
+use gatun_control::{ClientTimeouts, Facts, Listeners, Setup, SharedFacts, listen};
 use gatun_io::{Backend, Handler, Stats, Transmit, Waker};
 use gatun_nat::plan::{Limits, Nat64, Plan, Pool4, PoolRange};
 use gatun_nat::{BURST, Instant as EngineTime, Nat, Verdict};
+use gatun_testkit::packet::{Message, V6};
 use gatun_wire::{HEADROOM, Packet, Prefix64};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,12 +62,8 @@ fn packet(n: u32) -> Vec<u8> {
     let (subscriber, flow) = (n % SUBSCRIBERS, n / SUBSCRIBERS);
     let source = 0x2001_0db8_u128 << 96 | u128::from(subscriber) << 64 | 5;
     let remote = Ipv4Addr::new(203, 0, 113, 1 + (flow % 200) as u8);
-    let destination = Prefix64::WELL_KNOWN.embed(remote).octets();
-    let builder = PacketBuilder::ipv6(Ipv6Addr::from(source).octets(), destination, 64);
-    let mut bytes = Vec::new();
-    let payload = [7; PACKET - 48];
-    builder.udp(1024 + flow as u16, 53).write(&mut bytes, &payload).expect("it fits");
-    bytes
+    let header = V6::new(source.into(), Prefix64::WELL_KNOWN.embed(remote));
+    header.packet(&Message::udp(1024 + flow as u16, 53, &[7; PACKET - 48]))
 }
 
 /// What the main thread sets and reads.
@@ -297,10 +293,10 @@ impl Measured {
             workers: vec![handle.clone()],
             sandbox: Sandbox { state: Bound::Not, missing: Vec::new() },
             events: None,
-            gate: None,
+            remote_access: None,
             auditor: None,
             configure: None,
-            patience: Patience::default(),
+            patience: ClientTimeouts::default(),
             history_every: gatun_control::history::EVERY,
             figures: Box::new(Default::default),
             troubles: Box::new(Vec::new),

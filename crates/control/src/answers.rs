@@ -1,18 +1,16 @@
 //! What requests ask for, and what they get.
 
 use crate::Control;
-use crate::ask::Unanswered;
 use crate::cleared::{Note, SUMMED_UP_FOR};
 use crate::configure;
-use crate::connections::Busy;
-use crate::filter::{LIMIT_MAX, Query, Wrong, address4, transport};
-use crate::http::{BODY_MAX, Body};
+use crate::conversion::{self, Names};
 use crate::lists::{Addresses, Bindings, Blocks, Cursor, List, Of, Sessions, Subscribers};
 use crate::metrics::{self, Scrape};
-use crate::tell::{self, Names};
+use crate::query::{BadRequest, LIMIT_MAX, Query, address4, transport};
+use crate::response::{Answer, Asked, Refusal, json};
 use crate::troubles;
-use bytes::Bytes;
-use gatun_api::paths::{self, Endpoint, Unknown, What};
+use crate::worker_requests::NoAnswer;
+use gatun_api::paths::{self, Endpoint, What};
 use gatun_api::request;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
@@ -20,9 +18,6 @@ use gatun_nat::plan::{Net4, Net6};
 use gatun_nat::{ClearCursor, Cleared, Extent, Instant, Nat, SessionKey};
 use gatun_worker::Snapshot;
 use gatun_worker::jobs::{Clear, EndSessions, Job};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
-use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -31,107 +26,6 @@ use tokio::sync::mpsc;
 const STREAM_WAITING: usize = 2;
 /// Sessions and bindings that `who` and `where` tell of.
 const TOLD_MAX: usize = 100;
-
-/// What was asked.
-pub(crate) struct Asked<'r> {
-    pub(crate) method: &'r str,
-    pub(crate) path: &'r str,
-    pub(crate) query: &'r str,
-    /// Whether the client wants OpenMetrics.
-    pub(crate) openmetrics: bool,
-    /// Who asks, for the log.
-    pub(crate) who: &'r str,
-    /// Whether they may change anything.
-    pub(crate) may_write: bool,
-    /// Whether they may ask the log.
-    pub(crate) may_audit: bool,
-}
-
-/// Why there is another answer than the one asked for.
-pub(crate) enum Refusal {
-    Wrong(Wrong),
-    Unknown(Unknown),
-    Unanswered(Unanswered),
-    Configure(configure::Refused),
-}
-
-impl From<Wrong> for Refusal {
-    fn from(wrong: Wrong) -> Self {
-        Refusal::Wrong(wrong)
-    }
-}
-
-impl From<Unanswered> for Refusal {
-    fn from(unanswered: Unanswered) -> Self {
-        Refusal::Unanswered(unanswered)
-    }
-}
-
-/// An answer before it is one of HTTP.
-pub(crate) enum Answer {
-    Json(Vec<u8>),
-    Text(&'static str, String),
-    Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
-}
-
-pub(crate) fn json<T: Serialize>(value: &T) -> Answer {
-    // These types have nothing that cannot be written.
-    Answer::Json(serde_json::to_vec(value).unwrap_or_default())
-}
-
-impl Answer {
-    pub(crate) fn response(self, busy: Busy) -> Response<Body> {
-        let (kind, body) = match self {
-            Answer::Json(text) => ("application/json", Body::whole(text, busy)),
-            Answer::Text(kind, text) => (kind, Body::whole(text.into_bytes(), busy)),
-            Answer::Lines(lines) => ("application/x-ndjson", Body::lines(lines, busy)),
-        };
-        let mut response = Response::new(body);
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-        response
-    }
-}
-
-impl Refusal {
-    pub(crate) fn response(self, busy: Busy) -> Response<Body> {
-        let mut allow = None;
-        let (status, error, hint) = match self {
-            Refusal::Wrong(wrong) => (StatusCode::BAD_REQUEST, wrong.what, wrong.hint),
-            Refusal::Unknown(Unknown::Path) => (
-                StatusCode::NOT_FOUND,
-                "there is nothing at this path".to_owned(),
-                "GET /openapi.json lists what there is".to_owned(),
-            ),
-            Refusal::Unknown(Unknown::Method(methods)) => {
-                let methods = methods.join(", ");
-                allow = HeaderValue::from_str(&methods).ok();
-                let error = "this path has not this method".to_owned();
-                (StatusCode::METHOD_NOT_ALLOWED, error, format!("there are {methods}"))
-            }
-            Refusal::Configure(configure::Refused { why, error, hint }) => (why.status(), error, hint),
-            Refusal::Unanswered(Unanswered::Busy) => {
-                let error = "the workers have too much to answer".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, error, "try again in a moment".to_owned())
-            }
-            Refusal::Unanswered(Unanswered::Silent) => {
-                let error = "a worker does not answer".to_owned();
-                (StatusCode::SERVICE_UNAVAILABLE, error, "see the daemon's log".to_owned())
-            }
-        };
-        let mut response = problem(status, error, hint, busy);
-        if let Some(methods) = allow {
-            response.headers_mut().insert(ALLOW, methods);
-        }
-        response
-    }
-}
-
-/// An answer that says what is wrong.
-pub(crate) fn problem(status: StatusCode, error: String, hint: String, busy: Busy) -> Response<Body> {
-    let mut response = json(&api::Problem { error, hint }).response(busy);
-    *response.status_mut() = status;
-    response
-}
 
 /// Finds the pool of a public address.
 struct PoolOf {
@@ -147,17 +41,24 @@ impl Job for PoolOf {
 }
 
 impl Control {
-    /// How long the body of a request may be, where it has one that is to be read.
+    /// Longest body of a request that has one.
     pub(crate) fn body_max(asked: &Asked<'_>) -> Option<usize> {
         let endpoint = paths::find(asked.method, asked.path).ok().filter(|endpoint| endpoint.has_body())?;
         Some(match endpoint.what {
             What::PlanConfig | What::ApplyConfig => configure::BODY_MAX,
-            _ => BODY_MAX,
+            What::ReplaceMaps | What::EditMaps | What::PlanReplaceMaps | What::PlanEditMaps => {
+                configure::MAPS_BODY_MAX
+            }
+            _ => configure::SHORT_BODY_MAX,
         })
     }
 
     /// Does what is asked.
-    pub(crate) async fn answer(self: &Arc<Self>, asked: &Asked<'_>, body: &[u8]) -> Result<Answer, Refusal> {
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        asked: &Asked<'_>,
+        body: Vec<u8>,
+    ) -> Result<Answer, Refusal> {
         let endpoint = paths::find(asked.method, asked.path).map_err(Refusal::Unknown)?;
         let query = Query::read(endpoint, asked.query)?;
         let facts = self.setup.facts.get();
@@ -167,16 +68,17 @@ impl Control {
             What::Ports => json(&facts.ports),
             What::Workers => {
                 let all = self.snapshots().await;
-                let told = all.iter().enumerate().map(|(n, snapshot)| tell::worker(n, snapshot.as_ref()));
+                let told =
+                    all.iter().enumerate().map(|(n, snapshot)| conversion::worker(n, snapshot.as_ref()));
                 json(&told.collect::<Vec<_>>())
             }
             What::Instances => {
                 let all = self.total().await?.instances;
-                json(&all.iter().map(|stats| tell::instance(stats, &facts.choices)).collect::<Vec<_>>())
+                json(&all.iter().map(|stats| conversion::instance(stats, &facts.choices)).collect::<Vec<_>>())
             }
-            What::Pools => json(&self.total().await?.pools.iter().map(tell::pool).collect::<Vec<_>>()),
-            What::Counters => json(&tell::counters(&self.total().await?)),
-            What::Drops => json(&tell::drops(&self.total().await?)),
+            What::Pools => json(&self.total().await?.pools.iter().map(conversion::pool).collect::<Vec<_>>()),
+            What::Counters => json(&conversion::counters(&self.total().await?)),
+            What::Drops => json(&conversion::drops(&self.total().await?)),
             What::Access => {
                 let (may_write, may_audit) = (asked.may_write, asked.may_audit);
                 json(&api::Access { name: asked.who.to_owned(), may_write, may_audit })
@@ -187,8 +89,10 @@ impl Control {
             | What::ApplyConfig
             | What::ConfirmConfig
             | What::RollBackConfig
-            | What::AddMap
-            | What::RemoveMap => self.configure(endpoint.what, &query, body, asked).await?,
+            | What::ReplaceMaps
+            | What::EditMaps
+            | What::PlanReplaceMaps
+            | What::PlanEditMaps => self.configure(endpoint.what, &query, body, asked).await?,
             What::Maps => self.maps(&query).await?,
             What::Addresses => self.list(&query, Addresses).await?,
             What::Blocks => self.list(&query, Blocks).await?,
@@ -206,9 +110,9 @@ impl Control {
             What::Undrain => json(&self.drain(&query, false, asked).await?),
             What::ClearSessions => json(&self.clear(endpoint, &query, Extent::Session, asked).await?),
             What::ClearBindings => json(&self.clear(endpoint, &query, Extent::Binding, asked).await?),
-            What::EndSessions => json(&self.end(body, asked).await?),
-            What::Exports => json(&tell::exports(&(self.setup.figures)())),
-            What::Log => json(&tell::log_store(&(self.setup.figures)())),
+            What::EndSessions => json(&self.end(&body, asked).await?),
+            What::Exports => json(&conversion::exports(&(self.setup.figures)())),
+            What::Log => json(&conversion::log_store(&(self.setup.figures)())),
             What::LogLevel => json(&api::Logged { level: self.setup.level.get() }),
             What::SetLogLevel => json(&self.set_level(&query, asked)?),
             What::Metrics => self.metrics(asked.openmetrics).await,
@@ -224,7 +128,12 @@ impl Control {
             facts: self.setup.facts.get(),
             workers: self.snapshots().await,
             figures: (self.setup.figures)(),
-            turned: self.setup.gate.iter().flat_map(|gate| gate.all_turned()).collect(),
+            turned: self
+                .setup
+                .remote_access
+                .iter()
+                .flat_map(|remote_access| remote_access.all_turned())
+                .collect(),
             subscribers: self.subscribers().await,
         };
         let kind = match openmetrics {
@@ -236,15 +145,15 @@ impl Control {
 
     /// The figures of subscribers, where all workers answer.
     async fn subscribers(&self) -> Option<metrics::Subscribers> {
-        let (names, census) = (self.names().await.ok()?, self.census().await.ok()?);
-        Some(metrics::Subscribers { names, census })
+        let (names, totals) = (self.names().await.ok()?, self.subscriber_totals().await.ok()?);
+        Some(metrics::Subscribers { names, totals })
     }
 
     async fn status(&self) -> api::Status {
         let all = self.snapshots().await;
         let silent = all.iter().filter(|snapshot| snapshot.is_none()).count();
         let total = sum(all.iter().flatten());
-        let [sessions, bindings, subscribers] = tell::state_of(&total);
+        let [sessions, bindings, subscribers] = conversion::state_of(&total);
         let engine = &total.engine;
         let facts = self.setup.facts.get();
         let adds_up = all.iter().flatten().all(Snapshot::conserved);
@@ -262,13 +171,13 @@ impl Control {
             sessions_max: facts.sessions_max,
             bindings,
             subscribers,
-            received: tell::count(engine.rx),
-            forwarded: tell::count(engine.forwarded),
-            echo_replies: tell::count(engine.echoes()),
-            passed: tell::count(engine.passed),
-            dropped: tell::count(engine.refused()),
-            rejected: tell::count(engine.rejected()),
-            dropped_silently: tell::count(engine.dropped),
+            received: conversion::count(engine.rx),
+            forwarded: conversion::count(engine.forwarded),
+            echo_replies: conversion::count(engine.echoes()),
+            passed: conversion::count(engine.passed),
+            dropped: conversion::count(engine.refused()),
+            rejected: conversion::count(engine.rejected()),
+            dropped_silently: conversion::count(engine.dropped),
             held: engine.held,
             adds_up,
             troubles: troubles::of(
@@ -281,18 +190,18 @@ impl Control {
     }
 
     /// The counters of all workers, or nothing where one does not answer.
-    pub(crate) async fn total(&self) -> Result<Snapshot, Unanswered> {
+    pub(crate) async fn total(&self) -> Result<Snapshot, NoAnswer> {
         let all = self.snapshots().await;
         match all.iter().all(Option::is_some) {
             true => Ok(sum(all.iter().flatten())),
-            false => Err(Unanswered::Silent),
+            false => Err(NoAnswer::Silent),
         }
     }
 
-    /// What instances and pools are called.
-    pub(crate) async fn names(&self) -> Result<Names, Unanswered> {
+    /// Names of instances and pools.
+    pub(crate) async fn names(&self) -> Result<Names, NoAnswer> {
         let all = self.snapshots().await;
-        all.iter().flatten().next().map(Names::of).ok_or(Unanswered::Silent)
+        all.iter().flatten().next().map(Names::of).ok_or(NoAnswer::Silent)
     }
 
     async fn list<L: List>(
@@ -303,7 +212,7 @@ impl Control {
         let names = self.names().await?;
         let which = query.selection(&names)?;
         let list = make(Of { which, names });
-        let wrong = || Wrong::new("cursor: this is none of this list", "give `next` of the page before");
+        let wrong = || BadRequest::new("cursor: this is none of this list", "give `next` of the page before");
         let cursor = query.get("cursor").map(|text| text.parse::<Cursor>().map_err(|()| wrong()));
         let cursor = cursor.transpose()?.unwrap_or_default();
         let limit = query.limit()?;
@@ -370,7 +279,7 @@ impl Control {
         if which == Selection::default() && !all {
             let names: Vec<_> = endpoint.all_parameters().map(|parameter| parameter.name).collect();
             let hint = format!("name some by {}; or say all=true", names.join(", "));
-            return Err(Wrong::new("nothing says which are to end", hint).into());
+            return Err(BadRequest::new("nothing says which are to end", hint).into());
         }
         let clear = || Clear { which, extent, at: ClearCursor::default(), cleared: Cleared::default() };
         let cleared = sum_cleared(self.all(clear).await?.iter().map(|job| job.cleared));
@@ -381,15 +290,17 @@ impl Control {
 
     async fn end(self: &Arc<Self>, body: &[u8], asked: &Asked<'_>) -> Result<api::Cleared, Refusal> {
         let named: api::SessionKeys = request::read(body)
-            .map_err(|error| Wrong::new(format!("the body is not a list of sessions: {error}"), ""))?;
+            .map_err(|error| BadRequest::new(format!("the body is not a list of sessions: {error}"), ""))?;
         let names = self.names().await?;
         let mut keys = Vec::with_capacity(named.sessions.len());
         for session in &named.sessions {
             let instance = names.stateful().position(|name| *name == session.instance);
             let Some(instance) = instance.and_then(|number| u8::try_from(number).ok()) else {
-                return Err(
-                    Wrong::new(format!("there is no stateful instance '{}'", session.instance), "").into()
-                );
+                return Err(BadRequest::new(
+                    format!("there is no stateful instance '{}'", session.instance),
+                    "",
+                )
+                .into());
             };
             let inside = match session.inside {
                 IpAddr::V6(address) => address,
@@ -411,7 +322,7 @@ impl Control {
 
     fn set_level(&self, query: &Query, asked: &Asked<'_>) -> Result<api::Logged, Refusal> {
         let level = query.get("level").unwrap_or_default().parse::<api::LogLevel>();
-        let level = level.map_err(|what| Wrong::new(format!("level: {what}"), ""))?;
+        let level = level.map_err(|what| BadRequest::new(format!("level: {what}"), ""))?;
         (self.setup.log)(&format!("api: {} sets the log level to {level}", asked.who));
         self.setup.level.set(level);
         Ok(api::Logged { level })

@@ -7,12 +7,12 @@ use gatun_api::types::Cleared;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long requests are summed up.
+/// Time for which requests are summed up in one line.
 pub(crate) const SUMMED_UP_FOR: Duration = Duration::from_secs(1);
 /// Clients with a line of their own; all others share one.
 const CLIENTS_MAX: usize = 16;
 
-/// What is yet to be told.
+/// Clearings that are not logged yet.
 #[derive(Default)]
 pub(crate) struct ClearedLog(Mutex<Waiting>);
 
@@ -31,7 +31,7 @@ struct Sum {
     cleared: Cleared,
 }
 
-/// What is to be done about a request.
+/// Treatment of a request in the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     /// This line is written.

@@ -1,67 +1,125 @@
-//! Another configuration for the daemon: what a client asks for is handed to whoever changes it ([`Desk`]), one order
+//! Another configuration for the daemon: what a client asks for is handed to whoever changes it ([`ConfigOrders`]), one order
 //! after the other, and the answer comes back. Nothing here knows what a configuration is.
 
-use crate::Control;
-use crate::answers::{Answer, Asked, Refusal, json};
-use crate::ask::Unanswered;
-use crate::filter::{Query, Wrong};
-use gatun_api::paths::What;
 use gatun_api::request;
 use gatun_api::types as api;
 use hyper::StatusCode;
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use std::time::Duration;
 
-/// Bytes of a body that has a configuration.
-pub const BODY_MAX: usize = 40 << 20;
-/// Such bodies at a time.
-pub(crate) const BODIES_MAX: usize = 4;
-/// Seconds that there may be to confirm a configuration.
-const CONFIRM_MAX_S: u32 = 86_400;
+/// Bytes of any other body.
+pub(crate) const SHORT_BODY_MAX: usize = 1 << 20;
+/// Bytes of a body that has a configuration: large tables are files of their own.
+pub const BODY_MAX: usize = 16 << 20;
+/// Bytes of a body that has a table of mappings: two million or more.
+pub const MAPS_BODY_MAX: usize = 160 << 20;
+/// Bytes of such bodies at a time.
+pub(crate) const BODIES_LEN_MAX: usize = MAPS_BODY_MAX;
 
-/// What is asked for.
+/// Order to read or change the configuration.
 #[derive(Debug)]
 pub enum Order {
-    /// What would happen with this text?
+    /// Previews this text.
     Plan(String),
     /// This text is to be in place.
-    Apply(Instead, String),
+    Apply(ApplyOptions, String),
     /// The one that runs is to stay.
     Confirm {
         /// Its revision.
         revision: String,
-        /// Who asks.
+        /// The client, for the log.
         who: String,
     },
     /// The one before is to come back, or the one whose revision begins so.
-    RollBack(Instead, Option<String>),
-    /// This mapping is to be there.
-    AddMap(Instead, api::StaticMap),
-    /// This mapping is not to be there.
-    RemoveMap(Instead, api::StaticMap),
-    /// Which mappings are there?
+    RollBack(ApplyOptions, Option<String>),
+    /// Previews a change of an instance's mappings.
+    PlanMaps(MapsBody),
+    /// Changes an instance's mappings.
+    ChangeMaps(ApplyOptions, MapsBody),
+    /// Lists mappings.
     Maps {
         /// Of this instance alone.
         instance: Option<String>,
-        /// Where to begin.
+        /// Position of the first one.
         from: Option<MapCursor>,
         /// At most so many.
         limit: usize,
     },
     /// The next process is to know which addresses are drained now.
     KeepDrained,
-    /// Which ones ran before?
+    /// Lists past configurations.
     History,
     /// The one whose revision begins so.
     Past(String),
 }
 
+/// Body of a request that changes mappings. Whoever works on the order reads it: that may take a second, which other clients
+/// do not wait for.
+#[derive(Debug)]
+pub struct MapsBody {
+    /// Name of the instance, where the query has one.
+    pub instance: Option<String>,
+    /// Whether the body has the whole table ([`api::MapsTable`]) or what to add and remove ([`api::MapsEdit`]).
+    pub replaces: bool,
+    /// JSON.
+    pub json: Vec<u8>,
+}
+
+/// Change of an instance's mappings.
+#[derive(Debug)]
+pub enum MapsChange {
+    /// These instead of all.
+    Replace(Vec<api::StaticMap>),
+    /// Adds and removes mappings: all of them, or none.
+    Edit {
+        /// Mappings to add.
+        add: Vec<api::StaticMap>,
+        /// Mappings to remove.
+        remove: Vec<api::StaticMap>,
+    },
+}
+
+impl MapsBody {
+    /// The instance, where the request names one, and the change.
+    ///
+    /// # Errors
+    /// A body of another form, or mappings of another instance.
+    pub fn read(self) -> Result<(Option<String>, MapsChange), Refused> {
+        let MapsBody { mut instance, replaces, json } = self;
+        let change = match replaces {
+            true => request::read(&json).map(|api::MapsTable { maps }| MapsChange::Replace(maps)),
+            false => request::read(&json).map(|api::MapsEdit { add, remove }| MapsChange::Edit {
+                add: add.unwrap_or_default(),
+                remove: remove.unwrap_or_default(),
+            }),
+        };
+        let form = if replaces { "{\"maps\": [...]}" } else { "{\"add\": [...], \"remove\": [...]}" };
+        let change = change.map_err(|error| {
+            Refused::new(Why::Malformed, format!("invalid body: {error}"), format!("send {form}"))
+        })?;
+        let lists = match &change {
+            MapsChange::Replace(maps) => [("maps", maps), ("", &Vec::new())],
+            MapsChange::Edit { add, remove } => [("add", add), ("remove", remove)],
+        };
+        for (list, maps) in lists {
+            for (n, map) in maps.iter().enumerate() {
+                let Some(name) = &map.instance else { continue };
+                if instance.get_or_insert_with(|| name.clone()) != name {
+                    let what = format!("mapping {} of `{list}` is of instance `{name}`", n + 1);
+                    let hint = "change the mappings of one instance at a time";
+                    return Err(Refused::new(Why::Malformed, what, hint));
+                }
+            }
+        }
+        Ok((instance, change))
+    }
+}
+
 /// A place in the list of mappings, of one configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapCursor {
-    /// Whose revision this is: in another one, other mappings stand there.
+    /// Revision of the configuration. Another one has other mappings at this position.
     pub revision: String,
     /// Mappings before it.
     pub at: usize,
@@ -82,18 +140,18 @@ impl FromStr for MapCursor {
     }
 }
 
-/// Instead of which configuration another one is to run, and how.
+/// ApplyOptions of which configuration another one is to run, and how.
 #[derive(Debug)]
-pub struct Instead {
+pub struct ApplyOptions {
     /// The revision that runs, as far as the client knows; empty where that does not matter (of mappings).
     pub revision: String,
     /// Back by itself, unless it is confirmed within this time.
     pub confirm: Option<Duration>,
-    /// Who asks.
+    /// The client, for the log.
     pub who: String,
 }
 
-/// What came of it.
+/// Result of an order.
 #[derive(Debug)]
 pub enum Done {
     /// Of [`Order::Plan`].
@@ -110,14 +168,16 @@ pub enum Done {
     Maps {
         /// Some of them.
         maps: Vec<api::StaticMap>,
-        /// Where the others begin.
+        /// Position of the next one.
         next: Option<MapCursor>,
     },
 }
 
-/// Why nothing has changed.
+/// Class of a refusal. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
+    /// The request is wrong.
+    Malformed,
     /// There is no such thing.
     Unknown,
     /// Another configuration runs than the client thinks.
@@ -133,6 +193,7 @@ pub enum Why {
 impl Why {
     pub(crate) const fn status(self) -> StatusCode {
         match self {
+            Why::Malformed => StatusCode::BAD_REQUEST,
             Why::Unknown => StatusCode::NOT_FOUND,
             Why::Conflict => StatusCode::CONFLICT,
             Why::Unusable => StatusCode::UNPROCESSABLE_ENTITY,
@@ -142,12 +203,12 @@ impl Why {
     }
 }
 
-/// Why nothing has changed, in words.
+/// Refusal of an order. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// In a word.
     pub why: Why,
-    /// What is wrong.
+    /// The error.
     pub error: String,
     /// What to do about it.
     pub hint: String,
@@ -160,95 +221,8 @@ impl Refused {
     }
 }
 
-/// Where an answer goes.
+/// Callback for the result of an order.
 pub type Reply = Box<dyn FnOnce(Result<Done, Refused>) + Send>;
 
 /// Takes orders; `false` where nobody works on them any more. It does not block.
-pub type Desk = Box<dyn Fn(Order, Reply) -> bool + Send + Sync>;
-
-impl Control {
-    /// The configuration that runs, or one before.
-    pub(crate) async fn config(&self, query: &Query) -> Result<api::Config, Refusal> {
-        let facts = self.setup.facts.get();
-        match query.get("revision") {
-            Some(revision) if !facts.config.revision.starts_with(revision) || revision.is_empty() => {
-                match self.order(Order::Past(revision.to_owned())).await? {
-                    Done::Past(config) => Ok(config),
-                    _ => Err(Unanswered::Silent.into()),
-                }
-            }
-            _ => {
-                let unconfirmed = facts.unconfirmed.as_ref().map(|(until, before)| api::Unconfirmed {
-                    seconds_left: until.saturating_duration_since(Instant::now()).as_secs(),
-                    before: before.clone(),
-                });
-                Ok(api::Config { unconfirmed, ..facts.config.clone() })
-            }
-        }
-    }
-
-    /// Has the configuration changed, or looked at.
-    pub(crate) async fn configure(
-        &self,
-        what: What,
-        query: &Query,
-        body: &[u8],
-        asked: &Asked<'_>,
-    ) -> Result<Answer, Refusal> {
-        let who = || asked.who.to_owned();
-        let revision = || query.get("revision").unwrap_or_default().to_owned();
-        let instead = || {
-            let confirm = query.parse::<u32>("confirm_seconds", "a number of seconds")?;
-            if let Some(seconds) = confirm.filter(|seconds| !(1..=CONFIRM_MAX_S).contains(seconds)) {
-                return Err(Wrong::new(
-                    format!("confirm_seconds: {seconds} is not from 1 to {CONFIRM_MAX_S}"),
-                    "",
-                ));
-            }
-            let confirm = confirm.map(|seconds| Duration::from_secs(seconds.into()));
-            Ok(Instead { revision: revision(), confirm, who: who() })
-        };
-        let order = match what {
-            What::PlanConfig => Order::Plan(text_of(body)?),
-            What::ApplyConfig => Order::Apply(instead()?, text_of(body)?),
-            What::ConfirmConfig => Order::Confirm { revision: revision(), who: who() },
-            What::RollBackConfig => Order::RollBack(instead()?, query.get("to").map(str::to_owned)),
-            What::AddMap => Order::AddMap(instead()?, map_of(body)?),
-            What::RemoveMap => Order::RemoveMap(instead()?, map_of(body)?),
-            _ => Order::History,
-        };
-        Ok(match self.order(order).await? {
-            Done::Planned(plan) => json(&plan),
-            Done::Applied(applied) => json(&applied),
-            Done::History(past) => json(&past),
-            Done::Past(config) => json(&config),
-            Done::Kept | Done::Maps { .. } => return Err(Unanswered::Silent.into()),
-        })
-    }
-
-    pub(crate) async fn order(&self, order: Order) -> Result<Done, Refusal> {
-        let Some(desk) = &self.setup.configure else {
-            return Err(Refusal::Configure(Refused::new(
-                Why::Failed,
-                "nobody changes configurations here",
-                "",
-            )));
-        };
-        let (sender, answer) = oneshot::channel();
-        if !desk(order, Box::new(move |done| drop(sender.send(done)))) {
-            return Err(Unanswered::Silent.into());
-        }
-        answer.await.map_err(|_| Unanswered::Silent)?.map_err(Refusal::Configure)
-    }
-}
-
-fn text_of(body: &[u8]) -> Result<String, Wrong> {
-    let read = request::read(body);
-    read.map(|api::ConfigText { text }| text)
-        .map_err(|error| Wrong::new(format!("the body is not {{\"text\": ...}}: {error}"), ""))
-}
-
-fn map_of(body: &[u8]) -> Result<api::StaticMap, Wrong> {
-    let read = request::read(body);
-    read.map_err(|error| Wrong::new(format!("the body is not a mapping: {error}"), ""))
-}
+pub type ConfigOrders = Box<dyn Fn(Order, Reply) -> bool + Send + Sync>;

@@ -14,7 +14,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 64;
 /// Bits of an IPv6 address that one host may have as many of as it likes.
 const HOST_BITS: u32 = 64;
 
-/// Where connections come from, as far as one can be told from another.
+/// Source of connections, as far as one can be told from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// A user of this host.

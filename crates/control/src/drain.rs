@@ -1,16 +1,16 @@
 //! Public addresses that get no new bindings any more, or do again.
 
 use crate::Control;
-use crate::answers::{Asked, Refusal};
 use crate::configure::Order;
-use crate::filter::{Query, Wrong, network4};
+use crate::query::{BadRequest, Query, network4};
+use crate::response::{Asked, Refusal};
 use gatun_api::text::counted;
 use gatun_api::types as api;
 use gatun_nat::plan::Net4;
 use gatun_nat::{Instant, Nat};
 use gatun_worker::jobs::Job;
 
-/// What an address costs of a budget: its blocks are looked at.
+/// Budget of an address: its blocks are looked at.
 const ADDRESS: usize = 64;
 
 struct Drain {
@@ -51,14 +51,18 @@ impl Control {
         let pool = query.get("pool").map(|name| query.pool(&names, name)).transpose()?;
         let net = query.get("address").map(|text| network4("address", text)).transpose()?;
         if pool.is_none() && net.is_none() {
-            return Err(
-                Wrong::new("nothing says which addresses are meant", "name a pool, or an address").into()
-            );
+            return Err(BadRequest::new(
+                "nothing says which addresses are meant",
+                "name a pool, or an address",
+            )
+            .into());
         }
         let job = || Drain { pool, net, drained, at: (0, 0), addresses: 0 };
         let addresses: u64 = self.all(job).await?.iter().map(|job| job.addresses).sum();
         if addresses == 0 {
-            return Err(Wrong::new("no address of a pool is meant", "gatun show addresses lists them").into());
+            return Err(
+                BadRequest::new("no address of a pool is meant", "gatun show addresses lists them").into()
+            );
         }
         let what = if drained { "drained" } else { "undrained" };
         let counted = counted(addresses, "address");

@@ -2,9 +2,9 @@
 //! told how many; nobody waits for it.
 
 use crate::Control;
-use crate::answers::Refusal;
-use crate::ask::Unanswered;
-use crate::filter::Wrong;
+use crate::query::BadRequest;
+use crate::response::Refusal;
+use crate::worker_requests::NoAnswer;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ const TOGETHER: usize = 64 << 10;
 /// An empty line is sent after so long without an event, so that both ends know that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Where the daemon puts events for clients of the API.
+/// Sink of events for clients of the API.
 #[derive(Clone, Debug)]
 pub struct EventTap {
     lines: broadcast::Sender<Bytes>,
@@ -56,13 +56,13 @@ impl EventTap {
 
 impl Control {
     /// Events from now on.
-    pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, Unanswered>>, Refusal> {
+    pub(crate) fn events(&self) -> Result<mpsc::Receiver<Result<Bytes, NoAnswer>>, Refusal> {
         let Some(tap) = self.setup.events.as_ref().filter(|tap| tap.is_on()) else {
             let hint = "write an [events] section: file = \"stdout\", and the kinds that are wanted";
-            return Err(Wrong::new("no events are made", hint).into());
+            return Err(BadRequest::new("no events are made", hint).into());
         };
         if tap.lines.receiver_count() >= READERS_MAX {
-            return Err(Unanswered::Busy.into());
+            return Err(NoAnswer::Busy.into());
         }
         let (out, lines) = mpsc::channel(2);
         tokio::spawn(send(tap.lines.subscribe(), out));
@@ -70,7 +70,7 @@ impl Control {
     }
 }
 
-async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<Bytes, Unanswered>>) {
+async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<Bytes, NoAnswer>>) {
     let mut text = Vec::new();
     loop {
         match timeout(KEEP_ALIVE, events.recv()).await {
@@ -92,7 +92,7 @@ async fn send(mut events: broadcast::Receiver<Bytes>, out: mpsc::Sender<Result<B
     }
 }
 
-/// That a reader was too slow.
+/// Event of a reader that was too slow.
 fn lost_line(lost: u64) -> Vec<u8> {
     format!("{{\"event\":\"events_lost\",\"lost\":{lost}}}\n").into_bytes()
 }

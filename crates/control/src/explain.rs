@@ -1,12 +1,12 @@
 //! What would become of a packet, in the API's types and in sentences. Nothing changes for it.
 
 use crate::Control;
-use crate::answers::Refusal;
-use crate::ask::Unanswered;
-use crate::filter::{self, Query, Wrong};
+use crate::conversion::{self, Names};
 use crate::flow::Flow;
+use crate::query::{self, BadRequest, Query};
+use crate::response::Refusal;
 use crate::rules;
-use crate::tell::{self, Names};
+use crate::worker_requests::NoAnswer;
 use gatun_api::types as api;
 use gatun_api::types::{Fate as Told, PortFrom};
 use gatun_nat::explain::{self as nat, Explanation, Fate, Opening, PortSource, Rule};
@@ -59,7 +59,7 @@ impl Control {
         let Origin { prefix, realm, .. } = self.hand_in(0, origin)?.done().await?;
         if flow.needs_prefix() {
             let hint = "give the destination as the IPv6 address that stands for it";
-            let prefix = prefix.ok_or_else(|| Wrong::new("there is no nat64 instance", hint))?;
+            let prefix = prefix.ok_or_else(|| BadRequest::new("there is no nat64 instance", hint))?;
             flow.put_behind(&prefix);
         }
         let packet = flow.packet()?;
@@ -69,20 +69,20 @@ impl Control {
         buffer.resize(buffer.len() + TAILROOM, 0);
         let ask = Ask { buffer, len: packet.len(), realm, told: None };
         let told = self.hand_in(worker, ask)?.done().await?.told;
-        let (explanation, after) = told.ok_or(Unanswered::Silent)?;
+        let (explanation, after) = told.ok_or(NoAnswer::Silent)?;
         let worker = u32::try_from(worker).unwrap_or(u32::MAX);
         Ok(Telling { names: &names, e: &explanation }.whole(&packet, &after, worker))
     }
 
     /// The number of the worker that has to have a packet.
-    async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, Unanswered> {
-        let first = self.setup.workers.first().ok_or(Unanswered::Silent)?;
+    async fn owner(&self, packet: Vec<u8>, realm: u8) -> Result<usize, NoAnswer> {
+        let first = self.setup.workers.first().ok_or(NoAnswer::Silent)?;
         let (sender, answer) = oneshot::channel();
         first.request_owner(packet, realm, move |owner| {
             let _ = sender.send(owner);
         });
-        let answered = tokio::time::timeout(crate::ask::SNAPSHOT_MAX, answer).await;
-        answered.ok().and_then(Result::ok).map(Option::unwrap_or_default).ok_or(Unanswered::Silent)
+        let answered = tokio::time::timeout(crate::worker_requests::SNAPSHOT_MAX, answer).await;
+        answered.ok().and_then(Result::ok).map(Option::unwrap_or_default).ok_or(NoAnswer::Silent)
     }
 }
 
@@ -152,7 +152,7 @@ impl Telling<'_> {
             help: reason.map(|reason| reason.help().to_owned()),
             rule: reason.and_then(rules::of).map(str::to_owned),
             answer: answer.map(icmp_error),
-            kind: instance.map(|(kind, _)| tell::kind(kind)),
+            kind: instance.map(|(kind, _)| conversion::kind(kind)),
             instance: instance.map(|(_, name)| name.clone()),
             worker,
             pool: e.pool.map(|pool| self.names.pool(pool)),
@@ -183,9 +183,9 @@ impl Telling<'_> {
     }
 
     fn standing(&self, s: &nat::Standing, protocol: api::Protocol) -> api::Standing {
-        let at = filter::transport(protocol) as usize;
+        let at = query::transport(protocol) as usize;
         api::Standing {
-            subscriber: tell::network(s.network),
+            subscriber: conversion::network(s.network),
             known: s.is_known,
             address: s.address,
             sessions: s.sessions,
@@ -199,7 +199,7 @@ impl Telling<'_> {
         }
     }
 
-    /// What decides, one thing after the other.
+    /// Steps of the decision, in their order.
     fn sentences(&self, told: &api::Explanation) -> Vec<String> {
         let mut why = vec![self.rule(told)];
         if let Some(s) = &told.subscriber {

@@ -1,11 +1,11 @@
 //! A packet that a query describes, made to be asked about: right in every sum and length, its payload zeros.
 
-use crate::filter::{Query, Wrong};
+use crate::query::{BadRequest, Query};
 use gatun_api::types::Protocol;
 use gatun_wire::{Prefix64, checksum, proto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What stands in a packet where nothing is said.
+/// Defaults of a packet.
 const BYTES: u16 = 100;
 const SOURCE_PORT: u16 = 50_000;
 const DESTINATION_PORT: u16 = 443;
@@ -27,11 +27,11 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// # Errors
-    /// What of the query is wrong.
-    pub(crate) fn read(query: &Query) -> Result<Flow, Wrong> {
+    /// An invalid query.
+    pub(crate) fn read(query: &Query) -> Result<Flow, BadRequest> {
         let address = |name: &str| {
             let address: Option<IpAddr> = query.parse(name, "an address")?;
-            address.ok_or_else(|| Wrong::new(format!("'{name}' is missing"), ""))
+            address.ok_or_else(|| BadRequest::new(format!("'{name}' is missing"), ""))
         };
         let text = query.get("protocol").unwrap_or_default();
         let flow = Flow {
@@ -39,7 +39,7 @@ impl Flow {
             destination: address("destination")?,
             source_port: query.parse("source_port", "a port")?.unwrap_or(SOURCE_PORT),
             destination_port: query.parse("destination_port", "a port")?.unwrap_or(DESTINATION_PORT),
-            protocol: text.parse().map_err(|what| Wrong::new(format!("protocol: {what}"), ""))?,
+            protocol: text.parse().map_err(|what| BadRequest::new(format!("protocol: {what}"), ""))?,
             flags: flags(query.get("flags").unwrap_or("S"))?,
             bytes: query.parse("bytes", "a length")?.unwrap_or(BYTES),
             hops: query.parse("hops", "a number to 255")?.unwrap_or(HOPS),
@@ -47,10 +47,13 @@ impl Flow {
         };
         let least = flow.headers();
         if usize::from(flow.bytes) < least {
-            return Err(Wrong::new(format!("bytes: {} is less than its headers, {least}", flow.bytes), ""));
+            return Err(BadRequest::new(
+                format!("bytes: {} is less than its headers, {least}", flow.bytes),
+                "",
+            ));
         }
         if query.get("flags").is_some() && flow.protocol != Protocol::Tcp {
-            return Err(Wrong::new("flags: only TCP has any", "leave them out"));
+            return Err(BadRequest::new("flags: only TCP has any", "leave them out"));
         }
         Ok(flow)
     }
@@ -76,12 +79,12 @@ impl Flow {
     /// The packet.
     ///
     /// # Errors
-    /// Where source and destination are of two families.
-    pub(crate) fn packet(&self) -> Result<Vec<u8>, Wrong> {
+    /// Source and destination of different families.
+    pub(crate) fn packet(&self) -> Result<Vec<u8>, BadRequest> {
         match (self.source, self.destination) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => Ok(self.packet6(source, destination)),
             (IpAddr::V4(source), IpAddr::V4(destination)) => Ok(self.packet4(source, destination)),
-            _ => Err(Wrong::new(
+            _ => Err(BadRequest::new(
                 "source and destination are of two families",
                 "from outside, ask about a public address; from inside, about one behind a translation prefix",
             )),
@@ -153,7 +156,7 @@ impl Flow {
     }
 }
 
-fn flags(text: &str) -> Result<u8, Wrong> {
+fn flags(text: &str) -> Result<u8, BadRequest> {
     let mut bits = 0;
     for letter in text.chars() {
         bits |= match letter.to_ascii_uppercase() {
@@ -165,7 +168,7 @@ fn flags(text: &str) -> Result<u8, Wrong> {
             'U' => 32,
             other => {
                 let what = format!("flags: '{}' is no flag", other.escape_default());
-                return Err(Wrong::new(what, "letters of SAFRPU"));
+                return Err(BadRequest::new(what, "letters of SAFRPU"));
             }
         };
     }
@@ -177,7 +180,7 @@ mod tests {
     use super::*;
     use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
-    fn flow(query: &str) -> Result<Flow, Wrong> {
+    fn flow(query: &str) -> Result<Flow, BadRequest> {
         let endpoint = gatun_api::paths::find("GET", "/v1/explain").unwrap();
         Flow::read(&Query::read(endpoint, query)?)
     }

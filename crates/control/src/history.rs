@@ -29,7 +29,7 @@ impl Counts {
         let engine = &total.engine;
         let begun =
             |stats: &InstanceStats| stats.lives.sessions.iter().map(|lived: &Lived| lived.begun).sum::<u64>();
-        let [sessions, _, subscribers] = crate::tell::state_of(total);
+        let [sessions, _, subscribers] = crate::conversion::state_of(total);
         Counts {
             received: engine.rx.packets,
             forwarded: [engine.forwarded.packets, engine.forwarded.bytes],
@@ -41,7 +41,7 @@ impl Counts {
     }
 }
 
-/// What happened between two moments.
+/// Difference between two moments.
 struct Point {
     at: Instant,
     took: Duration,

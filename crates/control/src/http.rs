@@ -2,56 +2,53 @@
 //! they may do nothing, requests in size and time.
 
 use crate::Control;
-use crate::answers::{Asked, problem};
-use crate::ask::Unanswered;
+use crate::configure;
 use crate::connections::{Busy, Connections, Entry, Source};
-use crate::gate::{Denied, Gate, Turned};
-use crate::patient::Patient;
-use bytes::Bytes;
+use crate::idle_timeout::IdleTimeout;
+use crate::remote_access::{Denied, RemoteAccess, TurnedAway};
+use crate::response::{Asked, Body, UNKNOWN_PATH, problem};
 use gatun_api::paths::{self, Needs};
 use gatun_api::types::LogLevel;
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::mpsc;
+use tokio::sync::SemaphorePermit;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// Bytes of a request's body.
-pub(crate) const BODY_MAX: usize = 1 << 20;
+/// Times the patience of other requests for the body of a long one.
+const LONG_BODY_PATIENCE: u32 = 6;
 /// Bytes of its head, and lines of it.
 const HEAD_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
-/// How long nobody is accepted where the process can open no more files.
+/// Pause of accepting while the process cannot open more files.
 const NO_FILES: Duration = Duration::from_millis(200);
 
-/// Where it is served.
-pub(crate) struct Doors {
+/// Listening sockets.
+pub(crate) struct AsyncListeners {
     pub(crate) api: Option<UnixListener>,
     pub(crate) tls: Vec<TcpListener>,
     pub(crate) metrics: Option<TcpListener>,
 }
 
 /// Serves for ever.
-pub(crate) async fn serve(doors: Doors, control: Arc<Control>) {
+pub(crate) async fn serve(doors: AsyncListeners, control: Arc<Control>) {
     let keeper = Arc::clone(&control);
     tokio::spawn(async move { keeper.keep_history().await });
     if let Some(listener) = doors.metrics {
         tokio::spawn(serve_metrics(listener, Arc::clone(&control)));
     }
-    if let Some(gate) = &control.setup.gate {
+    if let Some(remote_access) = &control.setup.remote_access {
         for listener in doors.tls {
-            tokio::spawn(serve_tls(listener, Arc::clone(gate), Arc::clone(&control)));
+            tokio::spawn(serve_tls(listener, Arc::clone(remote_access), Arc::clone(&control)));
         }
     }
     if let Some(listener) = doors.api {
@@ -67,8 +64,8 @@ async fn serve_api(listener: UnixListener, control: Arc<Control>) {
             Ok((stream, _)) => {
                 let uid = stream.peer_cred().ok().map(|cred| cred.uid());
                 let who = uid.map_or("somebody".to_owned(), |uid| format!("uid {uid}"));
-                let serves = Serves { control: Arc::clone(&control), who, door: Door::Socket };
-                take_in(&connections, Source::User(uid.unwrap_or(u32::MAX)), stream, serves).await;
+                let client = Client { control: Arc::clone(&control), who, door: Origin::Socket };
+                take_in(&connections, Source::User(uid.unwrap_or(u32::MAX)), stream, client).await;
             }
             Err(_) => sleep(NO_FILES).await,
         }
@@ -81,8 +78,8 @@ async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
         match listener.accept().await {
             Ok((stream, from)) => {
                 let (control, who) = (Arc::clone(&control), from.to_string());
-                let serves = Serves { control, who, door: Door::Metrics };
-                take_in(&connections, Source::of(from), stream, serves).await;
+                let client = Client { control, who, door: Origin::Metrics };
+                take_in(&connections, Source::of(from), stream, client).await;
             }
             Err(_) => sleep(NO_FILES).await,
         }
@@ -90,51 +87,52 @@ async fn serve_metrics(listener: TcpListener, control: Arc<Control>) {
 }
 
 /// Nobody is told anything before TLS: who cannot be served is hung up on.
-async fn serve_tls(listener: TcpListener, gate: Arc<Gate>, control: Arc<Control>) {
+async fn serve_tls(listener: TcpListener, remote_access: Arc<RemoteAccess>, control: Arc<Control>) {
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             sleep(NO_FILES).await;
             continue;
         };
         let source = Source::of(from);
-        if !gate.may_connect(source) {
+        if !remote_access.may_connect(source) {
             continue;
         }
-        let door = Door::Tls(Arc::clone(&gate), source, from.ip().to_canonical());
-        let serves = Serves { control: Arc::clone(&control), who: from.to_string(), door };
-        let gate = Arc::clone(&gate);
-        Arc::clone(&gate.connections).take_in(source, move |entry| shake_hands(stream, gate, serves, entry));
+        let door = Origin::Tls(Arc::clone(&remote_access), source, from.ip().to_canonical());
+        let client = Client { control: Arc::clone(&control), who: from.to_string(), door };
+        let remote_access = Arc::clone(&remote_access);
+        Arc::clone(&remote_access.connections)
+            .take_in(source, move |entry| shake_hands(stream, remote_access, client, entry));
     }
 }
 
-async fn shake_hands(stream: TcpStream, gate: Arc<Gate>, serves: Serves, entry: Entry) {
+async fn shake_hands(stream: TcpStream, remote_access: Arc<RemoteAccess>, client: Client, entry: Entry) {
     // Answers are small, or as large as they can be: nothing is gained by waiting for more.
     let _ = stream.set_nodelay(true);
-    let acceptor = TlsAcceptor::from(Arc::clone(&gate.secure().tls));
-    match timeout(serves.control.setup.patience.request, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => talk(stream, serves, entry).await,
-        Ok(Err(_)) | Err(_) => gate.turn_away(Turned::Handshake),
+    let acceptor = TlsAcceptor::from(Arc::clone(&remote_access.secure().tls));
+    match timeout(client.control.setup.patience.request, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => talk(stream, client, entry).await,
+        Ok(Err(_)) | Err(_) => remote_access.turn_away(TurnedAway::Handshake),
     }
 }
 
-/// What a connection gets.
-struct Serves {
+/// Client of a connection.
+struct Client {
     control: Arc<Control>,
     who: String,
-    door: Door,
+    door: Origin,
 }
 
-/// How it came in.
-enum Door {
+/// Origin of a connection.
+enum Origin {
     /// Everything, for whoever may open the socket.
     Socket,
     /// Metrics alone, for everybody.
     Metrics,
-    /// What the token of a request allows.
-    Tls(Arc<Gate>, Source, IpAddr),
+    /// Everything that the token of a request allows.
+    Tls(Arc<RemoteAccess>, Source, IpAddr),
 }
 
-async fn take_in<S>(connections: &Arc<Connections>, source: Source, mut stream: S, serves: Serves)
+async fn take_in<S>(connections: &Arc<Connections>, source: Source, mut stream: S, client: Client)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -144,20 +142,20 @@ where
         let _ = timeout(Duration::from_millis(10), stream.write_all(FULL)).await;
         return;
     }
-    connections.take_in(source, |entry| talk(stream, serves, entry));
+    connections.take_in(source, |entry| talk(stream, client, entry));
 }
 
-async fn talk<S>(stream: S, serves: Serves, entry: Entry)
+async fn talk<S>(stream: S, client: Client, entry: Entry)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let patience = serves.control.setup.patience;
-    let patient = Patient::new(stream, entry.activity(), patience.idle);
-    let serves = Arc::new(serves);
+    let patience = client.control.setup.patience;
+    let patient = IdleTimeout::new(stream, entry.activity(), patience.idle);
+    let client = Arc::new(client);
     let service = service_fn(|request| {
         let busy = entry.busy();
-        let serves = Arc::clone(&serves);
-        async move { Ok::<_, std::convert::Infallible>(respond(request, &serves, busy).await) }
+        let client = Arc::clone(&client);
+        async move { Ok::<_, std::convert::Infallible>(respond(request, &client, busy).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience.request);
@@ -166,7 +164,7 @@ where
     let _ = http.serve_connection(TokioIo::new(patient), service).await;
 }
 
-async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Response<Body> {
+async fn respond(request: Request<Incoming>, client: &Client, busy: Busy) -> Response<Body> {
     let (head, body) = request.into_parts();
     let (method, path) = (head.method.as_str().to_owned(), head.uri.path().to_owned());
     let accepts = head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -175,26 +173,26 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
         path: &path,
         query: head.uri.query().unwrap_or_default(),
         openmetrics: accepts.contains("application/openmetrics-text"),
-        who: &serves.who,
-        may_write: matches!(serves.door, Door::Socket),
-        may_audit: matches!(serves.door, Door::Socket),
+        who: &client.who,
+        may_write: matches!(client.door, Origin::Socket),
+        may_audit: matches!(client.door, Origin::Socket),
     };
     // The page is no secret, and asks for all that it shows.
     let page = if method == "GET" { gatun_web::file(&path) } else { None };
-    if let Some(file) = page.filter(|_| !matches!(serves.door, Door::Metrics)) {
+    if let Some(file) = page.filter(|_| !matches!(client.door, Origin::Metrics)) {
         return file.map(|text| Body::whole(text.into(), busy));
     }
     let by_token;
-    match &serves.door {
-        Door::Socket => {}
-        Door::Metrics if path == "/metrics" => {}
-        Door::Metrics => {
+    match &client.door {
+        Origin::Socket => {}
+        Origin::Metrics if path == "/metrics" => {}
+        Origin::Metrics => {
             let hint = "metrics are at /metrics; the API is at its Unix socket".to_owned();
-            return problem(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned(), hint, busy);
+            return problem(StatusCode::NOT_FOUND, UNKNOWN_PATH.to_owned(), hint, busy);
         }
-        Door::Tls(gate, source, address) => {
+        Origin::Tls(remote_access, source, address) => {
             let authorization = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-            match gate.admit((*source, *address), authorization, needs_of(&method, &path)) {
+            match remote_access.admit((*source, *address), authorization, needs_of(&method, &path)) {
                 Ok(admitted) => {
                     busy.by_token(admitted.hash);
                     by_token = format!("{} at {address}", admitted.name);
@@ -202,40 +200,25 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
                     asked.may_write = admitted.role.allows(Needs::Write);
                     asked.may_audit = admitted.role.allows(Needs::Audit);
                 }
-                Err(denied) => return deny(denied, serves, busy),
+                Err(denied) => return deny(denied, client, busy),
             }
         }
     }
-    let mut bytes = Vec::new();
-    // As long as the request is worked on.
-    let mut _room = None;
-    if let Some(most) = Control::body_max(&asked) {
-        if most > BODY_MAX {
-            match serves.control.long_bodies.try_acquire() {
-                Ok(room) => _room = Some(room),
-                Err(_) => {
-                    let what = "other long requests are worked on".to_owned();
-                    let hint = "try again in a moment".to_owned();
-                    return problem(StatusCode::SERVICE_UNAVAILABLE, what, hint, busy);
-                }
-            }
-        }
-        let patience = serves.control.setup.patience.request;
-        match timeout(patience, read_body(body, most)).await {
-            Ok(Ok(read)) => bytes = read,
-            Ok(Err((status, what))) => return problem(status, what, String::new(), busy),
-            Err(_) => {
-                let what = format!("the body did not come within {} s", patience.as_secs());
-                return problem(StatusCode::REQUEST_TIMEOUT, what, String::new(), busy);
-            }
-        }
-    }
+    let received = match Control::body_max(&asked) {
+        Some(most) => receive(body, most, &client.control).await,
+        None => Ok((Vec::new(), None)),
+    };
+    // Memory of a long body, as long as the request is worked on.
+    let (bytes, _room) = match received {
+        Ok(received) => received,
+        Err((status, what, hint)) => return problem(status, what, hint.to_owned(), busy),
+    };
     let began = Instant::now();
-    let response = match serves.control.answer(&asked, &bytes).await {
+    let response = match client.control.answer(&asked, bytes).await {
         Ok(answer) => answer.response(busy),
         Err(refusal) => refusal.response(busy),
     };
-    let setup = &serves.control.setup;
+    let setup = &client.control.setup;
     if setup.level.has(LogLevel::Debug) {
         let (status, ms) = (response.status().as_u16(), began.elapsed().as_secs_f64() * 1e3);
         let query = if asked.query.is_empty() { String::new() } else { format!("?{}", asked.query) };
@@ -244,30 +227,30 @@ async fn respond(request: Request<Incoming>, serves: &Serves, busy: Busy) -> Res
     response
 }
 
-/// What a token has to allow for this.
+/// Right that a request needs.
 fn needs_of(method: &str, path: &str) -> Needs {
     paths::find(method, path).map_or(Needs::Read, |endpoint| endpoint.needs())
 }
 
-fn deny(denied: Denied, serves: &Serves, busy: Busy) -> Response<Body> {
+fn deny(denied: Denied, client: &Client, busy: Busy) -> Response<Body> {
     if let Some(line) = &denied.log {
-        (serves.control.setup.log)(line);
+        (client.control.setup.log)(line);
     }
     let (status, error, hint) = match denied.why {
-        Turned::Role => (
+        TurnedAway::Role => (
             StatusCode::FORBIDDEN,
-            "this token may not do that",
-            "`gatun token add NAME` makes another: --write for changes, --audit for questions to the log",
+            "the role of this token does not allow this request",
+            "`gatun token add NAME` makes another token: --write for changes, --audit for questions to the log",
         ),
-        Turned::ManyWrong => (
+        TurnedAway::ManyWrong => (
             StatusCode::TOO_MANY_REQUESTS,
-            "too many wrong tokens came from where you are",
+            "too many wrong tokens from this address",
             "wait; the Unix socket takes no tokens",
         ),
-        Turned::WrongToken => {
-            (StatusCode::UNAUTHORIZED, "this token is not known", "`gatun token list` says which names are")
+        TurnedAway::WrongToken => {
+            (StatusCode::UNAUTHORIZED, "unknown token", "`gatun token list` lists the names of known tokens")
         }
-        _ => (StatusCode::UNAUTHORIZED, "a token is wanted", "send `authorization: Bearer TOKEN`"),
+        _ => (StatusCode::UNAUTHORIZED, "missing token", "send `authorization: Bearer TOKEN`"),
     };
     let mut response = problem(status, error.to_owned(), hint.to_owned(), busy);
     let headers = response.headers_mut();
@@ -280,11 +263,42 @@ fn deny(denied: Denied, serves: &Serves, busy: Busy) -> Response<Body> {
     response
 }
 
+/// Refusal of a body: status, error and hint.
+type Unreceived = (StatusCode, String, &'static str);
+
+/// Receives a body of at most `most` bytes. One that may be longer than most takes its part of the memory that long bodies
+/// have together, and has more time.
+async fn receive(
+    body: Incoming,
+    most: usize,
+    control: &Control,
+) -> Result<(Vec<u8>, Option<SemaphorePermit<'_>>), Unreceived> {
+    let longest = body.size_hint().upper().map_or(most as u64, |upper| upper.min(most as u64));
+    let (mut room, mut patience) = (None, control.setup.patience.request);
+    if longest > configure::SHORT_BODY_MAX as u64 {
+        let part = u32::try_from(longest).unwrap_or(u32::MAX);
+        let taken = control.long_bodies.try_acquire_many(part);
+        room = Some(taken.map_err(|_| {
+            let what = "too many long requests at a time".to_owned();
+            (StatusCode::SERVICE_UNAVAILABLE, what, "try again in a moment")
+        })?);
+        patience *= LONG_BODY_PATIENCE;
+    }
+    match timeout(patience, read_body(body, most)).await {
+        Ok(Ok(bytes)) => Ok((bytes, room)),
+        Ok(Err((status, what))) => Err((status, what, "")),
+        Err(_) => {
+            let what = format!("the body was not received within {} s", patience.as_secs());
+            Err((StatusCode::REQUEST_TIMEOUT, what, ""))
+        }
+    }
+}
+
 async fn read_body(mut body: Incoming, most: usize) -> Result<Vec<u8>, (StatusCode, String)> {
     let too_long = || {
         let instead = match most {
-            BODY_MAX => "send the list in parts",
-            _ => "name a file of mappings in the configuration (eam_file)",
+            configure::BODY_MAX => "name a file of mappings in the configuration (eam_file)",
+            _ => "send the list in parts",
         };
         (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {most} bytes: {instead}"))
     };
@@ -297,7 +311,7 @@ async fn read_body(mut body: Incoming, most: usize) -> Result<Vec<u8>, (StatusCo
         match frame {
             None => return Ok(bytes),
             Some(Err(error)) => {
-                return Err((StatusCode::BAD_REQUEST, format!("the body broke off: {error}")));
+                return Err((StatusCode::BAD_REQUEST, format!("incomplete body: {error}")));
             }
             Some(Ok(frame)) => {
                 let data = frame.into_data().unwrap_or_default();
@@ -306,69 +320,6 @@ async fn read_body(mut body: Incoming, most: usize) -> Result<Vec<u8>, (StatusCo
                 }
                 bytes.extend_from_slice(&data);
             }
-        }
-    }
-}
-
-/// An answer's body.
-pub(crate) struct Body {
-    content: Content,
-    _busy: Busy,
-}
-
-enum Content {
-    Whole(Option<Bytes>),
-    Lines(mpsc::Receiver<Result<Bytes, Unanswered>>),
-}
-
-impl Body {
-    pub(crate) fn whole(text: Vec<u8>, busy: Busy) -> Body {
-        let text = Some(Bytes::from(text)).filter(|text| !text.is_empty());
-        Body { content: Content::Whole(text), _busy: busy }
-    }
-
-    pub(crate) fn lines(lines: mpsc::Receiver<Result<Bytes, Unanswered>>, busy: Busy) -> Body {
-        Body { content: Content::Lines(lines), _busy: busy }
-    }
-}
-
-/// A list that could not be told to its end: the connection breaks off, so that nobody takes it for whole.
-#[derive(Debug)]
-pub(crate) struct BrokenOff;
-
-impl fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a worker does not answer")
-    }
-}
-
-impl std::error::Error for BrokenOff {}
-
-impl hyper::body::Body for Body {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        match &mut self.content {
-            Content::Whole(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Content::Lines(lines) => {
-                let some = ready!(lines.poll_recv(cx));
-                Poll::Ready(some.map(|some| some.map(Frame::data).map_err(|_| BrokenOff)))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self.content, Content::Whole(None))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Whole(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Content::Lines(_) => SizeHint::default(),
         }
     }
 }

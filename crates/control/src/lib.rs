@@ -1,79 +1,81 @@
-//! What a running Gatun tells of itself, and lets itself be told: HTTP/JSON on a Unix socket, metrics for Prometheus.
+//! HTTP API of a running daemon on a Unix socket and under TLS, and metrics for Prometheus.
 //!
 //! ```text
-//!   listen     sockets, made while the daemon still may
-//!   http       requests, one thread for all of them: bounded in size and time
-//!   connections, patient     bounded in number, and in the time they may do nothing
-//!   gate       who comes in over TCP (secure: TLS; tokens: who may what; pace: how often)
-//!   answers    what a request asks for (gatun_api::paths), from workers to JSON
-//!   history    the last hour
-//!   explain    what would become of a packet (flow makes one, rules are the RFCs')
-//!   ask        questions to workers; nobody waits for packets, and no packet for a question
-//!   configure  another configuration, planned, applied, confirmed, undone
-//!   maps       mappings of the configuration
-//!   past       who had a port at a time, by the log
-//!   events     what happens to state, as it happens
-//!   trace      packets as they pass
-//!   tell       the engine's words in the API's types
-//!   troubles   what needs attention
-//!   metrics    the same counters by stable names
+//!   listen             sockets, opened before privileges are dropped
+//!   http               requests of all clients on one thread, bounded in size and time
+//!   connections, idle_timeout   bounded number of connections, and the time they may be idle
+//!   remote_access      clients over TCP (secure: TLS; tokens: roles; rate_limit: attempts)
+//!   query, response    query strings of requests, and responses before they are HTTP's
+//!   answers            dispatch of requests (gatun_api::paths) to workers, answers as JSON
+//!   config_requests    requests about the configuration and mappings, as orders (configure)
+//!   history            points of the last hour
+//!   explain            prediction for a packet (flow builds it, rules cites the RFCs)
+//!   worker_requests    jobs for workers, done between bursts
+//!   maps               list of mappings
+//!   audit              questions to the log of port owners
+//!   events, trace      streams of events and of traced packets
+//!   conversion         types of the engine to types of the API
+//!   troubles           conditions that need attention
+//!   metrics            the counters by stable names
 //! ```
 #![forbid(unsafe_code)]
 
 mod answers;
-mod ask;
-mod census;
+mod audit;
 mod cleared;
+mod config_requests;
 pub mod configure;
 mod connections;
+mod conversion;
 mod drain;
 mod events;
 mod explain;
-mod filter;
 mod flow;
-mod gate;
 pub mod history;
 mod http;
+mod idle_timeout;
 mod level;
 pub mod listen;
 mod lists;
 mod maps;
 pub mod metrics;
-mod pace;
-mod past;
-mod patient;
+mod query;
+mod rate_limit;
+mod remote_access;
+mod response;
 mod rules;
 pub mod secure;
-mod tell;
+mod subscriber_totals;
 pub mod tokens;
 mod top;
 mod trace;
 mod troubles;
+mod worker_requests;
 
+pub use audit::{AuditQuestion, AuditReply, Auditor};
+pub use conversion::protocol;
 pub use events::EventTap;
-pub use gate::{Gate, Turned};
 use gatun_api::types;
 use gatun_worker::Handle;
 pub use level::Level;
-pub use past::{Auditor, PastQuestion, PastReply};
+pub use remote_access::{RemoteAccess, TurnedAway};
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-pub use tell::protocol;
 use tokio::sync::Semaphore;
 
-/// What changes with the configuration.
+/// Facts that change with the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The configuration that runs; when it goes back by itself is in `unconfirmed`.
     pub config: types::Config,
-    /// Where it goes back to another one by itself: when, and to which revision.
+    /// Time of an automatic rollback, and its revision.
     pub unconfirmed: Option<(Instant, String)>,
     /// Its ports.
     pub ports: Vec<types::Port>,
-    /// What of a packet chooses each instance, which is known by its kind and name.
+    /// Criteria that choose each instance, by the kind and name of the instance.
     pub choices: Vec<(types::Kind, String, types::Choice)>,
     /// Pages that the daemon's memory lies on.
     pub pages: types::TablePages,
@@ -103,7 +105,7 @@ impl SharedFacts {
     }
 }
 
-/// What became of events that were to be logged or sent to collectors.
+/// Figures of event sinks.
 #[derive(Clone, Debug, Default)]
 pub struct LogFigures {
     /// By collector.
@@ -142,69 +144,69 @@ pub struct StoreFigures {
     pub waiting: u64,
     /// Whether it could be written at the last attempt.
     pub is_well: bool,
-    /// Why it cannot be written, once an attempt has failed.
+    /// Error of the last attempt to write it.
     pub error: Option<String>,
 }
 
-/// What is served.
+/// Everything that the API needs from the daemon.
 pub struct Setup {
     /// The daemon's version.
     pub version: &'static str,
-    /// What it was told to do.
+    /// Facts of the configuration.
     pub facts: SharedFacts,
-    /// Who does it.
+    /// Workers.
     pub workers: Vec<Handle>,
-    /// What keeps the process from what it does not need.
+    /// State of the sandbox.
     pub sandbox: types::Sandbox,
-    /// Where events come from, where any are made.
+    /// Source of events, if any are made.
     pub events: Option<EventTap>,
-    /// Who reads the log, if one is kept.
+    /// Reader of the log, if one is kept.
     pub auditor: Option<Auditor>,
-    /// Who changes the configuration, where that can be done.
-    pub configure: Option<configure::Desk>,
-    /// How long clients may take.
-    pub patience: Patience,
+    /// Receiver of orders about the configuration, if it can be changed.
+    pub configure: Option<configure::ConfigOrders>,
+    /// Timeouts of clients.
+    pub patience: ClientTimeouts,
     /// Time between two points of the history.
     pub history_every: Duration,
-    /// Who comes in over TCP, where anybody does.
-    pub gate: Option<Arc<Gate>>,
-    /// What became of events.
+    /// Access over TCP, if it is configured.
+    pub remote_access: Option<Arc<RemoteAccess>>,
+    /// Figures of event sinks.
     pub figures: Box<dyn Fn() -> LogFigures + Send + Sync>,
     /// What needs attention beside workers, log and collectors.
     pub troubles: Box<dyn Fn() -> Vec<types::Trouble> + Send + Sync>,
-    /// How much is logged: with `debug`, each request.
+    /// Log level; with `debug`, each request is logged.
     pub level: Level,
-    /// Where a line about what was ended goes.
+    /// Writes a line to the log.
     pub log: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// How long clients may take.
+/// Timeouts of clients.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ClientTimeouts {
     /// For the head of a request, and for its body.
     pub request: Duration,
     /// Between requests, and to take some of an answer.
     pub idle: Duration,
 }
 
-impl Default for Patience {
+impl Default for ClientTimeouts {
     fn default() -> Self {
-        Patience { request: Duration::from_secs(10), idle: Duration::from_secs(30) }
+        ClientTimeouts { request: Duration::from_secs(10), idle: Duration::from_secs(30) }
     }
 }
 
-/// Where it is served.
+/// Listening sockets.
 #[derive(Default)]
 pub struct Listeners {
     /// Everything.
     pub api: Option<UnixListener>,
-    /// Everything, under TLS, for those with a token; nobody, where the set-up has no gate.
+    /// Everything, under TLS, for those with a token; nobody, where `remote_access` is missing.
     pub tls: Vec<TcpListener>,
     /// Metrics alone.
     pub metrics: Option<TcpListener>,
 }
 
-/// What all requests share.
+/// State that all requests share.
 pub(crate) struct Control {
     setup: Setup,
     began: Instant,
@@ -217,7 +219,7 @@ pub(crate) struct Control {
 /// Serves from now on, in a thread of its own, until the process ends.
 ///
 /// # Errors
-/// Where there can be no thread, or a socket is unusable.
+/// No thread, or an unusable socket.
 pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let history = history::History::new(setup.history_every);
@@ -226,7 +228,7 @@ pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
         history,
         began: Instant::now(),
         cleared: cleared::ClearedLog::default(),
-        long_bodies: Semaphore::new(configure::BODIES_MAX),
+        long_bodies: Semaphore::new(configure::BODIES_LEN_MAX),
     });
     let doors = {
         let _entered = runtime.enter();
@@ -239,7 +241,7 @@ pub fn start(listeners: Listeners, setup: Setup) -> io::Result<()> {
             tokio::net::UnixListener::from_std(listener)
         });
         let tls = listeners.tls.into_iter().map(tcp).collect::<io::Result<_>>()?;
-        http::Doors { api: api.transpose()?, tls, metrics: listeners.metrics.map(tcp).transpose()? }
+        http::AsyncListeners { api: api.transpose()?, tls, metrics: listeners.metrics.map(tcp).transpose()? }
     };
     let body = move || runtime.block_on(http::serve(doors, control));
     std::thread::Builder::new().name("api".into()).spawn(body)?;

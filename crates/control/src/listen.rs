@@ -9,13 +9,13 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Who may connect: the owner and the group.
+/// Mode of the socket: the owner and the group may connect.
 const MODE: u32 = 0o660;
 
 /// Of a directory that is made: whoever may connect finds the way.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Why there is no socket.
+/// Error of a socket that cannot be opened.
 #[derive(Debug)]
 pub enum Error {
     /// Somebody answers there already.
@@ -47,7 +47,7 @@ impl std::error::Error for Error {}
 pub struct SocketFile(PathBuf);
 
 impl SocketFile {
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -64,7 +64,7 @@ impl Drop for SocketFile {
 /// replaced. `give` sets owner and group before anybody can connect.
 ///
 /// # Errors
-/// Why that cannot be.
+/// The error.
 pub fn unix(
     path: &Path,
     give: impl FnOnce(&Path) -> io::Result<()>,

@@ -1,8 +1,8 @@
 //! Lists that may be long: read from one worker after the other, a page or a stream of lines.
 
 use crate::Control;
-use crate::ask::{Pending, Unanswered};
-use crate::tell::Names;
+use crate::conversion::Names;
+use crate::worker_requests::{NoAnswer, Pending};
 use bytes::Bytes;
 use gatun_api::types as api;
 use gatun_nat::inspect::{PortCursor, Selection, SessionCursor};
@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 /// Entries that are read at a time for a stream.
 pub(crate) const STREAMED_AT_ONCE: usize = 4096;
 
-/// Where an entry stands at a worker: numbers whose meaning is the list's.
+/// Position of an entry at a worker: numbers whose meaning depends on the list.
 pub(crate) type Place = [u64; 4];
 
-/// Where a list goes on.
+/// Position in a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     worker: usize,
@@ -51,11 +51,11 @@ pub(crate) trait List: Send + Sync + 'static {
     /// Reads from a place on, as many as there is room for.
     fn job(&self, from: Place, room: usize) -> Self::Job;
 
-    /// What was read, and where it goes on, if it does at this worker.
+    /// Entries of a finished job, and the position of the next one at this worker.
     fn told(&self, job: Self::Job) -> (Vec<Self::Item>, Option<Place>);
 }
 
-/// Which entries are meant, and what their numbers are called.
+/// Filter of a list, and the names for its entries.
 pub(crate) struct Of {
     pub(crate) which: Selection,
     pub(crate) names: Names,
@@ -170,11 +170,11 @@ impl List for Addresses {
 }
 
 impl Control {
-    fn read<L: List>(&self, list: &L, at: Cursor, room: usize) -> Result<Pending<L::Job>, Unanswered> {
+    fn read<L: List>(&self, list: &L, at: Cursor, room: usize) -> Result<Pending<L::Job>, NoAnswer> {
         self.hand_in(at.worker, list.job(at.place, room))
     }
 
-    /// Where a list goes on behind a part of it.
+    /// Position behind a part of a list.
     fn behind(&self, worker: usize, next: Option<Place>) -> Option<Cursor> {
         let next_worker = worker.saturating_add(1);
         match next {
@@ -189,7 +189,7 @@ impl Control {
         list: &L,
         from: Cursor,
         limit: usize,
-    ) -> Result<api::Page<L::Item>, Unanswered> {
+    ) -> Result<api::Page<L::Item>, NoAnswer> {
         let mut items = Vec::new();
         let mut next = Some(from).filter(|from| from.worker < self.workers());
         while let Some(at) = next.filter(|_| items.len() < limit) {
@@ -206,7 +206,7 @@ impl Control {
         self: Arc<Self>,
         list: L,
         from: Cursor,
-        out: mpsc::Sender<Result<Bytes, Unanswered>>,
+        out: mpsc::Sender<Result<Bytes, NoAnswer>>,
     ) {
         let mut next = Some(from).filter(|from| from.worker < self.workers());
         let mut pending = next.map(|at| (at, self.read(&list, at, STREAMED_AT_ONCE)));

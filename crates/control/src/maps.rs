@@ -1,11 +1,11 @@
 //! Mappings of the configuration, a page or a stream of lines: told by whoever changes it ([`crate::configure`]).
 
 use crate::Control;
-use crate::answers::{Answer, Refusal, json};
-use crate::ask::Unanswered;
 use crate::configure::{Done, MapCursor, Order};
-use crate::filter::{Query, Wrong};
 use crate::lists::STREAMED_AT_ONCE;
+use crate::query::{BadRequest, Query};
+use crate::response::{Answer, Refusal, json};
+use crate::worker_requests::NoAnswer;
 use bytes::Bytes;
 use gatun_api::types as api;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const STREAM_WAITING: usize = 2;
 impl Control {
     /// From a place on, a page or all.
     pub(crate) async fn maps(self: &Arc<Self>, query: &Query) -> Result<Answer, Refusal> {
-        let wrong = || Wrong::new("cursor: this is none of this list", "give `next` of the page before");
+        let wrong = || BadRequest::new("cursor: this is none of this list", "give `next` of the page before");
         let from = query.get("cursor").map(|text| text.parse::<MapCursor>().map_err(|()| wrong()));
         let from = from.transpose()?;
         let limit = query.limit()?;
@@ -36,7 +36,7 @@ impl Control {
         self: Arc<Self>,
         instance: Option<String>,
         first: Maps,
-        out: mpsc::Sender<Result<Bytes, Unanswered>>,
+        out: mpsc::Sender<Result<Bytes, NoAnswer>>,
     ) {
         let mut some = first;
         loop {
@@ -48,7 +48,7 @@ impl Control {
                 Ok(some) => some,
                 Err(_) => {
                     // Without its end, the list is known not to be whole.
-                    let _ = out.send(Err(Unanswered::Silent)).await;
+                    let _ = out.send(Err(NoAnswer::Silent)).await;
                     return;
                 }
             };
@@ -63,7 +63,7 @@ impl Control {
     ) -> Result<Maps, Refusal> {
         match self.order(Order::Maps { instance, from, limit }).await? {
             Done::Maps { maps, next } => Ok(Maps { maps, next }),
-            _ => Err(Unanswered::Silent.into()),
+            _ => Err(NoAnswer::Silent.into()),
         }
     }
 }

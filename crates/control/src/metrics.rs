@@ -3,17 +3,15 @@
 
 mod list;
 
-use crate::census::{BOUNDS, Census, Distribution};
-use crate::tell::Names;
+use crate::conversion::Names;
+use crate::subscriber_totals::{BOUNDS, Distribution, SubscriberTotals};
 use crate::{Facts, LogFigures};
 use gatun_worker::Snapshot;
 use list::METRICS;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-pub(crate) use list::engine_counters;
-
-/// What a scrape is made of.
+/// Input of a scrape.
 pub(crate) struct Scrape {
     pub(crate) version: &'static str,
     pub(crate) uptime_seconds: u64,
@@ -21,7 +19,7 @@ pub(crate) struct Scrape {
     /// By worker; none of one that does not answer.
     pub(crate) workers: Vec<Option<Snapshot>>,
     pub(crate) figures: LogFigures,
-    /// Who was turned away over TCP, where anybody comes in that way: why, and how many.
+    /// Clients turned away over TCP, if it is configured: reason and number.
     pub(crate) turned: Vec<(&'static str, u64)>,
     /// None where a worker does not answer.
     pub(crate) subscribers: Option<Subscribers>,
@@ -30,7 +28,7 @@ pub(crate) struct Scrape {
 /// Subscribers' figures, and the names of their instances.
 pub(crate) struct Subscribers {
     pub(crate) names: Names,
-    pub(crate) census: Census,
+    pub(crate) totals: SubscriberTotals,
 }
 
 /// Type of a metric.
@@ -78,7 +76,7 @@ impl View<'_> {
     }
 }
 
-/// Where a metric writes its values.
+/// Writer of a metric's values.
 struct Samples<'t> {
     text: &'t mut String,
     name: String,
@@ -183,7 +181,7 @@ mod tests {
             workers,
             figures,
             turned: vec![("role", 3)],
-            subscribers: Some(Subscribers { names: Names::default(), census: Census::default() }),
+            subscribers: Some(Subscribers { names: Names::default(), totals: SubscriberTotals::default() }),
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Bytes of each file.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
-/// Where they are.
+/// Paths of the certificate, the key and the tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Files<'p> {
     /// The certificate, and those up to its root, in PEM.
@@ -26,13 +26,13 @@ pub struct Files<'p> {
     pub tokens: &'p Path,
 }
 
-/// What they hold.
+/// Contents of these files.
 pub struct Secure {
     pub(crate) tls: Arc<ServerConfig>,
     pub(crate) tokens: Tokens,
     /// SHA-256 of the certificate, by which a client may know it.
     pub fingerprint: String,
-    /// What the operator should know of the files.
+    /// Warnings about the files.
     pub warnings: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl Secure {
     /// Reads them.
     ///
     /// # Errors
-    /// What is wrong with which file, and what to do.
+    /// The file that cannot be used, and what to do.
     pub fn load(files: &Files<'_>) -> Result<Secure, String> {
         let mut warnings = Vec::new();
         let (pem, _) = read(files.certificate)?;

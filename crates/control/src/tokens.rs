@@ -19,13 +19,13 @@ use subtle::ConstantTimeEq as _;
 const TOKENS_MAX: usize = 1000;
 /// Bytes of a name.
 const NAME_LEN_MAX: usize = 64;
-/// What a token begins with, so that one that lies about is known for what it is.
+/// Prefix of a token, so that one that lies about is recognised.
 const PREFIX: &str = "gatun_";
 
 /// A SHA-256.
 pub type Hash = [u8; 32];
 
-/// What somebody may do.
+/// Rights of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Ask.
@@ -68,9 +68,9 @@ impl FromStr for Role {
 /// One that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Whose it is.
+    /// Name of the token.
     pub name: String,
-    /// What he may do.
+    /// Rights of the token.
     pub role: Role,
     /// Of the secret.
     pub hash: Hash,
@@ -89,7 +89,7 @@ impl Tokens {
     /// Makes one for somebody, and gives the secret, which is nowhere kept.
     ///
     /// # Errors
-    /// Where the name is taken or is none, or there are no random numbers.
+    /// A name that is taken or invalid, or no random numbers.
     pub fn add(&mut self, name: &str, role: Role) -> Result<String, String> {
         let mut random = [0; 32];
         SystemRandom::new().fill(&mut random).map_err(|_| "there are no random numbers")?;

@@ -1,8 +1,9 @@
 //! The subscribers that have most sessions: found in one walk over all, of which a few are kept.
 
 use crate::Control;
-use crate::answers::Refusal;
-use crate::filter::{Query, Wrong};
+use crate::query::{BadRequest, Query};
+use crate::response::Refusal;
+use crate::subscriber_totals::insert_top;
 use gatun_api::types as api;
 use gatun_nat::inspect::Selection;
 use gatun_nat::report::SubscriberStats;
@@ -28,26 +29,10 @@ impl Job for Top {
         self.read.clear();
         self.next = nat.read_subscribers(next, &Selection::default(), budget, &mut self.read);
         for &stats in &self.read {
-            keep(&mut self.best, stats, self.count, |stats| stats.sessions.into());
+            insert_top(&mut self.best, stats, self.count, |stats| stats.sessions.into());
         }
         self.next.is_none()
     }
-}
-
-/// Inserts a subscriber among the `count` with the largest values, the largest first.
-pub(crate) fn keep(
-    best: &mut Vec<SubscriberStats>,
-    stats: SubscriberStats,
-    count: usize,
-    value: impl Fn(&SubscriberStats) -> u64,
-) {
-    let worst = best.last().map_or(0, &value);
-    if best.len() >= count && value(&stats) <= worst {
-        return;
-    }
-    let at = best.partition_point(|other| value(other) >= value(&stats));
-    best.insert(at, stats);
-    best.truncate(count);
 }
 
 impl Control {
@@ -55,7 +40,7 @@ impl Control {
     pub(crate) async fn top(&self, query: &Query) -> Result<Vec<api::Subscriber>, Refusal> {
         let count = query.parse("count", "a number")?.unwrap_or(COUNT);
         if !(1..=COUNT_MAX).contains(&count) {
-            return Err(Wrong::new(format!("count: {count} is not from 1 to {COUNT_MAX}"), "").into());
+            return Err(BadRequest::new(format!("count: {count} is not from 1 to {COUNT_MAX}"), "").into());
         }
         let (read, kept) = (READ, count + 1);
         let job =
@@ -63,7 +48,7 @@ impl Control {
         let names = self.names().await?;
         let mut best = Vec::new();
         for stats in self.all(job).await?.iter().flat_map(|job| &job.best) {
-            keep(&mut best, *stats, count, |stats| stats.sessions.into());
+            insert_top(&mut best, *stats, count, |stats| stats.sessions.into());
         }
         Ok(best.iter().map(|stats| names.subscriber(stats)).collect())
     }

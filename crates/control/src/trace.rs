@@ -1,11 +1,11 @@
 //! Packets as they pass, for a client that watches some.
 
 use crate::Control;
-use crate::answers::Refusal;
-use crate::ask::{SNAPSHOT_MAX, Unanswered};
+use crate::conversion::Names;
 use crate::explain::{Telling, ends};
-use crate::filter::{Query, Wrong, network};
-use crate::tell::Names;
+use crate::query::{BadRequest, Query, network};
+use crate::response::Refusal;
+use crate::worker_requests::{NoAnswer, SNAPSHOT_MAX};
 use bytes::Bytes;
 use gatun_api::{hex, types as api};
 use gatun_nat::{Reply, Verdict};
@@ -20,7 +20,7 @@ use tokio::time::{timeout, timeout_at};
 
 /// Packets that wait to be told of; more are lost, and counted.
 const WAITING_MAX: usize = 1_024;
-/// What a trace is bounded by, where nothing is said, and at most.
+/// Bounds of a trace: default and maximum.
 const COUNT: u32 = 100;
 const COUNT_MAX: u32 = 100_000;
 const SECONDS: u64 = 60;
@@ -36,7 +36,7 @@ impl Control {
     pub(crate) async fn trace(
         self: &Arc<Self>,
         query: &Query,
-    ) -> Result<mpsc::Receiver<Result<Bytes, Unanswered>>, Refusal> {
+    ) -> Result<mpsc::Receiver<Result<Bytes, NoAnswer>>, Refusal> {
         let order = order(query)?;
         let names = self.names().await?;
         let (seen, packets) = mpsc::channel(WAITING_MAX);
@@ -57,9 +57,9 @@ impl Control {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => {
                     let hint = "wait for its end: there is one at a time";
-                    return Err(Wrong::new("there is a trace already", hint).into());
+                    return Err(BadRequest::new("there is a trace already", hint).into());
                 }
-                _ => return Err(Unanswered::Silent.into()),
+                _ => return Err(NoAnswer::Silent.into()),
             }
         }
         let (out, lines) = mpsc::channel(2);
@@ -70,17 +70,17 @@ impl Control {
 }
 
 /// # Errors
-/// What of the query is wrong.
-fn order(query: &Query) -> Result<Order, Wrong> {
+/// An invalid query.
+fn order(query: &Query) -> Result<Order, BadRequest> {
     let mut networks = Vec::new();
     for name in ["inside", "outside", "remote"] {
         networks.extend(query.get(name).map(|text| network(name, text)).transpose()?);
     }
-    let number = |name: &str, usual: u64, max: u64| -> Result<u64, Wrong> {
+    let number = |name: &str, usual: u64, max: u64| -> Result<u64, BadRequest> {
         let n: u64 = query.parse(name, "a number")?.unwrap_or(usual);
         match (1..=max).contains(&n) {
             true => Ok(n),
-            false => Err(Wrong::new(format!("{name}: {n} is not from 1 to {max}"), "")),
+            false => Err(BadRequest::new(format!("{name}: {n} is not from 1 to {max}"), "")),
         }
     };
     let seconds = number("seconds", SECONDS, SECONDS_MAX)?;
@@ -99,7 +99,7 @@ async fn send(
     names: Names,
     (count, until): (u32, Instant),
     watchers: Vec<Watcher>,
-    out: mpsc::Sender<Result<Bytes, Unanswered>>,
+    out: mpsc::Sender<Result<Bytes, NoAnswer>>,
 ) {
     let mut gone = pin!(out.closed());
     let mut told = 0;

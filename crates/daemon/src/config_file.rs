@@ -1,14 +1,15 @@
-//! The configuration file, replaced as a whole or not at all, and the texts that ran before.
+//! The configuration file or a file of mappings, replaced as a whole or not at all, and the texts that ran before.
 //!
 //! ```text
-//!   gatun.toml            what a start and a SIGHUP read
-//!   .gatun.toml.new       what is to replace it; one that a killed process has left is no good to anybody
+//!   gatun.toml            read at a start and on SIGHUP
+//!   .gatun.toml.new       the next text; one that a killed process has left is removed
 //!   gatun.toml.history/   texts that ran before: NUMBER.SECONDS.REVISION.WHO
 //! ```
 //! Written beside, synced, renamed, the directory synced: whatever kills the process, the file is the old one or the new
 //! one. A text is in the history before another one takes its place.
 
 use crate::replace::{fill, sync_directory_of, take_place};
+use gatun_config::MappingFile;
 use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown};
 use std::fs::{self, File};
 use std::io;
@@ -23,6 +24,7 @@ const HISTORY_BYTES_MAX: u64 = 256 << 20;
 const REVISION_LEN: usize = 64;
 
 /// The file.
+#[derive(Clone)]
 pub(super) struct ConfigFile {
     path: PathBuf,
     directory: PathBuf,
@@ -70,10 +72,30 @@ pub(super) enum NotReplaced {
     Failed(String),
 }
 
+/// A text that ran, as far as it is known.
+#[derive(Clone, Copy)]
+pub(super) enum Known<'t> {
+    /// The whole text.
+    Text(&'t str),
+    /// The hash of a file of mappings.
+    Hash(&'t MappingFile),
+    /// Nothing: it was too long to be kept.
+    Nothing,
+}
+
+impl Known<'_> {
+    fn may_be(self, text: &[u8]) -> bool {
+        match self {
+            Known::Text(known) => known.as_bytes() == text,
+            Known::Hash(file) => file.is(text),
+            Known::Nothing => true,
+        }
+    }
+}
+
 /// A text that ran.
 pub(super) struct Ran<'t> {
-    /// Empty where it was too long to be kept.
-    pub(super) text: &'t str,
+    pub(super) text: Known<'t>,
     pub(super) revision: &'t str,
     /// Who put another one in its place.
     pub(super) who: &'t str,
@@ -161,14 +183,17 @@ impl ConfigFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(failed(&self.path, error)),
         };
-        let is_known = |text: &Vec<u8>| {
-            ran.text.is_empty() || text == ran.text.as_bytes() || text == staged.text.as_bytes()
-        };
+        let is_known = |text: &Vec<u8>| ran.text.may_be(text) || text == staged.text.as_bytes();
         if before.as_ref().is_some_and(|text| !is_known(text)) {
             self.discard();
             return Err(NotReplaced::Changed);
         }
-        self.remember(ran).map_err(|error| failed(&self.history, error))?;
+        let kept = match (ran.text, &before) {
+            (Known::Text(text), _) => self.remember(text.as_bytes(), ran),
+            (Known::Hash(file), Some(text)) if file.is(text) => self.remember(text, ran),
+            _ => Ok(()),
+        };
+        kept.map_err(|error| failed(&self.history, error))?;
         self.done(Step::Remembered);
         fs::rename(&self.new, &self.path).map_err(|error| failed(&self.path, error))?;
         self.done(Step::Replaced);
@@ -192,10 +217,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub(super) fn remember(&self, ran: &Ran<'_>) -> io::Result<()> {
-        if ran.text.is_empty() {
-            return Ok(());
-        }
+    pub(super) fn remember(&self, text: &[u8], ran: &Ran<'_>) -> io::Result<()> {
         if !self.history.is_dir() {
             fs::DirBuilder::new().mode(0o700).create(&self.history)?;
             sync_directory_of(&self.history)?;
@@ -205,7 +227,7 @@ impl ConfigFile {
         let who: String = ran.who.chars().filter(char::is_ascii_alphanumeric).collect();
         let name = format!("{number:06}.{at}.{}.{who}", ran.revision);
         let new = self.history.join(".new");
-        let written = self.write_new(&new, ran.text.as_bytes());
+        let written = self.write_new(&new, text);
         let kept = written.and_then(|()| take_place(&new, &self.history.join(name)));
         kept.inspect_err(|_| drop(fs::remove_file(&new)))?;
         self.prune();
@@ -265,7 +287,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     fn ran<'t>(text: &'t str, revision: &'t str) -> Ran<'t> {
-        Ran { text, revision, who: "uid 0" }
+        Ran { text: Known::Text(text), revision, who: "uid 0" }
     }
 
     fn place(name: &str, text: &str) -> PathBuf {
@@ -339,7 +361,7 @@ mod tests {
         assert_eq!((kept.len(), &kept[0]), (HISTORY_MAX, &last.to_string()));
         assert!(kept.is_sorted_by_key(|text| std::cmp::Reverse(text.parse::<usize>().unwrap())));
         // What an editor and SIGHUP have replaced is counted as well.
-        file.remember(&ran("edited", &revision('c'))).unwrap();
+        file.remember(b"edited", &ran("edited", &revision('c'))).unwrap();
         assert_eq!(file.history().len(), HISTORY_MAX);
     }
 

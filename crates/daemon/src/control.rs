@@ -7,10 +7,10 @@ use super::output::Output;
 use anyhow::{Context as _, anyhow};
 use gatun_api::types::{Part, Sandbox, Trouble, Urgency};
 use gatun_config::{Api, ApiSocket, ApiTls};
-use gatun_control::configure::Desk;
+use gatun_control::configure::ConfigOrders;
 use gatun_control::listen::{self, SocketFile};
 use gatun_control::secure::{Files, Secure};
-use gatun_control::{Facts, Gate, Listeners, Patience, Setup, SharedFacts};
+use gatun_control::{ClientTimeouts, Facts, Listeners, RemoteAccess, Setup, SharedFacts};
 use gatun_worker::Handle;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::chown;
@@ -52,7 +52,7 @@ pub(super) struct Sockets {
 /// The way in over TCP, and the files that say who may.
 #[derive(Clone)]
 pub(super) struct TlsFiles {
-    gate: Arc<Gate>,
+    remote_access: Arc<RemoteAccess>,
     files: ApiTls,
 }
 
@@ -67,7 +67,7 @@ impl TlsFiles {
         match TlsFiles::load(&self.files) {
             Ok(secure) => {
                 secure.warnings.iter().for_each(|line| output.log(&format!("[api]: {line}")));
-                self.gate.set(secure);
+                self.remote_access.set(secure);
             }
             Err(why) => {
                 output.error(&format!("reload: [api] {why}; certificate, key and tokens stay as they were"));
@@ -125,7 +125,8 @@ impl Sockets {
             self.listeners.tls.push(listener);
         }
         self.said.extend(secure.warnings.iter().map(|line| format!("[api]: {line}")));
-        self.tls = Some(TlsFiles { gate: Arc::new(Gate::new(secure)), files: files.clone() });
+        self.tls =
+            Some(TlsFiles { remote_access: Arc::new(RemoteAccess::new(secure)), files: files.clone() });
         Ok(())
     }
 
@@ -143,7 +144,7 @@ impl Sockets {
         settings: &Settings,
         Process { workers, sandbox, helper }: Process,
         event_sinks: &EventSinks,
-        configure: Desk,
+        configure: ConfigOrders,
         output: &Output,
     ) -> anyhow::Result<(SharedFacts, Option<SocketFile>)> {
         self.said.iter().for_each(|line| output.log(line));
@@ -157,9 +158,9 @@ impl Sockets {
             events: Some(event_sinks.tap()),
             auditor: event_sinks.auditor(),
             configure: Some(configure),
-            patience: Patience::default(),
+            patience: ClientTimeouts::default(),
             history_every: gatun_control::history::EVERY,
-            gate: self.tls.map(|tls| tls.gate),
+            remote_access: self.tls.map(|tls| tls.remote_access),
             figures: event_sinks.figures(),
             troubles: Box::new(move || helper.trouble().map(network).into_iter().collect()),
             level: output.level.clone(),

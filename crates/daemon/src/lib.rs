@@ -39,13 +39,13 @@ mod xdp;
 
 use anyhow::{Context as _, bail};
 use gatun_api::types::ConfigProblem;
-use gatun_config::{EventSink, Export, Log, StateDir};
+use gatun_config::{EventSink, Export, Log, MappingFile, StateDir};
 use gatun_nat::{EventKinds, Plan};
 use gatun_worker::Snapshot;
 use rustix::rand::{GetRandomFlags, getrandom};
 use signals::Signal;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -89,8 +89,8 @@ pub struct Settings {
     pub control: ControlSettings,
     /// Directory of saved sessions.
     pub state: StateDir,
-    /// Files that were read beside the configuration.
-    pub beside: Vec<PathBuf>,
+    /// Files of mappings that were read.
+    pub mapping_files: Vec<MappingFile>,
     /// Memory and disk space when all is full.
     pub costs: Costs,
     /// Its memory, by table.
@@ -114,6 +114,8 @@ pub enum Source<'t> {
     File,
     /// Text that is to become the file.
     Text(&'t str),
+    /// A text, as if a file of mappings that it names had another text.
+    WithMappings(&'t str, &'t Path, &'t str),
 }
 
 /// A configuration that was read.

@@ -7,7 +7,7 @@ use crate::log_store::LogSender;
 use crate::output::Output;
 use gatun_api::types::{Evidence, Holder, Outcome, PastConfiguration, Protocol, WhoAt};
 use gatun_control::configure::{Refused, Why};
-use gatun_control::{Auditor, PastQuestion, PastReply, protocol};
+use gatun_control::{AuditQuestion, AuditReply, Auditor, protocol};
 use gatun_logstore::time::{parse, since_1970_ms};
 use gatun_logstore::{self as logstore, Answer, Directory, Mark, Reader};
 use gatun_nat::plan::Transport;
@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 8;
 
 /// Place of questions. Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct LogQueries(SyncSender<(PastQuestion, PastReply)>);
+pub(crate) struct LogQueries(SyncSender<(AuditQuestion, AuditReply)>);
 
 impl LogQueries {
     /// Starts the thread that answers from the log in `directory`.
@@ -50,14 +50,14 @@ struct Reading {
 }
 
 impl Reading {
-    fn run(&self, questions: &Receiver<(PastQuestion, PastReply)>) {
+    fn run(&self, questions: &Receiver<(AuditQuestion, AuditReply)>) {
         for (question, reply) in questions {
             reply(self.answer(&question));
         }
     }
 
-    fn answer(&self, question: &PastQuestion) -> Result<WhoAt, Refused> {
-        let PastQuestion { address, port, at, who, .. } = question;
+    fn answer(&self, question: &AuditQuestion) -> Result<WhoAt, Refused> {
+        let AuditQuestion { address, port, at, who, .. } = question;
         let now_ms = since_1970_ms(SystemTime::now());
         let span = parse(at, now_ms).map_err(|why| Refused::new(Why::Unusable, format!("at: {why}"), ""))?;
         if !self.log.is_well() {

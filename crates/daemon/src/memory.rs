@@ -77,7 +77,7 @@ pub(super) enum Fits {
     /// Beside the sessions of the process before.
     Beside,
     /// Only where these are given up.
-    Instead,
+    WithoutPrevious,
 }
 
 /// Whether workers of these plans have memory, where the process before has `left` bytes in files; `None`:
@@ -93,7 +93,7 @@ pub(super) fn check(plans: &[&Plan], ports: &PortSettings, left: Option<u64>) ->
         return Ok(Fits::Beside);
     }
     if needed <= available.saturating_add(left) {
-        return Ok(Fits::Instead);
+        return Ok(Fits::WithoutPrevious);
     }
     let instead = match sessions_that_fit(plans, (ports, keeps), available.saturating_add(left)) {
         Some(n) => format!("`sessions_max = {n}` in [limits] would fit"),

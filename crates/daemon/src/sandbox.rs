@@ -53,7 +53,14 @@ impl Sandbox {
         let file = Path::new(&facts.config.file);
         allowed.write.extend(std::fs::canonicalize(file).ok().as_deref().and_then(directory));
         allowed.read.extend(directory(file));
-        allowed.read.extend(settings.beside.iter().filter_map(|file| directory(file)));
+        // Files of mappings are replaced by order of the API too.
+        allowed.write.extend(
+            settings
+                .mapping_files
+                .iter()
+                .filter_map(|file| std::fs::canonicalize(&file.path).ok().as_deref().and_then(directory)),
+        );
+        allowed.read.extend(settings.mapping_files.iter().filter_map(|file| directory(&file.path)));
         if let Some(tls) = &settings.control.api.tls {
             let files = [&tls.certificate, &tls.key, &tls.tokens];
             allowed.read.extend(files.into_iter().filter_map(|file| directory(file)));

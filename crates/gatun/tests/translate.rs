@@ -1,5 +1,6 @@
 //! `gatun translate` on small captures, read back by tshark: a reader that is not ours.
 
+use gatun_testkit::packet::text;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -38,39 +39,9 @@ impl Drop for Scratch {
     }
 }
 
-/// A UDP packet from 2001:db8::1 port 5000 to 2001:db8:64::198.51.100.7 port 53, checksum right.
+/// A UDP packet from an inside host to 198.51.100.7.
 fn udp6(payload: &[u8]) -> Vec<u8> {
-    let src: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
-    let dst: std::net::Ipv6Addr = "2001:db8:64::198.51.100.7".parse().unwrap();
-    let len = 8 + payload.len() as u16;
-    let mut udp = Vec::new();
-    for field in [5000, 53, len, 0] {
-        udp.extend_from_slice(&u16::to_be_bytes(field));
-    }
-    udp.extend_from_slice(payload);
-    let mut summed = [src.octets(), dst.octets()].concat();
-    summed.extend_from_slice(&u32::from(len).to_be_bytes());
-    summed.extend_from_slice(&[0, 0, 0, 17]);
-    summed.extend_from_slice(&udp);
-    let checksum = internet_checksum(&summed);
-    udp[6..8].copy_from_slice(&checksum.to_be_bytes());
-    let mut packet = vec![0x60, 0, 0, 0];
-    packet.extend_from_slice(&len.to_be_bytes());
-    packet.extend_from_slice(&[17, 64]);
-    packet.extend_from_slice(&src.octets());
-    packet.extend_from_slice(&dst.octets());
-    packet.extend_from_slice(&udp);
-    packet
-}
-
-/// RFC 1071, the plain way.
-fn internet_checksum(bytes: &[u8]) -> u16 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
+    text::udp6("2001:db8::1", 5000, "2001:db8:64::198.51.100.7", 53, payload)
 }
 
 /// A pcap file by hand: header (magic, 2.4, snap length, link type), then records.

@@ -2,12 +2,12 @@
 //!
 //! Each test runs itself again inside a sandbox of `gatun_testkit`, as DPDK can be started once in a process.
 
-use gatun_ether::Mac;
 use gatun_io::{TxError, Undividable};
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, DpdkError, EalConfig, Event, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_testkit::Process;
-use gatun_testkit::ends::{Generator, Report, Settings};
+use gatun_testkit::traffic::frames::FrameDevices;
+use gatun_testkit::traffic::{Family, Generator, Load, Protocols, Sizes, Spec, Stage, Traffic, Until};
 use nix::libc::{REG_RIP, c_int, c_void, siginfo_t, ucontext_t};
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -78,12 +78,34 @@ fn testpmd(role: &str, zero_copy: bool) -> Process {
     process
 }
 
-fn settings(dpdk: &Dpdk) -> Settings {
-    Settings {
-        frame_lens: vec![86, 128, 594, 1514],
-        to: Some(Mac([2, 0, 0, 0, 0, 0xff])),
-        ..Settings::of(64, 16, [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)])
-    }
+type Ends = Generator<FrameDevices<Ports>>;
+
+/// A generator on both devices. Its packets go to an address that nobody has.
+fn generator(dpdk: &mut Dpdk) -> Ends {
+    let traffic = Traffic::new(Spec {
+        family: Family::V6,
+        subscribers: 64,
+        flows_per_subscriber: 16,
+        protocols: Protocols::Mixed,
+        sizes: Sizes::Imix,
+        seed: 1,
+    });
+    let devices = FrameDevices(dpdk.workers.pop().unwrap());
+    Generator::new(devices, traffic, dpdk.opened[0].mac, [2, 0, 0, 0, 0, 0xff])
+}
+
+/// Sends while `goes_on`, once packets come back.
+fn send(generator: &mut Ends, goes_on: impl FnMut(&mut Ends, u64, f64) -> bool) -> Stage {
+    assert!(generator.wait_until_open(Duration::from_secs(10)), "no packet comes back");
+    generator.stage(Load::InFlight(256), Until::Elapsed(Duration::from_secs(60)), goes_on)
+}
+
+/// Sends 5,000 packets, none of which is damaged, lost or overtaken.
+fn assert_all_return(generator: &mut Ends) {
+    assert!(generator.wait_until_open(Duration::from_secs(10)), "no packet comes back");
+    let stage = generator.stage(Load::InFlight(256), Until::Packets(5_000), |_, _, _| true);
+    assert_eq!((stage.tx, stage.reflected, stage.tally.received), (5_000, 5_000, 5_000), "{stage:?}");
+    assert_eq!((stage.lost(), stage.tally.damaged(), stage.refused), (0, 0, 0), "{stage:?}");
 }
 
 /// Waits for events, and does something meanwhile: until a worker has read what happened to its devices, they are left
@@ -108,14 +130,6 @@ fn down() -> [Event; 2] {
     ["net_memif0", "net_memif1"].map(|name| Event::Down(name.to_owned()))
 }
 
-/// Nothing damaged, lost or in another order.
-fn assert_clean(report: &Report, at_least: u64) {
-    assert!(report.rx >= at_least, "{report:?}");
-    let Report { lost, duplicated, reordered, corrupted, misdelivered, refused, .. } = *report;
-    assert_eq!([lost, duplicated, reordered, corrupted, misdelivered, refused], [0; 6], "{report:?}");
-    assert_eq!(report.turned, report.tx, "{report:?}");
-}
-
 #[test]
 fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role_of_a_memif() {
     // A process for each: the names of tests are the same, so the role comes from what is left to try.
@@ -129,10 +143,8 @@ fn packets_cross_testpmd_and_come_back_undamaged_in_their_order_over_either_role
             );
             let peer = testpmd("client", true);
             until(&dpdk.events, &up(), || ());
-            let settings = settings(&dpdk);
-            let mut generator = Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap();
-            let report = generator.run(|now| now.tx < 5_000).unwrap();
-            assert_clean(&report, 5_000);
+            let mut generator = generator(&mut dpdk);
+            assert_all_return(&mut generator);
             // Clean ends: the peer's sees it, and the socket is gone.
             drop(peer);
             drop(generator);
@@ -198,26 +210,23 @@ fn be_held_up() -> impl Drop {
 fn a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_many_times() {
     in_lab("a_zero_copy_client_loses_no_buffer_when_its_peer_is_killed_and_comes_back_many_times", || {
         let mut dpdk = open(&[&memif(0, "client", true), &memif(1, "client", true)]);
-        let settings = settings(&dpdk);
-        let mut generator = Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap();
+        let mut generator = generator(&mut dpdk);
         for round in 0..3 {
             let mut peer = testpmd("server", false);
             until(&dpdk.events, &up(), || generator.idle(SHORT));
-            let report = generator.run(|now| now.tx < 5_000).unwrap();
-            assert_clean(&report, 5_000);
+            assert_all_return(&mut generator);
             // In the middle of traffic, and while rings are full of it.
             let held_up = be_held_up();
             let mut killed = None;
-            let report = generator
-                .run(|now| {
-                    if now.tx > 5_000 && killed.is_none() {
-                        peer.signal(rustix::process::Signal::KILL).unwrap();
-                        killed = Some(Instant::now());
-                    }
-                    killed.is_none_or(|at| at.elapsed() < Duration::from_millis(200))
-                })
-                .unwrap();
-            assert!(report.lost > 0 && report.corrupted == 0, "round {round}: {report:?}");
+            let before = generator.tx();
+            let stage = send(&mut generator, |generator, _, _| {
+                if killed.is_none() && generator.tx() > before + 5_000 {
+                    peer.signal(rustix::process::Signal::KILL).unwrap();
+                    killed = Some(Instant::now());
+                }
+                killed.is_none_or(|at| at.elapsed() < Duration::from_millis(200))
+            });
+            assert!(stage.lost() > 0 && stage.tally.corrupted == 0, "round {round}: {stage:?}");
             peer.wait(Duration::from_secs(5)).unwrap();
             until(&dpdk.events, &down(), || generator.idle(SHORT));
             drop(held_up);
@@ -291,10 +300,9 @@ fn who_serves_a_socket_goes_on_however_often_others_want_to_serve_it() {
             assert!(matches!(second, Err(DpdkError::SocketBusy(_))));
         }
         let mut dpdk = open(&[&memif(0, "client", false), &memif(1, "client", false)]);
-        let settings = settings(&dpdk);
-        let mut generator = Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap();
+        let mut generator = generator(&mut dpdk);
         until(&dpdk.events, &up(), || generator.idle(SHORT));
-        assert_clean(&generator.run(|now| now.tx < 5_000).unwrap(), 5_000);
+        assert_all_return(&mut generator);
         assert_eq!(first.ended(), None);
         drop(generator);
         drop(dpdk.guard);

@@ -6,6 +6,7 @@
 
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Whose, Xdp, XdpConfig};
+use gatun_testkit::packet::text;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -44,28 +45,9 @@ const PAYLOAD_LEN: usize = FRAME_LEN - 14 - 40 - 8;
 
 /// UDP over IPv6 from one of a few ports, with a right checksum.
 fn packet(flow: u16, dst_mac: [u8; 6], src_mac: [u8; 6]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(FRAME_LEN);
-    frame.extend(dst_mac);
-    frame.extend(src_mac);
-    frame.extend([0x86, 0xdd]);
-    let udp_len = (8 + PAYLOAD_LEN) as u16;
-    frame.extend([0x60, 0, 0, 0, (udp_len >> 8) as u8, udp_len as u8, 17, 64]);
-    let to = "2001:db8:64::203.0.113.9";
-    frame.extend("2001:db8:1::2".parse::<Ipv6Addr>().expect("an address").octets());
-    frame.extend(to.parse::<Ipv6Addr>().expect("an address").octets());
-    frame.extend((10_000 + flow).to_be_bytes());
-    frame.extend(9u16.to_be_bytes());
-    frame.extend(udp_len.to_be_bytes());
-    frame.extend([0, 0]);
-    frame.extend((0..PAYLOAD_LEN).map(|i| i as u8));
-    // The pseudo-header: addresses, length, next header (RFC 8200 8.1).
-    let sum: u32 =
-        frame[22..].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0))).sum();
-    let sum = sum + u32::from(udp_len) + 17;
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = !(((sum & 0xffff) + (sum >> 16)) as u16);
-    frame[60..62].copy_from_slice(&sum.to_be_bytes());
-    frame
+    let payload: Vec<u8> = (0..PAYLOAD_LEN).map(|i| i as u8).collect();
+    let packet = text::udp6("2001:db8:1::2", 10_000 + flow, "2001:db8:64::203.0.113.9", 9, &payload);
+    [&dst_mac[..], &src_mac, &[0x86, 0xdd], &packet].concat()
 }
 
 fn send(interface: &str, seconds: f64, mac: &str) -> Result<(), Any> {

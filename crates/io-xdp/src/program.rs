@@ -332,6 +332,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gatun_testkit::packet::{V4, V6, text};
 
     /// None where this process may not load programs, and such tests may be skipped.
     fn tables() -> Option<Tables> {
@@ -353,18 +354,11 @@ mod tests {
     }
 
     fn ipv6(dst: &str, next_header: u8, payload: &[u8]) -> Vec<u8> {
-        let mut packet = vec![0x60, 0, 0, 0, 0, payload.len() as u8, next_header, 64];
-        packet.extend("2001:db8:9::9".parse::<Ipv6Addr>().unwrap().octets());
-        packet.extend(dst.parse::<Ipv6Addr>().unwrap().octets());
-        packet.extend(payload);
-        packet
+        V6::new(text::v6("2001:db8:9::9"), text::v6(dst)).raw(next_header, payload)
     }
 
     fn ipv4(src: &str, dst: &str) -> Vec<u8> {
-        let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
-        packet.extend(src.parse::<Ipv4Addr>().unwrap().octets());
-        packet.extend(dst.parse::<Ipv4Addr>().unwrap().octets());
-        packet
+        V4::new(text::v4(src), text::v4(dst)).raw(17, &[])
     }
 
     fn arp(target: &str) -> Vec<u8> {

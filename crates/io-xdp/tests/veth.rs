@@ -8,6 +8,7 @@
 use gatun_io::{RxError, Stats, TxError, Waker};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Event, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig, XdpError};
+use gatun_testkit::packet::text;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
@@ -364,8 +365,7 @@ fn tags_are_taken_off_and_put_on_and_frames_of_other_vlans_are_nobodys() {
         assert!(!arrived.iter().any(|f| f[..6] == [2, 0, 0, 0, 0, 9]), "another VLAN's question is answered");
 
         // An IP packet to the router's MAC, which goes back to its sender: who has asked is known.
-        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 203, 0, 113, 1, 198, 51, 100, 2];
-        packet.extend([0; 8]);
+        let packet = text::udp4("203.0.113.1", 0, "198.51.100.2", 0, &[]);
         let mut tagged = frame(8, &[0x08, 0x00]);
         tagged[..6].copy_from_slice(&xdp.opened[0].interface.mac);
         tagged.extend(&packet);

@@ -4,6 +4,7 @@ use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::inspect::{Selection, SessionCursor};
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange, Transport};
 use gatun_nat::{Cleared, Extent, Instant, Nat, SessionKey};
+use gatun_testkit::packet::{Message, V6};
 use gatun_wire::Prefix64;
 use gatun_worker::jobs::{Clear, EndSessions, Job, ReadSessions, Refused, Ticket, WAITING_MAX};
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
@@ -48,14 +49,8 @@ impl Bed {
     /// A datagram from each of these ports.
     fn open(&self, ports: std::ops::Range<u16>) {
         for port in ports {
-            let builder = etherparse::PacketBuilder::ipv6(
-                INSIDE.octets(),
-                Prefix64::WELL_KNOWN.embed(REMOTE).octets(),
-                64,
-            );
-            let mut bytes = Vec::new();
-            builder.udp(port, 53).write(&mut bytes, b"over there").unwrap();
-            self.peer.push(bytes);
+            let header = V6::new(INSIDE, Prefix64::WELL_KNOWN.embed(REMOTE));
+            self.peer.push(header.packet(&Message::udp(port, 53, b"over there")));
         }
     }
 

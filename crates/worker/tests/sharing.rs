@@ -5,6 +5,7 @@ use gatun_nat::Nat;
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange, StaticBinding, Transport};
 use gatun_nat::reconfigure::Change;
 use gatun_nat::workers::{Shares, Steering};
+use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::Prefix64;
 use gatun_worker::exchange::exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
@@ -83,19 +84,12 @@ fn inside(subscriber: usize) -> Ipv6Addr {
     Ipv6Addr::from(0x2001_0db8_u128 << 96 | (subscriber as u128) << 64 | 5)
 }
 
-/// An IPv6 UDP datagram with its checksum.
 fn six(src: Ipv6Addr, dst: Ipv6Addr, ports: (u16, u16)) -> Vec<u8> {
-    let builder = etherparse::PacketBuilder::ipv6(src.octets(), dst.octets(), 64).udp(ports.0, ports.1);
-    let mut bytes = Vec::new();
-    builder.write(&mut bytes, b"over there").unwrap();
-    bytes
+    V6::new(src, dst).packet(&Message::udp(ports.0, ports.1, b"over there"))
 }
 
 fn four(src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> Vec<u8> {
-    let builder = etherparse::PacketBuilder::ipv4(src.octets(), dst.octets(), 64).udp(ports.0, ports.1);
-    let mut bytes = Vec::new();
-    builder.write(&mut bytes, b"and back").unwrap();
-    bytes
+    V4::new(src, dst).packet(&Message::udp(ports.0, ports.1, b"and back"))
 }
 
 fn embed(address: Ipv4Addr) -> Ipv6Addr {

@@ -13,12 +13,13 @@ use crate::bed::Pair;
 use crate::middle::{
     Programs, first_processor, last_processor, processors, stay_on_first_processor, third_processor,
 };
-use crate::wire::Came;
 use gatun_ether::Mac;
-use gatun_io::{BURST_MAX, Stats};
+use gatun_io::Stats;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, Event, Guard, HugePages, Ports};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_testkit::testpmd::{Setup, Testpmd};
+use gatun_testkit::traffic::Received;
+use gatun_testkit::traffic::frames::receive;
 use gatun_testkit::{Error, Namespace};
 use std::cell::RefCell;
 use std::fmt;
@@ -306,23 +307,10 @@ impl Lent {
 
     pub(crate) fn receive(
         &mut self,
-        mut outside: impl FnMut(&mut [u8]) -> bool,
-        mut inside: impl FnMut(&[u8]),
-    ) -> Came {
-        let mut returned = 0;
-        let count = self.shared.borrow_mut().ports.receive(
-            |device, frame, out| {
-                if device == 0 {
-                    returned += 1;
-                    inside(frame.bytes());
-                } else if outside(frame.bytes_mut()) {
-                    out.relay(device, frame);
-                }
-                false
-            },
-            |_, _| (),
-        );
-        Came { inside: returned, is_full: count >= BURST_MAX }
+        outside: impl FnMut(&mut [u8]) -> bool,
+        inside: impl FnMut(&[u8]),
+    ) -> Received {
+        receive(&mut self.shared.borrow_mut().ports, outside, inside)
     }
 
     pub(crate) fn takes_turns(&self) -> bool {

@@ -1,19 +1,11 @@
-//! The lab's own devices: the generator's, and the reflector's where that is not another program.
+//! The scenario's own devices: the generator's, and the reflector's where that is not another program.
 
 use crate::bed::{Bed, ENDS, Link};
 use gatun_io::{BURST_MAX, Stats};
 use gatun_io_ether::{Frames as _, Outbox as _};
 use gatun_io_xdp::{Entry, Mode, PortConfig, Ports, Watch, Whose, Xdp, XdpConfig};
-use gatun_testkit::traffic::{Family, POOL6, SERVERS, SERVERS_LEN};
+use gatun_testkit::traffic::{Devices, Family, POOL6, Received, SERVERS, SERVERS_LEN};
 use std::net::{Ipv4Addr, Ipv6Addr};
-
-/// What was received at a time.
-pub(crate) struct Came {
-    /// Frames that came inside.
-    pub(crate) inside: usize,
-    /// Whether more may wait, as a burst was full.
-    pub(crate) is_full: bool,
-}
 
 /// Devices at both ends of the bed.
 pub(crate) enum Wire {
@@ -70,8 +62,18 @@ impl Wire {
         }
     }
 
-    /// Sends a frame inside.
-    pub(crate) fn send(&mut self, frame: &[u8]) {
+    /// Counters of the generator's device, and of the reflector's where that is not another program.
+    pub(crate) fn stats(&self) -> [Stats; 2] {
+        match self {
+            Wire::Veth(veth) => [veth.inside.stats(), veth.outside.stats()],
+            #[cfg(feature = "dpdk")]
+            Wire::Memif(memif) => memif.stats(),
+        }
+    }
+}
+
+impl Devices for Wire {
+    fn send(&mut self, frame: &[u8]) {
         match self {
             Wire::Veth(veth) => veth.inside.outbox().send(0, frame),
             #[cfg(feature = "dpdk")]
@@ -79,12 +81,11 @@ impl Wire {
         }
     }
 
-    /// Takes what waits at both ends, a burst at most. `outside` says whether the frame, as it leaves it, goes back.
-    pub(crate) fn receive(
+    fn receive(
         &mut self,
         mut outside: impl FnMut(&mut [u8]) -> bool,
         mut inside: impl FnMut(&[u8]),
-    ) -> Came {
+    ) -> Received {
         match self {
             Wire::Veth(veth) => {
                 let turned = veth.outside.receive(
@@ -101,15 +102,14 @@ impl Wire {
                     false
                 };
                 let returned = veth.inside.receive(judge, |_, _| ());
-                Came { inside: returned, is_full: turned.max(returned) >= BURST_MAX }
+                Received { inside: returned, is_full: turned.max(returned) >= BURST_MAX }
             }
             #[cfg(feature = "dpdk")]
             Wire::Memif(memif) => memif.receive(outside, inside),
         }
     }
 
-    /// Lets others have the processor, where there is nothing to do.
-    pub(crate) fn give_way(&self) {
+    fn give_way(&self) {
         match self {
             Wire::Veth(_) => std::thread::yield_now(),
             #[cfg(feature = "dpdk")]
@@ -117,8 +117,7 @@ impl Wire {
         }
     }
 
-    /// Whether another program wants this thread's processor, to send packets back.
-    pub(crate) fn takes_turns(&self) -> bool {
+    fn takes_turns(&self) -> bool {
         match self {
             Wire::Veth(_) => false,
             #[cfg(feature = "dpdk")]
@@ -126,17 +125,7 @@ impl Wire {
         }
     }
 
-    /// Counters of the generator's device and of the reflector's, if it is the lab's own.
-    pub(crate) fn stats(&self) -> [Stats; 2] {
-        match self {
-            Wire::Veth(veth) => [veth.inside.stats(), veth.outside.stats()],
-            #[cfg(feature = "dpdk")]
-            Wire::Memif(memif) => memif.stats(),
-        }
-    }
-
-    /// Packets that the generator's device did not take: they were never sent.
-    pub(crate) fn refused(&self) -> u64 {
+    fn refused(&self) -> u64 {
         match self {
             Wire::Veth(veth) => veth.inside.stats().tx_errors.iter().sum(),
             #[cfg(feature = "dpdk")]

@@ -1,4 +1,4 @@
-//! `gatun-scenarios demo` as a whole, and what it owes the machine it runs on.
+//! The whole demo, and what it leaves behind.
 
 use gatun_testkit::{missing, processes_about, wait_until};
 use serde_json::Value;
@@ -88,7 +88,7 @@ fn every_check_of_the_whole_demo_passes_throughput_included() {
     assert!(good, "{said}");
     // Ten on the wire, two captures, four with offloads, twelve measurements.
     assert_eq!(names(&report, "ok").len(), 28, "{said}");
-    assert_eq!((names(&report, "failed").len(), names(&report, "not_made").len()), (0, 0), "{said}");
+    assert_eq!((names(&report, "failed").len(), names(&report, "not_run").len()), (0, 0), "{said}");
     let measured = report["iperf"].as_array().unwrap();
     assert_eq!(measured.len(), 12, "{said}");
     assert!(measured.iter().all(|row| row["gbit_s"].as_f64().unwrap() > 0.0), "{said}");
@@ -112,7 +112,7 @@ fn what_was_found_is_kept_where_iperf3_fails_and_the_end_is_no_success() {
 }
 
 #[test]
-fn an_examination_that_was_not_made_is_not_counted_as_passed() {
+fn an_examination_that_was_not_run_is_not_counted_as_passed() {
     if let Some(why) = refusal() {
         return gatun_testkit::skip(&why);
     }
@@ -134,10 +134,10 @@ fn an_examination_that_was_not_made_is_not_counted_as_passed() {
     assert!(good, "{said}");
     assert_eq!(names(&report, "ok").len(), 14, "{said}");
     assert_eq!(
-        names(&report, "not_made"),
+        names(&report, "not_run"),
         ["tshark: no fault in client.pcap", "tshark: no fault in server.pcap"]
     );
-    assert!(said.contains("14 of 16 checks passed, 2 not made"), "{said}");
+    assert!(said.contains("14 of 16 checks passed, 2 not run"), "{said}");
 }
 
 #[test]

@@ -104,8 +104,8 @@ pub fn embed(v4: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(POOL6) | u128::from(u32::from(v4)))
 }
 
-/// A well-mixed 64-bit number.
-pub(crate) fn mix(n: u64) -> u64 {
+/// A 64-bit number whose bits all depend on all bits of `n` (splitmix64).
+pub fn mix(n: u64) -> u64 {
     let x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

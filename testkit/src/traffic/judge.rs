@@ -1,10 +1,11 @@
 //! What arrived, and whether it is what was sent.
 
+use crate::packet::in_place::pseudo_sum;
 use crate::traffic::flows::{Family, Flow, server_of};
-use crate::traffic::histogram::Histogram;
-use crate::traffic::packet::{Traffic, pseudo_sum, read_ip_header};
+use crate::traffic::packet::{Traffic, read_ip_header};
 use crate::traffic::stamp::Stamp;
 use crate::traffic::window::{Arrival, Window};
+use hdrhistogram::Histogram;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Where the judge stands.
@@ -45,10 +46,33 @@ impl Tally {
         sent.saturating_sub(self.received + self.corrupted_known)
     }
 
+    /// Counts since an earlier one.
+    pub fn since(&self, before: &Tally) -> Tally {
+        Tally {
+            received: self.received - before.received,
+            reordered: self.reordered - before.reordered,
+            duplicates: self.duplicates - before.duplicates,
+            late: self.late - before.late,
+            corrupted: self.corrupted - before.corrupted,
+            corrupted_known: self.corrupted_known - before.corrupted_known,
+            icmp: self.icmp - before.icmp,
+            foreign: self.foreign - before.foreign,
+            bytes: self.bytes - before.bytes,
+        }
+    }
+
     /// Packets that a faultless path does not have: corrupted, repeated, reordered or too late.
     pub fn damaged(&self) -> u64 {
         self.corrupted + self.duplicates + self.reordered + self.late
     }
+}
+
+/// An empty histogram of times in ns, as long as a stamp can tell (78 hours), with an error below one per cent.
+///
+/// # Panics
+/// Never: the bounds are constants that the histogram accepts.
+pub fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 1 << 48, 2).expect("bounds in order")
 }
 
 /// Judges what arrives at one place.
@@ -57,7 +81,7 @@ pub struct Judge {
     view: View,
     window: Window,
     tally: Tally,
-    latency: Histogram,
+    latency: Histogram<u64>,
 }
 
 impl Judge {
@@ -68,7 +92,7 @@ impl Judge {
             view,
             window: Window::new(),
             tally: Tally::default(),
-            latency: Histogram::default(),
+            latency: latencies(),
         }
     }
 
@@ -83,8 +107,8 @@ impl Judge {
     }
 
     /// Takes the delays of what was received since it was asked last.
-    pub fn take_latency(&mut self) -> Histogram {
-        std::mem::take(&mut self.latency)
+    pub fn take_latency(&mut self) -> Histogram<u64> {
+        std::mem::replace(&mut self.latency, latencies())
     }
 
     /// Judges an IP packet that arrived at `now_ns`, by the clock that the sender's time is from.
@@ -111,7 +135,7 @@ impl Judge {
             Arrival::First => {
                 self.tally.received += 1;
                 self.tally.bytes += len as u64;
-                self.latency.add(stamp.age_ns(now_ns));
+                self.latency.saturating_record(stamp.age_ns(now_ns));
                 if is_late && self.is_overtaken(stamp) {
                     self.tally.reordered += 1;
                 }

@@ -27,7 +27,9 @@
 //! ```
 
 mod flows;
-mod histogram;
+#[cfg(feature = "frames")]
+pub mod frames;
+mod generator;
 mod judge;
 mod pace;
 mod packet;
@@ -36,9 +38,9 @@ mod sizes;
 mod stamp;
 mod window;
 
-pub use flows::{Family, Flow, POOL6, Protocol, Protocols, SERVERS, SERVERS_LEN, embed};
-pub use histogram::Histogram;
-pub use judge::{Judge, Tally, View};
+pub use flows::{Family, Flow, POOL6, Protocol, Protocols, SERVERS, SERVERS_LEN, embed, mix};
+pub use generator::{Devices, Generator, Load, Received, Stage, Until};
+pub use judge::{Judge, Tally, View, latencies};
 pub use pace::Pace;
 pub use packet::{Spec, Traffic, reflect};
 pub use sizes::{LAYER_2, Sizes};

@@ -1,14 +1,12 @@
 //! Packets, from nothing but their number: what is sent, and what therefore has to arrive.
 
+use crate::packet::in_place::{checksum_field, fold, sum, write_ip_header};
 use crate::traffic::PACKET_MAX;
 use crate::traffic::flows::{Family, Flow, Protocol, Protocols};
 use crate::traffic::shuffle::Shuffle;
 use crate::traffic::sizes::{LAYER_2, Sizes};
 use crate::traffic::stamp::{STAMP_LEN, Stamp};
-use std::net::IpAddr;
 
-/// Hop limit of what is sent.
-const TTL: u8 = 64;
 /// Every so many rounds a TCP-like flow sends a SYN: sessions that were ended open again.
 const SYN_EVERY: u64 = 4;
 const TCP_SYN: u8 = 0x02;
@@ -95,7 +93,7 @@ impl Traffic {
         let flow = self.flow(flow_number);
         let len = self.len(number, flow.protocol);
         let out = &mut out[..len];
-        let (at, pseudo) = write_ip_header(&flow, out);
+        let (at, pseudo) = write_ip_header(flow.inside.0, flow.server.0, flow.protocol as u8, true, out);
         let stamp = Stamp { flow: flow_number, number, time_ns: now_ns };
         self.write_datagram(&flow, &stamp, pseudo, round.is_multiple_of(SYN_EVERY), &mut out[at..]);
         len
@@ -135,11 +133,7 @@ impl Traffic {
         let tail_len = out.len() - payload;
         out[payload..].copy_from_slice(&self.tail[..tail_len]);
         let sum = pseudo + u32::from(sum(&out[..payload])) + u32::from(self.tail_sums[tail_len]);
-        let checksum = match !fold(sum) {
-            // RFC 768: a computed zero is sent as all ones. For TCP both mean the same.
-            0 => 0xffff,
-            checksum => checksum,
-        };
+        let checksum = checksum_field(sum);
         out[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 
@@ -184,37 +178,6 @@ fn checksum_at(protocol: Protocol) -> usize {
     }
 }
 
-/// Writes the header and returns its length and the pseudo-header's sum.
-fn write_ip_header(flow: &Flow, out: &mut [u8]) -> (usize, u32) {
-    let protocol = flow.protocol as u8;
-    match (flow.inside.0, flow.server.0) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let len = (out.len() as u16).to_be_bytes();
-            // DF: nothing on the way may cut it.
-            out[..12].copy_from_slice(&[0x45, 0, len[0], len[1], 0, 0, 0x40, 0, TTL, protocol, 0, 0]);
-            out[12..16].copy_from_slice(&src.octets());
-            out[16..20].copy_from_slice(&dst.octets());
-            let checksum = !sum(&out[..20]);
-            out[10..12].copy_from_slice(&checksum.to_be_bytes());
-        }
-        (src, dst) => {
-            let len = ((out.len() - 40) as u16).to_be_bytes();
-            out[..8].copy_from_slice(&[0x60, 0, 0, 0, len[0], len[1], protocol, TTL]);
-            out[8..24].copy_from_slice(&six(src).octets());
-            out[24..40].copy_from_slice(&six(dst).octets());
-        }
-    }
-    let at = if out[0] >> 4 == 4 { 20 } else { 40 };
-    (at, pseudo_sum(out, at, protocol))
-}
-
-fn six(address: IpAddr) -> std::net::Ipv6Addr {
-    match address {
-        IpAddr::V6(address) => address,
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-    }
-}
-
 /// Version, protocol and length of the header of a packet without options, extension headers or fragmentation, whose length
 /// field is true and whose IPv4 header sums up.
 pub(crate) fn read_ip_header(packet: &[u8]) -> Option<(Family, Option<Protocol>, usize)> {
@@ -237,25 +200,4 @@ pub(crate) fn read_ip_header(packet: &[u8]) -> Option<(Family, Option<Protocol>,
         }
         _ => None,
     }
-}
-
-/// Sum of the pseudo-header (RFC 9293 3.1, RFC 8200 8.1) of a packet whose header has `at` bytes.
-pub(crate) fn pseudo_sum(packet: &[u8], at: usize, protocol: u8) -> u32 {
-    let addresses = if at == 40 { packet.get(8..40) } else { packet.get(12..20) };
-    u32::from(sum(addresses.unwrap_or_default())) + u32::from(protocol) + (packet.len() - at) as u32
-}
-
-/// The ones' complement sum of `bytes`.
-fn sum(bytes: &[u8]) -> u16 {
-    let (pairs, rest) = bytes.as_chunks::<2>();
-    let mut total: u32 = pairs.iter().map(|pair| u32::from(u16::from_be_bytes(*pair))).sum();
-    if let [last] = rest {
-        total += u32::from(*last) << 8;
-    }
-    fold(total)
-}
-
-fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
 }

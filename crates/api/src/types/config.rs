@@ -4,7 +4,7 @@ use super::Protocol;
 use crate::schema::{structs, words};
 
 words! {
-    /// How bad it is.
+    /// Severity of a problem.
     pub enum Severity {
         /// The configuration is accepted.
         Warning = "warning",
@@ -14,9 +14,9 @@ words! {
 }
 
 words! {
-    /// How much the daemon writes to its standard error.
+    /// Log level of the daemon's standard error.
     pub enum LogLevel {
-        /// What has failed.
+        /// Errors.
         Error = "error",
         /// And what has changed.
         Info = "info",
@@ -33,9 +33,9 @@ structs! {
         pub file: String,
         /// Its revision: the SHA-256 of its text, and of the files of mappings that it names.
         pub revision: String,
-        /// What stood there when it was read; nothing where that is longer than 40 MB.
+        /// Text that was read; empty if it is longer than 40 MiB.
         pub text: String,
-        /// Where it goes back to the one before by itself.
+        /// Pending automatic rollback, if any.
         pub unconfirmed: Option<Unconfirmed>,
     }
 
@@ -49,13 +49,13 @@ structs! {
 
     /// A configuration that is proposed.
     pub struct ConfigText {
-        /// What is to stand in the file, whole.
+        /// Whole new text of the file.
         pub text: String,
     }
 
     /// Something that is wrong with a configuration, or doubtful.
     pub struct ConfigProblem {
-        /// How bad it is.
+        /// Severity.
         pub severity: Severity,
         /// In which file.
         pub file: String,
@@ -63,9 +63,9 @@ structs! {
         pub line: u64,
         /// At which character of it, from 1.
         pub column: u64,
-        /// What is wrong.
+        /// Error or warning.
         pub message: String,
-        /// What to write instead.
+        /// Correction.
         pub help: Option<String>,
     }
 
@@ -77,7 +77,7 @@ structs! {
         pub after: u64,
     }
 
-    /// What would happen if a configuration were applied.
+    /// Preview of a configuration.
     pub struct ConfigPlan {
         /// Its revision; empty where it is wrong.
         pub revision: String,
@@ -85,18 +85,18 @@ structs! {
         pub running: String,
         /// Whether it can be applied: there is no error, and nothing needs a restart.
         pub applicable: bool,
-        /// What is wrong with it, or doubtful.
+        /// Errors and warnings.
         pub problems: Vec<ConfigProblem>,
-        /// What becomes different.
+        /// Changes.
         pub changes: Vec<String>,
-        /// Which sessions and bindings end by it, and which subscribers move.
+        /// Sessions and bindings that end, and subscribers that move.
         pub ends: Vec<String>,
         /// Sessions that would end by it at this moment; none where it cannot be applied, or the workers have not
         /// counted them within three seconds.
         pub sessions: Option<u64>,
         /// Subscribers whose sessions these are; none as above.
         pub subscribers: Option<u64>,
-        /// What a running daemon cannot do: where there is any of this, nothing can be applied.
+        /// Changes that need a restart. If there are any, the configuration cannot be applied.
         pub restarts: Vec<String>,
         /// Bytes that all tables take when they are full, all workers together.
         pub memory_bytes: Figure,
@@ -108,6 +108,8 @@ structs! {
 
     /// A configuration that was put in place.
     pub struct ConfigApplied {
+        /// The file that has the change: the configuration, or a file of mappings that it names.
+        pub file: String,
         /// Its revision: the one that runs.
         pub revision: String,
         /// The one that ran before.
@@ -120,7 +122,7 @@ structs! {
         pub blocks: u64,
         /// Seconds that are left to confirm it, where it waits for that; the file is the old one until then.
         pub confirm_within_seconds: Option<u64>,
-        /// What an operator should know besides.
+        /// Notes for the operator.
         pub notes: Vec<String>,
     }
 
@@ -136,7 +138,21 @@ structs! {
         pub outside: String,
     }
 
-    /// How much is logged.
+    /// Table of an instance: all of its mappings.
+    pub struct MapsTable {
+        /// Mappings of the table.
+        pub maps: Vec<StaticMap>,
+    }
+
+    /// Mappings to add to the table of an instance and to remove from it: all of them or none.
+    pub struct MapsEdit {
+        /// Mappings to add; none of them may be there.
+        pub add: Option<Vec<StaticMap>>,
+        /// Mappings to remove; each of them must be there.
+        pub remove: Option<Vec<StaticMap>>,
+    }
+
+    /// Log level.
     pub struct Logged {
         /// Up to which level.
         pub level: LogLevel,

@@ -105,7 +105,7 @@ structs! {
         pub shared: bool,
     }
 
-    /// Who is behind a public address and port, at this moment.
+    /// Owner of a public address and port at this moment.
     pub struct Who {
         /// The address that was asked for.
         pub address: Ipv4Addr,
@@ -123,7 +123,7 @@ structs! {
         pub more_sessions: bool,
     }
 
-    /// Where an inside host is seen from outside, at this moment.
+    /// Public addresses and ports of an inside host at this moment.
     pub struct Where {
         /// The address that was asked for.
         pub address: IpAddr,
@@ -155,11 +155,11 @@ structs! {
 
     /// Sessions that are to end.
     pub struct SessionKeys {
-        /// Which.
+        /// Sessions to end.
         pub sessions: Vec<SessionKey>,
     }
 
-    /// What was ended.
+    /// Ended sessions and bindings.
     pub struct Cleared {
         /// Sessions.
         pub sessions: u64,

@@ -5,7 +5,7 @@ use crate::schema::structs;
 structs! {
     /// A collector, and what it got.
     pub struct Export {
-        /// What the operator calls it.
+        /// Name of the collector.
         pub name: String,
         /// Whether it took the last message.
         pub connected: bool,
@@ -25,7 +25,7 @@ structs! {
         pub kept: bool,
         /// Whether it could be written at the last attempt.
         pub well: bool,
-        /// Why it cannot be written; none where it can.
+        /// Error of the last attempt to write it; none if that succeeded.
         pub error: Option<String>,
         /// Records on disk.
         pub records: u64,

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 pub use translator::*;
 
-/// What an operator calls something. Clones are cheap: a million sessions have the same.
+/// Name given by an operator. Clones are cheap: a million sessions share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(pub Arc<str>);
 
@@ -63,7 +63,7 @@ words! {
         Icmp = "icmp",
     }
 
-    /// What an instance does.
+    /// Kind of translation.
     pub enum Kind {
         /// Stateful, IPv6 inside (RFC 6146).
         Nat64 = "nat64",
@@ -73,7 +73,7 @@ words! {
         Siit = "siit",
     }
 
-    /// What would become of a packet.
+    /// Outcome of a packet.
     pub enum Fate {
         /// Translated and sent on.
         Forwarded = "forwarded",
@@ -89,7 +89,7 @@ words! {
         Unknown = "unknown",
     }
 
-    /// Where the public port of a new session comes from.
+    /// Source of the public port of a new session.
     pub enum PortFrom {
         /// The binding that its inside end has already.
         Binding = "binding",
@@ -133,7 +133,7 @@ words! {
 pub struct Page<T> {
     /// Some of it.
     pub items: Vec<T>,
-    /// Where the next part begins; none where this is the last.
+    /// Position of the next page; none on the last page.
     pub next: Option<String>,
 }
 

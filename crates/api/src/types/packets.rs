@@ -15,7 +15,7 @@ structs! {
         pub mtu: Option<u32>,
     }
 
-    /// What a subscriber has, beside what it may have.
+    /// State of a subscriber, and its limits.
     pub struct Standing {
         /// Its inside network.
         pub subscriber: String,
@@ -41,9 +41,9 @@ structs! {
         pub blocks_max: u32,
     }
 
-    /// What a new session would go through.
+    /// Allocation of a new session.
     pub struct Opening {
-        /// Where its public port comes from.
+        /// Source of its public port.
         pub from: PortFrom,
         /// Public address.
         pub address: Ipv4Addr,
@@ -73,25 +73,25 @@ structs! {
         pub bytes: u32,
     }
 
-    /// What would become of a packet at this moment, and why. Nothing was changed to find out.
+    /// Prediction for a packet at this moment, with the reasons. Nothing was changed.
     pub struct Explanation {
         /// The packet.
         pub packet: Ends,
-        /// What would become of it.
+        /// Outcome.
         pub fate: Fate,
         /// The packet as it would leave.
         pub becomes: Option<Ends>,
-        /// Why it is dropped: the reason's name, as in drops.
+        /// Drop reason, by its name as in drops.
         pub reason: Option<String>,
-        /// What that means.
+        /// Meaning of the drop reason.
         pub help: Option<String>,
-        /// What is said of it in an RFC, or in the configuration's reference.
+        /// Section of an RFC, or key of the configuration, that applies.
         pub rule: Option<String>,
         /// The ICMP error that its sender would get, as far as the limit of errors allows.
         pub answer: Option<IcmpError>,
         /// The instance that it is for.
         pub instance: Option<Name>,
-        /// What that does.
+        /// Kind of translation.
         pub kind: Option<Kind>,
         /// Number of the worker that it is for.
         pub worker: u32,
@@ -103,13 +103,13 @@ structs! {
         pub session: Option<Session>,
         /// The binding that there is.
         pub binding: Option<Binding>,
-        /// What a new session would go through.
+        /// Allocation of a new session.
         pub opening: Option<Opening>,
         /// Whether it would be turned round, to an inside host.
         pub hairpinned: bool,
         /// The largest packet of this flow that passes in one piece, bytes.
         pub mtu: Option<u32>,
-        /// What its path carries, where a router has said so little that IPv6 hosts send more.
+        /// MTU of its path, if a router reported one below the minimum of IPv6.
         pub path_mtu: Option<u32>,
         /// It would be cut into fragments of so many bytes at most.
         pub cut_to: Option<u32>,
@@ -123,11 +123,11 @@ structs! {
         pub time_us: u64,
         /// Number of its worker.
         pub worker: u32,
-        /// What became of it.
+        /// Outcome.
         pub fate: Fate,
-        /// Why it was dropped.
+        /// Drop reason.
         pub reason: Option<String>,
-        /// What that means.
+        /// Meaning of the drop reason.
         pub help: Option<String>,
         /// Whether its sender was answered, with an ICMP error or an echo reply: `after` is the answer.
         pub answered: bool,
@@ -137,7 +137,7 @@ structs! {
         pub packet: Option<Ends>,
         /// The ends of what was sent for it.
         pub becomes: Option<Ends>,
-        /// What was known of it before it went through the engine, in sentences.
+        /// Facts known before translation, in sentences.
         pub why: Vec<String>,
         /// Its first bytes as received, hexadecimal.
         pub before: String,

@@ -15,7 +15,7 @@ words! {
         Unknown = "unknown",
     }
 
-    /// How a holder is known.
+    /// Evidence for a holder.
     pub enum Evidence {
         /// A record of a port block.
         Block = "block",
@@ -29,11 +29,11 @@ words! {
 }
 
 structs! {
-    /// Who had a public address and port at a time, by the log.
+    /// Holders of a public address and port at a time, by the log.
     pub struct WhoAt {
         /// Whether the log knows.
         pub outcome: Outcome,
-        /// Why it is not known whether somebody, or somebody else, had the port.
+        /// Reasons why the log cannot answer, or not completely.
         pub unknown: Vec<String>,
         /// The address that was asked for.
         pub address: Ipv4Addr,
@@ -65,7 +65,7 @@ structs! {
 
     /// Holder of a public port for a time.
     pub struct Holder {
-        /// How that is known.
+        /// Evidence.
         pub by: Evidence,
         /// Protocols.
         pub protocols: Vec<Protocol>,
@@ -87,7 +87,7 @@ structs! {
         pub from: Option<String>,
         /// End, RFC 3339; none if there is no record of it.
         pub to: Option<String>,
-        /// What is known of the end if there is no record of it.
+        /// Bounds of the end if there is no record of it.
         pub end: Option<String>,
         /// Whether it had the port for certain, all of the time that was asked for.
         pub certain: bool,

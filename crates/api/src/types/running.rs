@@ -3,9 +3,9 @@
 use crate::schema::{structs, words};
 
 words! {
-    /// How much of the sandbox is in force.
+    /// Extent to which the sandbox is in force.
     pub enum Bound {
-        /// All of it.
+        /// In force.
         Whole = "on",
         /// Some of it: `missing` says what is not.
         Partly = "partly",
@@ -15,7 +15,7 @@ words! {
 }
 
 words! {
-    /// How much a trouble matters.
+    /// Urgency of a condition.
     pub enum Urgency {
         /// Something is lost, or will be.
         Bad = "bad",
@@ -41,9 +41,9 @@ words! {
 structs! {
     /// Something that needs attention.
     pub struct Trouble {
-        /// How much it matters.
+        /// Urgency.
         pub urgency: Urgency,
-        /// Where it is.
+        /// Part of the daemon.
         pub part: Part,
         /// A sentence that says what is wrong.
         pub what: String,
@@ -57,9 +57,9 @@ structs! {
         pub bytes: u64,
     }
 
-    /// Who asks.
+    /// Client of a request.
     pub struct Access {
-        /// What the log calls them.
+        /// Name of the client in the log.
         pub name: String,
         /// Whether they may change anything, and trace packets.
         pub may_write: bool,
@@ -67,11 +67,11 @@ structs! {
         pub may_audit: bool,
     }
 
-    /// What keeps the daemon from what it does not need.
+    /// Sandbox of the daemon.
     pub struct Sandbox {
-        /// How much of it is in force.
+        /// Extent to which it is in force.
         pub state: Bound,
-        /// What is not, and why.
+        /// Parts that are not in force, with the reasons.
         pub missing: Vec<String>,
     }
 
@@ -100,7 +100,7 @@ structs! {
         pub workers: u32,
         /// Workers that did not answer in time: what is told lacks theirs.
         pub workers_silent: u32,
-        /// What keeps it from what it does not need.
+        /// Sandbox of the daemon.
         pub sandbox: Sandbox,
         /// Pages that its memory lay on when it began.
         pub pages: TablePages,
@@ -132,7 +132,7 @@ structs! {
         pub held: u64,
         /// Whether every packet received is accounted for.
         pub adds_up: bool,
-        /// What needs attention at this moment, the worst first; none where all is well.
+        /// Conditions that need attention, the most urgent first.
         pub troubles: Vec<Trouble>,
     }
 
@@ -168,9 +168,9 @@ structs! {
 
     /// A port of the configuration.
     pub struct Port {
-        /// What the operator calls it.
+        /// Name of the port.
         pub name: String,
-        /// Where its packets come from: tun, xdp or dpdk.
+        /// Backend: tun, xdp or dpdk.
         pub backend: String,
         /// The device's name in the system.
         pub device: String,
@@ -188,7 +188,7 @@ structs! {
         pub name: String,
         /// The count.
         pub value: u64,
-        /// What is counted.
+        /// Name of the counter.
         pub help: String,
     }
 
@@ -196,7 +196,7 @@ structs! {
     pub struct Worker {
         /// Its number, from 0.
         pub number: u32,
-        /// What it receives from.
+        /// Device that it receives from.
         pub device: String,
         /// Whether it answered in time; if not, all else is zero.
         pub answers: bool,
@@ -223,15 +223,15 @@ structs! {
         pub sessions: u64,
         /// Subscribers with state.
         pub subscribers: u64,
-        /// What its device could not receive or send, and what else it counts; without zeros.
+        /// Errors and further counters of its device, without zeros.
         pub device_counters: Vec<Counter>,
     }
 
-    /// Why a request was not done.
+    /// Refusal of a request.
     pub struct Problem {
-        /// What is wrong.
+        /// Error.
         pub error: String,
-        /// What to do about it.
+        /// Advice.
         pub hint: String,
     }
 }

@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 structs! {
     /// Things that come and go.
     pub struct Lived {
-        /// How many there are.
+        /// Number at this moment.
         pub now: u64,
-        /// How many there have been.
+        /// Number since the start.
         pub begun: u64,
     }
 
@@ -21,7 +21,7 @@ structs! {
         pub bindings: Lived,
     }
 
-    /// What of a packet chooses an instance: all that is named has to be so.
+    /// Criteria by which packets are assigned to an instance: all of them must match.
     #[derive(Default)]
     pub struct Choice {
         /// The ports that its hosts are behind; without any, those that no other instance of its kind names.
@@ -37,11 +37,11 @@ structs! {
 
     /// An instance: one section of the configuration.
     pub struct Instance {
-        /// What it does.
+        /// Kind of translation.
         pub kind: Kind,
-        /// What the operator calls it.
+        /// Name of the instance.
         pub name: Name,
-        /// What of a packet chooses it.
+        /// Criteria by which packets are assigned to it.
         pub choice: Choice,
         /// Packets that it was chosen for, in either direction: translated, passed, answered or not forwarded.
         pub chosen: Count,
@@ -65,7 +65,7 @@ structs! {
         pub icmp: Lives,
         /// Subscribers with state.
         pub subscribers: u64,
-        /// Why packets were not forwarded, without zeros.
+        /// Dropped packets by reason, without zeros.
         pub drops: Vec<Counter>,
     }
 
@@ -91,7 +91,7 @@ structs! {
 
     /// A pool of public addresses.
     pub struct Pool {
-        /// What the operator calls it.
+        /// Name of the pool.
         pub name: Name,
         /// Public addresses.
         pub addresses: u32,
@@ -139,7 +139,7 @@ structs! {
 
     /// Addresses that were drained, or are no longer.
     pub struct Drained {
-        /// How many changed.
+        /// Number of changed addresses.
         pub addresses: u64,
     }
 
@@ -147,7 +147,7 @@ structs! {
     pub struct Drop {
         /// The reason's name.
         pub reason: String,
-        /// What it means.
+        /// Meaning of the drop reason.
         pub help: String,
         /// From IPv6 to IPv4.
         pub six_to_four: Count,

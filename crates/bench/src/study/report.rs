@@ -2,9 +2,9 @@
 
 use super::run::Sample;
 use crate::measure::{Clock, round};
-use crate::plot::{Axis, Chart, Panel, Series, count};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
+use gatun_testkit::plot::{Axes, Chart, Panel, Series, count};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -195,8 +195,10 @@ impl Report {
         };
         let panel = |title: &str, of: fn(&Point) -> f64| Panel {
             title: title.into(),
-            x: Axis { label: "translations in the table".into() },
-            y: Axis { label: format!("cycles a packet (of {:.2} GHz)", self.ghz) },
+            axes: Axes::Logarithmic,
+            x: "translations in the table".into(),
+            y: format!("cycles a packet (of {:.2} GHz)", self.ghz),
+            stages: Vec::new(),
             series: series(of),
             mark: Some((
                 BUDGET_NS * self.ghz,
@@ -232,10 +234,12 @@ impl Report {
         let entries = count(first.entries_per_thread.into());
         Some(Panel {
             title: "further packets, with several threads".into(),
-            x: Axis { label: format!("threads, each with {entries} translations of its own") },
-            y: Axis { label: "millions a second, all together".into() },
+            axes: Axes::Logarithmic,
+            x: format!("threads, each with {entries} translations of its own"),
+            y: "millions a second, all together".into(),
             series: once(self.together.iter().map(|t| t.structure)).into_iter().map(of).collect(),
             mark: None,
+            stages: Vec::new(),
         })
     }
 }

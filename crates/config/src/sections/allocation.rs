@@ -2,13 +2,13 @@
 
 use crate::keys::{self, Allocation as Kind};
 use crate::problem::Problems;
-use crate::reader::{Table, type_name};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, type_name};
 use gatun_nat::plan::{Allocation, Blocks, Deterministic, HoldDown};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// What RFC 6888 REQ-8 asks for.
+/// Hold-down time that RFC 6888 REQ-8 requires.
 const HOLD_MS: u32 = 120_000;
 /// Single ports held down at a time, where nothing is written.
 const HOLD_PORTS_MAX: u32 = 16_384;
@@ -38,7 +38,7 @@ pub(crate) fn read(pool: &Table<'_>, problems: &mut Problems) -> Allocation {
             }
         }
         Some(other) => {
-            let what = format!("`allocation`: a word or a table is wanted here, not {}", type_name(other));
+            let what = format!("`allocation`: expected a word or a table, found {}", type_name(other));
             problems.error(pool.span_of("allocation"), what, pool.example("allocation"));
             random(None, None)
         }

@@ -1,8 +1,8 @@
 //! `[api]` and `[metrics]`: where the daemon is asked.
 
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Invalid, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use toml::de::DeValue;
@@ -10,7 +10,7 @@ use toml::de::DeValue;
 /// Bytes of a Unix socket's path, at most (108 with the zero behind it), less what it is made under at first.
 const SOCKET_PATH_LEN_MAX: usize = 96;
 
-/// Where the API is.
+/// Sockets of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApiSocket {
     /// At the usual place, where that can be; else nowhere.
@@ -25,11 +25,11 @@ pub enum ApiSocket {
 /// The section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
-    /// Where it is.
+    /// Unix socket.
     pub socket: ApiSocket,
     /// The group whose members may use it, a name or a number; else its owner alone.
     pub group: Option<String>,
-    /// Where it is served on TCP, if it is.
+    /// TCP under TLS, if it is served there.
     pub tls: Option<ApiTls>,
 }
 
@@ -89,7 +89,7 @@ fn path(v: &DeValue<'_>) -> Read<PathBuf> {
     let text = value::text(v)?;
     match text.starts_with('/') && !text.ends_with('/') && !text.contains('\0') {
         true => Ok(text.into()),
-        false => Err(Wrong::new(format!("\"{}\" is not a file's path from / on", value::shorten(text)))),
+        false => Err(Invalid::new(format!("\"{}\" is not a file's path from / on", value::shorten(text)))),
     }
 }
 
@@ -99,16 +99,16 @@ fn socket(v: &DeValue<'_>) -> Read<ApiSocket> {
         None if text == "off" => return Ok(ApiSocket::Off),
         None => {
             let what = format!("\"{}\" is neither unix:PATH nor \"off\"", value::shorten(text));
-            return Err(Wrong::new(what));
+            return Err(Invalid::new(what));
         }
         Some(path) => path,
     };
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
-        return Err(Wrong::new(format!("\"{}\" is not a path from / on to a file", value::shorten(path))));
+        return Err(Invalid::new(format!("\"{}\" is not a path from / on to a file", value::shorten(path))));
     }
     match path.len() <= SOCKET_PATH_LEN_MAX {
         true => Ok(ApiSocket::Path(path.into())),
-        false => Err(Wrong::new(format!("a socket's path has at most {SOCKET_PATH_LEN_MAX} bytes"))),
+        false => Err(Invalid::new(format!("a socket's path has at most {SOCKET_PATH_LEN_MAX} bytes"))),
     }
 }
 
@@ -117,11 +117,11 @@ fn group(v: &DeValue<'_>) -> Read<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     match (1..=32).contains(&name.len()) && name.chars().all(is_name) {
         true => Ok(name.to_owned()),
-        false => Err(Wrong::new(format!("\"{}\" is not the name of a group", value::shorten(name)))),
+        false => Err(Invalid::new(format!("\"{}\" is not the name of a group", value::shorten(name)))),
     }
 }
 
-/// Where metrics are served on TCP.
+/// Reads the address of the metrics.
 pub(crate) fn read_metrics(table: &Table<'_>, problems: &mut Problems) -> Option<SocketAddr> {
     table.require("listen", problems, endpoint)
 }
@@ -130,6 +130,6 @@ fn endpoint(v: &DeValue<'_>) -> Read<SocketAddr> {
     let text = value::text(v)?;
     let address: Option<SocketAddr> = text.parse().ok().filter(|address: &SocketAddr| address.port() > 0);
     address.ok_or_else(|| {
-        Wrong::new(format!("\"{}\" is not address:port, or [address]:port", value::shorten(text)))
+        Invalid::new(format!("\"{}\" is not address:port, or [address]:port", value::shorten(text)))
     })
 }

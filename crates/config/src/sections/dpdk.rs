@@ -1,9 +1,9 @@
 //! `[dpdk]`: DPDK's environment; and what a device of DPDK is called.
 
-use crate::keys;
+use crate::keys::{self, HugePages};
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Invalid, Read};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -11,22 +11,10 @@ use toml::de::DeValue;
 /// DPDK's environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dpdk {
-    /// What packet buffers lie on.
+    /// Use of huge pages for packet buffers.
     pub huge_pages: HugePages,
     /// Further arguments.
     pub eal: Vec<String>,
-}
-
-/// What packet buffers lie on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HugePages {
-    /// Huge pages, where enough are free.
-    #[default]
-    Auto,
-    /// Huge pages, or it does not start.
-    Always,
-    /// Ordinary pages.
-    Never,
 }
 
 /// The section.
@@ -52,7 +40,7 @@ fn argument(value: &DeValue<'_>) -> Read<String> {
         return Ok(s.to_owned());
     }
     let what = format!("\"{}\" is not an argument of DPDK's environment", value::shorten(s));
-    Err(Wrong::with(what, "write one word for each, for example `eal = [\"--socket-limit=1024\"]`"))
+    Err(Invalid::with(what, "write one word for each, for example `eal = [\"--socket-limit=1024\"]`"))
 }
 
 /// The address of a card on its bus, or a driver's name with a number and its arguments.
@@ -68,7 +56,7 @@ pub(crate) fn device(value: &DeValue<'_>) -> Read<String> {
         return Ok(s.to_owned());
     }
     let what = format!("\"{}\" is not a device of DPDK", value::shorten(s));
-    Err(Wrong::with(
+    Err(Invalid::with(
         what,
         "write a card's address, for example \"0000:01:00.0\", or a driver's name with a number and its arguments, for example \"net_memif0,role=client,socket=/run/memif.sock\"",
     ))

@@ -1,13 +1,12 @@
 //! Explicit address mappings (RFC 7757), from the configuration or from files of their own. A million of
-//! them have to load in about a second, so each is kept in 48 bytes and the checks are one sort a side.
+//! them load from a file in about a second, so each is kept in 48 bytes and the checks are one sort a side.
 
-use crate::eam_fast::Lists;
+use crate::files::Files;
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Invalid};
 use gatun_nat::plan::{Eam, Net4, Net6};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use toml::Spanned;
 
@@ -27,14 +26,8 @@ impl RawEam {
 }
 
 /// `eam = [{ v4 = "...", v6 = "..." }, ...]`
-pub(crate) fn read_inline(table: &Table<'_>, lists: &Lists, problems: &mut Problems) -> Vec<RawEam> {
+pub(crate) fn read_inline(table: &Table<'_>, problems: &mut Problems) -> Vec<RawEam> {
     let mut eamt = Vec::new();
-    if let Some(entries) = table.node("eam").and_then(|node| lists.get(&node.span().start)) {
-        eamt.reserve(entries.len());
-        for (eam, span) in entries {
-            push(&mut eamt, *eam, 0, span.clone(), problems);
-        }
-    }
     for entry in table.tables("eam", "`eam`", problems) {
         let v4 = entry.require("v4", problems, value::net4);
         let v6 = entry.require("v6", problems, value::net6);
@@ -48,15 +41,13 @@ pub(crate) fn read_inline(table: &Table<'_>, lists: &Lists, problems: &mut Probl
 /// A file with one pair a line.
 pub(crate) fn read_file(
     name: &Spanned<String>,
-    directory: &Path,
+    files: &Files<'_>,
     eamt: &mut Vec<RawEam>,
     problems: &mut Problems,
 ) {
-    let path = directory.join(name.get_ref());
+    let path = files.path(name.get_ref());
     let shown = path.display().to_string();
-    let not_utf8 = |e| std::io::Error::new(std::io::ErrorKind::InvalidData, e);
-    let text = crate::read(&path).and_then(|bytes| String::from_utf8(bytes).map_err(not_utf8));
-    let text: Arc<str> = match text {
+    let text: Arc<str> = match files.read(&path) {
         Ok(text) => text.into(),
         Err(error) => {
             let what = format!("`eam_file`: {} cannot be read: {error}", value::shorten(&shown));
@@ -74,9 +65,13 @@ pub(crate) fn read_file(
     }
 }
 
+/// Fields of a line, without its comment.
+pub(crate) fn line_fields(line: &str) -> impl Iterator<Item = &str> {
+    line.split('#').next().unwrap_or_default().split_ascii_whitespace()
+}
+
 fn read_line(line: &str, file: usize, start: usize, eamt: &mut Vec<RawEam>, problems: &mut Problems) {
-    let content = line.split('#').next().unwrap_or_default();
-    let mut fields = content.split_ascii_whitespace();
+    let mut fields = line_fields(line);
     let Some(first) = fields.next() else { return };
     let at = |field: &str| {
         let offset = start + (field.as_ptr() as usize - line.as_ptr() as usize);
@@ -91,7 +86,7 @@ fn read_line(line: &str, file: usize, start: usize, eamt: &mut Vec<RawEam>, prob
         problems.error_in(file, at(third), "the line has more than two fields", WANTED);
         return;
     }
-    let mut refuse = |field, wrong: Wrong| {
+    let mut refuse = |field, wrong: Invalid| {
         problems.error_in(file, at(field), wrong.what, wrong.instead.unwrap_or_else(|| WANTED.to_owned()));
     };
     match (value::parse_net4(first), value::parse_net6(second)) {
@@ -145,10 +140,10 @@ fn check_side<N: Copy + PartialEq + std::fmt::Debug + Side>(
         let inside = outer.filter(|outer| contains(*outer, this));
         if previous == Some(this) {
             let what = format!("{} is mapped already", this.show());
-            problems.error_in(entry.file as usize, entry.span(), what, "take one of the two mappings out");
+            problems.error_in(entry.file as usize, entry.span(), what, "remove one of the two mappings");
         } else if let Some(outer) = inside.filter(|_| !allow_overlap) {
             let what = format!("{} lies inside {}, which is mapped too", this.show(), outer.show());
-            let instead = "take one of the two out, or write `allow_overlap = true` (RFC 7757 3.1)";
+            let instead = "remove one of the two, or write `allow_overlap = true` (RFC 7757 3.1)";
             problems.error_in(entry.file as usize, entry.span(), what, instead);
         }
         if inside.is_none() {

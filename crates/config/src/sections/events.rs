@@ -1,13 +1,13 @@
 //! `[events]`: what is told of what happens to state, and where.
 
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Invalid};
 use gatun_nat::plan::EventPlan;
 use gatun_nat::{EventKind, EventKinds};
 use std::path::PathBuf;
 
-/// Where events go.
+/// Destination of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventSink {
     /// Standard output.
@@ -29,7 +29,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> Option<Events>
         name if name.starts_with('/') && !name.contains('\0') => Ok(EventSink::File(name.into())),
         name => {
             let what = format!("\"{}\" is neither \"stdout\" nor a path from / on", value::shorten(name));
-            Err(Wrong::new(what))
+            Err(Invalid::new(what))
         }
     });
     let ring_len = table.integer("ring", problems).unwrap_or(d.ring_len);

@@ -1,10 +1,10 @@
 //! `[[export]]`: collectors of events.
 
-use crate::keys;
+use crate::keys::{self, ExportFormat};
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
+use crate::reader::Table;
 use crate::sections::{events, log};
-use crate::value;
+use crate::value::{self, Invalid, Read};
 use gatun_nat::EventKinds;
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,18 +15,7 @@ use toml::de::DeValue;
 /// Bytes of a spool where nothing else is configured.
 const SPOOL_LEN_MAX: u64 = 1 << 30;
 
-/// How a collector reads events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExportFormat {
-    /// RFC 7011 and 8158.
-    Ipfix,
-    /// RFC 5424.
-    Syslog,
-    /// A JSON object a line.
-    Json,
-}
-
-/// Where a collector is.
+/// Address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportTarget {
     /// Datagrams.
@@ -42,21 +31,21 @@ pub enum ExportTarget {
 pub struct Export {
     /// For operators.
     pub name: String,
-    /// Where it is.
+    /// Address.
     pub target: ExportTarget,
-    /// How it reads.
+    /// Format of its events.
     pub format: ExportFormat,
-    /// What it is told.
+    /// Kinds of events that it gets.
     pub kinds: EventKinds,
     /// Whether with the remote ends of sessions (RFC 6888 REQ-12).
     pub destinations: bool,
     /// The observation domain of IPFIX.
     pub domain: u32,
-    /// How often IPFIX templates are sent again over UDP, milliseconds.
+    /// Interval between IPFIX templates over UDP, milliseconds.
     pub templates_ms: u32,
     /// Events that wait, at most.
     pub queue_max: u32,
-    /// Where events are kept while it is away, and how many bytes of them.
+    /// Directory of events while it is unreachable, and the size of that at most, bytes.
     pub spool: Option<(PathBuf, u64)>,
 }
 
@@ -102,7 +91,7 @@ fn target(v: &DeValue<'_>) -> Read<ExportTarget> {
             "\"{}\" is none of udp:ADDRESS:PORT, tcp:ADDRESS:PORT and unix:PATH",
             value::shorten(text)
         );
-        Wrong::new(what)
+        Invalid::new(what)
     };
     let address = |text: &str| {
         let address: Option<SocketAddr> = text.parse().ok();

@@ -1,21 +1,21 @@
 //! `[log]`: the log on disk of who had which public port when.
 
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Invalid, Read};
 use std::ops::Range;
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-/// Where the log is if nothing else is configured.
+/// Default directory of the log.
 pub const LOG_DIRECTORY: &str = "/var/lib/gatun/log";
 
-/// What of the log is kept, and where.
+/// Directory, retention and contents of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The directory of its files.
     pub directory: PathBuf,
-    /// How long it is kept, milliseconds; `None` is for ever.
+    /// Retention time, milliseconds; `None`: unlimited.
     pub retention_ms: Option<u64>,
     /// Bytes of it, at most; `None` is without bound.
     pub size_max: Option<u64>,
@@ -52,6 +52,6 @@ pub(crate) fn directory(v: &DeValue<'_>) -> Read<PathBuf> {
     let name = value::text(v)?;
     match name.starts_with('/') && !name.contains('\0') {
         true => Ok(name.into()),
-        false => Err(Wrong::new(format!("\"{}\" is not a path from / on", value::shorten(name)))),
+        false => Err(Invalid::new(format!("\"{}\" is not a path from / on", value::shorten(name)))),
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod state;
 pub(crate) mod translator;
 pub(crate) mod workers;
 
-use crate::eam_fast::Lists;
+use crate::files::Files;
 use crate::keys::FILE_KEYS;
 use crate::problem::Problems;
 use crate::reader::Table;
@@ -25,7 +25,6 @@ use crate::value;
 use gatun_nat::plan::{IcmpPolicy, Limits, Timeouts};
 use gatun_wire::DropReason;
 use std::net::SocketAddr;
-use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 /// Everything that was read, each section by itself.
@@ -49,7 +48,7 @@ pub(crate) struct Sections {
 }
 
 /// Reads all sections.
-pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems: &mut Problems) -> Sections {
+pub(crate) fn read(root: &DeTable<'_>, files: &Files<'_>, problems: &mut Problems) -> Sections {
     let file = Table::of(root, 0..0, "the file", FILE_KEYS, problems);
     let translator = match file.table("translator", problems) {
         Some(table) => translator::read(&table, problems),
@@ -72,7 +71,7 @@ pub(crate) fn read(root: &DeTable<'_>, lists: &Lists, directory: &Path, problems
         .collect();
     let siit = each("siit", "[[siit]]", problems)
         .iter()
-        .map(|t| siit::read(t, translator.defaults, lists, directory, problems))
+        .map(|t| siit::read(t, translator.defaults, files, problems))
         .collect();
     let limits = file.table("limits", problems).map_or_else(Limits::default, |t| read_limits(&t, problems));
     let icmp = file.table("icmp", problems).map_or_else(IcmpPolicy::default, |t| read_icmp(&t, problems));

@@ -2,9 +2,10 @@
 
 use super::nat64::{RawBinding, bindings_of};
 use super::translator::Defaults;
+use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::{keys, value};
+use crate::reader::Table;
+use crate::value::{self, Invalid};
 use gatun_nat::plan::{Exemption, Filtering, Net4, Timeouts};
 
 use std::ops::Range;
@@ -73,10 +74,10 @@ pub(crate) fn read(
 }
 
 /// A network that hosts can be in.
-fn inside_net(value: &DeValue<'_>) -> Result<Net4, Wrong> {
+fn inside_net(value: &DeValue<'_>) -> Result<Net4, Invalid> {
     let net = value::net4(value)?;
     if net.len == 0 || net.addr.is_loopback() || net.addr.is_multicast() || net.addr.is_unspecified() {
-        return Err(Wrong::new(format!("{}/{} is no network of inside hosts", net.addr, net.len)));
+        return Err(Invalid::new(format!("{}/{} is not a network of inside hosts", net.addr, net.len)));
     }
     Ok(net)
 }

@@ -1,10 +1,10 @@
 //! `[[nat64]]`: a stateful instance.
 
 use super::translator::Defaults;
+use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Table, Wrong};
-use crate::value::PortRange;
-use crate::{keys, value};
+use crate::reader::Table;
+use crate::value::{self, Invalid, PortRange};
 use gatun_nat::plan::{Filtering, IcmpErrorSource, Net6, StaticBinding, Timeouts, Transport};
 use gatun_wire::{Prefix64, Settings};
 use std::net::Ipv6Addr;
@@ -100,7 +100,11 @@ fn read_bindings(table: &Table<'_>, problems: &mut Problems) -> Vec<RawBinding> 
     let inside = table.require("inside", problems, |v| {
         let (address, ports) = value::endpoint6(v)?;
         let host = !(address.is_unspecified() || address.is_loopback() || address.is_multicast());
-        if host { Ok((address, ports)) } else { Err(Wrong::new(format!("{address} is no host's address"))) }
+        if host {
+            Ok((address, ports))
+        } else {
+            Err(Invalid::new(format!("{address} is not a host address")))
+        }
     });
     bindings_of(table, inside, problems).unwrap_or_default()
 }

@@ -3,8 +3,8 @@
 use super::allocation;
 use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Invalid, Read};
 use gatun_nat::plan::{Allocation, Pairing, PoolRange, Transport};
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -71,7 +71,7 @@ fn read_overload(table: &Table<'_>, problems: &mut Problems) -> Vec<(Transport, 
                 Some(only) if only != transport => {}
                 _ if all.contains(&(transport, port)) => {
                     let what = format!("port {port} stands here twice for one protocol");
-                    problems.error(written.span(), what, "take one of the two out");
+                    problems.error(written.span(), what, "remove one of the two");
                 }
                 _ => all.push((transport, port)),
             }
@@ -129,7 +129,7 @@ fn pool_addresses(value: &DeValue<'_>) -> Read<(Ipv4Addr, Ipv4Addr)> {
     let host = |a: Ipv4Addr| a.octets()[0] != 0 && a.octets()[0] < 224 && !a.is_loopback();
     let crosses_loopback = first.octets()[0] < 127 && last.octets()[0] > 127;
     if !host(first) || !host(last) || crosses_loopback {
-        return Err(Wrong::new(format!("no host can have an address of {first}-{last}")));
+        return Err(Invalid::new(format!("no host can have an address of {first}-{last}")));
     }
     Ok((first, last))
 }

@@ -1,15 +1,13 @@
 //! `[[port]]`: where packets come from and go to.
 
 use crate::keys::{self, Backend, Mode};
+use crate::network::{Network, network};
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong, type_name};
+use crate::reader::Table;
 use crate::sections::dpdk;
 use crate::sections::ethernet::{self, Answers, Driver, Ethernet};
-use crate::value;
-use gatun_nat::Plan;
-use gatun_nat::plan::{Net4, Net6};
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use crate::value::{self, Invalid, Read, type_name};
+use std::net::IpAddr;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -36,7 +34,7 @@ pub struct Port {
     pub offload: bool,
     /// Whether UDP datagrams of one flow are given to the kernel together.
     pub udp_gro: bool,
-    /// What it has on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `precede_routes`, `mtu`, `offload` and `udp_gro` mean nothing.
+    /// Settings of a port on an Ethernet; `None` for a TUN device. Then `mode`, `routes`, `precede_routes`, `mtu`, `offload` and `udp_gro` mean nothing.
     pub ethernet: Option<Ethernet>,
 }
 
@@ -71,24 +69,6 @@ pub enum Routes {
     Auto,
     /// These; may be none.
     List(Vec<Network>),
-}
-
-/// A network of either family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Network {
-    /// IPv4.
-    V4(Net4),
-    /// IPv6.
-    V6(Net6),
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Network::V4(net) => write!(f, "{}/{}", net.addr, net.len),
-            Network::V6(net) => write!(f, "{}/{}", net.addr, net.len),
-        }
-    }
 }
 
 /// A port as written: names are filled in when all are known.
@@ -130,7 +110,7 @@ impl RawPort {
 pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     let backend = table.get("backend", problems, |v| match value::choice(v, keys::BACKEND)? {
         backend @ (Backend::Tun | Backend::Xdp | Backend::Dpdk) => Ok(backend),
-        Backend::Pcap => Err(Wrong::with(
+        Backend::Pcap => Err(Invalid::with(
             "capture files are not read by the daemon",
             "write `backend = \"tun\"`; `gatun translate` reads capture files",
         )),
@@ -142,13 +122,13 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     }
     for key in ["vlan", "answers", "neighbours"].into_iter().filter(|key| table.node(key).is_some()) {
         let what = format!("`{key}` is for ports on an Ethernet");
-        problems.error(table.span_of(key), what, "take it out, or write `backend = \"xdp\"` or \"dpdk\"");
+        problems.error(table.span_of(key), what, "remove it, or write `backend = \"xdp\"` or \"dpdk\"");
     }
     let offload = table.flag("offload", problems).unwrap_or(true);
     let udp_gro = table.flag("udp_gro", problems).unwrap_or(false);
     if udp_gro && !offload {
         let what = "`udp_gro` is one of the offloads that `offload = false` switches off";
-        problems.error(table.span_of("udp_gro"), what, "take one of the two out");
+        problems.error(table.span_of("udp_gro"), what, "remove one of the two");
     }
     let mode = table.get("mode", problems, device_mode).unwrap_or_default();
     let precede_routes = table.flag("precede_routes", problems).unwrap_or(false);
@@ -169,7 +149,7 @@ pub(crate) fn read(table: &Table<'_>, problems: &mut Problems) -> RawPort {
     }
 }
 
-/// What a port of any backend has.
+/// Reads the keys of all backends.
 fn read_common(
     table: &Table<'_>,
     device: fn(&DeValue<'_>) -> Read<String>,
@@ -190,7 +170,7 @@ fn device_mode(value: &DeValue<'_>) -> Read<DeviceMode> {
     match value::choice(value, keys::MODE)? {
         Mode::Create => Ok(DeviceMode::Create),
         Mode::Attach => Ok(DeviceMode::Attach),
-        Mode::Auto | Mode::Native | Mode::Skb => Err(Wrong::with(
+        Mode::Auto | Mode::Native | Mode::Skb => Err(Invalid::with(
             "this mode is for `backend = \"xdp\"`",
             "write `mode = \"create\"` or \"attach\", or leave it out",
         )),
@@ -206,8 +186,7 @@ fn read_routes(table: &Table<'_>, problems: &mut Problems) -> Routes {
             table.list("routes", problems, network).into_iter().map(Spanned::into_inner).collect(),
         ),
         Some(other) => {
-            let what =
-                format!("`routes`: \"auto\", false or a list is wanted here, not {}", type_name(other));
+            let what = format!("`routes`: expected \"auto\", false or a list, found {}", type_name(other));
             problems.error(
                 table.span_of("routes"),
                 what,
@@ -223,8 +202,8 @@ fn device_name(value: &DeValue<'_>) -> Read<String> {
     let s = value::text(value)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '@' | '-');
     if s.is_empty() || s.len() > 15 || s == "." || s == ".." || !s.chars().all(fits) {
-        let what = format!("\"{}\" cannot be the name of a device", value::shorten(s));
-        return Err(Wrong::with(
+        let what = format!("invalid device name \"{}\"", value::shorten(s));
+        return Err(Invalid::with(
             what,
             "write 1 to 15 letters, digits, `.`, `_`, `@` or `-`, for example \"gatun0\"",
         ));
@@ -235,79 +214,10 @@ fn device_name(value: &DeValue<'_>) -> Read<String> {
 /// An address with its prefix length; host bits may be set.
 fn address(value: &DeValue<'_>) -> Read<(IpAddr, u8)> {
     let s = value::text(value)?;
-    let wrong = || Wrong::new(format!("\"{}\" is not an address with a prefix length", value::shorten(s)));
+    let wrong = || Invalid::new(format!("\"{}\" is not an address with a prefix length", value::shorten(s)));
     let (address, len) = s.split_once('/').map_or((s, None), |(a, l)| (a, Some(l)));
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let max = if address.is_ipv4() { 32 } else { 128 };
     let len = len.map_or(Some(max), |l| l.parse().ok().filter(|l| *l <= max)).ok_or_else(wrong)?;
     Ok((address, len))
-}
-
-/// A network of either family.
-pub(crate) fn network(value: &DeValue<'_>) -> Read<Network> {
-    parse_network(value::text(value)?)
-}
-
-pub(crate) fn parse_network(s: &str) -> Read<Network> {
-    match s.contains(':') {
-        true => value::parse_net6(s).map(Network::V6),
-        false => value::parse_net4(s).map(Network::V4),
-    }
-}
-
-/// See [`crate::Config::routes`]. Neighbours are joined: a million mappings of hosts in a few networks are
-/// a few routes.
-pub(crate) fn auto_routes(plan: &Plan) -> Vec<Network> {
-    let prefixes = plan.nat64.iter().flat_map(|i| &i.pool6).chain(plan.siit.iter().flat_map(|i| &i.pool6));
-    let own6 = plan.own6.map(|addr| Net6 { addr, len: 128 });
-    let mut six: Vec<Net6> = prefixes.map(|p| Net6 { addr: p.address(), len: p.len() }).chain(own6).collect();
-    six.sort_unstable();
-    // In this order a network follows the one that contains it.
-    six.dedup_by(|next, kept| kept.contains(next.addr));
-
-    let of_pools = plan.pools.iter().flat_map(|pool| &pool.ranges).map(|r| (r.first, r.last));
-    let of_mappings = plan.siit.iter().flat_map(|i| &i.eamt).map(|eam| range_of(eam.v4));
-    let own4 = plan.own4.map(|addr| (addr, addr));
-    let four = join_ranges(of_pools.chain(of_mappings).chain(own4).collect());
-    let four = four.into_iter().flat_map(|(first, last)| nets_of_range(first, last));
-    six.into_iter().map(Network::V6).chain(four.map(Network::V4)).collect()
-}
-
-/// See [`crate::Config::mapped_hosts`].
-pub(crate) fn mapped_hosts(plan: &Plan) -> Vec<Net4> {
-    let instances = plan.siit.iter().filter(|instance| !instance.pool6.is_empty());
-    let ranges = join_ranges(instances.flat_map(|i| &i.eamt).map(|eam| range_of(eam.v4)).collect());
-    ranges.into_iter().flat_map(|(first, last)| nets_of_range(first, last)).collect()
-}
-
-fn range_of(net: Net4) -> (Ipv4Addr, Ipv4Addr) {
-    let hosts = u32::MAX.checked_shr(net.len.into()).unwrap_or(0);
-    (net.addr, Ipv4Addr::from(u32::from(net.addr) | hosts))
-}
-
-/// The same addresses in as few ranges as possible, in order.
-fn join_ranges(mut ranges: Vec<(Ipv4Addr, Ipv4Addr)>) -> Vec<(Ipv4Addr, Ipv4Addr)> {
-    ranges.sort_unstable();
-    ranges.dedup_by(|next, kept| {
-        let joins = u64::from(u32::from(next.0)) <= u64::from(u32::from(kept.1)) + 1;
-        if joins {
-            kept.1 = kept.1.max(next.1);
-        }
-        joins
-    });
-    ranges
-}
-
-/// The fewest networks that make up a range of addresses: at most 62.
-fn nets_of_range(first: Ipv4Addr, last: Ipv4Addr) -> Vec<Net4> {
-    let (mut at, last) = (u64::from(u32::from(first)), u64::from(u32::from(last)));
-    let mut nets = Vec::new();
-    while at <= last {
-        let aligned = at.trailing_zeros().min(32);
-        let fits = (last - at + 1).ilog2();
-        let bits = aligned.min(fits);
-        nets.push(Net4 { addr: Ipv4Addr::from(at as u32), len: (32 - bits) as u8 });
-        at += 1 << bits;
-    }
-    nets
 }

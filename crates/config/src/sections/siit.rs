@@ -3,14 +3,13 @@
 use super::eam::{self, RawEam};
 use super::nat64::read_pool6;
 use super::translator::Defaults;
-use crate::eam_fast::Lists;
+use crate::files::Files;
 use crate::problem::Problems;
 use crate::reader::Table;
 use crate::{keys, value};
 use gatun_nat::plan::{Hairpin, IcmpPoolMode, Net4, Net6};
 use gatun_wire::{Prefix64, Settings};
 use std::ops::Range;
-use std::path::Path;
 use toml::Spanned;
 
 /// An instance as written.
@@ -33,14 +32,13 @@ pub(crate) struct RawSiit {
 pub(crate) fn read(
     table: &Table<'_>,
     defaults: Defaults,
-    lists: &Lists,
-    directory: &Path,
+    files: &Files<'_>,
     problems: &mut Problems,
 ) -> RawSiit {
     let pool6 = read_pool6(table, problems);
-    let mut eamt = eam::read_inline(table, lists, problems);
+    let mut eamt = eam::read_inline(table, problems);
     for file in table.list("eam_file", problems, |v| value::text(v).map(str::to_owned)) {
-        eam::read_file(&file, directory, &mut eamt, problems);
+        eam::read_file(&file, files, &mut eamt, problems);
     }
     let mapped = table.node("eam").is_some() || table.node("eam_file").is_some();
     if table.node("pool6").is_none() && !mapped {

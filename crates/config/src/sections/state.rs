@@ -1,12 +1,12 @@
 //! `[state]`: where sessions are kept for the next process.
 
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::value;
+use crate::reader::Table;
+use crate::value::{self, Invalid, Read};
 use std::path::PathBuf;
 use toml::de::DeValue;
 
-/// Where sessions are kept.
+/// Directory of sessions that outlive the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StateDir {
     /// At the usual place, where that can be; else nowhere.
@@ -30,7 +30,7 @@ fn directory(v: &DeValue<'_>) -> Read<StateDir> {
     if !text.starts_with('/') || text.trim_end_matches('/').is_empty() || text.contains('\0') {
         let what =
             format!("\"{}\" is neither a directory's path from / on nor \"off\"", value::shorten(text));
-        return Err(Wrong::new(what));
+        return Err(Invalid::new(what));
     }
     Ok(StateDir::Path(text.into()))
 }

@@ -1,8 +1,9 @@
 //! `[translator]`, and the keys of it that an instance may set for itself.
 
+use crate::keys;
 use crate::problem::Problems;
-use crate::reader::{Read, Table, Wrong};
-use crate::{keys, value};
+use crate::reader::Table;
+use crate::value::{self, Invalid, Read};
 use gatun_wire::Settings;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use toml::Spanned;
@@ -16,7 +17,7 @@ pub(crate) struct Translator {
     pub(crate) defaults: Defaults,
 }
 
-/// What an instance has where it says nothing itself.
+/// Defaults of instances.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Defaults {
     settings: Settings,
@@ -106,7 +107,7 @@ fn copy_or_byte(value: &DeValue<'_>) -> Read<Option<u8>> {
     match value {
         DeValue::String(s) if s == "copy" => Ok(None),
         DeValue::Integer(_) => value::integer(value, 0, 255).map(|n| Some(n as u8)),
-        _ => Err(Wrong::with(
+        _ => Err(Invalid::with(
             "neither \"copy\" nor a whole number",
             "write \"copy\", or a number from 0 to 255",
         )),
@@ -116,7 +117,7 @@ fn copy_or_byte(value: &DeValue<'_>) -> Read<Option<u8>> {
 fn own_address4(value: &DeValue<'_>) -> Read<Ipv4Addr> {
     let a = value::address4(value)?;
     if a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_broadcast() || a.octets()[0] == 0 {
-        return Err(Wrong::new(format!("no packet can come from {a}")));
+        return Err(Invalid::new(format!("no packet can come from {a}")));
     }
     Ok(a)
 }
@@ -124,7 +125,7 @@ fn own_address4(value: &DeValue<'_>) -> Read<Ipv4Addr> {
 fn own_address6(value: &DeValue<'_>) -> Read<Ipv6Addr> {
     let a = value::address6(value)?;
     if a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_unicast_link_local() {
-        return Err(Wrong::new(format!("{a} cannot be the source of an error that crosses a router")));
+        return Err(Invalid::new(format!("{a} cannot be the source of an error that crosses a router")));
     }
     Ok(a)
 }

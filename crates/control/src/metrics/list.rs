@@ -1,10 +1,10 @@
 //! Every metric, once.
 
 use super::{Kind, Metric, Samples, Subscribers, View};
-use crate::census::Measure;
-use crate::{ExportFigures, StoreFigures, tell};
+use crate::conversion::{self, LIMITED, LIMITED_PER_SOURCE, engine_counters};
+use crate::subscriber_totals::Measure;
+use crate::{ExportFigures, StoreFigures};
 use gatun_io::{RxError, TxError};
-use gatun_nat::Counters;
 use gatun_nat::counters::{Count, Direction};
 use gatun_nat::kept::NotRestored;
 use gatun_nat::plan::Transport;
@@ -12,34 +12,6 @@ use gatun_nat::pool4::BlockUsage;
 use gatun_nat::report::{InstanceStats, PoolStats};
 use gatun_wire::DropReason;
 use gatun_worker::Snapshot;
-
-const LIMITED: &str = "ICMP errors not made, because all together reached `icmp.rate`.";
-const LIMITED_PER_SOURCE: &str =
-    "ICMP errors not made, because their receiver reached `icmp.rate_per_source`.";
-
-/// What the engine counts beside packets: name, value, meaning.
-pub(crate) fn engine_counters(c: &Counters) -> [(&'static str, u64, &'static str); 10] {
-    [
-        ("echo_replies", c.echo_replies, "Echo requests to the translator itself, answered."),
-        ("icmp_errors_sent", c.icmp_errors_sent, "ICMP errors made and sent."),
-        ("icmp_errors_limited", c.icmp_errors_limited, LIMITED),
-        ("icmp_errors_limited_per_source", c.icmp_errors_limited_per_source, LIMITED_PER_SOURCE),
-        (
-            "icmp_errors_suppressed",
-            c.icmp_errors_suppressed,
-            "ICMP errors not made, because they are switched off or may not answer such a packet.",
-        ),
-        ("fragments_made", c.fragments_made, "Further packets made: fragments of a packet that was cut."),
-        ("probes_sent", c.probes_sent, "Probes sent to established TCP connections whose time was up."),
-        ("sessions_cleared", c.sessions_cleared, "Sessions ended on request, before their time."),
-        (
-            "path_mtus_learnt",
-            c.path_mtus_learnt,
-            "Messages that told of a path to an IPv4 host that carries less than 1260 bytes.",
-        ),
-        ("path_mtus_evicted", c.path_mtus_evicted, "Hosts behind such paths that were forgotten for others."),
-    ]
-}
 
 const DIRECTIONS: [(Direction, &str); 3] =
     [(Direction::SixToFour, "6to4"), (Direction::FourToSix, "4to6"), (Direction::FourToFour, "4to4")];
@@ -134,13 +106,13 @@ fn engine_counter(v: &View<'_>, s: &mut Samples<'_>) {
 
 fn distribution(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
     if let Some(subscribers) = &v.scrape.subscribers {
-        s.distribution(&subscribers.census.distributions[measure as usize]);
+        s.distribution(&subscribers.totals.distributions[measure as usize]);
     }
 }
 
 fn top(v: &View<'_>, s: &mut Samples<'_>, measure: Measure) {
-    let Some(Subscribers { names, census }) = &v.scrape.subscribers else { return };
-    for stats in &census.top[measure as usize] {
+    let Some(Subscribers { names, totals }) = &v.scrape.subscribers else { return };
+    for stats in &totals.top[measure as usize] {
         let who = names.subscriber(stats);
         s.add(&[&who.instance.0, &who.subscriber], measure.of(stats));
     }
@@ -245,7 +217,7 @@ pub(super) const METRICS: &[Metric] = &[
     gauge(
         "worker_sessions",
         WORKER,
-        |v, s| by_worker(v, s, |w| tell::state_of(w)[0]),
+        |v, s| by_worker(v, s, |w| conversion::state_of(w)[0]),
         "Sessions of a worker.",
     ),
     counter(

@@ -187,26 +187,26 @@ fn sessions_are_ended_by_filter_and_by_list_and_it_is_logged_who_did_so() {
 fn what_is_wrong_with_a_request_is_said_with_what_to_do() {
     let bed = Bed::start(1);
     for (method, target, wanted, error, hint) in [
-        ("GET", "/v1", 404, "nothing at this path", "/openapi.json"),
-        ("GET", "/v1/sessions/", 404, "nothing at this path", ""),
-        ("PUT", "/v1/sessions", 405, "not this method", "GET, DELETE"),
-        ("POST", "/v1/status", 405, "not this method", "GET"),
-        ("GET", "/v1/sessions?insid=::1", 400, "no parameter 'insid'", "inside_port"),
-        ("GET", "/v1/status?x=1", 400, "no parameter 'x'", "none"),
+        ("GET", "/v1", 404, "unknown path", "/openapi.json"),
+        ("GET", "/v1/sessions/", 404, "unknown path", ""),
+        ("PUT", "/v1/sessions", 405, "method not allowed", "GET, DELETE"),
+        ("POST", "/v1/status", 405, "method not allowed", "GET"),
+        ("GET", "/v1/sessions?insid=::1", 400, "unknown parameter 'insid'", "inside_port"),
+        ("GET", "/v1/status?x=1", 400, "unknown parameter 'x'", "no parameters"),
         ("GET", "/v1/sessions?limit=0", 400, "limit: 0 is not from 1", ""),
-        ("GET", "/v1/sessions?limit=1&limit=2", 400, "'limit' is there twice", "once"),
+        ("GET", "/v1/sessions?limit=1&limit=2", 400, "duplicate parameter 'limit'", "once"),
         ("GET", "/v1/sessions?inside=2001:db8::1/64", 400, "bits set behind its length", "clear"),
         ("GET", "/v1/sessions?inside=nonsense", 400, "'nonsense' is not an address", ""),
         ("GET", "/v1/sessions?outside=::1", 400, "'::1' is not an IPv4 address", ""),
         ("GET", "/v1/sessions?outside_port=65536", 400, "'65536' is not a port", ""),
         ("GET", "/v1/sessions?protocol=sctp", 400, "'sctp' is none of tcp, udp, icmp", ""),
-        ("GET", "/v1/sessions?instance=x", 400, "no instance 'x'", "there are n"),
-        ("GET", "/v1/sessions?pool=x", 400, "no pool 'x'", "there are p"),
+        ("GET", "/v1/sessions?instance=x", 400, "unknown instance 'x'", "known: n"),
+        ("GET", "/v1/sessions?pool=x", 400, "unknown pool 'x'", "known: p"),
         ("GET", "/v1/sessions?cursor=1-2", 400, "cursor", "next"),
         ("GET", "/v1/sessions?cursor=%zz", 400, "percent-encoded", ""),
-        ("GET", "/v1/sessions?format=xml", 400, "'xml' is not known", "ndjson"),
-        ("GET", "/v1/bindings?remote=192.0.2.1", 400, "no parameter 'remote'", ""),
-        ("GET", "/v1/who?port=1", 400, "'address' is missing", "Public address"),
+        ("GET", "/v1/sessions?format=xml", 400, "unknown format 'xml'", "ndjson"),
+        ("GET", "/v1/bindings?remote=192.0.2.1", 400, "unknown parameter 'remote'", ""),
+        ("GET", "/v1/who?port=1", 400, "missing parameter 'address'", "Public address"),
         ("GET", "/v1/who?address=1.2.3.4&port=x", 400, "'x' is not a port", ""),
         ("DELETE", "/v1/sessions?all=perhaps", 400, "'perhaps' is not true or false", ""),
     ] {
@@ -376,7 +376,7 @@ fn an_order_for_another_configuration_goes_to_whoever_changes_it_and_the_answer_
     let refused = bed.client.ask::<ConfigApplied>("POST", target, b"{\"text\": \"[[pool]]\"}").unwrap_err();
     let Error::Refused(409, problem) = refused else { panic!("{refused}") };
     assert!(
-        problem.error.starts_with("Apply(Instead { revision: \"ab\", confirm: Some(60s), who: \"uid "),
+        problem.error.starts_with("Apply(ApplyOptions { revision: \"ab\", confirm: Some(60s), who: \"uid "),
         "{problem:?}"
     );
     assert!(problem.error.ends_with("\"[[pool]]\")"), "{problem:?}");
@@ -390,17 +390,16 @@ fn a_request_with_a_field_that_the_daemon_does_not_know_is_refused_and_changes_n
     let keys: Vec<SessionKey> = sessions(&bed, &[]).iter().map(SessionKey::of).collect();
     let mut body = serde_json::to_value(SessionKeys { sessions: keys }).unwrap();
     body["sessions"][1]["only_tcp"] = true.into();
-    for (target, body, field) in [
-        ("/v1/sessions/end", body.to_string(), "sessions.1.only_tcp"),
-        ("/v1/config/plan", r#"{"text": "", "dry": true}"#.to_owned(), "dry"),
-        (
-            "/v1/maps/add",
-            r#"{"instance": null, "protocol": null, "inside": "::1", "outside": "192.0.2.1", "x": 1}"#
-                .to_owned(),
-            "x",
-        ),
+    let map = r#"{"instance": null, "protocol": null, "inside": "::1", "outside": "192.0.2.1"}"#;
+    let odd = map.replace('}', r#", "x": 1}"#);
+    for (method, target, body, field) in [
+        ("POST", "/v1/sessions/end", body.to_string(), "sessions.1.only_tcp"),
+        ("POST", "/v1/config/plan", r#"{"text": "", "dry": true}"#.to_owned(), "dry"),
+        ("PUT", "/v1/maps", format!(r#"{{"maps": [{map}, {odd}]}}"#), "maps.1.x"),
+        ("PATCH", "/v1/maps", format!(r#"{{"remove": [{odd}]}}"#), "remove.?.0.x"),
+        ("PATCH", "/v1/maps/plan", format!(r#"{{"maps": [{map}]}}"#), "maps"),
     ] {
-        match bed.client.ask::<Value>("POST", target, body.as_bytes()) {
+        match bed.client.ask::<Value>(method, target, body.as_bytes()) {
             Err(Error::Refused(400, problem)) => {
                 assert!(problem.error.contains(&format!("unknown field `{field}`")), "{problem:?}");
             }

@@ -6,11 +6,14 @@ use gatun_api::types::{self, Bound, Choice, Config, Kind, Port, Sandbox, StaticM
 use gatun_control::configure::{Done, MapCursor, Order, Refused, Why};
 use gatun_control::secure::{Files, Secure};
 use gatun_control::tokens::{Role, Tokens};
-use gatun_control::{Facts, Gate, Listeners, PastQuestion, Patience, Setup, SharedFacts, listen};
+use gatun_control::{
+    AuditQuestion, ClientTimeouts, Facts, Listeners, RemoteAccess, Setup, SharedFacts, listen,
+};
 use gatun_io::{Memory, memory::MemoryPeer};
 use gatun_nat::Nat;
 use gatun_nat::plan::{Nat64, Plan, Pool4, PoolRange};
 use gatun_nat::workers::Shares;
+use gatun_testkit::packet::{Message, V6};
 use gatun_wire::Prefix64;
 use gatun_worker::exchange::exchange;
 use gatun_worker::{Clock, Handle, Snapshot, Worker};
@@ -50,7 +53,7 @@ pub struct Bed {
 /// The API over TCP.
 pub struct Tls {
     pub address: SocketAddr,
-    pub gate: Arc<Gate>,
+    pub remote_access: Arc<RemoteAccess>,
     /// What signs its certificate: itself, in PEM.
     pub root: String,
     pub reads: String,
@@ -108,7 +111,7 @@ pub fn secure() -> (Secure, String, [String; 2]) {
 }
 
 /// The answer of a log that has nothing.
-fn past(question: &PastQuestion) -> types::WhoAt {
+fn past(question: &AuditQuestion) -> types::WhoAt {
     types::WhoAt {
         outcome: types::Outcome::Unknown,
         unknown: vec!["there is nothing in the log".to_owned()],
@@ -170,9 +173,14 @@ impl Bed {
         let address = metrics.local_addr().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (secure, root, [reads, writes]) = secure();
-        let gate = Arc::new(Gate::new(secure));
-        let tls =
-            Tls { address: listener.local_addr().unwrap(), gate: Arc::clone(&gate), root, reads, writes };
+        let remote_access = Arc::new(RemoteAccess::new(secure));
+        let tls = Tls {
+            address: listener.local_addr().unwrap(),
+            remote_access: Arc::clone(&remote_access),
+            root,
+            reads,
+            writes,
+        };
         let facts = Facts {
             config: Config { file: "/etc/gatun.toml".into(), text: "[[pool]]\n".into(), ..Config::default() },
             ports: vec![Port {
@@ -204,13 +212,17 @@ impl Bed {
                 reply(match order {
                     Order::History => Ok(Done::History(Vec::new())),
                     Order::Maps { from, limit, .. } => Ok(maps(from, limit)),
+                    Order::PlanMaps(body) | Order::ChangeMaps(_, body) => match body.read() {
+                        Ok(read) => Err(Refused::new(Why::Conflict, format!("{read:?}"), "")),
+                        Err(refused) => Err(refused),
+                    },
                     other => Err(Refused::new(Why::Conflict, format!("{other:?}"), "")),
                 });
                 true
             })),
-            patience: Patience { request: IDLE, idle: IDLE },
+            patience: ClientTimeouts { request: IDLE, idle: IDLE },
             history_every: HISTORY_EVERY,
-            gate: Some(gate),
+            remote_access: Some(remote_access),
             figures: Box::new(Default::default),
             troubles: Box::new(Vec::new),
             level: Default::default(),
@@ -235,10 +247,8 @@ impl Bed {
             let mut source = CLIENT.octets();
             source[7] = host;
             for port in ports.clone() {
-                let destination = Prefix64::WELL_KNOWN.embed(REMOTE).octets();
-                let builder = etherparse::PacketBuilder::ipv6(source, destination, 64).udp(port, 53);
-                let mut bytes = Vec::new();
-                builder.write(&mut bytes, b"over there").unwrap();
+                let header = V6::new(source.into(), Prefix64::WELL_KNOWN.embed(REMOTE));
+                let bytes = header.packet(&Message::udp(port, 53, b"over there"));
                 self.peers[usize::from(host) % self.peers.len()].push(bytes);
             }
         }

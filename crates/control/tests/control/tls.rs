@@ -3,7 +3,7 @@
 use crate::bed::{Bed, IDLE, LONG, is_served, rest, secure};
 use gatun_api::client::{Client, Error, Trust};
 use gatun_api::types::{Cleared, Session, Status};
-use gatun_control::Turned;
+use gatun_control::TurnedAway;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -99,8 +99,9 @@ fn a_token_opens_what_its_role_allows_and_nothing_is_to_be_had_without() {
         assert!(answer.starts_with("HTTP/1.1 401 "), "{path} {authorization}: {answer}");
         assert!(answer.contains("www-authenticate: Bearer realm=\"gatun\"\r\n"), "{answer}");
     }
-    let gate = &bed.tls.gate;
-    let turned = [Turned::Role, Turned::NoToken, Turned::WrongToken].map(|why| gate.turned(why));
+    let remote_access = &bed.tls.remote_access;
+    let turned =
+        [TurnedAway::Role, TurnedAway::NoToken, TurnedAway::WrongToken].map(|why| remote_access.turned(why));
     assert_eq!(turned, [5, 6, 2]);
     let metrics = rest(reads.open("GET", "/metrics", &[]).unwrap());
     assert!(metrics.contains("gatun_api_turned_away_total{reason=\"role\"} 5\n"), "{metrics}");
@@ -223,7 +224,11 @@ fn thousands_of_handshakes_that_are_never_finished_leave_others_alone() {
         }
     }
     // Its source has begun too many: the rest cost nothing.
-    assert!(bed.tls.gate.turned(Turned::Pace) > 1000, "{}", bed.tls.gate.turned(Turned::Pace));
+    assert!(
+        bed.tls.remote_access.turned(TurnedAway::Rate) > 1000,
+        "{}",
+        bed.tls.remote_access.turned(TurnedAway::Rate)
+    );
     drop(open);
     let deadline = Instant::now() + LONG;
     let one = client(&bed, &bed.tls.reads);
@@ -249,7 +254,7 @@ fn a_token_that_is_taken_away_ends_what_it_has_begun_and_a_new_certificate_is_sh
     }
     let (next, root, [reads, _]) = secure();
     let before = Instant::now();
-    bed.tls.gate.set(next);
+    bed.tls.remote_access.set(next);
     for stream in streams {
         rest(stream);
     }

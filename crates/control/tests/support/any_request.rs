@@ -10,7 +10,7 @@
 use gatun_api::paths::{self, ENDPOINTS};
 use gatun_api::types::{Bound, Config, Sandbox, Status};
 use gatun_control::configure::{Refused, Why};
-use gatun_control::{Facts, Listeners, Patience, Setup, SharedFacts, listen};
+use gatun_control::{ClientTimeouts, Facts, Listeners, Setup, SharedFacts, listen};
 use gatun_io::Memory;
 use gatun_nat::Nat;
 use gatun_nat::plan::{Nat44, Nat64, Net4, Plan, Pool4, PoolRange, Transport};
@@ -91,9 +91,9 @@ fn socket() -> &'static PathBuf {
                 reply(Err(Refused::new(Why::Conflict, format!("{order:?}"), "")));
                 true
             })),
-            patience: Patience { request: PATIENCE, idle: PATIENCE },
+            patience: ClientTimeouts { request: PATIENCE, idle: PATIENCE },
             history_every: gatun_control::history::EVERY,
-            gate: None,
+            remote_access: None,
             figures: Box::new(Default::default),
             troubles: Box::new(Vec::new),
             level: Default::default(),

@@ -1,15 +1,14 @@
-//! Mappings of the configuration: static bindings and explicit address mappings, listed from what runs, and changed as an
-//! edit of its text, by the same way as any other change.
+//! Static bindings and explicit address mappings: listed from the plan that runs, and changed as an edit of the text of the
+//! configuration, or of the file of mappings that it names. Both are put in place as any other configuration is.
 
 use super::Reload;
-use gatun_api::types::{ConfigApplied, StaticMap};
-use gatun_config::{Mapping, NotEdited, add_mapping, remove_mapping};
-use gatun_control::configure::{Done, Instead, MapCursor, Refused, Why};
+use super::orders::NewText;
+use gatun_api::types::{ConfigApplied, ConfigPlan, StaticMap};
+use gatun_config::{Edited, Mapping, MappingChange, edit_mappings};
+use gatun_control::configure::{ApplyOptions, Done, MapCursor, MapsBody, MapsChange, Refused, Why};
 use gatun_nat::Plan;
 use gatun_nat::plan::{Eam, StaticBinding};
 use std::net::{SocketAddrV4, SocketAddrV6};
-
-type Edit = fn(&str, &Mapping) -> Result<String, NotEdited>;
 
 impl Reload {
     /// Some of them, from a place on.
@@ -24,8 +23,8 @@ impl Reload {
         if let Some(wanted) = instance
             && !names(plan).any(|name| name == wanted)
         {
-            let hint = format!("there are {}", names(plan).collect::<Vec<_>>().join(", "));
-            return Err(Refused::new(Why::Unknown, format!("there is no instance '{wanted}'"), hint));
+            let hint = format!("instances: {}", names(plan).collect::<Vec<_>>().join(", "));
+            return Err(Refused::new(Why::Unknown, format!("unknown instance `{wanted}`"), hint));
         }
         let at = match from {
             None => 0,
@@ -42,34 +41,62 @@ impl Reload {
         Ok(Done::Maps { maps, next })
     }
 
-    pub(super) fn add_map(&mut self, instead: Instead, map: StaticMap) -> Result<ConfigApplied, Refused> {
-        self.edit(instead, map, add_mapping)
+    /// What would happen.
+    pub(super) fn plan_maps(&self, body: MapsBody) -> Result<ConfigPlan, Refused> {
+        let Edited { file, text } = self.edited(body)?;
+        Ok(self.plan(match &file {
+            None => NewText::List(&text),
+            Some(file) => NewText::Mappings(file, &text),
+        }))
     }
 
-    pub(super) fn remove_map(&mut self, instead: Instead, map: StaticMap) -> Result<ConfigApplied, Refused> {
-        self.edit(instead, map, remove_mapping)
+    pub(super) fn change_maps(
+        &mut self,
+        mut instead: ApplyOptions,
+        body: MapsBody,
+    ) -> Result<ConfigApplied, Refused> {
+        match instead.revision.is_empty() {
+            // Without a revision, the request is about whatever runs.
+            true => instead.revision.clone_from(&self.running().revision),
+            false => self.expect(&instead.revision)?,
+        }
+        let Edited { file, text } = self.edited(body)?;
+        match &file {
+            None => self.apply_text(&instead, NewText::List(&text)),
+            Some(file) => self.apply_text(&instead, NewText::Mappings(file, &text)),
+        }
     }
 
-    fn edit(&mut self, mut instead: Instead, map: StaticMap, edit: Edit) -> Result<ConfigApplied, Refused> {
+    /// The text that changes, with the change.
+    fn edited(&self, body: MapsBody) -> Result<Edited, Refused> {
         let running = self.running();
         if running.text.is_empty() {
-            let hint = "edit the file, and reload it";
-            return Err(Refused::new(Why::Unusable, "the configuration is too long to be edited here", hint));
+            let what = "the configuration is too long to be edited here";
+            let hint = "move its mappings to a file (`eam_file`), or edit it and reload";
+            return Err(Refused::new(Why::Unusable, what, hint));
         }
-        if instead.revision.is_empty() {
-            // An edit of a line asks for no more than that the line can be edited.
-            instead.revision.clone_from(&running.revision);
-        }
-        let text = edit(&running.text, &mapping(map));
-        let text = text.map_err(|not| Refused::new(Why::Unusable, not.what, not.instead))?;
-        self.apply_text(&instead, &text)
+        // A file of mappings is another one than runs, until it is confirmed.
+        self.expect_confirmed()?;
+        let (instance, change) = body.read()?;
+        let change = match change {
+            MapsChange::Replace(maps) => MappingChange::Replace(mappings(maps)),
+            MapsChange::Edit { add, remove } => {
+                MappingChange::Edit { add: mappings(add), remove: mappings(remove) }
+            }
+        };
+        let edited = edit_mappings(&running.text, &running.file, instance.as_deref(), &change);
+        edited.map_err(|not| Refused::new(Why::Unusable, not.what, not.instead))
     }
 }
 
-/// The same for the editor.
+fn mappings(maps: Vec<StaticMap>) -> Vec<Mapping> {
+    maps.into_iter().map(mapping).collect()
+}
+
+/// A mapping as the configuration has it.
 pub fn mapping(map: StaticMap) -> Mapping {
-    let StaticMap { instance, protocol, inside, outside } = map;
-    Mapping { instance, protocol: protocol.map(|protocol| protocol.word().to_owned()), inside, outside }
+    let StaticMap { instance: _, protocol, inside, outside } = map;
+    Mapping { protocol: protocol.map(|protocol| protocol.word().to_owned()), inside, outside }
 }
 
 /// A mapping as the engine has it.

@@ -6,7 +6,7 @@
 //!   swap     made ready for every worker, then put in place between two bursts
 //!   forecast how many sessions it would end
 //!   orders   what the API asks for: plan, apply, confirm, roll back
-//!   maps     one mapping more or less, as an edit of the text
+//!   maps     mappings of an instance: replaced, added, removed, listed
 //! ```
 //! All of it happens in a thread of its own, one request after the other: reading, comparing, and making what is
 //! new, a million mappings perhaps. A worker is asked twice, between two bursts: what it has, and to change.
@@ -17,7 +17,7 @@ mod orders;
 mod review;
 mod swap;
 
-use super::config_file::{ConfigFile, Ran};
+use super::config_file::{ConfigFile, Known, Ran};
 use super::control::TlsFiles;
 use super::event_sinks::SinkUpdater;
 use super::live_ports::LivePorts;
@@ -29,7 +29,7 @@ use super::{Reader, Settings, Source};
 use crate::tables::counted;
 use anyhow::Context as _;
 use gatun_api::types::{self, ConfigProblem, TablePages};
-use gatun_control::configure::{Desk, Order, Reply};
+use gatun_control::configure::{ConfigOrders, Order, Reply};
 use gatun_control::{Facts, SharedFacts};
 use gatun_nat::reconfigure::Settled;
 use gatun_worker::Handle;
@@ -54,7 +54,7 @@ pub(super) enum Request {
 }
 
 /// Where the API's orders go.
-pub(super) fn desk(requests: &Sender<Request>) -> Desk {
+pub(super) fn config_orders(requests: &Sender<Request>) -> ConfigOrders {
     let requests = requests.clone();
     Box::new(move |order, reply| requests.send(Request::Order(order, reply)).is_ok())
 }
@@ -150,6 +150,7 @@ impl Reload {
     pub(super) fn start(self, requests: Receiver<Request>) -> anyhow::Result<()> {
         // Of a process that was killed before anybody had confirmed it.
         self.file.discard();
+        self.settings.mapping_files.iter().for_each(|file| ConfigFile::new(&file.path).discard());
         let body = move || self.serve(&requests);
         std::thread::Builder::new().name("reload".into()).spawn(body).context("no thread to reload")?;
         Ok(())
@@ -246,16 +247,19 @@ impl Reload {
         if self.unconfirmed.is_some() || config.revision == self.settings.control.facts.config.revision {
             return;
         }
-        let ran = Ran { text: &config.text, revision: &config.revision, who: "SIGHUP" };
-        if let Err(error) = self.file.remember(&ran) {
+        if config.text.is_empty() {
+            return;
+        }
+        let ran = Ran { text: Known::Text(&config.text), revision: &config.revision, who: "SIGHUP" };
+        if let Err(error) = self.file.remember(config.text.as_bytes(), &ran) {
             self.output.log(&format!("reload: the configuration before is in no history: {error}"));
         }
     }
 
     /// What runs is what stands in the file.
     fn keep_confirmed(&mut self) {
-        if self.unconfirmed.take().is_some() {
-            self.file.discard();
+        if let Some(waits) = self.unconfirmed.take() {
+            waits.file.discard();
         }
         self.sink_updater.keep(&self.settings);
         self.tell();

@@ -1,4 +1,4 @@
-//! What the API asks for: another configuration, looked at, put in place, kept, or undone.
+//! What the API asks for: another configuration, or other mappings, previewed, put in place, kept, or undone.
 //!
 //! Everything that can fail comes first: the text is read, what is new is made, and the text is on disk beside the file.
 //! Then the file is replaced, and then the workers change, which nothing refuses by then. What waits to be confirmed
@@ -7,12 +7,13 @@
 use super::forecast::Expected;
 use super::swap::Ready;
 use super::{NotPossible, Ran, Reload, Review, in_lines, notes};
-use crate::config_file::{NotReplaced, Past, Staged};
+use crate::config_file::{ConfigFile, Known, NotReplaced, Past, Staged};
 use crate::{Read, Settings, Source};
 use gatun_api::types::{self, ConfigApplied, ConfigPast, ConfigPlan, ConfigProblem, Figure, Severity};
-use gatun_control::configure::{Done, Instead, Order, Refused, Why};
+use gatun_control::configure::{ApplyOptions, Done, Order, Refused, Why};
 use gatun_logstore::time::rfc3339;
 use gatun_nat::reconfigure::Settled;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long until the next attempt to go back where one has failed.
@@ -26,9 +27,39 @@ pub(crate) struct Unconfirmed {
     pub(super) until: Instant,
     /// To what.
     before: Settings,
-    /// What is to take the file's place.
+    /// The file that is to be replaced, and its next text.
+    pub(super) file: ConfigFile,
+    /// Where that is a file of mappings, its path.
+    mappings: Option<PathBuf>,
     staged: Staged,
     who: String,
+}
+
+/// A text that an order brings.
+#[derive(Clone, Copy)]
+pub(super) enum NewText<'t> {
+    /// The configuration.
+    Config(&'t str),
+    /// The configuration that runs, with other mappings in a list.
+    List(&'t str),
+    /// A file of mappings of the configuration that runs.
+    Mappings(&'t Path, &'t str),
+}
+
+impl<'t> NewText<'t> {
+    fn text(self) -> &'t str {
+        match self {
+            NewText::Config(text) | NewText::List(text) | NewText::Mappings(_, text) => text,
+        }
+    }
+
+    /// Where it is one of mappings, the path of its file.
+    fn mappings(self) -> Option<&'t Path> {
+        match self {
+            NewText::Config(_) | NewText::List(_) => None,
+            NewText::Mappings(path, _) => Some(path),
+        }
+    }
 }
 
 impl Unconfirmed {
@@ -42,6 +73,13 @@ fn conflict(error: impl Into<String>, hint: &str) -> Refused {
     Refused::new(Why::Conflict, error, hint)
 }
 
+fn changed_meanwhile(file: &Path) -> Refused {
+    conflict(
+        format!("{} was changed meanwhile, and has not been read since", file.display()),
+        "look at what stands there (`gatun config diff`), and reload it or put it in order: nothing has changed",
+    )
+}
+
 fn failed(error: impl Into<String>) -> Refused {
     Refused::new(Why::Failed, error, "nothing has changed")
 }
@@ -49,12 +87,14 @@ fn failed(error: impl Into<String>) -> Refused {
 impl Reload {
     pub(super) fn carry_out(&mut self, order: Order) -> Result<Done, Refused> {
         match order {
-            Order::Plan(text) => Ok(Done::Planned(self.plan(&text))),
-            Order::Apply(instead, text) => self.apply_text(&instead, &text).map(Done::Applied),
+            Order::Plan(text) => Ok(Done::Planned(self.plan(NewText::Config(&text)))),
+            Order::Apply(instead, text) => {
+                self.apply_text(&instead, NewText::Config(&text)).map(Done::Applied)
+            }
             Order::Confirm { revision, who } => self.confirm(&revision, &who).map(Done::Applied),
             Order::RollBack(instead, to) => self.roll_back(&instead, to.as_deref()).map(Done::Applied),
-            Order::AddMap(instead, map) => self.add_map(instead, map).map(Done::Applied),
-            Order::RemoveMap(instead, map) => self.remove_map(instead, map).map(Done::Applied),
+            Order::PlanMaps(body) => self.plan_maps(body).map(Done::Planned),
+            Order::ChangeMaps(instead, body) => self.change_maps(instead, body).map(Done::Applied),
             Order::Maps { instance, from, limit } => self.maps(instance.as_deref(), from, limit),
             Order::KeepDrained => self.keep_drained().map(|()| Done::Kept),
             Order::History => Ok(Done::History(self.file.history().iter().map(past).collect())),
@@ -72,9 +112,16 @@ impl Reload {
         &self.settings.control.facts.config
     }
 
+    fn read_new(&self, new: NewText<'_>) -> Read {
+        (self.read)(match new {
+            NewText::Config(text) | NewText::List(text) => Source::Text(text),
+            NewText::Mappings(path, text) => Source::WithMappings(&self.running().text, path, text),
+        })
+    }
+
     /// What would happen.
-    fn plan(&self, text: &str) -> ConfigPlan {
-        let Read { settings, mut problems } = (self.read)(Source::Text(text));
+    pub(super) fn plan(&self, new: NewText<'_>) -> ConfigPlan {
+        let Read { settings, mut problems } = self.read_new(new);
         let running = self.running().revision.clone();
         let now = self.settings.costs;
         let costs = settings.as_ref().map_or(now, |new| new.costs);
@@ -119,32 +166,41 @@ impl Reload {
         plan
     }
 
-    pub(super) fn apply_text(&mut self, instead: &Instead, text: &str) -> Result<ConfigApplied, Refused> {
+    pub(super) fn apply_text(
+        &mut self,
+        instead: &ApplyOptions,
+        text: NewText<'_>,
+    ) -> Result<ConfigApplied, Refused> {
         self.expect(&instead.revision)?;
         self.expect_confirmed()?;
         let begin = Instant::now();
-        let Read { settings, problems } = (self.read)(Source::Text(text));
+        let Read { settings, problems } = self.read_new(text);
         let read = begin.elapsed();
         let new = settings.ok_or_else(|| wrong(&problems))?;
         let review = Review::of(&self.settings, &new);
         let before = self.running().revision.clone();
+        let name =
+            text.mappings().map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
         if new.control.facts.config.revision == before {
-            return Ok(applied(&before, &before, &Settled::default(), vec!["it runs already".to_owned()]));
+            let notes = vec!["it runs already".to_owned()];
+            return Ok(applied(&name, (&before, &before), &Settled::default(), notes));
         }
         let ready = self.make_ready(&new, &review).and_then(|ready| self.with_rest(ready, &new));
         let ready = ready.map_err(not_possible)?;
         let made = begin.elapsed();
-        let staged = self.file.stage(text).map_err(failed)?;
-        self.output.log(&format!("config: {} changes the configuration", instead.who));
+        self.expect_other_mappings(&new, text)?;
+        let file = text.mappings().map_or_else(|| self.file.clone(), ConfigFile::new);
+        let staged = file.stage(text.text()).map_err(failed)?;
+        self.output.log(&format!("config: {} changes {name}", instead.who));
         self.log("", &review.changes(&new));
         self.log("these end: ", &review.difference.ends);
         let replaced = match instead.confirm {
             Some(_) => None,
-            None => Some(self.replace(&staged, &instead.who)?),
+            None => Some(self.replace((&file, text.mappings()), &staged, &instead.who)?),
         };
         let (old, ended) = self.put_in_place(new, &review, ready).map_err(|why| {
-            replaced.iter().for_each(|replaced| self.file.take_back(replaced));
-            self.file.discard();
+            replaced.iter().for_each(|replaced| file.take_back(replaced));
+            file.discard();
             failed(why)
         })?;
         self.output.debug(|| {
@@ -152,15 +208,15 @@ impl Reload {
             format!("config: read after {read:.1} ms, new state made after {made:.1} ms, settled after {all:.1} ms")
         });
         let after = self.running().revision.clone();
-        let mut done = applied(&before, &after, &ended, notes(&ended));
+        let mut done = applied(&name, (&before, &after), &ended, notes(&ended));
         if instead.confirm.is_none() {
             self.sink_updater.keep(&self.settings);
         }
         if let Some(within) = instead.confirm {
             done.confirm_within_seconds = Some(within.as_secs());
             let until = Instant::now() + within;
-            let who = instead.who.clone();
-            self.unconfirmed = Some(Unconfirmed { until, before: old, staged, who });
+            let (who, mappings) = (instead.who.clone(), text.mappings().map(Path::to_owned));
+            self.unconfirmed = Some(Unconfirmed { until, before: old, file, mappings, staged, who });
             let seconds = within.as_secs();
             self.output.log(&format!("config: it goes back in {seconds} s unless it is confirmed"));
         }
@@ -169,18 +225,26 @@ impl Reload {
         Ok(done)
     }
 
-    /// Replaces the file, where nobody else has.
-    fn replace(&self, staged: &Staged, who: &str) -> Result<crate::config_file::Replaced, Refused> {
-        let config = match &self.unconfirmed {
-            Some(waits) => &waits.before.control.facts.config,
-            None => self.running(),
+    /// Replaces the configuration, or a file of mappings, where nobody else has.
+    fn replace(
+        &self,
+        (file, mappings): (&ConfigFile, Option<&Path>),
+        staged: &Staged,
+        who: &str,
+    ) -> Result<crate::config_file::Replaced, Refused> {
+        let before = self.unconfirmed.as_ref().map_or(&self.settings, |waits| &waits.before);
+        let config = &before.control.facts.config;
+        let text = match mappings {
+            None if config.text.is_empty() => Known::Nothing,
+            None => Known::Text(&config.text),
+            Some(path) => {
+                let read = before.mapping_files.iter().find(|file| file.path == path);
+                read.map_or(Known::Nothing, Known::Hash)
+            }
         };
-        let ran = Ran { text: &config.text, revision: &config.revision, who };
-        self.file.replace(staged, &ran).map_err(|not| match not {
-            NotReplaced::Changed => conflict(
-                format!("{} was changed meanwhile, and has not been read since", config.file),
-                "look at what stands there (`gatun config diff`), and reload it or put it in order: nothing has changed",
-            ),
+        let ran = Ran { text, revision: &config.revision, who };
+        file.replace(staged, &ran).map_err(|not| match not {
+            NotReplaced::Changed => changed_meanwhile(mappings.unwrap_or(Path::new(&config.file))),
             NotReplaced::Failed(why) => failed(why),
         })
     }
@@ -190,22 +254,26 @@ impl Reload {
         let Some(waits) = &self.unconfirmed else {
             return Err(conflict("nothing waits to be confirmed", "gatun config show"));
         };
-        let staged = &waits.staged;
-        if let Err(refused) = self.replace(staged, &waits.who) {
+        let (file, staged) = (&waits.file, &waits.staged);
+        if let Err(refused) = self.replace((file, waits.mappings.as_deref()), staged, &waits.who) {
             // What was taken away beside is there again for the next attempt.
-            let _ = self.file.stage(staged.text());
+            let _ = file.stage(staged.text());
             let hint = "it still waits to be confirmed";
             return Err(Refused { hint: hint.to_owned(), ..refused });
         }
         let before = waits.before_revision();
+        let name = waits
+            .mappings
+            .as_ref()
+            .map_or_else(|| self.running().file.clone(), |path| path.display().to_string());
         self.unconfirmed = None;
         self.sink_updater.keep(&self.settings);
         self.tell();
         self.output.log(&format!("config: {who} has confirmed it"));
-        Ok(applied(&before, &self.running().revision, &Settled::default(), Vec::new()))
+        Ok(applied(&name, (&before, &self.running().revision), &Settled::default(), Vec::new()))
     }
 
-    fn roll_back(&mut self, instead: &Instead, to: Option<&str>) -> Result<ConfigApplied, Refused> {
+    fn roll_back(&mut self, instead: &ApplyOptions, to: Option<&str>) -> Result<ConfigApplied, Refused> {
         self.expect(&instead.revision)?;
         if self.unconfirmed.is_some() {
             if let Some(to) = to.filter(|to| {
@@ -228,7 +296,7 @@ impl Reload {
             })?,
         };
         let text = past.text().map_err(failed)?;
-        self.apply_text(instead, &text)
+        self.apply_text(instead, NewText::Config(&text))
     }
 
     /// Goes back from what nobody has confirmed in time.
@@ -258,10 +326,11 @@ impl Reload {
             .and_then(|ready| self.put_in_place(before, &review, ready));
         match done {
             Ok((_, ended)) => {
-                self.file.discard();
+                waits.file.discard();
                 self.tell();
                 self.log_ended(&ended);
-                Ok(applied(&after, &self.running().revision, &ended, notes(&ended)))
+                let running = self.running();
+                Ok(applied(&running.file, (&after, &running.revision), &ended, notes(&ended)))
             }
             Err(why) => {
                 self.unconfirmed = Some(waits);
@@ -272,7 +341,7 @@ impl Reload {
 
     /// # Errors
     /// Where another configuration runs than the caller thinks.
-    fn expect(&self, revision: &str) -> Result<(), Refused> {
+    pub(super) fn expect(&self, revision: &str) -> Result<(), Refused> {
         let running = &self.running().revision;
         match running == revision {
             true => Ok(()),
@@ -283,7 +352,21 @@ impl Reload {
         }
     }
 
-    fn expect_confirmed(&self) -> Result<(), Refused> {
+    /// # Errors
+    /// A file of mappings, other than the one that an order of mappings changes, that is not as it was read. Another
+    /// configuration is free to read files as they are now.
+    fn expect_other_mappings(&self, new: &Settings, text: NewText<'_>) -> Result<(), Refused> {
+        if matches!(text, NewText::Config(_)) {
+            return Ok(());
+        }
+        let others = new.mapping_files.iter().filter(|file| Some(&*file.path) != text.mappings());
+        match others.into_iter().find(|file| !self.settings.mapping_files.contains(file)) {
+            None => Ok(()),
+            Some(file) => Err(changed_meanwhile(&file.path)),
+        }
+    }
+
+    pub(super) fn expect_confirmed(&self) -> Result<(), Refused> {
         match &self.unconfirmed {
             None => Ok(()),
             Some(waits) => {
@@ -326,8 +409,9 @@ impl Reload {
     }
 }
 
-fn applied(before: &str, after: &str, ended: &Settled, notes: Vec<String>) -> ConfigApplied {
+fn applied(file: &str, (before, after): (&str, &str), ended: &Settled, notes: Vec<String>) -> ConfigApplied {
     ConfigApplied {
+        file: file.to_owned(),
         revision: after.to_owned(),
         before: before.to_owned(),
         sessions: ended.sessions,

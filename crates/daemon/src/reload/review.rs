@@ -119,7 +119,7 @@ mod tests {
             state,
             costs: Default::default(),
             needs: Default::default(),
-            beside: Vec::new(),
+            mapping_files: Vec::new(),
         }
     }
 

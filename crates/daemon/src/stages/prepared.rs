@@ -100,7 +100,7 @@ fn find_memory(
     notes: &mut Vec<String>,
 ) -> anyhow::Result<()> {
     let left = session_store.as_ref().map(|session_store| session_store.left_bytes());
-    if memory::check(plans, ports, left)? == memory::Fits::Instead
+    if memory::check(plans, ports, left)? == memory::Fits::WithoutPrevious
         && let Some(session_store) = session_store
     {
         session_store.give_up();

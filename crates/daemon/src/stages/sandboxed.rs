@@ -59,9 +59,10 @@ impl Sandboxed {
             let (orders, output) = (orders.clone(), output.clone());
             restored.watch(handles.clone(), output, move || drop(orders.send(Request::AllAreBack)))?;
         }
-        let (told, desk) = (in_force.told_with(&ports.helper.missing), reload::desk(&orders));
+        let (told, config_orders) =
+            (in_force.told_with(&ports.helper.missing), reload::config_orders(&orders));
         let process = Process { workers: handles.clone(), sandbox: told, helper: ports.helper.clone() };
-        let (facts, socket) = sockets.serve(&settings, process, &event_sinks, desk, &output)?;
+        let (facts, socket) = sockets.serve(&settings, process, &event_sinks, config_orders, &output)?;
         let ms = start.started.elapsed().as_secs_f64() * 1e3;
         output.log(&format!("{}, {ms:.1} ms after start", translating(count)));
         let reload = Reload {

@@ -2,10 +2,11 @@
 #![allow(dead_code)]
 
 use etherparse::{
-    ArpEthIpv4Packet, ArpHardwareId, ArpOperation, ArpPacket, EtherType, NetSlice, PacketBuilder,
-    SlicedPacket, TransportSlice,
+    ArpEthIpv4Packet, ArpHardwareId, ArpOperation, ArpPacket, EtherType, NetSlice, SlicedPacket,
+    TransportSlice,
 };
 use gatun_ether::{Ether, Limits, Mac, Port, Prefix, Received, Route, Sent, Settings, Tag, Whose};
+use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::{HEADROOM, Packet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -203,11 +204,8 @@ pub(crate) fn discovery_with(
     dst: Ipv6Addr,
     body: &[u8],
 ) -> Vec<u8> {
-    let builder = PacketBuilder::ipv6(src.octets(), dst.octets(), hops);
-    let fixed: [u8; 4] = body[..4].try_into().unwrap();
-    let mut packet = Vec::new();
-    builder.icmpv6_raw(kind, code, fixed).write(&mut packet, &body[4..]).unwrap();
-    packet
+    let word = u32::from_be_bytes(body[..4].try_into().unwrap());
+    V6 { hop_limit: hops, ..V6::new(src, dst) }.packet(&Message::icmp((kind, code, word), &body[4..]))
 }
 
 /// A link-layer option.
@@ -240,29 +238,19 @@ pub(crate) fn advertisement(mac: Mac, target: Ipv6Addr, flags: u8) -> Vec<u8> {
 }
 
 pub(crate) fn udp4(src: Ipv4Addr, dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
-    let mut packet = Vec::new();
-    PacketBuilder::ipv4(src.octets(), dst.octets(), 60).udp(1000, 2000).write(&mut packet, payload).unwrap();
-    packet
+    V4 { ttl: 60, ..V4::new(src, dst) }.packet(&Message::udp(1000, 2000, payload))
 }
 
 pub(crate) fn udp6(src: Ipv6Addr, dst: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
-    let mut packet = Vec::new();
-    PacketBuilder::ipv6(src.octets(), dst.octets(), 60).udp(1000, 2000).write(&mut packet, payload).unwrap();
-    packet
+    V6 { hop_limit: 60, ..V6::new(src, dst) }.packet(&Message::udp(1000, 2000, payload))
 }
 
 pub(crate) fn ping4(src: Ipv4Addr, dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
-    let mut packet = Vec::new();
-    let builder = PacketBuilder::ipv4(src.octets(), dst.octets(), 3);
-    builder.icmpv4_echo_request(77, 5).write(&mut packet, payload).unwrap();
-    packet
+    V4 { ttl: 3, ..V4::new(src, dst) }.packet(&Message::echo(true, 77, payload))
 }
 
 pub(crate) fn ping6(src: Ipv6Addr, dst: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
-    let mut packet = Vec::new();
-    let builder = PacketBuilder::ipv6(src.octets(), dst.octets(), 3);
-    builder.icmpv6_echo_request(77, 5).write(&mut packet, payload).unwrap();
-    packet
+    V6 { hop_limit: 3, ..V6::new(src, dst) }.packet(&Message::echo(true, 77, payload))
 }
 
 /// The MACs of a frame: destination, source.
@@ -332,18 +320,10 @@ pub(crate) fn ip(text: &str) -> IpAddr {
 pub(crate) fn query(hops: u8, src: &str, delay_code: u16, len: usize) -> Vec<u8> {
     let src: Ipv6Addr = src.parse().unwrap();
     let dst: Ipv6Addr = "ff02::1".parse().unwrap();
-    let mut message = vec![0; len];
-    message[0] = 130;
-    message[4..6].copy_from_slice(&delay_code.to_be_bytes());
-    let sum = gatun_wire::checksum::add(
-        gatun_wire::checksum::pseudo(&[src.octets(), dst.octets()].concat(), len as u32, 58),
-        gatun_wire::checksum::sum(&message),
-    );
-    message[2..4].copy_from_slice(&(!sum).to_be_bytes());
-    let mut packet = vec![0x60, 0, 0, 0, 0, 8 + len as u8, 0, hops];
-    packet.extend(src.octets());
-    packet.extend(dst.octets());
-    packet.extend([58, 0, 5, 2, 0, 0, 1, 0]);
-    packet.extend(message);
+    let body = vec![0; len - 8];
+    let query = Message::icmp((130, 0, u32::from(delay_code) << 16), &body);
+    let router_alert = vec![0, 0, 5, 2, 0, 0, 1, 0];
+    let header = V6 { hop_limit: hops, extensions: vec![(0, router_alert)], ..V6::new(src, dst) };
+    let packet = header.packet(&query);
     frame(group_mac(dst), PEER_MAC, &[], 0x86dd, &packet)
 }

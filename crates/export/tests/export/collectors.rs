@@ -2,6 +2,7 @@
 
 use crate::support::{IPFIX, Place, batch, events, settings, start, wait};
 use gatun_export::{Settings, Target};
+use gatun_testkit::packet::text;
 use gatun_testkit::{find_program, missing, skip};
 use serde_json::Value;
 use std::fs;
@@ -52,14 +53,9 @@ fn capture(path: &Path, datagrams: &[Vec<u8>]) {
         pcap.extend(word.to_le_bytes());
     }
     for datagram in datagrams {
-        let udp_len = (datagram.len() + 8) as u16;
-        let len = udp_len + 20;
-        let mut packet = vec![0x45, 0];
-        packet.extend(len.to_be_bytes());
-        packet.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 1]);
-        packet.extend([4739u16, 4739, udp_len, 0].map(u16::to_be_bytes).concat());
-        packet.extend(datagram);
-        for word in [0, 0, u32::from(len), u32::from(len)] {
+        let packet = text::udp4("192.0.2.1", 4739, "192.0.2.1", 4739, datagram);
+        let len = packet.len() as u32;
+        for word in [0, 0, len, len] {
             pcap.extend(word.to_le_bytes());
         }
         pcap.extend(packet);

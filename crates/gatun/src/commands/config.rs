@@ -182,8 +182,9 @@ fn diff(client: &Client, file: Option<&Path>, output: Output) -> anyhow::Result<
         }
     };
     let plan: ConfigPlan = client.ask("POST", "/v1/config/plan", &body(text)?)?;
+    let own = client.get::<Config>("/v1/config")?.file;
     match output {
-        Output::Table => super::print_bytes(in_words(&plan, &name).as_bytes())?,
+        Output::Table => super::print_bytes(in_words(&plan, (&own, &name)).as_bytes())?,
         output => super::print_bytes(&show::as_json(&plan, output)?)?,
     }
     Ok(if plan.applicable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -193,14 +194,15 @@ fn diff(client: &Client, file: Option<&Path>, output: Output) -> anyhow::Result<
 fn apply(client: &Client, text: String, name: &str, how: &How) -> anyhow::Result<ExitCode> {
     let running: Config = client.get("/v1/config")?;
     let body = body(text)?;
-    match is_meant(client, &running, &body, (name, "Apply it?"), how)? {
+    let plan = client.ask("POST", "/v1/config/plan", &body)?;
+    match is_meant(&plan, &running, (name, "Apply it?"), how)? {
         Meant::Yes => {}
         Meant::Nothing => return Ok(ExitCode::SUCCESS),
         Meant::No => return Ok(ExitCode::FAILURE),
     }
     let target = with_query("/v1/config/apply", &query(&running.revision, how));
     let done: ConfigApplied = client.ask("POST", &target, &body)?;
-    tell(&done, &running.file)
+    tell(&done)
 }
 
 /// Whether it is to be done.
@@ -211,19 +213,17 @@ pub(crate) enum Meant {
     Nothing,
 }
 
-/// Says what would happen with a configuration called `name`, and asks.
+/// Shows the plan for a configuration called `name`, and asks.
 ///
 /// # Errors
-/// Where it cannot be, or nobody is there to be asked.
+/// A plan that cannot be applied, or nobody who could be asked.
 pub(crate) fn is_meant(
-    client: &Client,
+    plan: &ConfigPlan,
     running: &Config,
-    body: &[u8],
     (name, question): (&str, &str),
     how: &How,
 ) -> anyhow::Result<Meant> {
-    let plan: ConfigPlan = client.ask("POST", "/v1/config/plan", body)?;
-    eprint!("{}", in_words(&plan, name));
+    eprint!("{}", in_words(plan, (&running.file, name)));
     if !plan.applicable {
         bail!("nothing has changed");
     }
@@ -253,7 +253,7 @@ fn confirm(client: &Client) -> anyhow::Result<ExitCode> {
     let query = [("revision", running.revision)];
     let done: ConfigApplied = client.ask("POST", &with_query("/v1/config/confirm", &query), &[])?;
     super::print_bytes(
-        format!("{} is written: revision {} stays\n", running.file, short(&done.revision)).as_bytes(),
+        format!("{} is written: revision {} stays\n", done.file, short(&done.revision)).as_bytes(),
     )?;
     Ok(ExitCode::SUCCESS)
 }
@@ -270,7 +270,8 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
         };
         let before: Config = client.get(&with_query("/v1/config", &[("revision", to.clone())]))?;
         let name = format!("revision {}", short(&before.revision));
-        match is_meant(client, &running, &body(before.text)?, (&name, "Go back to it?"), how)? {
+        let plan = client.ask("POST", "/v1/config/plan", &body(before.text)?)?;
+        match is_meant(&plan, &running, (&name, "Go back to it?"), how)? {
             Meant::Yes => {}
             Meant::Nothing => return Ok(ExitCode::SUCCESS),
             Meant::No => return Ok(ExitCode::FAILURE),
@@ -279,18 +280,18 @@ fn roll_back(client: &Client, to: Option<String>, how: &How) -> anyhow::Result<E
     let mut query = query(&running.revision, how);
     query.extend(to.map(|to| ("to", to)));
     let done: ConfigApplied = client.ask("POST", &with_query("/v1/config/rollback", &query), &[])?;
-    tell(&done, &running.file)
+    tell(&done)
 }
 
 /// What has happened.
-pub(crate) fn tell(done: &ConfigApplied, file: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn tell(done: &ConfigApplied) -> anyhow::Result<ExitCode> {
     let ended = format!(
         "ended: {}, {}, {}",
         counted(done.sessions, "session"),
         counted(done.bindings, "binding"),
         counted(done.blocks, "port block")
     );
-    let revision = short(&done.revision);
+    let (revision, file) = (short(&done.revision), &done.file);
     let mut text = match done.confirm_within_seconds {
         None => format!("revision {revision} runs, and is in {file}; {ended}\n"),
         Some(seconds) => format!(
@@ -308,14 +309,15 @@ fn short(revision: &str) -> &str {
     revision.get(..SHORT).unwrap_or(revision)
 }
 
-/// What would happen, for people. `name` is what the configuration is called.
-fn in_words(plan: &ConfigPlan, name: &str) -> String {
+/// A plan for people. `own` is the daemon's name of the configuration, and `name` the user's.
+fn in_words(plan: &ConfigPlan, (own, name): (&str, &str)) -> String {
     let mut out = String::new();
     // Writing to a String does not fail.
     for problem in &plan.problems {
-        let ConfigProblem { severity, line, column, message, help, .. } = problem;
+        let ConfigProblem { severity, file, line, column, message, help } = problem;
+        let file = if file == own { name } else { file };
         let kind = if *severity == Severity::Error { "error" } else { "warning" };
-        let _ = writeln!(out, "{name}:{line}:{column}: {kind}: {message}");
+        let _ = writeln!(out, "{file}:{line}:{column}: {kind}: {message}");
         if let Some(help) = help {
             let _ = writeln!(out, "    help: {help}");
         }

@@ -1,23 +1,32 @@
 //! `gatun map`: static bindings and explicit address mappings of a running daemon.
 
 use super::ask::Daemon;
-use super::config::{How, Meant, body, is_meant, query, tell};
+use super::config::{How, Meant, is_meant, query, tell};
 use crate::show::{self, Output};
+use anyhow::{Context as _, anyhow, bail};
 use gatun_api::paths::with_query;
-use gatun_api::types::{Config, ConfigApplied, Protocol, StaticMap};
+use gatun_api::types::{Config, ConfigApplied, ConfigPlan, MapsEdit, MapsTable, Protocol, StaticMap};
 use gatun_daemon::mapping;
+use serde::Serialize;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  gatun map show
+  gatun map list
   gatun map add --protocol tcp '[2001:db8::5]:443' 203.0.113.5:443       a port that is reached from outside
   gatun map add --protocol udp 100.64.0.7:5000-5009 203.0.113.5:7000-7009
   gatun map add 2001:db8::5 203.0.113.5                                  an address, one to one (siit)
+  gatun map add --file new.txt                                           all mappings of a file, or none
   gatun map remove 2001:db8::5 203.0.113.5 --confirm 60s
+  gatun map replace eam.txt --instance dc                                these instead of all that `dc` has
 
-A mapping is a line of the configuration: it is added to the file that the daemon runs by, with all that stands
-there left as it is, and is there after a restart. It says what would happen before it does (see `gatun config`).
+Lines of a file: `203.0.113.5 2001:db8::5` (an address mapping, as in an eam_file), `tcp [2001:db8::5]:443 203.0.113.5:443`
+(a binding), or JSON as `gatun map list -o ndjson` writes it. `#` begins a comment.
+
+The daemon changes the mappings that it runs by and its configuration, or the file that `eam_file` names. Everything else
+there stays as it is. All of a command is done or nothing. The preview is that of `gatun config`.
 ";
 
 /// Arguments.
@@ -30,80 +39,206 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List the mappings of the configuration that runs
-    Show {
+    /// List the mappings of the running configuration
+    List {
         /// Of this instance
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
-        /// How
+        /// Output format
         #[arg(long, short, value_enum, default_value = "table")]
         output: Output,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Add a mapping
+    /// Add mappings
     Add {
         #[command(flatten)]
-        map: Ends,
+        maps: Maps,
         #[command(flatten)]
         how: How,
     },
-    /// Take a mapping out; its sessions end
+    /// Remove mappings; their sessions end
     Remove {
         #[command(flatten)]
-        map: Ends,
+        maps: Maps,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Replace all mappings of an instance
+    Replace {
+        /// File with the new mappings; - for standard input
+        file: PathBuf,
+        /// Instance, where several can have these mappings
+        #[arg(long, value_name = "NAME")]
+        instance: Option<String>,
         #[command(flatten)]
         how: How,
     },
 }
 
-/// A mapping.
+/// Mappings to add or remove.
 #[derive(Clone, Debug, clap::Args)]
-struct Ends {
-    /// Inside address and port; of an address mapping the IPv6 address or prefix
-    inside: String,
-    /// Public address and port; of an address mapping the IPv4 address or prefix
-    outside: String,
-    /// A static binding of this protocol: tcp, udp or icmp; an explicit address mapping where nothing is said
+struct Maps {
+    /// Inside address and port; for an address mapping the IPv6 address or prefix
+    #[arg(required_unless_present = "file", requires = "outside")]
+    inside: Option<String>,
+    /// Public address and port; for an address mapping the IPv4 address or prefix
+    outside: Option<String>,
+    /// Protocol of a binding: tcp, udp or icmp; without it, the mapping is one of addresses
     #[arg(long, short, value_name = "PROTOCOL")]
     protocol: Option<Protocol>,
-    /// Of this instance, where several can have it
+    /// File with mappings; - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["inside", "outside", "protocol"])]
+    file: Option<PathBuf>,
+    /// Instance, where several can have these mappings
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
+}
+
+impl Maps {
+    fn list(&self) -> anyhow::Result<Vec<StaticMap>> {
+        match (&self.file, &self.inside, &self.outside) {
+            (Some(file), ..) => read(file),
+            (None, Some(inside), Some(outside)) => {
+                let (inside, outside) = (inside.clone(), outside.clone());
+                Ok(vec![StaticMap { instance: None, protocol: self.protocol, inside, outside }])
+            }
+            _ => bail!("name a mapping by its inside and its public end, or give --file FILE"),
+        }
+    }
 }
 
 /// # Errors
 /// Why the daemon does not answer, or refuses.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Show { instance, output, daemon } => {
+        Command::List { instance, output, daemon } => {
             let mut query = vec![("format", "ndjson".to_owned())];
             query.extend(instance.map(|name| ("instance", name)));
             let lines = daemon.client()?.open("GET", &with_query("/v1/maps", &query), &[])?;
             show::list::<StaticMap>(lines, output, usize::MAX)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Add { map, how } => edit(map, &how, true),
-        Command::Remove { map, how } => edit(map, &how, false),
+        Command::Add { maps, how } => {
+            let body = MapsEdit { add: Some(maps.list()?), remove: None };
+            change(("PATCH", "Add them?"), &body, maps.instance, &how)
+        }
+        Command::Remove { maps, how } => {
+            let body = MapsEdit { add: None, remove: Some(maps.list()?) };
+            change(("PATCH", "Remove them?"), &body, maps.instance, &how)
+        }
+        Command::Replace { file, instance, how } => {
+            let body = MapsTable { maps: read(&file)? };
+            change(("PUT", "Replace them?"), &body, instance, &how)
+        }
     }
 }
 
-fn edit(ends: Ends, how: &How, adds: bool) -> anyhow::Result<ExitCode> {
-    let Ends { inside, outside, protocol, instance } = ends;
-    let map = StaticMap { instance, protocol, inside, outside };
+/// Shows the preview, asks, and has the mappings changed.
+fn change(
+    (method, question): (&str, &str),
+    body: &impl Serialize,
+    instance: Option<String>,
+    how: &How,
+) -> anyhow::Result<ExitCode> {
     let client = how.daemon.client()?;
+    let body = serde_json::to_vec(body)?;
+    let instance: Vec<_> = instance.map(|name| ("instance", name)).into_iter().collect();
     let running: Config = client.get("/v1/config")?;
-    // What would happen is asked of the same edit as the daemon makes.
-    let edit = if adds { gatun_config::add_mapping } else { gatun_config::remove_mapping };
-    let text = edit(&running.text, &mapping(map.clone()))?;
-    let question = if adds { "Add it?" } else { "Take it out?" };
-    match is_meant(&client, &running, &body(text)?, (&running.file, question), how)? {
+    let plan: ConfigPlan = client.ask(method, &with_query("/v1/maps/plan", &instance), &body)?;
+    match is_meant(&plan, &running, (&running.file, question), how)? {
         Meant::Yes => {}
         Meant::Nothing => return Ok(ExitCode::SUCCESS),
         Meant::No => return Ok(ExitCode::FAILURE),
     }
-    let path = if adds { "/v1/maps/add" } else { "/v1/maps/remove" };
-    let target = with_query(path, &query(&running.revision, how));
-    let done: ConfigApplied = client.ask("POST", &target, &serde_json::to_vec(&map)?)?;
-    tell(&done, &running.file)
+    let query: Vec<_> = query(&running.revision, how).into_iter().chain(instance).collect();
+    let done: ConfigApplied = client.ask(method, &with_query("/v1/maps", &query), &body)?;
+    tell(&done)
+}
+
+/// The mappings of a file.
+///
+/// # Errors
+/// The first line that is malformed, and what to write.
+fn read(file: &Path) -> anyhow::Result<Vec<StaticMap>> {
+    let (mut text, name) = (String::new(), file.display());
+    let read = match file == Path::new("-") {
+        true => std::io::stdin().read_to_string(&mut text),
+        false => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
+    };
+    read.with_context(|| format!("{name} cannot be read"))?;
+    let lines = text.lines().enumerate().filter_map(|(n, line)| Some((n, read_line(line)?)));
+    lines.map(|(n, map)| map.map_err(|why| anyhow!("{name}:{}: {why:#}", n + 1))).collect()
+}
+
+/// The mapping of a line that has one.
+fn read_line(line: &str) -> Option<anyhow::Result<StaticMap>> {
+    if line.trim_start().starts_with('{') {
+        return Some(
+            gatun_api::request::read(line.as_bytes())
+                .map_err(|why| anyhow!("invalid JSON: {why}"))
+                .and_then(checked),
+        );
+    }
+    let fields: Vec<&str> = line.split('#').next().unwrap_or_default().split_ascii_whitespace().collect();
+    let map = |protocol, inside: &str, outside: &str| StaticMap {
+        instance: None,
+        protocol,
+        inside: inside.to_owned(),
+        outside: outside.to_owned(),
+    };
+    Some(match fields[..] {
+        [] => return None,
+        [outside, inside] => checked(map(None, inside, outside)),
+        [protocol, inside, outside] => match protocol.parse() {
+            Ok(protocol) => checked(map(Some(protocol), inside, outside)),
+            Err(why) => Err(anyhow!("{why}")),
+        },
+        _ => Err(anyhow!(
+            "{} field{}: write `203.0.113.5 2001:db8::5`, or `tcp [2001:db8::5]:443 203.0.113.5:443`",
+            fields.len(),
+            if fields.len() == 1 { "" } else { "s" }
+        )),
+    })
+}
+
+fn checked(map: StaticMap) -> anyhow::Result<StaticMap> {
+    gatun_config::check_mapping(&mapping(map.clone()))?;
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_every_form_are_read_and_a_malformed_one_is_named() {
+        let file = std::env::temp_dir().join(format!("gatun-maps-{}", std::process::id()));
+        let good = "# ours\n203.0.113.5 2001:db8::5 # one\n\nudp 100.64.0.1:5-6 192.0.2.1:7-8\n\
+                    {\"instance\":\"n\",\"protocol\":\"tcp\",\"inside\":\"[2001:db8::1]:80\",\"outside\":\"192.0.2.1:80\"}\n";
+        std::fs::write(&file, good).unwrap();
+        let maps = read(&file).unwrap();
+        let ends: Vec<_> = maps.iter().map(|map| (map.protocol, &map.inside[..], &map.outside[..])).collect();
+        assert_eq!(
+            ends,
+            [
+                (None, "2001:db8::5", "203.0.113.5"),
+                (Some(Protocol::Udp), "100.64.0.1:5-6", "192.0.2.1:7-8"),
+                (Some(Protocol::Tcp), "[2001:db8::1]:80", "192.0.2.1:80"),
+            ]
+        );
+        for (line, why) in [
+            ("203.0.113.5", "1 field: write"),
+            ("a b c d", "4 fields: write"),
+            ("2001:db8::5 203.0.113.5", "`inside`: \"203.0.113.5\" is not an IPv6 prefix: write"),
+            ("sctp [2001:db8::1]:80 192.0.2.1:80", "none of tcp, udp, icmp"),
+            ("{\"inside\": 1}", "invalid JSON: "),
+        ] {
+            std::fs::write(&file, format!("{good}{line}\n")).unwrap();
+            let refused = read(&file).unwrap_err().to_string();
+            assert!(refused.contains(&format!("gatun-maps-{}:6: ", std::process::id())), "{refused}");
+            assert!(refused.contains(why), "{refused}");
+        }
+        std::fs::remove_file(file).unwrap();
+    }
 }

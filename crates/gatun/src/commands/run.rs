@@ -116,6 +116,9 @@ fn read(source: Source<'_>, file: &Path, name: &str) -> Read {
     let loaded = match source {
         Source::File => gatun_config::load_file(file),
         Source::Text(text) => gatun_config::load_str(text, name),
+        Source::WithMappings(text, file, mappings) => {
+            gatun_config::load_str_with(text, name, (file, mappings))
+        }
     };
     match loaded {
         Ok((config, warnings)) => {
@@ -160,8 +163,9 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
     let needs = needs(&config, &ports);
     let costs = costs(&config, &needs);
     let control = ControlSettings { api: config.api, metrics: config.metrics, facts };
-    let Config { plan, cores, events, json_kinds, json_destinations, exports, log, state, beside, .. } =
-        config;
+    let Config {
+        plan, cores, events, json_kinds, json_destinations, exports, log, state, mapping_files, ..
+    } = config;
     Ok(Settings {
         plan,
         events,
@@ -175,7 +179,7 @@ fn settings(config: Config, file: &str) -> anyhow::Result<Settings> {
         state,
         costs,
         needs,
-        beside,
+        mapping_files,
     })
 }
 

@@ -5,8 +5,9 @@ use crate::harness::{Daemon, counter, network, ping, tcp_copy};
 use crate::processors::{are_several, assert_alone};
 use gatun_ether::Mac;
 use gatun_io_dpdk::{DeviceConfig, Dpdk, DpdkConfig, EalConfig, HugePages, Ports};
-use gatun_testkit::ends::{Generator, Report, Settings};
 use gatun_testkit::topology::SERVER;
+use gatun_testkit::traffic::frames::FrameDevices;
+use gatun_testkit::traffic::{Family, Generator, Load, Protocols, Sizes, Spec, Stage, Traffic, Until};
 use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use std::process::Stdio;
@@ -115,10 +116,15 @@ fn both_translations_carry_what_the_kernels_stacks_send_over_packet_sockets() {
 
 const SOCKET: &str = "/run/memif.sock";
 
+fn mac(number: u8, role: &str) -> [u8; 6] {
+    [2, 0, 0, 0, if role == "client" { 0xa } else { 0xe }, number]
+}
+
 fn memif(number: u8, role: &str) -> String {
     let zero_copy = if role == "client" { "yes" } else { "no" };
+    let mac = Mac(mac(number, role));
     format!(
-        "net_memif{number},role={role},id={number},zero-copy={zero_copy},rsize=10,bsize=2176,socket={SOCKET},socket-abstract=no"
+        "net_memif{number},role={role},id={number},zero-copy={zero_copy},rsize=10,bsize=2176,mac={mac},socket={SOCKET},socket-abstract=no"
     )
 }
 
@@ -132,31 +138,59 @@ name = "inside"
 backend = "dpdk"
 device = "{}"
 addresses = ["2001:db8:1::64/64"]
-routes = ["2001:db8:100::/40 via 2001:db8:1::2"]
+routes = ["2001:db8:8000::/33 via 2001:db8:1::2"]
+neighbours = ["2001:db8:1::2 at {}"]
 [[port]]
 name = "outside"
 backend = "dpdk"
 device = "{}"
 addresses = ["198.51.100.64/24"]
-routes = ["203.0.113.0/24 via 198.51.100.2"]
+routes = ["198.19.0.0/16 via 198.51.100.2"]
+neighbours = ["198.51.100.2 at {}"]
 [[pool]]
 prefixes = ["192.0.2.0/28"]
 [[nat64]]
 pool6 = "2001:db8:64::/96"
 "#,
         memif(0, "client"),
-        memif(1, "client")
+        Mac(mac(0, "server")),
+        memif(1, "client"),
+        Mac(mac(1, "server")),
     )
 }
 
-/// Both ends of the memif, and what keeps them.
-fn ends() -> (Generator<Ports>, Dpdk) {
+type Ends = Generator<FrameDevices<Ports>>;
+
+/// The other ends of both memifs, and DPDK's environment, which has to outlive them.
+fn ends() -> (Ends, Dpdk) {
     let device = |number| DeviceConfig { device: memif(number, "server"), mtu: None };
     let eal = EalConfig { huge_pages: HugePages::Never, ..EalConfig::default() };
     let config = DpdkConfig { devices: vec![device(0), device(1)], queues: 1, eal };
     let mut dpdk = Dpdk::open(&config, || Ok(())).unwrap_or_else(|e| panic!("{e}"));
-    let settings = Settings::of(512, 16, [Mac(dpdk.opened[0].mac), Mac(dpdk.opened[1].mac)]);
-    (Generator::new(dpdk.workers.pop().unwrap(), settings).unwrap(), dpdk)
+    let traffic = Traffic::new(Spec {
+        family: Family::V6,
+        subscribers: 512,
+        flows_per_subscriber: 16,
+        protocols: Protocols::Udp,
+        sizes: Sizes::Imix,
+        seed: 1,
+    });
+    let devices = FrameDevices(dpdk.workers.pop().unwrap());
+    (Generator::new(devices, traffic, mac(0, "server"), mac(0, "client")), dpdk)
+}
+
+/// Sends until the stage is over, and checks that every packet came back as it has to.
+fn assert_all_return(
+    (generator, daemon): (&mut Ends, &Daemon),
+    until: Until,
+    goes_on: impl FnMut(&mut Ends, u64, f64) -> bool,
+) -> Stage {
+    assert!(generator.wait_until_open(Duration::from_secs(10)), "{}", daemon.stderr());
+    let stage = generator.stage(Load::InFlight(256), until, goes_on);
+    let faults = [stage.lost(), stage.tally.damaged(), stage.refused];
+    assert_eq!(faults, [0; 3], "{stage:?}\n{}", daemon.stderr());
+    assert_eq!(stage.reflected, stage.tx, "{stage:?}");
+    stage
 }
 
 #[test]
@@ -168,11 +202,7 @@ fn every_packet_over_a_memif_comes_back_as_it_has_to_and_a_killed_daemon_is_foll
             let (mut generator, dpdk) = ends();
             for round in 0..2 {
                 let daemon = Daemon::start(&net, &memif_config());
-                let report = generator.run(|now| now.tx < 10_000).unwrap();
-                let Report { lost, duplicated, reordered, corrupted, misdelivered, refused, .. } = report;
-                let faults = [lost, duplicated, reordered, corrupted, misdelivered, refused];
-                assert_eq!(faults, [0; 6], "round {round}: {report:?}\n{}", daemon.stderr());
-                assert_eq!(report.turned, report.tx, "{report:?}");
+                assert_all_return((&mut generator, &daemon), Until::Packets(10_000), |_, _, _| true);
                 if round == 0 {
                     // In the middle of traffic.
                     generator.idle(Duration::from_millis(10));
@@ -195,30 +225,25 @@ fn a_daemon_that_is_stopped_and_goes_on_loses_nothing_that_waits_in_the_rings() 
         let net = network();
         let (mut generator, dpdk) = ends();
         let daemon = Daemon::start(&net, &memif_config());
-        let clean = |report: &Report| {
-            let Report { lost, duplicated, reordered, corrupted, misdelivered, refused, .. } = *report;
-            assert_eq!([lost, duplicated, reordered, corrupted, misdelivered, refused], [0; 6], "{report:?}");
-            assert_eq!(report.turned, report.tx, "{report:?}");
-        };
-        clean(&generator.run(|now| now.tx < 5_000).unwrap());
-        // Its worker and all else of it, in the middle of traffic: less than from when on the generator gives packets up.
-        const STOPPED: Duration = Duration::from_millis(300);
+        assert_all_return((&mut generator, &daemon), Until::Packets(5_000), |_, _, _| true);
+        // All of its threads, in the middle of traffic. The rings have room for two windows of packets, which is what the generator
+        // sends meanwhile.
+        const STOPPED_NS: u64 = 300_000_000;
         let (mut stopped, mut goes_on) = (None, false);
-        let report = generator.run(|now| {
+        let all = Until::Elapsed(Duration::from_secs(60));
+        let stage = assert_all_return((&mut generator, &daemon), all, |_, now_ns, _| {
             let since = *stopped.get_or_insert_with(|| {
                 daemon.process.signal(Signal::STOP).unwrap();
-                now.elapsed
+                now_ns
             });
-            if !goes_on && now.elapsed >= since + STOPPED {
+            if !goes_on && now_ns >= since + STOPPED_NS {
                 daemon.process.signal(Signal::CONT).unwrap();
                 goes_on = true;
             }
-            !goes_on || now.elapsed < since + 2 * STOPPED
+            !goes_on || now_ns < since + 2 * STOPPED_NS
         });
-        let report = report.unwrap();
-        clean(&report);
-        assert!(report.rx > 1_000, "it goes on: {report:?}");
-        clean(&generator.run(|now| now.tx < 5_000).unwrap());
+        assert!(stage.tally.received > 1_000, "it goes on: {stage:?}");
+        assert_all_return((&mut generator, &daemon), Until::Packets(5_000), |_, _, _| true);
         daemon.stop(Signal::TERM);
         drop(generator);
         drop(dpdk);

@@ -3,7 +3,7 @@
 use crate::harness::{Daemon, in_lab, network, ping};
 use gatun_api::client::Client;
 use gatun_api::paths::with_query;
-use gatun_api::types::{Config, ConfigApplied, ConfigPlan, ConfigText, StaticMap};
+use gatun_api::types::{Config, ConfigApplied, ConfigPlan, ConfigText, MapsEdit, StaticMap};
 use gatun_testkit::topology::SERVER;
 use gatun_testkit::{Process, wait_until};
 use rustix::process::Signal;
@@ -94,8 +94,8 @@ fn a_hundred_thousand_lines_are_applied_while_packets_flow_and_none_is_lost() {
             outside: "192.0.2.9".into(),
         };
         let begin = Instant::now();
-        let _: ConfigApplied =
-            client.ask("POST", "/v1/maps/add", &serde_json::to_vec(&one).unwrap()).unwrap();
+        let edit = MapsEdit { add: Some(vec![one]), remove: None };
+        let _: ConfigApplied = client.ask("PATCH", "/v1/maps", &serde_json::to_vec(&edit).unwrap()).unwrap();
         let added = begin.elapsed();
         // And by SIGHUP, as it was.
         let begin = Instant::now();

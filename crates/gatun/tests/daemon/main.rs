@@ -19,6 +19,7 @@ mod live_ports;
 mod log;
 mod long;
 mod map;
+mod map_tables;
 mod memory;
 mod nat44;
 mod network_helper;

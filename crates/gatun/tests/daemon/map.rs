@@ -33,7 +33,7 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
         let line = format!("ping -q -i 0.02 -W 2 -c 60 {SERVER} > /run/flow");
         let mut flow = gatun_testkit::Process::start(net.client.command("sh").args(["-c", &line])).unwrap();
         let listed = |port: &str| {
-            json("map show").as_array().unwrap().iter().any(|m| m["outside"] == format!("192.0.2.1:{port}"))
+            json("map list").as_array().unwrap().iter().any(|m| m["outside"] == format!("192.0.2.1:{port}"))
         };
         assert!(listed("5002") && !listed("5003"));
         const MAP: &str = "--protocol tcp [2001:db8:1::2]:5003 192.0.2.1:5003";
@@ -63,12 +63,12 @@ fn a_binding_is_a_line_of_the_file_that_is_added_and_taken_out_while_sessions_go
         wait_until("the server", Duration::from_secs(5), send).unwrap();
         assert!(server.wait(Duration::from_secs(5)).unwrap().success());
         assert_eq!(fs::read_to_string("/run/got").unwrap(), "hello\n");
-        assert!(said(&format!("map add {MAP} --yes")).1.contains("is there already"));
+        assert!(said(&format!("map add {MAP} --yes")).1.contains("already"));
         let (good, text_of) = said(&format!("map remove {MAP} --yes"));
         assert!(good && text_of.contains("these end:"), "{text_of}");
         assert_eq!((listed("5003"), fs::read_to_string(daemon.file()).unwrap()), (false, text));
         let (good, text_of) = said(&format!("map remove {MAP} --yes"));
-        assert!(!good && text_of.contains("has no such entry"), "{text_of}");
+        assert!(!good && text_of.contains("has no mapping"), "{text_of}");
         let (good, text_of) = said("map add --protocol tcp [2001:db8:1::2]:80 192.0.2.77:80 --yes");
         assert!(!good && text_of.contains("nothing has changed"), "{text_of}");
         assert!(flow.wait(Duration::from_secs(20)).unwrap().success());
@@ -89,10 +89,10 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
         let (good, text) = said("map add 2001:db8:1::99 192.0.2.9 --yes --confirm 1m");
         assert!(good && text.contains("unless: gatun config confirm"), "{text}");
         wait_until("the mapping", Duration::from_secs(10), || ping(&net.client, 1, SERVER, from)).unwrap();
-        assert!(said("map show --instance siit-1").1.contains("192.0.2.9"));
-        let (good, text) = said("map show --instance office");
+        assert!(said("map list --instance siit-1").1.contains("192.0.2.9"));
+        let (good, text) = said("map list --instance office");
         assert!(
-            !good && text.contains("there is no instance 'office'") && text.contains("there are siit-1"),
+            !good && text.contains("unknown instance `office`") && text.contains("instances: siit-1"),
             "{text}"
         );
         // A page of a list that has changed meanwhile is none.
@@ -102,7 +102,7 @@ fn an_address_mapping_is_added_and_undone_and_the_log_says_as_much_as_it_is_told
         let next = format!("/v1/maps?limit=1&cursor={}", page.next.unwrap());
         let last: Page<StaticMap> = client.get(&next).unwrap();
         assert_eq!((&last.items[0].outside[..], last.next), ("192.0.2.9", None));
-        assert!(said("config rollback").0 && !said("map show").1.contains("192.0.2.9"));
+        assert!(said("config rollback").0 && !said("map list").1.contains("192.0.2.9"));
         assert!(matches!(client.get::<Page<StaticMap>>(&next), Err(Error::Refused(409, _))));
         assert!(!ping(&net.client, 1, SERVER, from) && ping(&net.client, 1, SERVER, "-I 2001:db8:1::2"));
         // How much is logged, and what of events there is to tell.

@@ -81,7 +81,7 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         assert_eq!(curl(client, "", &at("/v1/status")).0, "401");
         assert_eq!(curl(client, "gatun_1", &at("/v1/status")).0, "401");
         let (status, body) = curl(client, &reads, &format!("-X DELETE {}", at("/v1/sessions?all=true")));
-        assert!(status == "403" && body.contains("this token may not do that"), "{status} {body}");
+        assert!(status == "403" && body.contains("the role of this token does not allow"), "{status} {body}");
         assert_eq!(curl(client, &writes, &format!("-X DELETE {}", at("/v1/sessions?all=true"))).0, "200");
         assert!(curl(client, &reads, &at("/metrics")).1.contains("gatun_api_turned_away_total"));
         let plain =
@@ -291,7 +291,7 @@ fn the_log_answers_a_token_of_its_own_and_keeps_each_question() {
         };
         for token in [&reads, &writes] {
             let refused = ask(&question, token).unwrap_err();
-            assert!(refused.contains("this token may not do that"), "{refused}");
+            assert!(refused.contains("the role of this token does not allow"), "{refused}");
         }
         // The same answer as by the files.
         let read = |text: &str| {

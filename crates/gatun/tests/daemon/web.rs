@@ -510,9 +510,9 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     let _way = way_to_the_daemon(net);
     browser.open("https://127.0.0.1:8443/");
     browser.wait(
-        "that a token is wanted",
+        "that the token is missing",
         10,
-        "return document.querySelector('#key-why').textContent.includes('a token is wanted')",
+        "return document.querySelector('#key-why').textContent.includes('missing token')",
     );
     assert!(shows(browser, "#key"));
     let seen = ["#now", "#plot-bits", "#drops", "#events", "nav"].map(|part| shows(browser, part));
@@ -521,7 +521,7 @@ fn a_token_says_what_may_be_done(browser: &Browser, net: &Topology, [reads, writ
     browser.wait(
         "that it is wrong",
         10,
-        "return document.querySelector('#key-why').textContent.includes('not known')",
+        "return document.querySelector('#key-why').textContent.includes('unknown token')",
     );
     give(browser, reads);
     browser.wait(

@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::plan::{Eam, Nat44, Nat64, Net4, Net6, Pool4, PoolRange, Transport};
 use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::Prefix64;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -47,24 +48,11 @@ fn binding(inside: &str, outside: [u8; 4], port: u16) -> StaticBinding {
 }
 
 fn udp6(src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
-    let mut p = vec![0u8; 48];
-    (p[0], p[5], p[6], p[7]) = (0x60, 8, 17, 64);
-    p[8..24].copy_from_slice(&src.octets());
-    p[24..40].copy_from_slice(&dst.octets());
-    p[45] = 8;
-    p
+    V6::new(src, dst).packet(&Message::udp(0, 0, &[]))
 }
 
 fn ip4(src: Ipv4Addr, dst: Ipv4Addr, proto: u8, payload: &[u8]) -> Vec<u8> {
-    let mut p = vec![0u8; 20];
-    (p[0], p[8], p[9]) = (0x45, 64, proto);
-    p[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
-    p[12..16].copy_from_slice(&src.octets());
-    p[16..20].copy_from_slice(&dst.octets());
-    let sum = !gatun_wire::checksum::sum(&p);
-    p[10..12].copy_from_slice(&sum.to_be_bytes());
-    p.extend_from_slice(payload);
-    p
+    V4 { df: false, ..V4::new(src, dst) }.raw(proto, payload)
 }
 
 proptest! {

@@ -1,12 +1,12 @@
-//! A bench for the engine: packets built and read by a parser that is not ours, one engine, one clock.
+//! One engine and one clock, with packets from the testkit.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
-use etherparse::{PacketBuilder, SlicedPacket};
 use gatun_nat::plan::{self, PoolRange, StaticBinding, Transport};
 use gatun_nat::reconfigure::{Change, Forecast};
 use gatun_nat::{Instant, Nat, Plan, Verdict};
+pub use gatun_testkit::packet::text::*;
+pub use gatun_testkit::packet::{Endpoints as Ends, check, endpoints as ends};
 use gatun_wire::{HEADROOM, Offload, Packet, Prefix64};
-use std::net::{Ipv4Addr, Ipv6Addr};
 // A unit test of the engine, which has no prelude of std, uses this too.
 use std::string::{String, ToString};
 use std::vec;
@@ -16,14 +16,6 @@ pub const CLIENT: &str = "2001:db8:1::2";
 pub const SERVER: &str = "198.51.100.7";
 pub const OWN4: &str = "192.0.2.254";
 pub const OWN6: &str = "2001:db8:ffff::1";
-
-pub fn v4(s: &str) -> Ipv4Addr {
-    s.parse().unwrap()
-}
-
-pub fn v6(s: &str) -> Ipv6Addr {
-    s.parse().unwrap()
-}
 
 pub fn prefix(s: &str) -> Prefix64 {
     let (addr, len) = s.split_once('/').unwrap();
@@ -175,179 +167,9 @@ impl Bed {
     }
 }
 
-/// Reads a packet with a parser that is not ours and recomputes every checksum.
-pub fn check(packet: &[u8]) {
-    let sliced = SlicedPacket::from_ip(packet).unwrap_or_else(|e| panic!("{e}: {packet:02x?}"));
-    use etherparse::{NetSlice, TransportSlice};
-    let net = sliced.net.as_ref().unwrap();
-    let fragmented = sliced.is_ip_payload_fragmented();
-    if let NetSlice::Ipv4(ip) = net {
-        let h = ip.header().to_header();
-        assert_eq!(h.header_checksum, h.calc_header_checksum(), "IPv4 header checksum");
-        assert_eq!(usize::from(h.total_len), packet.len(), "Total Length");
-    }
-    if fragmented {
-        return;
-    }
-    match (net, &sliced.transport) {
-        (NetSlice::Ipv4(ip), Some(TransportSlice::Udp(u))) => {
-            let (h, ip) = (u.to_header(), ip.header().to_header());
-            assert_eq!(h.checksum, h.calc_checksum_ipv4(&ip, u.payload()).unwrap(), "UDP over IPv4");
-        }
-        (NetSlice::Ipv6(ip), Some(TransportSlice::Udp(u))) => {
-            let (h, ip) = (u.to_header(), ip.header().to_header());
-            assert_eq!(h.checksum, h.calc_checksum_ipv6(&ip, u.payload()).unwrap(), "UDP over IPv6");
-        }
-        (NetSlice::Ipv4(ip), Some(TransportSlice::Tcp(t))) => {
-            let (h, ip) = (t.to_header(), ip.header().to_header());
-            assert_eq!(h.checksum, h.calc_checksum_ipv4(&ip, t.payload()).unwrap(), "TCP over IPv4");
-        }
-        (NetSlice::Ipv6(ip), Some(TransportSlice::Tcp(t))) => {
-            let (h, ip) = (t.to_header(), ip.header().to_header());
-            assert_eq!(h.checksum, h.calc_checksum_ipv6(&ip, t.payload()).unwrap(), "TCP over IPv6");
-        }
-        (NetSlice::Ipv4(_), Some(TransportSlice::Icmpv4(i))) => {
-            assert_eq!(i.checksum(), i.icmp_type().calc_checksum(i.payload()), "ICMPv4");
-        }
-        (NetSlice::Ipv6(ip), Some(TransportSlice::Icmpv6(i))) => {
-            let h = ip.header().to_header();
-            assert!(i.is_checksum_valid(h.source, h.destination), "ICMPv6");
-        }
-        _ => {}
-    }
-}
-
-pub fn udp6(src: &str, sport: u16, dst: &str, dport: u16, payload: &[u8]) -> Vec<u8> {
-    let b = PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64).udp(sport, dport);
-    let mut out = Vec::new();
-    b.write(&mut out, payload).unwrap();
-    out
-}
-
-pub fn udp4(src: &str, sport: u16, dst: &str, dport: u16, payload: &[u8]) -> Vec<u8> {
-    let b = PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64).udp(sport, dport);
-    let mut out = Vec::new();
-    b.write(&mut out, payload).unwrap();
-    out
-}
-
-/// A TCP segment; flags by letters: S, A, F, R, P, U.
-macro_rules! tcp {
-    ($builder:expr, $sport:expr, $dport:expr, $flags:expr, $payload:expr) => {{
-        let mut b = $builder.tcp($sport, $dport, 1000, 4096);
-        for f in $flags.chars() {
-            b = match f {
-                'S' => b.syn(),
-                'A' => b.ack(2000),
-                'F' => b.fin(),
-                'R' => b.rst(),
-                'P' => b.psh(),
-                'U' => b.urg(0),
-                other => panic!("flag {other}"),
-            };
-        }
-        let mut out = Vec::new();
-        b.write(&mut out, $payload).unwrap();
-        out
-    }};
-}
-
-pub fn tcp6(src: &str, sport: u16, dst: &str, dport: u16, flags: &str, payload: &[u8]) -> Vec<u8> {
-    tcp!(PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64), sport, dport, flags, payload)
-}
-
-pub fn tcp4(src: &str, sport: u16, dst: &str, dport: u16, flags: &str, payload: &[u8]) -> Vec<u8> {
-    tcp!(PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64), sport, dport, flags, payload)
-}
-
-pub fn echo6(src: &str, dst: &str, request: bool, id: u16, payload: &[u8]) -> Vec<u8> {
-    let b = PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64);
-    let mut out = Vec::new();
-    if request { b.icmpv6_echo_request(id, 1) } else { b.icmpv6_echo_reply(id, 1) }
-        .write(&mut out, payload)
-        .unwrap();
-    out
-}
-
-pub fn echo4(src: &str, dst: &str, request: bool, id: u16, payload: &[u8]) -> Vec<u8> {
-    let b = PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64);
-    let mut out = Vec::new();
-    if request { b.icmpv4_echo_request(id, 1) } else { b.icmpv4_echo_reply(id, 1) }
-        .write(&mut out, payload)
-        .unwrap();
-    out
-}
-
-/// Addresses and ports of a TCP or UDP packet, or the identifier of an echo message in both ports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ends {
-    pub src: std::net::IpAddr,
-    pub dst: std::net::IpAddr,
-    pub sport: u16,
-    pub dport: u16,
-}
-
-pub fn ends(packet: &[u8]) -> Ends {
-    use etherparse::{NetSlice, TransportSlice};
-    let sliced = SlicedPacket::from_ip(packet).unwrap();
-    let (src, dst) = match sliced.net.as_ref().unwrap() {
-        NetSlice::Ipv4(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-        NetSlice::Ipv6(ip) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-        NetSlice::Arp(_) => unreachable!(),
-    };
-    let echo_id = |b: &[u8]| u16::from_be_bytes([b[4], b[5]]);
-    let (sport, dport) = match sliced.transport.as_ref().unwrap() {
-        TransportSlice::Udp(u) => (u.source_port(), u.destination_port()),
-        TransportSlice::Tcp(t) => (t.source_port(), t.destination_port()),
-        TransportSlice::Icmpv4(i) => (echo_id(i.slice()), echo_id(i.slice())),
-        TransportSlice::Icmpv6(i) => (echo_id(i.slice()), echo_id(i.slice())),
-        TransportSlice::Igmp(_) => (0, 0),
-    };
-    Ends { src, dst, sport, dport }
-}
-
 /// An IPv4 address as it stands behind a prefix.
 pub fn behind(pool6: &str, address: &str) -> String {
     prefix(pool6).embed(v4(address)).to_string()
-}
-
-/// An ICMPv4 error about `quote`.
-pub fn error4(src: &str, dst: &str, (kind, code, word): (u8, u8, u32), quote: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    PacketBuilder::ipv4(v4(src).octets(), v4(dst).octets(), 64)
-        .icmpv4_raw(kind, code, word.to_be_bytes())
-        .write(&mut out, quote)
-        .unwrap();
-    out
-}
-
-/// An ICMPv6 error about `quote`.
-pub fn error6(src: &str, dst: &str, (kind, code, word): (u8, u8, u32), quote: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    PacketBuilder::ipv6(v6(src).octets(), v6(dst).octets(), 64)
-        .icmpv6_raw(kind, code, word.to_be_bytes())
-        .write(&mut out, quote)
-        .unwrap();
-    out
-}
-
-/// A packet of a protocol that has no ports here.
-pub fn other6(src: &str, dst: &str, proto: u8) -> Vec<u8> {
-    let mut out = vec![0x60, 0, 0, 0, 0, 16, proto, 64];
-    out.extend(v6(src).octets());
-    out.extend(v6(dst).octets());
-    out.extend([7; 16]);
-    out
-}
-
-/// As [`other6`].
-pub fn other4(src: &str, dst: &str, proto: u8) -> Vec<u8> {
-    let mut header = etherparse::Ipv4Header::new(16, 64, proto.into(), v4(src).octets(), v4(dst).octets())
-        .expect("a short payload");
-    header.header_checksum = header.calc_header_checksum();
-    let mut out = header.to_bytes().to_vec();
-    out.extend([7; 16]);
-    out
 }
 
 /// Sets TTL or hop limit, and an IPv4 header's checksum anew.

@@ -1,10 +1,7 @@
-//! Packets built by etherparse, and a buffer to translate them in.
+//! Headers and messages that tests share, and a buffer to translate packets in.
 #![allow(dead_code, unreachable_pub)]
 
-use etherparse::{
-    IcmpEchoHeader, Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpFragOffset, IpNumber, Ipv4Header,
-    Ipv6FragmentHeader, Ipv6Header, TcpHeader, UdpHeader,
-};
+pub use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::rfc7915::{four_to_six, icmp_4to6, icmp_6to4, six_to_four};
 use gatun_wire::{
     DEVICE_ROOM, DropReason, GROWTH_MAX, HEADROOM, Ipv4View, Ipv6View, L4, Offload, Packet, Ports, Settings,
@@ -21,15 +18,6 @@ pub const CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x1ca7, 0x2, 0, 0, 0,
 pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0xc000, 0x221);
 pub const CLIENT4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 pub const SERVER4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 33);
-
-/// A transport message, to be built with the checksum of either family.
-#[derive(Clone, Debug)]
-pub enum Message {
-    Tcp { src: u16, dst: u16, flags: u8, options: Vec<u8>, payload: Vec<u8> },
-    Udp { src: u16, dst: u16, payload: Vec<u8> },
-    Echo { request: bool, id: u16, payload: Vec<u8> },
-    Raw { proto: u8, bytes: Vec<u8> },
-}
 
 pub fn udp(payload: &[u8]) -> Message {
     Message::Udp { src: 40_001, dst: 53, payload: payload.to_vec() }
@@ -74,217 +62,37 @@ pub fn message(options: Vec<u8>) -> impl Strategy<Value = Message> {
     ]
 }
 
-impl Message {
-    pub fn proto4(&self) -> u8 {
-        match self {
-            Message::Tcp { .. } => 6,
-            Message::Udp { .. } => 17,
-            Message::Echo { .. } => 1,
-            Message::Raw { proto, .. } => *proto,
+/// The same with other ports, or another identifier in place of the first.
+pub fn with_ports(message: &Message, ports: Ports) -> Message {
+    let mut m = message.clone();
+    match (&mut m, ports) {
+        (Message::Tcp { src, dst, .. } | Message::Udp { src, dst, .. }, Ports::Set { src: s, dst: d }) => {
+            (*src, *dst) = (s, d);
         }
+        (Message::Echo { id, .. }, Ports::EchoId(new)) => *id = new,
+        _ => {}
     }
-
-    pub fn proto6(&self) -> u8 {
-        if let Message::Echo { .. } = self { 58 } else { self.proto4() }
-    }
-
-    /// The same with other ports, or another identifier in place of the first.
-    pub fn with_ports(&self, ports: Ports) -> Message {
-        let mut m = self.clone();
-        match (&mut m, ports) {
-            (
-                Message::Tcp { src, dst, .. } | Message::Udp { src, dst, .. },
-                Ports::Set { src: s, dst: d },
-            ) => {
-                (*src, *dst) = (s, d);
-            }
-            (Message::Echo { id, .. }, Ports::EchoId(new)) => *id = new,
-            _ => {}
-        }
-        m
-    }
-
-    fn tcp_header(src: u16, dst: u16, flags: u8, options: &[u8]) -> TcpHeader {
-        let mut h = TcpHeader::new(src, dst, 0xdead_beef, 0x2345);
-        h.acknowledgment_number = 0x0102_0304;
-        [h.fin, h.syn, h.rst, h.psh] = [1, 2, 4, 8].map(|b| flags & b != 0);
-        [h.ack, h.urg, h.ece, h.cwr] = [16, 32, 64, 128].map(|b| flags & b != 0);
-        h.set_options_raw(options).unwrap();
-        h
-    }
-
-    pub fn to_bytes4(&self, src: Ipv4Addr, dst: Ipv4Addr) -> Vec<u8> {
-        let (s, d) = (src.octets(), dst.octets());
-        match self {
-            Message::Tcp { src, dst, flags, options, payload } => {
-                let mut h = Self::tcp_header(*src, *dst, *flags, options);
-                h.checksum = h.calc_checksum_ipv4_raw(s, d, payload).unwrap();
-                [&h.to_bytes()[..], payload].concat()
-            }
-            Message::Udp { src, dst, payload } => {
-                let ip = Ipv4Header::new(0, 1, IpNumber::UDP, s, d).unwrap();
-                let h = UdpHeader::with_ipv4_checksum(*src, *dst, &ip, payload).unwrap();
-                [&h.to_bytes()[..], payload].concat()
-            }
-            Message::Echo { request, id, payload } => {
-                let echo = IcmpEchoHeader { id: *id, seq: 0x77 };
-                let kind = if *request { Icmpv4Type::EchoRequest(echo) } else { Icmpv4Type::EchoReply(echo) };
-                [&Icmpv4Header::with_checksum(kind, payload).to_bytes()[..], payload].concat()
-            }
-            Message::Raw { bytes, .. } => bytes.clone(),
-        }
-    }
-
-    pub fn to_bytes6(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
-        let (s, d) = (src.octets(), dst.octets());
-        match self {
-            Message::Tcp { src, dst, flags, options, payload } => {
-                let mut h = Self::tcp_header(*src, *dst, *flags, options);
-                h.checksum = h.calc_checksum_ipv6_raw(s, d, payload).unwrap();
-                [&h.to_bytes()[..], payload].concat()
-            }
-            Message::Udp { src, dst, payload } => {
-                let ip = Ipv6Header { source: s, destination: d, ..Default::default() };
-                let h = UdpHeader::with_ipv6_checksum(*src, *dst, &ip, payload).unwrap();
-                [&h.to_bytes()[..], payload].concat()
-            }
-            Message::Echo { request, id, payload } => {
-                let echo = IcmpEchoHeader { id: *id, seq: 0x77 };
-                let kind = if *request { Icmpv6Type::EchoRequest(echo) } else { Icmpv6Type::EchoReply(echo) };
-                let h = Icmpv6Header::with_checksum(kind, s, d, payload).unwrap();
-                [&h.to_bytes()[..], payload].concat()
-            }
-            Message::Raw { bytes, .. } => bytes.clone(),
-        }
-    }
+    m
 }
 
-/// The fields of an IPv4 packet that tests vary.
-#[derive(Clone, Debug)]
-pub struct V4 {
-    pub tos: u8,
-    pub id: u16,
-    pub df: bool,
-    pub mf: bool,
-    /// In bytes.
-    pub offset: u16,
-    pub ttl: u8,
-    pub src: Ipv4Addr,
-    pub dst: Ipv4Addr,
-    pub options: Vec<u8>,
+/// An IPv4 header whose every field has a value of its own, from the server to the client.
+pub fn header4() -> V4 {
+    V4 { tos: 0xb9, id: 0xbeef, df: false, ..V4::new(SERVER4, CLIENT4) }
 }
 
-impl Default for V4 {
-    fn default() -> Self {
-        V4 {
-            tos: 0xb9,
-            id: 0xbeef,
-            df: false,
-            mf: false,
-            offset: 0,
-            ttl: 64,
-            src: SERVER4,
-            dst: CLIENT4,
-            options: vec![],
-        }
-    }
+/// The same from the client to the server.
+pub fn outbound4() -> V4 {
+    V4 { src: CLIENT4, dst: SERVER4, ..header4() }
 }
 
-impl V4 {
-    /// From the client to the server.
-    pub fn outbound() -> Self {
-        V4 { src: CLIENT4, dst: SERVER4, ..V4::default() }
-    }
-
-    /// The packet with these bytes after its header.
-    pub fn raw(&self, proto: u8, l4: &[u8]) -> Vec<u8> {
-        let mut h =
-            Ipv4Header::new(l4.len() as u16, self.ttl, IpNumber(proto), self.src.octets(), self.dst.octets())
-                .unwrap();
-        h.dscp = (self.tos >> 2).try_into().unwrap();
-        h.ecn = (self.tos & 3).try_into().unwrap();
-        h.identification = self.id;
-        h.dont_fragment = self.df;
-        h.more_fragments = self.mf;
-        h.fragment_offset = IpFragOffset::try_new(self.offset / 8).unwrap();
-        h.options = self.options[..].try_into().unwrap();
-        h.total_len = (h.header_len() + l4.len()) as u16;
-        h.header_checksum = h.calc_header_checksum();
-        [&h.to_bytes()[..], l4].concat()
-    }
-
-    pub fn packet(&self, message: &Message) -> Vec<u8> {
-        self.raw(message.proto4(), &message.to_bytes4(self.src, self.dst))
-    }
+/// An IPv6 header with a traffic class, from the client to the server.
+pub fn header6() -> V6 {
+    V6 { traffic_class: 0xb9, ..V6::new(CLIENT6, SERVER6) }
 }
 
-/// The fields of an IPv6 packet that tests vary.
-#[derive(Clone, Debug)]
-pub struct V6 {
-    pub traffic_class: u8,
-    pub flow_label: u32,
-    pub hop_limit: u8,
-    pub src: Ipv6Addr,
-    pub dst: Ipv6Addr,
-    /// Offset in bytes, M, identification.
-    pub fragment: Option<(u16, bool, u32)>,
-    /// Extension headers before the Fragment header: number and bytes, whose first is filled in.
-    pub extensions: Vec<(u8, Vec<u8>)>,
-}
-
-impl Default for V6 {
-    fn default() -> Self {
-        V6 {
-            traffic_class: 0xb9,
-            flow_label: 0,
-            hop_limit: 64,
-            src: CLIENT6,
-            dst: SERVER6,
-            fragment: None,
-            extensions: vec![],
-        }
-    }
-}
-
-impl V6 {
-    /// From the server to the client.
-    pub fn inbound() -> Self {
-        V6 { src: SERVER6, dst: CLIENT6, ..V6::default() }
-    }
-
-    pub fn raw(&self, proto: u8, l4: &[u8]) -> Vec<u8> {
-        let mut chain: Vec<(u8, Vec<u8>)> = self.extensions.clone();
-        if let Some((offset, more, id)) = self.fragment {
-            let h = Ipv6FragmentHeader {
-                next_header: IpNumber(0),
-                fragment_offset: IpFragOffset::try_new(offset / 8).unwrap(),
-                more_fragments: more,
-                identification: id,
-            };
-            chain.push((44, h.to_bytes().to_vec()));
-        }
-        let mut next = proto;
-        let mut body = l4.to_vec();
-        for (number, mut bytes) in chain.into_iter().rev() {
-            bytes[0] = next;
-            next = number;
-            body = [bytes, body].concat();
-        }
-        let h = Ipv6Header {
-            traffic_class: self.traffic_class,
-            flow_label: self.flow_label.try_into().unwrap(),
-            payload_length: body.len() as u16,
-            next_header: IpNumber(next),
-            hop_limit: self.hop_limit,
-            source: self.src.octets(),
-            destination: self.dst.octets(),
-        };
-        [&h.to_bytes()[..], &body].concat()
-    }
-
-    pub fn packet(&self, message: &Message) -> Vec<u8> {
-        self.raw(message.proto6(), &message.to_bytes6(self.src, self.dst))
-    }
+/// The same from the server to the client.
+pub fn inbound6() -> V6 {
+    V6 { src: SERVER6, dst: CLIENT6, ..header6() }
 }
 
 /// Runs `f` on `bytes` as a packet in a marked buffer, which has the least room that a backend may leave; gives what `f`
@@ -402,32 +210,21 @@ pub struct Error6 {
 
 impl Error4 {
     pub fn message(&self) -> Vec<u8> {
-        let kind = Icmpv4Type::Unknown {
-            type_u8: self.kind,
-            code_u8: self.code,
-            bytes5to8: self.word.to_be_bytes(),
-        };
-        [&Icmpv4Header::with_checksum(kind, &self.body).to_bytes()[..8], &self.body].concat()
+        Message::icmp((self.kind, self.code, self.word), &self.body).to_bytes4(ROUTER4, CLIENT4)
     }
 
     pub fn packet(&self) -> Vec<u8> {
-        V4 { src: ROUTER4, dst: CLIENT4, ..V4::default() }.raw(1, &self.message())
+        V4 { src: ROUTER4, dst: CLIENT4, ..header4() }.raw(1, &self.message())
     }
 }
 
 impl Error6 {
     pub fn message(&self, src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
-        let kind = Icmpv6Type::Unknown {
-            type_u8: self.kind,
-            code_u8: self.code,
-            bytes5to8: self.word.to_be_bytes(),
-        };
-        let h = Icmpv6Header::with_checksum(kind, src.octets(), dst.octets(), &self.body).unwrap();
-        [&h.to_bytes()[..8], &self.body].concat()
+        Message::icmp((self.kind, self.code, self.word), &self.body).to_bytes6(src, dst)
     }
 
     pub fn packet(&self) -> Vec<u8> {
-        V6 { src: ROUTER6, dst: CLIENT6, ..V6::default() }.raw(58, &self.message(ROUTER6, CLIENT6))
+        V6 { src: ROUTER6, dst: CLIENT6, ..header6() }.raw(58, &self.message(ROUTER6, CLIENT6))
     }
 }
 

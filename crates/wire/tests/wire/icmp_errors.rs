@@ -9,23 +9,23 @@ fn settings() -> Settings {
 
 /// The packet inside errors, as the IPv4 and as the IPv6 side know it.
 fn inner4() -> V4 {
-    V4 { ttl: 17, id: 0, ..V4::outbound() }
+    V4 { ttl: 17, id: 0, ..outbound4() }
 }
 
 fn inner6() -> V6 {
-    V6 { hop_limit: 17, ..V6::default() }
+    V6 { hop_limit: 17, ..header6() }
 }
 
 /// The ICMPv6 packet that an ICMPv4 error from the router becomes.
 fn outer6(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     let e = Error6 { kind, code, word, body: body.to_vec() };
-    V6 { src: ROUTER6, dst: CLIENT6, hop_limit: 63, ..V6::default() }.raw(58, &e.message(ROUTER6, CLIENT6))
+    V6 { src: ROUTER6, dst: CLIENT6, hop_limit: 63, ..header6() }.raw(58, &e.message(ROUTER6, CLIENT6))
 }
 
 /// The ICMPv4 packet that an ICMPv6 error from the router becomes.
 fn outer4(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     let e = Error4 { kind, code, word, body: body.to_vec() };
-    V4 { src: ROUTER4, dst: CLIENT4, ttl: 63, id: ID, ..V4::default() }.raw(1, &e.message())
+    V4 { src: ROUTER4, dst: CLIENT4, ttl: 63, id: ID, ..header4() }.raw(1, &e.message())
 }
 
 fn four(kind: u8, code: u8, word: u32, body: &[u8]) -> (Result<(), DropReason>, Vec<u8>) {
@@ -81,7 +81,7 @@ fn all_65536_types_and_codes_of_icmpv4_come_out_by_the_table() {
                 assert_eq!(result, Ok(gatun_wire::Whole::Yes));
                 let new = if kind == 8 { 128 } else { 129 };
                 let e = Error6 { kind: new, code: 0, word: 0x1234_0001, body: b"ping".to_vec() };
-                let v6 = V6 { src: SERVER6, dst: CLIENT6, hop_limit: 63, ..V6::default() };
+                let v6 = V6 { src: SERVER6, dst: CLIENT6, hop_limit: 63, ..header6() };
                 assert_eq!(out, v6.raw(58, &e.message(SERVER6, CLIENT6)));
                 continue;
             }
@@ -112,14 +112,14 @@ fn all_65536_types_and_codes_of_icmpv4_come_out_by_the_table() {
 /// A message through the translation for everything but errors.
 fn query_4to6(kind: u8, code: u8) -> (Result<gatun_wire::Whole, DropReason>, Vec<u8>) {
     let e = Error4 { kind, code, word: 0x1234_0001, body: b"ping".to_vec() };
-    let bytes = V4::default().raw(1, &e.message());
+    let bytes = header4().raw(1, &e.message());
     let (result, out, _) = four_to_six(&bytes, Ports::Keep, &settings(), Offload::default());
     (result, out)
 }
 
 fn query_6to4(kind: u8, code: u8) -> (Result<gatun_wire::Whole, DropReason>, Vec<u8>) {
     let e = Error6 { kind, code, word: 0x1234_0001, body: b"ping".to_vec() };
-    let bytes = V6::default().raw(58, &e.message(CLIENT6, SERVER6));
+    let bytes = header6().raw(58, &e.message(CLIENT6, SERVER6));
     let (result, out, _) = six_to_four(&bytes, Ports::Keep, &settings(), Offload::default());
     (result, out)
 }
@@ -139,7 +139,7 @@ fn all_65536_types_and_codes_of_icmpv6_come_out_by_the_table() {
                 assert_eq!(result, Ok(gatun_wire::Whole::Yes));
                 let new = if kind == 128 { 8 } else { 0 };
                 let e = Error4 { kind: new, code: 0, word: 0x1234_0001, body: b"ping".to_vec() };
-                assert_eq!(out, V4 { id: ID, ttl: 63, ..V4::outbound() }.raw(1, &e.message()));
+                assert_eq!(out, V4 { id: ID, ttl: 63, ..outbound4() }.raw(1, &e.message()));
                 continue;
             }
             let (result, out) = six(kind, code, 0, &body6);
@@ -233,7 +233,7 @@ fn ports_and_identifiers_inside_an_error_are_rewritten() {
     for (m, ports) in
         [(udp(&payload(99)), set), (tcp(&payload(98)), set), (echo(true, &payload(9)), Ports::EchoId(3))]
     {
-        let new = m.with_ports(ports);
+        let new = with_ports(&m, ports);
         let e4 = Error4 { kind: 3, code: 1, word: 0, body: inner4().packet(&m) };
         let out = outer6(1, 0, 0, &inner6().packet(&new));
         assert_eq!(error_4to6(&e4.packet(), ports, &settings()), (Ok(()), out));
@@ -364,8 +364,8 @@ fn wrong_sums_of_the_error_and_of_the_inner_header_are_refused_but_not_of_the_in
 fn a_fragmented_error_or_one_at_its_last_hop_is_refused() {
     let e4 = Error4 { kind: 3, code: 1, word: 0, body: inner4().packet(&udp(&payload(12))) };
     let e6 = Error6 { kind: 1, code: 0, word: 0, body: inner6().packet(&udp(&payload(16))) };
-    let v4 = V4 { src: ROUTER4, dst: CLIENT4, ..V4::default() };
-    let v6 = V6 { src: ROUTER6, dst: CLIENT6, ..V6::default() };
+    let v4 = V4 { src: ROUTER4, dst: CLIENT4, ..header4() };
+    let v6 = V6 { src: ROUTER6, dst: CLIENT6, ..header6() };
     let m6 = e6.message(ROUTER6, CLIENT6);
     let cut4 = V4 { mf: true, ..v4.clone() }.raw(1, &e4.message());
     assert_eq!(error_4to6(&cut4, Ports::Keep, &settings()).0, Err(DropReason::FragmentIcmp));

@@ -14,7 +14,7 @@ fn parse6(bytes: &[u8]) -> Result<L4, DropReason> {
 
 #[test]
 fn packets_shorter_than_their_header_or_of_another_version_are_refused() {
-    let (v4, v6) = (V4::default().packet(&udp(b"x")), V6::default().packet(&udp(b"x")));
+    let (v4, v6) = (header4().packet(&udp(b"x")), header6().packet(&udp(b"x")));
     for len in 0..20 {
         assert_eq!(parse4(&v4[..len]), Err(DropReason::ShortL3));
     }
@@ -29,7 +29,7 @@ fn packets_shorter_than_their_header_or_of_another_version_are_refused() {
 
 #[test]
 fn header_lengths_below_five_or_past_the_end_are_refused() {
-    let good = V4::default().packet(&udp(b""));
+    let good = header4().packet(&udp(b""));
     for ihl in 0..16u8 {
         let mut bytes = good.clone();
         bytes[0] = 0x40 | ihl;
@@ -44,7 +44,7 @@ fn header_lengths_below_five_or_past_the_end_are_refused() {
 #[test]
 fn lengths_that_lie_are_refused() {
     let m = udp(&payload(20));
-    let (v4, v6) = (V4::default().packet(&m), V6::default().packet(&m));
+    let (v4, v6) = (header4().packet(&m), header6().packet(&m));
     for len in [0u16, 19, 49, 65_535] {
         let mut bytes = v4.clone();
         bytes[2..4].copy_from_slice(&len.to_be_bytes());
@@ -61,14 +61,14 @@ fn lengths_that_lie_are_refused() {
         assert_eq!(parse6(&bytes), Err(DropReason::L4Truncated), "{len}");
     }
     let options = vec![(60, vec![0, 3, 0, 0, 0, 0, 0, 0])]; // says 32 bytes, has 8
-    let chain = V6 { extensions: options, ..V6::default() }.raw(17, &[0; 8]);
+    let chain = V6 { extensions: options, ..header6() }.raw(17, &[0; 8]);
     assert_eq!(parse6(&chain), Err(DropReason::BadLength));
 }
 
 #[test]
 fn the_walk_over_extension_headers_ends_at_its_bound() {
     let chain = |n| vec![(60u8, vec![0, 0, 1, 4, 0, 0, 0, 0]); n];
-    let with = |n| V6 { extensions: chain(n), ..V6::default() }.packet(&udp(b"x"));
+    let with = |n| V6 { extensions: chain(n), ..header6() }.packet(&udp(b"x"));
     assert!(matches!(parse6(&with(EXTENSION_HEADERS_MAX)), Ok(L4::Udp { .. })));
     assert_eq!(parse6(&with(EXTENSION_HEADERS_MAX + 1)), Err(DropReason::ExtensionChainTooLong));
     assert_eq!(parse6(&with(1000)), Err(DropReason::ExtensionChainTooLong));
@@ -78,7 +78,7 @@ fn the_walk_over_extension_headers_ends_at_its_bound() {
 fn the_view_knows_where_the_transport_and_its_number_stand() {
     let extensions =
         vec![(0, vec![0, 0, 1, 4, 0, 0, 0, 0]), (60, vec![0, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])];
-    let v6 = V6 { extensions, fragment: Some((64, true, 0x1_0002)), ..V6::default() };
+    let v6 = V6 { extensions, fragment: Some((64, true, 0x1_0002)), ..header6() };
     let bytes = v6.raw(17, &[0; 64]);
     let view = Ipv6View::parse(&bytes).unwrap();
     assert_eq!((view.l4_offset, view.next_header_at, view.proto), (72, 64, 17));
@@ -86,7 +86,7 @@ fn the_view_knows_where_the_transport_and_its_number_stand() {
     assert_eq!((f.offset, f.more, f.id, f.is_first(), f.is_atomic()), (64, true, 0x1_0002, false, false));
     assert_eq!(view.l4(&bytes), Ok(L4::LaterFragment));
 
-    let bytes = V6 { flow_label: 0xabcde, ..V6::default() }.packet(&tcp(b"x"));
+    let bytes = V6 { flow_label: 0xabcde, ..header6() }.packet(&tcp(b"x"));
     let view = Ipv6View::parse(&bytes).unwrap();
     assert_eq!((view.l4_offset, view.next_header_at, view.proto), (40, 6, 6));
     assert_eq!((view.flow_label, view.traffic_class, view.hop_limit), (0xabcde, 0xb9, 64));
@@ -98,18 +98,18 @@ fn a_transport_header_that_is_cut_off_is_refused_and_in_a_fragment_called_tiny()
     for (m, least) in [(udp(&payload(64)), 8), (tcp(&payload(64)), 20), (echo(true, &payload(64)), 8)] {
         let (l4, l6) = (m.to_bytes4(SERVER4, CLIENT4), m.to_bytes6(CLIENT6, SERVER6));
         for len in 0..least {
-            let whole = V4::default().raw(m.proto4(), &l4[..len]);
+            let whole = header4().raw(m.proto4(), &l4[..len]);
             assert_eq!(parse4(&whole), Err(DropReason::L4Truncated));
-            assert_eq!(parse6(&V6::default().raw(m.proto6(), &l6[..len])), Err(DropReason::L4Truncated));
+            assert_eq!(parse6(&header6().raw(m.proto6(), &l6[..len])), Err(DropReason::L4Truncated));
             if len % 8 != 0 {
                 continue;
             }
-            let first = V4 { mf: true, ..V4::default() }.raw(m.proto4(), &l4[..len]);
+            let first = V4 { mf: true, ..header4() }.raw(m.proto4(), &l4[..len]);
             assert_eq!(parse4(&first), Err(DropReason::FragmentTiny));
-            let first = V6 { fragment: Some((0, true, 1)), ..V6::default() }.raw(m.proto6(), &l6[..len]);
+            let first = V6 { fragment: Some((0, true, 1)), ..header6() }.raw(m.proto6(), &l6[..len]);
             assert_eq!(parse6(&first), Err(DropReason::FragmentTiny));
         }
-        let atomic = V6 { fragment: Some((0, false, 1)), ..V6::default() }.raw(m.proto6(), &l6[..4]);
+        let atomic = V6 { fragment: Some((0, false, 1)), ..header6() }.raw(m.proto6(), &l6[..4]);
         assert_eq!(parse6(&atomic), Err(DropReason::L4Truncated));
     }
 }
@@ -118,12 +118,12 @@ fn a_transport_header_that_is_cut_off_is_refused_and_in_a_fragment_called_tiny()
 fn fragments_that_no_host_sends_are_refused() {
     // More to come, but not a multiple of eight; past the end of the largest packet.
     for (offset, more, len) in [(0, true, 12), (64, true, 63), (65_528, false, 8), (65_528, true, 8)] {
-        let v4 = V4 { mf: more, offset, ..V4::default() }.raw(17, &payload(len));
+        let v4 = V4 { mf: more, offset, ..header4() }.raw(17, &payload(len));
         assert_eq!(parse4(&v4), Err(DropReason::BadLength));
-        let v6 = V6 { fragment: Some((offset, more, 1)), ..V6::default() }.raw(17, &payload(len));
+        let v6 = V6 { fragment: Some((offset, more, 1)), ..header6() }.raw(17, &payload(len));
         assert_eq!(parse6(&v6), Err(DropReason::BadLength));
     }
-    let last = V6 { fragment: Some((65_528, false, 1)), ..V6::default() }.raw(17, &payload(7));
+    let last = V6 { fragment: Some((65_528, false, 1)), ..header6() }.raw(17, &payload(7));
     assert_eq!(parse6(&last), Ok(L4::LaterFragment));
 }
 
@@ -131,28 +131,28 @@ fn fragments_that_no_host_sends_are_refused() {
 #[test]
 fn fragmented_icmp_is_refused() {
     for (offset, more) in [(0, true), (64, true), (64, false)] {
-        let v4 = V4 { mf: more, offset, ..V4::default() }.packet(&echo(true, &payload(64)));
+        let v4 = V4 { mf: more, offset, ..header4() }.packet(&echo(true, &payload(64)));
         assert_eq!(err_4to6(&v4), DropReason::FragmentIcmp);
-        let v6 = V6 { fragment: Some((offset, more, 1)), ..V6::default() };
+        let v6 = V6 { fragment: Some((offset, more, 1)), ..header6() };
         assert_eq!(err_6to4(&v6.packet(&echo(true, &payload(64)))), DropReason::FragmentIcmp);
     }
 }
 
 #[test]
 fn icmp_of_the_other_family_and_igmp_are_refused() {
-    assert_eq!(err_6to4(&V6::default().raw(1, &[0; 16])), DropReason::UnsupportedProtocol);
-    assert_eq!(err_6to4(&V6::default().raw(2, &[0; 16])), DropReason::IcmpSingleHop);
-    assert_eq!(err_4to6(&V4::default().raw(58, &[0; 16])), DropReason::UnsupportedProtocol);
-    assert_eq!(err_4to6(&V4::default().raw(2, &[0; 16])), DropReason::IcmpSingleHop);
+    assert_eq!(err_6to4(&header6().raw(1, &[0; 16])), DropReason::UnsupportedProtocol);
+    assert_eq!(err_6to4(&header6().raw(2, &[0; 16])), DropReason::IcmpSingleHop);
+    assert_eq!(err_4to6(&header4().raw(58, &[0; 16])), DropReason::UnsupportedProtocol);
+    assert_eq!(err_4to6(&header4().raw(2, &[0; 16])), DropReason::IcmpSingleHop);
 }
 
 #[test]
 fn messages_for_one_link_are_not_answered_with_time_exceeded() {
     // MLD has hop limit 1: it must not look like a packet whose hops ran out.
     let mld = [143, 0, 0, 0, 0, 0, 0, 0];
-    let v6 = V6 { hop_limit: 1, ..V6::default() }.raw(58, &mld);
+    let v6 = V6 { hop_limit: 1, ..header6() }.raw(58, &mld);
     assert_eq!(err_6to4(&v6), DropReason::IcmpSingleHop);
-    let igmp = V4 { ttl: 1, options: vec![148, 4, 0, 0], ..V4::default() }.raw(2, &[0x22; 8]);
+    let igmp = V4 { ttl: 1, options: vec![148, 4, 0, 0], ..header4() }.raw(2, &[0x22; 8]);
     assert_eq!(err_4to6(&igmp), DropReason::IcmpSingleHop);
 }
 
@@ -176,7 +176,7 @@ fn a_path_below_1280_never_makes_an_atomic_fragment() {
     // The IPv4 host does what the translated Packet Too Big said: smaller packets, still without one.
     for len in [28, 500, 556, 1000] {
         for df in [false, true] {
-            let out = ok_4to6(&V4 { df, ..V4::default() }.packet(&udp(&payload(len - 28))));
+            let out = ok_4to6(&V4 { df, ..header4() }.packet(&udp(&payload(len - 28))));
             assert_eq!((out.len(), out[6]), (len + 20, 17));
         }
     }

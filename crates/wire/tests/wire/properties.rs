@@ -14,7 +14,7 @@ fn ports_of(m: &Message) -> Ports {
     match m {
         Message::Tcp { src, dst, .. } | Message::Udp { src, dst, .. } => Ports::Set { src: *src, dst: *dst },
         Message::Echo { id, .. } => Ports::EchoId(*id),
-        Message::Raw { .. } => Ports::Keep,
+        Message::Icmp { .. } | Message::Raw { .. } => Ports::Keep,
     }
 }
 
@@ -39,7 +39,7 @@ proptest! {
     fn to_ipv4_and_back_is_the_same_packet_two_hops_on(
         m in message(vec![]), traffic_class: u8, hop_limit in 3u8.., src: u16, dst: u16,
     ) {
-        let v6 = V6 { traffic_class, hop_limit, ..V6::default() };
+        let v6 = V6 { traffic_class, hop_limit, ..header6() };
         let ports = match m {
             Message::Echo { .. } => Ports::EchoId(src),
             _ => Ports::Set { src, dst },
@@ -62,7 +62,7 @@ proptest! {
             Message::Echo { .. } => Ports::EchoId(src),
             _ => Ports::Set { src, dst },
         };
-        let v6 = V6 { src: src6, dst: dst6, ..V6::default() };
+        let v6 = V6 { src: src6, dst: dst6, ..header6() };
         let (result, out, _) = in_buffer(&v6.packet(&m), Offload::default(), |p| {
             let view = Ipv6View::parse(p.bytes())?;
             let to = To4::new((src6, dst6), (src4, dst4), ports);
@@ -70,8 +70,8 @@ proptest! {
             gatun_wire::rfc7915::six_to_four::translate(p, &view, l4, &to, ID, &Settings::default())
         });
         prop_assert_eq!(result, Ok(Whole::Yes));
-        let v4 = V4 { src: src4, dst: dst4, ttl: 63, id: ID, df: out.len() > 1260, ..V4::default() };
-        prop_assert_eq!(out, v4.packet(&m.with_ports(ports)));
+        let v4 = V4 { src: src4, dst: dst4, ttl: 63, id: ID, df: out.len() > 1260, ..header4() };
+        prop_assert_eq!(out, v4.packet(&with_ports(&m, ports)));
 
         let v4 = V4 { df: true, ..v4 };
         let (result, out, _) = in_buffer(&v4.packet(&m), Offload::default(), |p| {
@@ -81,7 +81,7 @@ proptest! {
             gatun_wire::rfc7915::four_to_six::translate(p, &view, l4, &to, &Settings::default())
         });
         prop_assert_eq!(result, Ok(Whole::Yes));
-        prop_assert_eq!(out, V6 { hop_limit: 62, ..v6 }.packet(&m.with_ports(ports)));
+        prop_assert_eq!(out, V6 { hop_limit: 62, ..v6 }.packet(&with_ports(&m, ports)));
     }
 
     // proves: A79-20
@@ -120,12 +120,12 @@ proptest! {
             bytes[at + 1] ^= error as u8;
             bytes
         };
-        let six = spoil(V6::default().packet(&m), 40 + offset);
+        let six = spoil(header6().packet(&m), 40 + offset);
         prop_assume!(six[40 + offset..][..2] != [0, 0]);
         let (_, four, _) = six_to_four(&six, ports, &Settings::default(), Offload::default());
         prop_assert_eq!(error_of(&four), error_of(&six));
 
-        let four = spoil(V4 { df: true, ..V4::default() }.packet(&m), 20 + offset);
+        let four = spoil(V4 { df: true, ..header4() }.packet(&m), 20 + offset);
         prop_assume!(four[20 + offset..][..2] != [0, 0]);
         let (_, six, _) = four_to_six(&four, ports, &Settings::default(), Offload::default());
         prop_assert_eq!(error_of(&six), error_of(&four));
@@ -159,7 +159,7 @@ proptest! {
         let (src4, dst4) = (Ipv4Addr::from(src), Ipv4Addr::from(dst));
         let (src6, dst6) = (p.embed(src4), p.embed(dst4));
         let to = To4::new((src6, dst6), (src4, dst4), Ports::Keep);
-        let bytes = V6 { src: src6, dst: dst6, ..V6::default() }.packet(&m);
+        let bytes = V6 { src: src6, dst: dst6, ..header6() }.packet(&m);
         let (result, out, _) = in_buffer(&bytes, Offload::default(), |packet| {
             let view = Ipv6View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
@@ -229,16 +229,16 @@ fn valid_packets() -> Vec<Vec<u8>> {
     ];
     for m in [udp(&payload(40)), tcp(&payload(40)), echo(true, &payload(40)), echo(false, &payload(1400))] {
         let v4 = [
-            V4::default(),
-            V4 { options: vec![1; 8], ..V4::default() },
-            V4 { mf: true, ..V4::default() },
-            V4 { offset: 800, ..V4::default() },
+            header4(),
+            V4 { options: vec![1; 8], ..header4() },
+            V4 { mf: true, ..header4() },
+            V4 { offset: 800, ..header4() },
         ];
         let v6 = [
-            V6::default(),
-            V6 { extensions: extensions.clone(), ..V6::default() },
-            V6 { fragment: Some((0, true, 1)), ..V6::default() },
-            V6 { extensions: extensions.clone(), fragment: Some((800, false, 1)), ..V6::default() },
+            header6(),
+            V6 { extensions: extensions.clone(), ..header6() },
+            V6 { fragment: Some((0, true, 1)), ..header6() },
+            V6 { extensions: extensions.clone(), fragment: Some((800, false, 1)), ..header6() },
         ];
         for (v4, v6) in v4.iter().zip(&v6) {
             all.push(v4.packet(&m));

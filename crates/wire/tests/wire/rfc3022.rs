@@ -37,14 +37,14 @@ fn plain(bytes: &[u8], to: (Ipv4Addr, Ipv4Addr), ports: Ports) -> (Result<Whole,
 }
 
 fn sent() -> V4 {
-    V4 { src: PRIVATE, dst: SERVER4, ..V4::default() }
+    V4 { src: PRIVATE, dst: SERVER4, ..header4() }
 }
 
 fn ports_for(m: &Message, src: u16, dst: u16) -> Ports {
     match m {
         Message::Tcp { .. } | Message::Udp { .. } => Ports::Set { src, dst },
         Message::Echo { .. } => Ports::EchoId(src),
-        Message::Raw { .. } => Ports::Keep,
+        Message::Icmp { .. } | Message::Raw { .. } => Ports::Keep,
     }
 }
 
@@ -71,14 +71,14 @@ fn error(bytes: &[u8], ports: Ports) -> (Result<Whole, DropReason>, Vec<u8>) {
 /// The error as the inside host has to see it.
 fn seen_inside(kind: u8, code: u8, word: u32, body: &[u8]) -> Vec<u8> {
     let error = Error4 { kind, code, word, body: body.to_vec() };
-    V4 { src: ROUTER4, dst: PRIVATE, ttl: 63, ..V4::default() }.raw(1, &error.message())
+    V4 { src: ROUTER4, dst: PRIVATE, ttl: 63, ..header4() }.raw(1, &error.message())
 }
 
 /// The inside host's packet as it left, and as it was.
 fn quoted(m: &Message, ports: Ports) -> (Vec<u8>, Vec<u8>) {
-    let left = V4 { src: PUBLIC, dst: SERVER4, ttl: 7, options: vec![1; 4], ..V4::default() };
+    let left = V4 { src: PUBLIC, dst: SERVER4, ttl: 7, options: vec![1; 4], ..header4() };
     let was = V4 { src: PRIVATE, ..left.clone() };
-    (left.packet(&m.with_ports(ports)), was.packet(m))
+    (left.packet(&with_ports(&m, ports)), was.packet(m))
 }
 
 proptest! {
@@ -98,7 +98,7 @@ proptest! {
         prop_assert_eq!(result, Ok(Whole::Yes));
         let (ttl, id) = (ttl - 1, new_id.unwrap_or(id));
         let wanted = V4 { ttl, id, src: to.0, dst: to.1, ..v4 };
-        prop_assert_eq!(out, wanted.packet(&m.with_ports(ports)));
+        prop_assert_eq!(out, wanted.packet(&with_ports(&m, ports)));
     }
 
     // proves: R55-3
@@ -108,7 +108,7 @@ proptest! {
             Message::Tcp { .. } => 36,
             Message::Udp { .. } => 26,
             Message::Echo { .. } => 22,
-            Message::Raw { .. } => return Ok(()),
+            Message::Icmp { .. } | Message::Raw { .. } => return Ok(()),
         };
         let ports = ports_for(&m, ports.0, ports.1);
         let mut sent = sent().packet(&m);
@@ -146,7 +146,7 @@ proptest! {
         let (b, tail, _) = rewrite(&tail, to, Ports::Keep, Some(new_id), 65_535, Offload::default());
         prop_assert_eq!((a, b), (Ok(Whole::Yes), Ok(Whole::Yes)));
         let v4 = V4 { src: PUBLIC, ttl: 63, id: new_id, ..sent() };
-        let wanted = m.with_ports(ports).to_bytes4(PUBLIC, SERVER4);
+        let wanted = with_ports(&m, ports).to_bytes4(PUBLIC, SERVER4);
         prop_assert_eq!(head, V4 { mf: true, ..v4.clone() }.raw(m.proto4(), &wanted[..cut]));
         prop_assert_eq!(tail, V4 { offset: cut as u16, ..v4 }.raw(m.proto4(), &wanted[cut..]));
     }
@@ -162,7 +162,7 @@ proptest! {
         let back = match m {
             Message::Tcp { src, dst, .. } | Message::Udp { src, dst, .. } => Ports::Set { src, dst },
             Message::Echo { id, .. } => Ports::EchoId(id),
-            Message::Raw { .. } => Ports::Keep,
+            Message::Icmp { .. } | Message::Raw { .. } => Ports::Keep,
         };
         // Of a packet that was cut off in the middle of its transport header, too; not in the middle of its
         // checksum, half of which nobody can adjust.
@@ -181,7 +181,7 @@ fn padding_is_cut_off_and_a_datagram_without_checksum_stays_without() {
     let ports = Ports::Set { src: 9, dst: 53 };
     let (result, out) = plain(&padded, (PUBLIC, SERVER4), ports);
     assert_eq!(result, Ok(Whole::Yes));
-    let mut wanted = V4 { src: PUBLIC, ttl: 63, ..sent() }.packet(&udp(b"no sum").with_ports(ports));
+    let mut wanted = V4 { src: PUBLIC, ttl: 63, ..sent() }.packet(&with_ports(&udp(b"no sum"), ports));
     wanted[26..28].fill(0);
     assert_eq!(out, wanted);
 }
@@ -216,7 +216,7 @@ fn a_partial_checksum_stays_partial_and_covers_the_new_pseudo_header() {
         let ports = Ports::Set { src: 7, dst: 8 };
         let (result, out, left) = rewrite(&bytes, (PUBLIC, SERVER4), ports, None, 1500, offload);
         assert_eq!((result, left), (Ok(Whole::Yes), offload));
-        let mut wanted = V4 { src: PUBLIC, ttl: 63, ..sent() }.packet(&m.with_ports(ports));
+        let mut wanted = V4 { src: PUBLIC, ttl: 63, ..sent() }.packet(&with_ports(&m, ports));
         wanted[at..at + 2].copy_from_slice(&pseudo(PUBLIC, l4_len));
         assert_eq!(out, wanted);
     }
@@ -362,8 +362,8 @@ fn an_error_that_is_cut_off_in_pieces_about_an_error_or_at_its_last_hop_is_refus
     let nested = outer(3, 3, 0, &outer(3, 3, 0, &left));
     assert_eq!(error(&nested, ports).0, Err(DropReason::IcmpDoubleError));
     let message = Error4 { kind: 3, code: 3, word: 0, body: left.clone() }.message();
-    let piece = V4 { src: ROUTER4, mf: true, ..V4::default() }.raw(1, &message[..message.len() / 8 * 8]);
+    let piece = V4 { src: ROUTER4, mf: true, ..header4() }.raw(1, &message[..message.len() / 8 * 8]);
     assert_eq!(error(&piece, ports).0, Err(DropReason::FragmentIcmp));
-    let last = V4 { src: ROUTER4, ttl: 1, ..V4::default() }.raw(1, &message);
+    let last = V4 { src: ROUTER4, ttl: 1, ..header4() }.raw(1, &message);
     assert_eq!(error(&last, ports).0, Err(DropReason::TtlExceeded));
 }

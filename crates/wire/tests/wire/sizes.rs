@@ -69,9 +69,9 @@ fn a_packet_without_df_is_cut_to_the_lowest_ipv6_mtu_and_comes_together_again() 
         let settings = Settings { lowest_ipv6_mtu, ..Settings::default() };
         for len in [1232, 1240, 1241, 1300, 1452, 1500, 3000, 65_000] {
             for m in [udp(&payload(len - 8)), tcp(&payload(len - 20)), echo(true, &payload(len - 8))] {
-                let pieces = pieces_4to6(&V4::default().packet(&m), &settings);
+                let pieces = pieces_4to6(&header4().packet(&m), &settings);
                 let as6 = m.to_bytes6(SERVER6, CLIENT6);
-                let v6 = V6 { hop_limit: 63, ..V6::inbound() };
+                let v6 = V6 { hop_limit: 63, ..inbound6() };
                 if 40 + len <= lowest_ipv6_mtu as usize {
                     assert_eq!(pieces, [v6.packet(&m)]);
                     continue;
@@ -92,7 +92,7 @@ fn a_packet_without_df_is_cut_to_the_lowest_ipv6_mtu_and_comes_together_again() 
 // proves: A79-11
 #[test]
 fn the_first_piece_has_1232_bytes_of_payload_at_the_default() {
-    let pieces = pieces_4to6(&V4::default().packet(&udp(&payload(1400))), &Settings::default());
+    let pieces = pieces_4to6(&header4().packet(&udp(&payload(1400))), &Settings::default());
     assert_eq!(pieces.iter().map(Vec::len).collect::<Vec<_>>(), [1280, 48 + 1408 - 1232]);
 }
 
@@ -103,7 +103,7 @@ fn a_fragment_that_is_cut_again_keeps_its_base_and_its_last_piece() {
     let as6 = udp(&payload(4000 - 8)).to_bytes6(SERVER6, CLIENT6);
     let mut all = vec![];
     for (from, to) in [(0, 1480), (1480, 2960), (2960, 4000)] {
-        let v4 = V4 { mf: to < 4000, offset: from as u16, ..V4::default() };
+        let v4 = V4 { mf: to < 4000, offset: from as u16, ..header4() };
         all.extend(pieces_4to6(&v4.raw(17, &whole[from..to]), &Settings::default()));
     }
     assert_eq!(all.len(), 5);
@@ -117,7 +117,7 @@ fn df_and_an_ipv6_mtu_that_is_too_small_is_answered_with_that_mtu_less_20() {
         let settings = Settings { mtu6, ..Settings::default() };
         for (len, fits) in [(mtu6 - 20, true), (mtu6 - 19, false)] {
             let m = udp(&payload(len as usize - 28));
-            let bytes = V4 { df: true, ..V4::default() }.packet(&m);
+            let bytes = V4 { df: true, ..header4() }.packet(&m);
             let (result, _, _) = four_to_six(&bytes, Ports::Keep, &settings, plain());
             assert_eq!(result, if fits { Ok(Whole::Yes) } else { Err(DropReason::TooBig4) });
             let view = Ipv4View::parse(&bytes).unwrap();
@@ -130,7 +130,7 @@ fn df_and_an_ipv6_mtu_that_is_too_small_is_answered_with_that_mtu_less_20() {
 #[test]
 fn options_count_against_the_mtu_as_rfc_7915_says_it() {
     let bytes =
-        |len: usize| V4 { df: true, options: vec![1; 40], ..V4::default() }.packet(&udp(&payload(len - 68)));
+        |len: usize| V4 { df: true, options: vec![1; 40], ..header4() }.packet(&udp(&payload(len - 68)));
     let settings = Settings::default();
     assert_eq!(four_to_six(&bytes(1480), Ports::Keep, &settings, plain()).0, Ok(Whole::Yes));
     assert_eq!(four_to_six(&bytes(1481), Ports::Keep, &settings, plain()).0, Err(DropReason::TooBig4));
@@ -141,7 +141,7 @@ fn options_count_against_the_mtu_as_rfc_7915_says_it() {
 fn a_fragment_with_df_that_is_too_large_is_answered_with_room_for_its_fragment_header() {
     let settings = Settings { mtu6: 1400, ..Settings::default() };
     for (payload_len, fits) in [(1352, true), (1360, false)] {
-        let v4 = V4 { df: true, offset: 8, ..V4::default() };
+        let v4 = V4 { df: true, offset: 8, ..header4() };
         let bytes = v4.raw(17, &payload(payload_len));
         let (result, out, _) = four_to_six(&bytes, Ports::Keep, &settings, plain());
         assert_eq!(result, if fits { Ok(Whole::Yes) } else { Err(DropReason::TooBig4) });
@@ -158,7 +158,7 @@ fn an_ipv6_packet_too_large_for_ipv4_is_answered_with_that_mtu_and_20() {
         let settings = Settings { mtu4, ..Settings::default() };
         assert_eq!(mtu::packet_too_big(&settings), mtu4 + 20);
         for (len, fits) in [(mtu4 + 20, true), (mtu4 + 21, false)] {
-            let bytes = V6::default().packet(&udp(&payload(len as usize - 48)));
+            let bytes = header6().packet(&udp(&payload(len as usize - 48)));
             let (result, _, _) = six_to_four(&bytes, Ports::Keep, &settings, plain());
             assert_eq!(result, if fits { Ok(Whole::Yes) } else { Err(DropReason::TooBig6) });
         }
@@ -171,17 +171,17 @@ fn an_ipv4_mtu_below_1260_cuts_packets_whose_sender_could_not_act_on_packet_too_
     for mtu4 in [68, 576, 1000, 1259] {
         let settings = Settings { mtu4, ..Settings::default() };
         assert_eq!(mtu::packet_too_big(&settings), 1280);
-        let too_big = V6::default().packet(&udp(&payload(1281 - 48)));
+        let too_big = header6().packet(&udp(&payload(1281 - 48)));
         assert_eq!(six_to_four(&too_big, Ports::Keep, &settings, plain()).0, Err(DropReason::TooBig6));
 
         for m in [udp(&payload(1232)), tcp(&payload(1220)), echo(false, &payload(1232))] {
-            let pieces = pieces_6to4(&V6::default().packet(&m), &settings);
+            let pieces = pieces_6to4(&header6().packet(&m), &settings);
             let as4 = m.to_bytes4(CLIENT4, SERVER4);
             let room = (mtu4 as usize - 20) / 8 * 8;
             assert_eq!(pieces.len(), as4.len().div_ceil(room));
             for (n, (piece, part)) in pieces.iter().zip(as4.chunks(room)).enumerate() {
                 let mf = (n + 1) * room < as4.len();
-                let v4 = V4 { id: ID, ttl: 63, mf, offset: (n * room) as u16, ..V4::outbound() };
+                let v4 = V4 { id: ID, ttl: 63, mf, offset: (n * room) as u16, ..outbound4() };
                 assert_eq!(*piece, v4.raw(m.proto4(), part));
             }
         }
@@ -196,7 +196,7 @@ fn a_fragment_from_ipv6_is_cut_again_for_a_small_ipv4_mtu() {
     let as6 = udp(&payload(2400 - 8)).to_bytes6(CLIENT6, SERVER6);
     let mut whole = vec![];
     for (from, to) in [(0, 1200), (1200, 2400)] {
-        let v6 = V6 { fragment: Some((from as u16, to < 2400, 0x77_0001)), ..V6::default() };
+        let v6 = V6 { fragment: Some((from as u16, to < 2400, 0x77_0001)), ..header6() };
         for piece in pieces_6to4(&v6.raw(17, &as6[from..to]), &settings) {
             let view = Ipv4View::parse(&piece).unwrap();
             let f = view.fragment.unwrap();
@@ -211,10 +211,10 @@ fn a_fragment_from_ipv6_is_cut_again_for_a_small_ipv4_mtu() {
 
 #[test]
 fn what_cannot_be_cut_is_refused_and_what_fits_is_left_alone() {
-    let plain4 = V4::default().packet(&udp(&payload(1000)));
-    let df = V4 { df: true, ..V4::default() }.packet(&udp(&payload(1000)));
-    let plain6 = V6::default().packet(&udp(&payload(1000)));
-    let fragment6 = V6 { fragment: Some((0, false, 1)), ..V6::default() }.packet(&udp(&payload(1000)));
+    let plain4 = header4().packet(&udp(&payload(1000)));
+    let df = V4 { df: true, ..header4() }.packet(&udp(&payload(1000)));
+    let plain6 = header6().packet(&udp(&payload(1000)));
+    let fragment6 = V6 { fragment: Some((0, false, 1)), ..header6() }.packet(&udp(&payload(1000)));
     for bytes in [&df, &plain6] {
         assert_eq!(split(bytes, plain(), 576), Err(DropReason::Unfragmentable));
     }
@@ -231,7 +231,7 @@ fn what_cannot_be_cut_is_refused_and_what_fits_is_left_alone() {
 
 #[test]
 fn a_full_emit_leaves_the_packet_whole() {
-    let bytes = V4::default().packet(&udp(&payload(2000)));
+    let bytes = header4().packet(&udp(&payload(2000)));
     let (result, out, _) = in_buffer(&bytes, plain(), |p: &mut Packet<'_>| {
         fragment::split4(p, 576, |_, _| Err(DropReason::EmitFull))
     });

@@ -26,10 +26,10 @@ fn translate(bytes: &[u8], settings: &Settings) -> (Result<Whole, DropReason>, V
 // proves: A79-17
 #[test]
 fn it_is_computed_over_the_whole_datagram() {
-    let v6 = V6 { hop_limit: 63, ..V6::inbound() };
+    let v6 = V6 { hop_limit: 63, ..inbound6() };
     for len in [0, 1, 2, 3, 99, 1200] {
         for options in [vec![], vec![1; 8]] {
-            let bytes = without_checksum(&V4 { options, ..V4::default() }, len);
+            let bytes = without_checksum(&V4 { options, ..header4() }, len);
             let out = translate(&bytes, &with(ZeroChecksum::Compute));
             assert_eq!(out, (Ok(Whole::Yes), v6.packet(&udp(&payload(len)))));
         }
@@ -40,29 +40,29 @@ fn it_is_computed_over_the_whole_datagram() {
 #[test]
 fn it_is_computed_with_the_ports_that_the_packet_gets() {
     let ports = Ports::Set { src: 9, dst: 10 };
-    let bytes = without_checksum(&V4::default(), 99);
+    let bytes = without_checksum(&header4(), 99);
     let (result, out, _) = four_to_six(&bytes, ports, &with(ZeroChecksum::Compute), Offload::default());
     assert_eq!(result, Ok(Whole::Yes));
-    let m = udp(&payload(99)).with_ports(ports);
-    assert_eq!(out, V6 { hop_limit: 63, ..V6::inbound() }.packet(&m));
+    let m = with_ports(&udp(&payload(99)), ports);
+    assert_eq!(out, V6 { hop_limit: 63, ..inbound6() }.packet(&m));
 }
 
 // proves: A79-17, A79-11
 #[test]
 fn it_is_computed_before_the_datagram_is_cut() {
-    let bytes = without_checksum(&V4::default(), 1400);
+    let bytes = without_checksum(&header4(), 1400);
     let (result, out) = translate(&bytes, &with(ZeroChecksum::Compute));
     assert_eq!(result, Ok(Whole::Split(1280)));
-    let v6 = V6 { hop_limit: 63, fragment: Some((0, false, 0xbeef)), ..V6::inbound() };
+    let v6 = V6 { hop_limit: 63, fragment: Some((0, false, 0xbeef)), ..inbound6() };
     assert_eq!(out, v6.packet(&udp(&payload(1400))));
 }
 
 // proves: A79-17
 #[test]
 fn it_is_dropped_or_forwarded_where_the_settings_say_so() {
-    let bytes = without_checksum(&V4::default(), 99);
+    let bytes = without_checksum(&header4(), 99);
     assert_eq!(translate(&bytes, &with(ZeroChecksum::Drop)).0, Err(DropReason::ZeroUdpChecksum));
-    let mut expected = V6 { hop_limit: 63, ..V6::inbound() }.packet(&udp(&payload(99)));
+    let mut expected = V6 { hop_limit: 63, ..inbound6() }.packet(&udp(&payload(99)));
     expected[UDP_CHECKSUM_6].fill(0);
     assert_eq!(translate(&bytes, &with(ZeroChecksum::Forward)), (Ok(Whole::Yes), expected));
 }
@@ -70,38 +70,38 @@ fn it_is_dropped_or_forwarded_where_the_settings_say_so() {
 // proves: A79-18
 #[test]
 fn in_a_first_fragment_it_is_dropped_and_later_fragments_pass() {
-    let first = without_checksum(&V4 { mf: true, ..V4::default() }, 1000);
+    let first = without_checksum(&V4 { mf: true, ..header4() }, 1000);
     let (result, _) = translate(&first, &with(ZeroChecksum::Compute));
     assert_eq!(result, Err(DropReason::FragmentZeroChecksum));
     assert_eq!(translate(&first, &with(ZeroChecksum::Drop)).0, Err(DropReason::ZeroUdpChecksum));
-    let later = V4 { offset: 1008, ..V4::default() }.raw(17, &[0; 40]);
-    let v6 = V6 { hop_limit: 63, fragment: Some((1008, false, 0xbeef)), ..V6::inbound() };
+    let later = V4 { offset: 1008, ..header4() }.raw(17, &[0; 40]);
+    let v6 = V6 { hop_limit: 63, fragment: Some((1008, false, 0xbeef)), ..inbound6() };
     assert_eq!(translate(&later, &with(ZeroChecksum::Compute)), (Ok(Whole::Yes), v6.raw(17, &[0; 40])));
 }
 
 #[test]
 fn a_length_that_lies_cannot_be_summed() {
     for len in [0u16, 7, 108, 65_535] {
-        let mut bytes = without_checksum(&V4::default(), 99);
+        let mut bytes = without_checksum(&header4(), 99);
         bytes[24..26].copy_from_slice(&len.to_be_bytes());
         let (result, _) = translate(&bytes, &with(ZeroChecksum::Compute));
         assert_eq!(result, Err(DropReason::BadLength), "{len}");
     }
     // A datagram shorter than its packet is summed as far as it goes.
-    let mut bytes = without_checksum(&V4::default(), 99);
+    let mut bytes = without_checksum(&header4(), 99);
     bytes[24..26].copy_from_slice(&58u16.to_be_bytes());
     let (result, out) = translate(&bytes, &with(ZeroChecksum::Compute));
     assert_eq!(result, Ok(Whole::Yes));
-    let short = V6 { hop_limit: 63, ..V6::inbound() }.packet(&udp(&payload(50)));
+    let short = V6 { hop_limit: 63, ..inbound6() }.packet(&udp(&payload(50)));
     assert_eq!((&out[40..98], &out[98..]), (&short[40..], &payload(99)[50..]));
 }
 
 // proves: A79-63
 #[test]
 fn from_ipv6_it_stays_without() {
-    let mut bytes = V6::default().packet(&udp(&payload(99)));
+    let mut bytes = header6().packet(&udp(&payload(99)));
     bytes[UDP_CHECKSUM_6].fill(0);
-    let mut expected = V4 { id: ID, ttl: 63, ..V4::outbound() }.packet(&udp(&payload(99)));
+    let mut expected = V4 { id: ID, ttl: 63, ..outbound4() }.packet(&udp(&payload(99)));
     expected[UDP_CHECKSUM_4].fill(0);
     assert_eq!(ok_6to4(&bytes), expected);
 }
@@ -113,7 +113,7 @@ fn a_sum_of_zero_is_sent_as_all_ones_updated_or_computed() {
     let (mut ones4, mut ones6) = (0, 0);
     for word in 0..=0xffffu16 {
         let m = udp(&word.to_be_bytes());
-        let (v4, v6) = (V4::default().packet(&m), V6::default().packet(&m));
+        let (v4, v6) = (header4().packet(&m), header6().packet(&m));
         let out4 = ok_6to4(&v6);
         let out6 = ok_4to6(&v4);
         let expected4 = m.to_bytes4(CLIENT4, SERVER4);

@@ -1,4 +1,4 @@
-//! Captures at both ends, and what tshark says about them.
+//! Captures at both ends, and their analysis by tshark.
 
 use super::network::Lab;
 use super::report::Check;
@@ -7,16 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whatever a parser may find wrong with a packet. But for one thing: the kernels at the ends send the
-/// other zero, 0xffff, where a TCP checksum comes out as zero. Receivers can't tell them apart (RFC 1624 3);
-/// tshark minds.
+/// Display filter for every fault that a parser may find in a packet, with one exception: the kernels at the ends send
+/// 0xffff where a TCP checksum is zero. Receivers cannot tell the two apart (RFC 1624 3), but tshark reports it.
 const FAULTS: &str = "(_ws.malformed || _ws.expert.severity >= 8388608 || ip.checksum.status == 0 \
     || tcp.checksum.status == 0 || udp.checksum.status == 0 || icmp.checksum.status == 0 \
     || icmpv6.checksum.status == 0) && !tcp.checksum.ffff";
 
 const SIDES: [&str; 2] = ["client", "server"];
 
-/// Running captures; none where tcpdump is missing, or does not start.
+/// Running captures, or the check that says why there are none.
 pub(super) struct Captures {
     running: Result<Vec<(PathBuf, Process)>, Check>,
 }
@@ -28,7 +27,7 @@ fn name_of(side: &str) -> String {
 impl Captures {
     pub(super) fn start(lab: &Lab, output: &Path) -> Self {
         if !gatun_testkit::has_program("tcpdump") {
-            return Captures { running: Err(Check::not_made("captures", "tcpdump is missing")) };
+            return Captures { running: Err(Check::not_run("captures", "tcpdump is missing")) };
         }
         let hosts = SIDES.into_iter().zip([&lab.net.client, &lab.net.server]);
         let started = hosts.map(|(side, host)| {
@@ -39,9 +38,9 @@ impl Captures {
         Captures { running: running.map_err(|e| Check::from_result("captures", Err(e))) }
     }
 
-    /// Ends them and lets tshark look for faults.
+    /// Ends the captures and lets tshark look for faults.
     pub(super) fn finish(self) -> Vec<Check> {
-        // What was sent last is still on its way to the file.
+        // The last packets are not in the file yet.
         std::thread::sleep(Duration::from_millis(300));
         let running = match self.running {
             Ok(running) => running,
@@ -52,7 +51,7 @@ impl Captures {
             match process.stop() {
                 Err(e) => vec![Check::from_result(&name, Err(e))],
                 Ok(_) if !gatun_testkit::has_program("tshark") => {
-                    vec![Check::not_made(&name, "tshark is missing")]
+                    vec![Check::not_run(&name, "tshark is missing")]
                 }
                 Ok(_) => examine(&name, &file),
             }
@@ -77,11 +76,11 @@ fn start(host: &Namespace, file: &Path) -> Result<Process, Error> {
 }
 
 fn examine(name: &str, file: &Path) -> Vec<Check> {
-    // Without ethtool, hosts leave the sums to devices that there are not.
+    // Without ethtool, hosts leave checksums to devices that do not exist.
     let has_sums = gatun_testkit::has_program("ethtool");
     let mut checks = vec![Check::from_result(name, faults(file, has_sums))];
     if !has_sums {
-        checks.push(Check::not_made(&format!("{name}: transport checksums"), "ethtool is missing"));
+        checks.push(Check::not_run(&format!("{name}: transport checksums"), "ethtool is missing"));
     }
     checks
 }

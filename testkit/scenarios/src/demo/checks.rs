@@ -1,4 +1,4 @@
-//! What has to work, seen by programs that know nothing of Gatun.
+//! Checks by programs that know nothing of Gatun.
 
 use super::network::{self, Lab};
 use super::report::{Check, Report};
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 type Checked = Result<String, Error>;
 
-/// A name, and what to do.
+/// A name, and the check.
 type ToCheck = (&'static str, fn(&Lab) -> Checked);
 
-/// Long enough for anything here; a hang is a failure.
+/// Limit of every check: a hang is a failure.
 const CHECK_MAX: Duration = Duration::from_secs(20);
 
-/// With every packet as on a wire: these are captured.
+/// Runs the checks whose packets are captured, with offloads off: every packet is as on a wire.
 pub(super) fn run_all(lab: &Lab, screen: &Screen, report: &mut Report) {
     let checks: [ToCheck; 10] = [
         ("ping: IPv6 to IPv4", |lab| ping(&lab.net.client, SERVER)),
@@ -41,7 +41,7 @@ pub(super) fn run_all(lab: &Lab, screen: &Screen, report: &mut Report) {
     run(&checks, lab, screen, report);
 }
 
-/// With super-packets: 64 KB go through as one.
+/// Runs the checks with offloads on: 64 KB pass as one super-packet.
 pub(super) fn run_with_offloads(lab: &Lab, screen: &Screen, report: &mut Report) {
     let checks: [ToCheck; 4] = [
         ("TCP: upload in super-packets, hash compared", |lab| {
@@ -61,13 +61,13 @@ pub(super) fn run_with_offloads(lab: &Lab, screen: &Screen, report: &mut Report)
 
 fn run(checks: &[ToCheck], lab: &Lab, screen: &Screen, report: &mut Report) {
     for (name, check) in checks {
-        screen.passing(name);
+        screen.progress(name);
         let check = Check::from_result(name, check(lab));
-        report.add(check, screen);
+        screen.record(check, report);
     }
 }
 
-/// Runs to the end; what it wrote where it succeeded.
+/// Runs a program to its end; returns its output where it succeeded.
 fn output(command: &mut Command) -> Checked {
     let (status, text) = run_for(command, CHECK_MAX)?;
     match status.success() {
@@ -128,14 +128,14 @@ fn path_mtu(lab: &Lab) -> Checked {
     let learnt = route.split_whitespace().skip_while(|w| *w != "mtu").nth(1).unwrap_or("nothing").to_owned();
     let expected = SMALL_MTU + 20;
     if learnt != expected.to_string() {
-        return Err(Error(format!("the client learnt {learnt} instead of {expected}")));
+        return Err(Error(format!("the client learned {learnt} instead of {expected}")));
     }
     let fits = format!("-c 3 -i 0.05 -W 1 -q -M do -s {} {FAR}", expected - 48);
     output(client.command("ping").args(fits.split_whitespace()))?;
-    Ok(format!("the client learnt {learnt}: the link's {SMALL_MTU} and 20 for the longer header"))
+    Ok(format!("the client learned {learnt}: the link's {SMALL_MTU}, and 20 for the longer header"))
 }
 
-/// Processor time over two seconds without packets.
+/// Measures processor time over two seconds without packets.
 fn idle(lab: &Lab) -> Checked {
     let ticks = || -> Result<u64, Error> {
         let file = format!("/proc/{}/stat", lab.gatun.id());

@@ -1,4 +1,4 @@
-//! `lab/run demo`: shows Gatun at work between network namespaces.
+//! Command line of the demo.
 
 use super::Demo;
 use anyhow::{Context as _, ensure};
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const ABOUT: &str = "\
-Makes an IPv6-only client, Gatun and an IPv4-only server in network namespaces,
-with the kernel's own stacks and real programs: ping, traceroute, HTTP, TCP and
-UDP both ways, path MTU discovery, then iperf3 through Gatun, tayga and plain
-kernel forwarding. Takes about a minute; needs root, or a kernel that lets
-users make namespaces. Nothing is left behind but the files in the output
-directory, also when it is interrupted.
+The demo creates an IPv6-only client, Gatun and an IPv4-only server in network
+namespaces, and uses the kernel's own stacks and real programs: ping,
+traceroute, HTTP, TCP and UDP both ways, path MTU discovery, then iperf3
+through Gatun, tayga and plain kernel forwarding. It takes about a minute, and
+needs root or a kernel that lets users create namespaces. It leaves nothing
+behind but the files in the output directory, even when it is interrupted.
 ";
 
 /// Shows Gatun at work between network namespaces of this machine
 #[derive(Debug, clap::Parser)]
 #[command(name = "lab/run demo", after_help = ABOUT)]
 pub(crate) struct Args {
-    /// Where report.json, the captures and the configuration go
+    /// Folder for report.json, the captures and the configuration
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     output: PathBuf,
-    /// How long one measurement of throughput takes, in seconds; 0 leaves them out
+    /// Seconds of one throughput measurement; 0 leaves them out
     #[arg(long, value_name = "N", default_value_t = 2)]
     seconds: u32,
     /// The daemon's program [default: `gatun` beside this program]
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// # Errors
-/// What kept the demo from running.
+/// Where the demo cannot run.
 pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let output = std::path::absolute(&args.output).context("the output directory")?;
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
@@ -48,7 +48,7 @@ pub(crate) fn execute(args: Args) -> anyhow::Result<ExitCode> {
     let mut again: Vec<OsString> = ["demo", "--seconds"].map(Into::into).into();
     again.extend([args.seconds.to_string().into(), "--output".into(), output.clone().into_os_string()]);
     again.extend(["--gatun".into(), gatun.clone().into_os_string()]);
-    match gatun_testkit::enter("demo", &again).context("no demo here")? {
+    match gatun_testkit::enter("demo", &again).context("the demo cannot run here")? {
         Some(status) if status.success() => Ok(ExitCode::SUCCESS),
         Some(_) => Ok(ExitCode::FAILURE),
         None => {

@@ -1,8 +1,7 @@
-//! `lab/run demo`: Gatun at work between network namespaces of this machine, with the kernel's own stacks and
-//! real programs at both ends.
+//! `lab/run demo`: Gatun between network namespaces of this machine, with the kernel's own stacks and real programs at
+//! both ends.
 //!
-//! All of it happens in one sandbox of [`gatun_testkit`], which the kernel takes away as a whole when the demo
-//! ends, however it ends.
+//! The demo runs in a sandbox of [`gatun_testkit`], which the kernel removes as a whole when the demo ends, by whatever cause.
 
 mod capture;
 mod checks;
@@ -17,13 +16,13 @@ use report::{Check, Outcome, Report};
 use screen::Screen;
 use std::path::PathBuf;
 
-/// What the demo is to do.
+/// Settings of the demo.
 pub(crate) struct Demo {
-    /// Where the report, the captures and the configuration go.
+    /// Folder for the report, the captures and the configuration.
     pub(crate) output: PathBuf,
     /// The daemon's program.
     pub(crate) gatun: PathBuf,
-    /// How long one measurement of throughput takes, seconds; 0 leaves them out.
+    /// Seconds of one throughput measurement; 0 leaves them out.
     pub(crate) seconds: u32,
 }
 
@@ -33,10 +32,10 @@ impl Demo {
     }
 }
 
-/// Runs inside the sandbox. Returns whether no check failed.
+/// Runs the demo inside the sandbox. Returns true where no check failed.
 ///
 /// # Errors
-/// Where the report cannot be written. A part that fails is a check that failed: what the others found is kept.
+/// Where the report cannot be written. A part that fails is a failed check, and the results of the others are kept.
 pub(crate) fn run(demo: &Demo) -> anyhow::Result<bool> {
     let screen = Screen::new();
     std::fs::create_dir_all(&demo.output).with_context(|| demo.output.display().to_string())?;
@@ -44,7 +43,7 @@ pub(crate) fn run(demo: &Demo) -> anyhow::Result<bool> {
     screen.title("An IPv6-only client, Gatun, and an IPv4-only server");
     match network::Lab::new(&demo.gatun, &demo.output) {
         Ok(lab) => parts(demo, &lab, &screen, &mut report)?,
-        Err(e) => report.add(Check::from_result("network and programs", Err(e)), &screen),
+        Err(e) => screen.record(Check::from_result("network and programs", Err(e)), &mut report),
     }
     report.write(&demo.file())?;
     screen.title(&report.verdict());
@@ -56,10 +55,10 @@ fn parts(demo: &Demo, lab: &network::Lab, screen: &Screen, report: &mut Report) 
     let captures = capture::Captures::start(lab, &demo.output);
     checks::run_all(lab, screen, report);
     for check in captures.finish() {
-        report.add(check, screen);
+        screen.record(check, report);
     }
     checks::run_with_offloads(lab, screen, report);
-    // What was found so far is there, whatever becomes of the longest part.
+    // The results so far are kept if the longest part fails.
     report.write(&demo.file())?;
     if demo.seconds > 0 {
         throughput::measure(lab, screen, demo.seconds, report);

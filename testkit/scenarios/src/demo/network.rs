@@ -1,4 +1,4 @@
-//! The lab's hosts with everything that runs on them.
+//! The demo's hosts, and the programs that run on them.
 
 use gatun_testkit::{Error, Process, Topology, tayga};
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ static = [                   # the client is a server too
 /// Bytes of the file that is served at both ends.
 const FILE_LEN: u64 = 8_000_000;
 
-/// Hosts, programs on them, and files. /run is the sandbox's own.
+/// Hosts, their programs, and files in the /run of the sandbox.
 pub(super) struct Lab {
     pub(super) net: Topology,
     pub(super) gatun: Process,
@@ -58,7 +58,7 @@ impl Lab {
     }
 }
 
-/// Switches checksums and segmentation by the device on or off at both ends, where `ethtool` is there.
+/// Turns checksum and segmentation offload on or off at both ends, where `ethtool` is installed.
 pub(super) fn set_offloads(net: &Topology, on: bool) -> Result<(), Error> {
     if !gatun_testkit::has_program("ethtool") {
         return Ok(());

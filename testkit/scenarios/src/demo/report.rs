@@ -1,6 +1,5 @@
-//! What the demo found, for programs: `report.json`.
+//! The demo's results, for programs: `report.json`.
 
-use super::screen::Screen;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::path::Path;
@@ -12,17 +11,17 @@ pub(super) struct Report {
     pub(super) iperf: Vec<Throughput>,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
     Ok,
     Failed,
-    /// A program that it needs is missing.
-    NotMade,
+    /// Not run: a program that it needs is missing.
+    NotRun,
 }
 
-/// Something that has to work.
+/// A check and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Check {
     pub(super) name: String,
@@ -50,28 +49,22 @@ impl Check {
         Check { name: name.to_owned(), outcome, detail }
     }
 
-    /// A check that was not made, and why.
-    pub(super) fn not_made(name: &str, why: &str) -> Self {
-        Check { name: name.to_owned(), outcome: Outcome::NotMade, detail: why.to_owned() }
+    /// A check that was not run, with the reason.
+    pub(super) fn not_run(name: &str, why: &str) -> Self {
+        Check { name: name.to_owned(), outcome: Outcome::NotRun, detail: why.to_owned() }
     }
 }
 
 impl Report {
-    /// Shows a check and keeps it.
-    pub(super) fn add(&mut self, check: Check, screen: &Screen) {
-        screen.check(&check);
-        self.checks.push(check);
-    }
-
     pub(super) fn count(&self, outcome: Outcome) -> usize {
         self.checks.iter().filter(|check| check.outcome == outcome).count()
     }
 
-    /// One line for people.
+    /// Formats the result in one line.
     pub(super) fn verdict(&self) -> String {
-        let [passed, failed, not_made] =
-            [Outcome::Ok, Outcome::Failed, Outcome::NotMade].map(|outcome| self.count(outcome));
-        let rest = if not_made > 0 { format!(", {not_made} not made") } else { String::new() };
+        let [passed, failed, not_run] =
+            [Outcome::Ok, Outcome::Failed, Outcome::NotRun].map(|outcome| self.count(outcome));
+        let rest = if not_run > 0 { format!(", {not_run} not run") } else { String::new() };
         match failed {
             0 => format!("{passed} of {} checks passed{rest}", self.checks.len()),
             failed => format!("{failed} of {} checks FAILED{rest}", self.checks.len()),

@@ -1,6 +1,6 @@
-//! What people see. Colours and passing lines only on a terminal.
+//! The demo on the terminal. Colours and progress lines only where standard output is one.
 
-use super::report::{Check, Outcome};
+use super::report::{Check, Outcome, Report};
 use std::io::{IsTerminal as _, Write as _, stdout};
 
 pub(super) struct Screen {
@@ -31,18 +31,24 @@ impl Screen {
         self.write(&format!("{text}\n"));
     }
 
-    pub(super) fn check(&self, check: &Check) {
+    /// Shows a check and adds it to the report.
+    pub(super) fn record(&self, check: Check, report: &mut Report) {
+        self.show(&check);
+        report.checks.push(check);
+    }
+
+    fn show(&self, check: &Check) {
         let mark = match check.outcome {
-            Outcome::Ok => self.paint(GREEN, "ok    "),
-            Outcome::Failed => self.paint(RED, "FAILED"),
-            Outcome::NotMade => self.paint(YELLOW, "not made"),
+            Outcome::Ok => self.paint(GREEN, "ok      "),
+            Outcome::Failed => self.paint(RED, "FAILED  "),
+            Outcome::NotRun => self.paint(YELLOW, "not run "),
         };
         self.clear();
         self.line(&format!("  {mark}  {:<46} {}", check.name, check.detail));
     }
 
-    /// A line that the next one replaces.
-    pub(super) fn passing(&self, text: &str) {
+    /// Shows a line that the next one replaces.
+    pub(super) fn progress(&self, text: &str) {
         if self.colours {
             self.write(&format!("\r\x1b[2K  ...   {text}"));
         }
@@ -60,7 +66,7 @@ impl Screen {
     }
 
     fn write(&self, text: &str) {
-        // A closed standard output ends no demo; the report is written all the same.
+        // The demo goes on where standard output is closed: its report is a file.
         let _ = stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush());
     }
 }

@@ -1,5 +1,5 @@
-//! iperf3 through Gatun, through tayga and through plain kernel forwarding, taken in turns: what else the
-//! machine does hits all three alike.
+//! iperf3 through Gatun, tayga and plain kernel forwarding, in turns, so that other load of the machine affects all three
+//! alike.
 
 use super::network::Lab;
 use super::report::{Check, Report, Throughput};
@@ -12,28 +12,28 @@ use std::time::Duration;
 
 const COMBINATIONS: [(u32, &str); 4] = [(1, "upload"), (1, "download"), (10, "upload"), (10, "download")];
 
-/// Paths that may be missing: only tayga's.
+/// The paths; only tayga may be missing.
 const PATHS: [&str; 3] = ["gatun", "tayga", "kernel"];
 
-/// Failures in a row after which the rest is given up: a program that hangs takes its time.
+/// Failures in a row after which the rest is given up, because a program that hangs takes long.
 const FAILURES_MAX: u32 = 3;
 
 pub(super) fn measure(lab: &Lab, screen: &Screen, seconds: u32, report: &mut Report) {
     screen.title("Throughput by iperf3, all ends on this machine's processors");
     if !gatun_testkit::has_program("iperf3") {
-        return report.add(Check::not_made("throughput", "iperf3 is missing"), screen);
+        return screen.record(Check::not_run("throughput", "iperf3 is missing"), report);
     }
     if let Err(e) = give_ipv4_to_client(lab) {
-        return report.add(Check::from_result("throughput", Err(e)), screen);
+        return screen.record(Check::from_result("throughput", Err(e)), report);
     }
     let mut failures = 0;
     for (streams, direction) in COMBINATIONS {
         for path in PATHS {
             let s = if streams == 1 { "" } else { "s" };
             let name = format!("iperf3: {path}, {streams} stream{s}, {direction}");
-            screen.passing(&name);
+            screen.progress(&name);
             let check = match path {
-                "tayga" if !lab.has_tayga => Check::not_made(&name, "tayga is missing"),
+                "tayga" if !lab.has_tayga => Check::not_run(&name, "tayga is missing"),
                 _ if failures >= FAILURES_MAX => {
                     Check::from_result(&name, Err(Error(format!("given up: {failures} failed in a row"))))
                 }
@@ -46,12 +46,12 @@ pub(super) fn measure(lab: &Lab, screen: &Screen, seconds: u32, report: &mut Rep
                     Check::from_result(&name, measured.map(|gbit_s| format!("{gbit_s:.2} Gbit/s")))
                 }
             };
-            report.add(check, screen);
+            screen.record(check, report);
         }
     }
 }
 
-/// For the kernel's own forwarding, which translates nothing.
+/// Gives the client an IPv4 address for the kernel's forwarding, which translates nothing.
 fn give_ipv4_to_client(lab: &Lab) -> Result<(), Error> {
     lab.net.client.address("eth0", "10.99.0.2/24")?;
     lab.net.translator.address("inside", "10.99.0.1/24")?;
@@ -81,7 +81,7 @@ fn iperf(lab: &Lab, path: &str, streams: u32, direction: &str, seconds: u32) -> 
     }
 }
 
-/// Gbit/s beside each other, and how Gatun compares.
+/// Table of Gbit/s, with ratios of Gatun to the others.
 pub(super) fn table(report: &Report, colours: bool) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);

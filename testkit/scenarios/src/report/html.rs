@@ -1,15 +1,14 @@
 //! The report as a page of its own: no script, nothing from elsewhere, light or dark as the reader has it.
 
-use super::plot::{Line, Plot};
 use super::{Report, Table, figures, group};
 use crate::ends::{Latency, Sample};
+use gatun_testkit::plot::{Axes, Chart, Panel, Series};
 use std::fmt::Write as _;
 
 const STYLE: &str = "\
-:root { color-scheme: light dark; --text: #1d2228; --soft: #5a636e; --page: #fff; --grid: #e3e6ea; --bad: #c01818;
-  --l0: #1f5fc4; --l1: #b1440e; --l2: #6b46b5; --l3: #3a7d1c }
+:root { color-scheme: light dark; --text: #1d2228; --soft: #5a636e; --page: #fff; --grid: #e3e6ea; --bad: #c01818 }
 @media (prefers-color-scheme: dark) { :root { --text: #e8ecf0; --soft: #a5aeb8; --page: #14181d; --grid: #2a3038;
-  --bad: #ff6b6b; --l0: #8ab4ff; --l1: #f0915c; --l2: #b79cf0; --l3: #8fd16b } }
+  --bad: #ff6b6b } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); max-width: 60rem;
   margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.6rem } h2 { font-size: 1.1rem; margin-top: 2rem }
@@ -17,11 +16,6 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: 
 td, th { padding: .15rem .9rem .15rem 0; border-bottom: 1px solid var(--grid); text-align: right; font-weight: 400 }
 td:first-child, th:first-child { text-align: left } th { color: var(--soft) }
 .no { color: var(--bad); font-weight: 600 } svg { width: 100%; height: auto; margin: .6rem 0 }
-svg text { font: 11px system-ui, sans-serif; fill: var(--soft) } svg .title { font-size: 13px; fill: var(--text) }
-svg .end { text-anchor: end } svg .middle { text-anchor: middle } svg .grid { stroke: var(--grid) }
-svg .stage { stroke: var(--soft); stroke-dasharray: 2 4 } svg .line { fill: none; stroke-width: 1.8 }
-svg .l0 { stroke: var(--l0) } svg .l1 { stroke: var(--l1); stroke-dasharray: 7 3 }
-svg .l2 { stroke: var(--l2); stroke-dasharray: 2 3 } svg .l3 { stroke: var(--l3) }
 ";
 
 fn escape(text: &str) -> String {
@@ -41,7 +35,7 @@ pub(super) fn page(report: &Report) -> String {
     }
     let rows = figures(report).into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     table(&mut out, &[], rows);
-    plots(&report.samples).iter().for_each(|plot| out.push_str(&plot.svg()));
+    charts(&report.samples).iter().for_each(|chart| out.push_str(&chart.svg()));
     if !report.explained_by.is_empty() {
         out.push_str("<h2>Where packets were lost</h2>\n");
         let rows = report.explained_by.iter().map(|(name, n)| vec![name.clone(), group(*n)]).collect();
@@ -92,36 +86,47 @@ fn table(out: &mut String, header: &[String], rows: Vec<Vec<String>>) {
     out.push_str("</table>\n");
 }
 
-fn plots(samples: &[Sample]) -> Vec<Plot> {
-    let mut stages: Vec<(f64, &'static str)> = Vec::new();
+/// Charts of the quantities of which there are samples.
+fn charts(samples: &[Sample]) -> Vec<Chart> {
+    let mut stages: Vec<(f64, String)> = Vec::new();
     let mut last_end = 0.0;
     for sample in samples {
         if stages.last().is_none_or(|(_, name)| *name != sample.stage) {
-            stages.push((last_end, sample.stage));
+            stages.push((last_end, sample.stage.to_owned()));
         }
         last_end = sample.at_s;
     }
-    let line = |name, value: &dyn Fn(&Sample) -> Option<f64>| Line {
-        name,
-        points: samples.iter().filter_map(|sample| Some((sample.at_s, value(sample)?))).collect(),
+    let line = |name, value: &dyn Fn(&Sample) -> Option<f64>| {
+        let points = samples.iter().filter_map(|sample| Some((sample.at_s, value(sample)?)));
+        Series::new(name, points.collect())
     };
     let latency = |of: fn(&Latency) -> f64| move |sample: &Sample| sample.latency_us.as_ref().map(of);
-    let plot = |title, lines| Plot { title, lines, stages: stages.clone() };
-    vec![
-        plot(
-            "Packets a second",
-            vec![line("sent", &|s| Some(s.tx_pps)), line("came back", &|s| Some(s.rx_pps))],
-        ),
-        plot("Lost packets a second", vec![line("lost", &|s| Some(s.lost_pps))]),
-        plot("Sessions", vec![line("sessions", &|s| s.sessions.map(|n| n as f64))]),
-        plot("Sessions ended on request, a second", vec![line("ended", &|s| Some(s.kills_per_s))]),
-        plot(
-            "There and back, µs",
+    let chart = |title: &str, series: Vec<Series>| {
+        let panel = Panel {
+            title: String::new(),
+            axes: Axes::OverTime,
+            x: "seconds".into(),
+            y: title.into(),
+            series,
+            mark: None,
+            stages: stages.clone(),
+        };
+        Chart { title: title.into(), notes: Vec::new(), panels: vec![panel] }
+    };
+    let all = [
+        ("Packets a second", vec![line("sent", &|s| Some(s.tx_pps)), line("returned", &|s| Some(s.rx_pps))]),
+        ("Lost packets a second", vec![line("lost", &|s| Some(s.lost_pps))]),
+        ("Sessions", vec![line("sessions", &|s| s.sessions.map(|n| n as f64))]),
+        ("Sessions ended on request, a second", vec![line("ended", &|s| Some(s.kills_per_s))]),
+        (
+            "Round trip, µs",
             vec![
                 line("p50", &latency(|l| l.p50)),
                 line("p99", &latency(|l| l.p99)),
                 line("p99.9", &latency(|l| l.p999)),
             ],
         ),
-    ]
+    ];
+    let drawn = all.into_iter().filter(|(_, series)| series.iter().any(|series| series.len() > 1));
+    drawn.map(|(title, series)| chart(title, series)).collect()
 }

@@ -2,7 +2,6 @@
 
 mod html;
 mod markdown;
-mod plot;
 
 use crate::ends::{Latency, Sample};
 use crate::run::Accounts;

@@ -3,7 +3,7 @@
 
 use super::{Over, Wishes};
 use crate::bed::Bed;
-use crate::ends::{Latency, Load, Sample, Spent, StageResult, Until};
+use crate::ends::{Latency, Load, Sample, Spent, StageResult, Until, quantile_us};
 use crate::middle::on_the_bed;
 use crate::report::{Report, Table, group};
 use crate::run::{Middle, Run};
@@ -153,7 +153,7 @@ fn plain_stage(
 /// way's.
 fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
     let shares = [0.1, 0.5, 0.9, 0.99, 0.999];
-    let us = |stage: &StageResult, share| stage.latency.quantile_ns(share).map(|ns| ns as f64 / 1e3);
+    let us = |stage: &StageResult, share| quantile_us(&stage.latency, share);
     let cell = |us: Option<f64>| us.map_or("-".into(), |us| format!("{us:.1}"));
     let row = |share: f64| {
         let (a, b) = (us(gatun, share), us(plain, share));

@@ -1,13 +1,10 @@
-//! Packets in, packets out, compared on every byte; the expected ones are built by etherparse.
+//! Packets in, packets out, compared on every byte; the expected ones are built by the testkit.
 
 mod errors;
 
 use super::*;
 use crate::base::plan::{Eam, IcmpPoolMode, Net4, Net6};
-use etherparse::{
-    Icmpv4Header, Icmpv4Type, Icmpv6Type, IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header,
-    TcpHeader, UdpHeader,
-};
+use gatun_testkit::packet::{Message, V4, V6};
 use gatun_wire::{HEADROOM, Offload, Prefix64};
 use proptest::prelude::*;
 use std::string::String;
@@ -64,124 +61,32 @@ fn with(change: impl FnOnce(&mut plan::Siit)) -> SiitState {
     SiitState::new(&plan, None, None).unwrap()
 }
 
-/// What a packet carries.
-#[derive(Clone, Debug)]
-enum Load {
-    Udp {
-        src: u16,
-        dst: u16,
-        data: Vec<u8>,
-    },
-    Tcp {
-        src: u16,
-        dst: u16,
-        data: Vec<u8>,
-    },
-    Echo {
-        request: bool,
-        data: Vec<u8>,
-    },
-    /// Type, code and rest of header by family.
-    Error {
-        v4: (u8, u8, u32),
-        v6: (u8, u8, u32),
-        inner: Vec<u8>,
-    },
-    Other {
-        proto: u8,
-        data: Vec<u8>,
-    },
+fn udp() -> Message {
+    Message::udp(4660, 53, &(0..33).collect::<Vec<u8>>())
 }
 
-fn udp() -> Load {
-    Load::Udp { src: 4660, dst: 53, data: (0..33).collect() }
-}
-
-fn each_load() -> [Load; 6] {
+fn each_message() -> [Message; 6] {
     [
         udp(),
-        Load::Tcp { src: 80, dst: 50_000, data: (0..99).collect() },
-        Load::Echo { request: true, data: vec![0x5a; 17] },
-        Load::Echo { request: false, data: vec![] },
-        Load::Other { proto: 132, data: vec![7; 31] },
-        Load::Other { proto: 47, data: vec![9; 44] },
+        Message::tcp(80, 50_000, "", &(0..99).collect::<Vec<u8>>()),
+        Message::echo(true, 0xbeef, &[0x5a; 17]),
+        Message::echo(false, 0xbeef, &[]),
+        Message::Raw { proto: 132, bytes: vec![7; 31] },
+        Message::Raw { proto: 47, bytes: vec![9; 44] },
     ]
 }
 
-fn packet6(src: Ipv6Addr, dst: Ipv6Addr, hop_limit: u8, load: &Load) -> Vec<u8> {
-    let (s, d) = (src.octets(), dst.octets());
-    let (proto, l4) = match load {
-        Load::Udp { src, dst, data } => {
-            let h = UdpHeader::with_ipv6_checksum(*src, *dst, &ipv6(s, d, 17, 0, 0), data).unwrap();
-            (17, [&h.to_bytes()[..], data].concat())
-        }
-        Load::Tcp { src, dst, data } => {
-            let mut h = TcpHeader::new(*src, *dst, 0x1234_5678, 1024);
-            h.checksum = h.calc_checksum_ipv6_raw(s, d, data).unwrap();
-            (6, [&h.to_bytes()[..], data].concat())
-        }
-        Load::Echo { request, data } => {
-            let echo = etherparse::IcmpEchoHeader { id: 0xbeef, seq: 7 };
-            let kind = if *request { Icmpv6Type::EchoRequest(echo) } else { Icmpv6Type::EchoReply(echo) };
-            (58, [&kind.to_header(s, d, data).unwrap().to_bytes()[..], data].concat())
-        }
-        Load::Error { v6: (type_u8, code_u8, word), inner, .. } => {
-            let kind =
-                Icmpv6Type::Unknown { type_u8: *type_u8, code_u8: *code_u8, bytes5to8: word.to_be_bytes() };
-            (58, [&kind.to_header(s, d, inner).unwrap().to_bytes()[..], inner].concat())
-        }
-        Load::Other { proto, data } => (*proto, data.clone()),
-    };
-    [&ipv6(s, d, proto, l4.len(), hop_limit).to_bytes()[..], &l4].concat()
-}
-
-fn ipv6(source: [u8; 16], destination: [u8; 16], proto: u8, len: usize, hop_limit: u8) -> Ipv6Header {
-    Ipv6Header {
-        payload_length: len as u16,
-        next_header: IpNumber(proto),
-        hop_limit,
-        source,
-        destination,
-        ..Default::default()
-    }
-}
-
-fn packet4(src: Ipv4Addr, dst: Ipv4Addr, ttl: u8, load: &Load) -> Vec<u8> {
-    let (s, d) = (src.octets(), dst.octets());
-    let (proto, l4) = match load {
-        Load::Udp { src, dst, data } => {
-            let ip = Ipv4Header::new(0, 0, IpNumber(17), s, d).unwrap();
-            let h = UdpHeader::with_ipv4_checksum(*src, *dst, &ip, data).unwrap();
-            (17, [&h.to_bytes()[..], data].concat())
-        }
-        Load::Tcp { src, dst, data } => {
-            let mut h = TcpHeader::new(*src, *dst, 0x1234_5678, 1024);
-            h.checksum = h.calc_checksum_ipv4_raw(s, d, data).unwrap();
-            (6, [&h.to_bytes()[..], data].concat())
-        }
-        Load::Echo { request, data } => {
-            let echo = etherparse::IcmpEchoHeader { id: 0xbeef, seq: 7 };
-            let kind = if *request { Icmpv4Type::EchoRequest(echo) } else { Icmpv4Type::EchoReply(echo) };
-            (1, [&Icmpv4Header::with_checksum(kind, data).to_bytes()[..], data].concat())
-        }
-        Load::Error { v4: (type_u8, code_u8, word), inner, .. } => {
-            let kind =
-                Icmpv4Type::Unknown { type_u8: *type_u8, code_u8: *code_u8, bytes5to8: word.to_be_bytes() };
-            (1, [&Icmpv4Header::with_checksum(kind, inner).to_bytes()[..], inner].concat())
-        }
-        Load::Other { proto, data } => (*proto, data.clone()),
-    };
-    let mut h = ipv4(s, d, proto, l4.len(), ttl);
-    h.header_checksum = h.calc_header_checksum();
-    [&h.to_bytes()[..], &l4].concat()
+fn packet6(src: Ipv6Addr, dst: Ipv6Addr, hop_limit: u8, message: &Message) -> Vec<u8> {
+    V6 { hop_limit, ..V6::new(src, dst) }.packet(message)
 }
 
 /// As the translator makes them: without DF up to 1260 bytes.
-fn ipv4(s: [u8; 4], d: [u8; 4], proto: u8, len: usize, ttl: u8) -> Ipv4Header {
-    let mut h = Ipv4Header::new(len as u16, ttl, IpNumber(proto), s, d).unwrap();
-    h.dont_fragment = false;
-    h.identification = ID;
-    h
+fn header4(src: Ipv4Addr, dst: Ipv4Addr, ttl: u8) -> V4 {
+    V4 { id: ID, df: false, ttl, ..V4::new(src, dst) }
+}
+
+fn packet4(src: Ipv4Addr, dst: Ipv4Addr, ttl: u8, message: &Message) -> Vec<u8> {
+    header4(src, dst, ttl).packet(message)
 }
 
 /// Runs a packet through; on `Err` its bytes must be what they were.
@@ -223,7 +128,7 @@ fn a_mapped_host_and_an_embedded_one_talk_both_ways_with_every_protocol() {
     let state = with(|_| ());
     let (mapped6, mapped4) = (a6("2001:db8:a::a"), a4("198.51.100.1"));
     let (other6, other4) = (a6("2001:db8:64::192.0.2.33"), a4("192.0.2.33"));
-    for load in each_load() {
+    for load in each_message() {
         let given = packet6(mapped6, other6, 64, &load);
         expect(&state, &given, &packet4(mapped4, other4, 63, &load), false);
         let given = packet4(other4, mapped4, 64, &load);
@@ -371,28 +276,21 @@ fn illegal_addresses_are_dropped_in_both_directions() {
 }
 
 /// What a router says about `inner`: unreachable, no route (ICMPv6 1/0, ICMPv4 3/1 and 3/0).
-fn unreachable(inner: Vec<u8>) -> Load {
-    Load::Error { v4: (3, 1, 0), v6: (1, 0, 0), inner }
+fn unreachable(inner: Vec<u8>) -> Message {
+    Message::Icmp { v4: (3, 1, 0), v6: (1, 0, 0), body: inner }
 }
 
 /// Who reached B, and B's answer that its port is closed.
-fn port_unreachable(inner: Vec<u8>) -> Load {
-    Load::Error { v4: (3, 3, 0), v6: (1, 4, 0), inner }
+fn port_unreachable(inner: Vec<u8>) -> Message {
+    Message::Icmp { v4: (3, 3, 0), v6: (1, 4, 0), body: inner }
 }
 
 fn fragment6(src: Ipv6Addr, dst: Ipv6Addr, hop_limit: u8, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
-    let offset = IpFragOffset::try_new(offset / 8).unwrap();
-    let header = Ipv6FragmentHeader::new(IpNumber(17), offset, more, u32::from(ID));
-    let ip = ipv6(src.octets(), dst.octets(), 44, 8 + data.len(), hop_limit);
-    [&ip.to_bytes()[..], &header.to_bytes()[..], data].concat()
+    V6 { hop_limit, fragment: Some((offset, more, ID.into())), ..V6::new(src, dst) }.raw(17, data)
 }
 
 fn fragment4(src: Ipv4Addr, dst: Ipv4Addr, ttl: u8, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
-    let mut h = ipv4(src.octets(), dst.octets(), 17, data.len(), ttl);
-    h.more_fragments = more;
-    h.fragment_offset = IpFragOffset::try_new(offset / 8).unwrap();
-    h.header_checksum = h.calc_header_checksum();
-    [&h.to_bytes()[..], data].concat()
+    V4 { offset, mf: more, ..header4(src, dst, ttl) }.raw(17, data)
 }
 
 // proves: A79-13, A79-54
@@ -401,7 +299,7 @@ fn fragments_are_translated_one_by_one_in_any_order() {
     let state = with(|_| ());
     let (mapped6, mapped4) = (a6("2001:db8:a::a"), a4("198.51.100.1"));
     let (other6, other4) = (a6("2001:db8:64::192.0.2.33"), a4("192.0.2.33"));
-    let whole = Load::Udp { src: 1, dst: 2, data: (0..100).collect() };
+    let whole = Message::Udp { src: 1, dst: 2, payload: (0..100).collect() };
     let (l6, l4) = (packet6(mapped6, other6, 64, &whole), packet4(mapped4, other4, 64, &whole));
     let (l6_back, l4_back) = (packet6(other6, mapped6, 64, &whole), packet4(other4, mapped4, 64, &whole));
     for (at, more) in [(64, true), (0, true), (104, false)] {
@@ -429,7 +327,7 @@ fn embedded(v4: Ipv4Addr) -> Ipv6Addr {
 #[test]
 fn a_simple_hairpin_comes_back_with_its_source_embedded() {
     let state = with(|p| p.hairpin = Hairpin::Simple);
-    for load in each_load() {
+    for load in each_message() {
         for (from6, from4, to6, to4) in [(A6, A4, B6, B4), (B6, B4, A6, A4)] {
             let between = packet4(from4, to4, 63, &load);
             expect(&state, &packet6(from6, embedded(to4), 64, &load), &between, false);
@@ -445,7 +343,7 @@ fn a_simple_hairpin_comes_back_with_its_source_embedded() {
 #[test]
 fn an_intrinsic_hairpin_turns_round_inside_and_takes_two_hops() {
     let state = with(|_| ());
-    for load in each_load() {
+    for load in each_message() {
         for (from6, from4, to6, to4) in [(A6, A4, B6, B4), (B6, B4, A6, A4)] {
             let expected = packet6(embedded(from4), to6, 62, &load);
             expect(&state, &packet6(from6, embedded(to4), 64, &load), &expected, true);
@@ -482,9 +380,9 @@ fn a_hairpin_refused_for_its_addresses_or_size_leaves_its_bytes() {
     let state = with(|p| p.denylist6 = vec![net6("2001:db8:b::b/128")]);
     refuse(&state, &packet6(A6, embedded(B4), 64, &udp()), DropReason::Denylist);
     let state = with(|p| p.settings.mtu6 = 1280);
-    let large = Load::Udp { src: 1, dst: 2, data: vec![0; 1233] };
+    let large = Message::Udp { src: 1, dst: 2, payload: vec![0; 1233] };
     refuse(&state, &packet6(A6, embedded(B4), 64, &large), DropReason::TooBig6);
-    let fits = Load::Udp { src: 1, dst: 2, data: vec![0; 1232] };
+    let fits = Message::Udp { src: 1, dst: 2, payload: vec![0; 1232] };
     expect(&state, &packet6(A6, embedded(B4), 64, &fits), &packet6(embedded(A4), B6, 62, &fits), true);
 }
 
@@ -497,7 +395,7 @@ fn partial_tcp_sum(src: Ipv6Addr, dst: Ipv6Addr, len: u32) -> u16 {
 #[test]
 fn a_super_packet_turns_round_as_one_packet_with_its_checksum_left_to_the_device() {
     let state = with(|_| ());
-    let load = Load::Tcp { src: 80, dst: 50_000, data: vec![0x42; 20_000] };
+    let load = Message::tcp(80, 50_000, "", &[0x42; 20_000]);
     let mut given = packet6(A6, embedded(B4), 64, &load);
     let (checksum_at, tcp_len) = (40 + 16, given.len() as u32 - 40);
     given[checksum_at..checksum_at + 2]
@@ -525,7 +423,7 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let which = any::<prop::sample::Index>();
     let damage = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
     (which, damage, any::<bool>(), any::<prop::sample::Index>()).prop_map(|(which, damage, cut, len)| {
-        let loads = each_load();
+        let loads = each_message();
         let mut all: Vec<Vec<u8>> = loads.iter().map(|l| packet6(A6, embedded(B4), 64, l)).collect();
         all.extend(
             loads

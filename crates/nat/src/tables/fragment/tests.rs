@@ -1,7 +1,8 @@
 //! Fragments in every order, overlaps, floods, timeouts, and the sum of all fates.
 
 use super::*;
-use etherparse::{IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_testkit::packet::{V4, V6};
 use gatun_wire::HEADROOM;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -40,30 +41,18 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn build(self) -> Given {
-        let offset = IpFragOffset::try_new(self.offset / 8).unwrap();
-        let [high, low] = self.source.to_be_bytes();
+        let Part { offset, more, data, .. } = self;
+        let source = u32::from(self.source);
         if self.v6 {
-            let mut ip = Ipv6Header {
-                payload_length: (8 + self.data.len()) as u16,
-                next_header: IpNumber(44),
-                hop_limit: 64,
-                ..Default::default()
-            };
-            ip.source = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low];
-            ip.destination = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-            let header = Ipv6FragmentHeader::new(IpNumber(17), offset, self.more, self.id);
-            let bytes = [&ip.to_bytes()[..], &header.to_bytes()[..], self.data].concat();
+            let from = Ipv6Addr::from(0x2001_0db8 << 96 | u128::from(source));
+            let to = Ipv6Addr::from(0x2001_0db8_0001_u128 << 80 | 1);
+            let bytes = V6 { fragment: Some((offset, more, self.id)), ..V6::new(from, to) }.raw(17, data);
             let fragment = Fragment::of6(0, &Ipv6View::parse(&bytes).unwrap()).unwrap();
             return Given { bytes, fragment };
         }
-        let (source, destination) = ([198, 18, high, low], [203, 0, 113, 1]);
-        let mut ip = Ipv4Header::new(self.data.len() as u16, 64, IpNumber(17), source, destination).unwrap();
-        ip.dont_fragment = false;
-        ip.identification = self.id as u16;
-        ip.fragment_offset = offset;
-        ip.more_fragments = self.more;
-        ip.header_checksum = ip.calc_header_checksum();
-        let bytes = [&ip.to_bytes()[..], self.data].concat();
+        let (from, to) = (Ipv4Addr::from(0xc612_0000 | source), Ipv4Addr::new(203, 0, 113, 1));
+        let header = V4 { df: false, id: self.id as u16, offset, mf: more, ..V4::new(from, to) };
+        let bytes = header.raw(17, data);
         let fragment = Fragment::of4(0, &Ipv4View::parse(&bytes).unwrap()).unwrap();
         Given { bytes, fragment }
     }
@@ -332,9 +321,8 @@ fn datagrams_that_differ_in_any_part_of_the_key_are_apart() {
 
 #[test]
 fn an_atomic_fragment_is_no_fragment() {
-    let atomic = Ipv6FragmentHeader::new(IpNumber(17), IpFragOffset::ZERO, false, 1);
-    let ip = Ipv6Header { payload_length: 24, next_header: IpNumber(44), hop_limit: 1, ..Default::default() };
-    let bytes = [&ip.to_bytes()[..], &atomic.to_bytes()[..], &[0; 16]].concat();
+    let (src, dst) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED);
+    let bytes = V6 { fragment: Some((0, false, 1)), ..V6::new(src, dst) }.raw(17, &[0; 16]);
     assert!(Fragment::of6(0, &Ipv6View::parse(&bytes).unwrap()).is_none());
 }
 

@@ -1,6 +1,7 @@
 //! ICMP errors: outer and inner addresses, RFC 6791's sources, hairpins.
 
 use super::*;
+use etherparse::{Icmpv4Header, Ipv4Header};
 
 /// The ICMPv4 checksum, and the header checksums outside and inside.
 fn assert_icmpv4_sums(packet: &[u8]) {
@@ -31,9 +32,7 @@ fn an_icmpv6_error_about_a_packet_from_outside_is_translated_inside_and_out() {
     let state = with(|_| ());
     let (host6, host4) = (a6("2001:db8:a::a"), a4("198.51.100.1"));
     let (far6, far4) = (a6("2001:db8:64::192.0.2.33"), a4("192.0.2.33"));
-    for load in
-        [udp(), Load::Echo { request: true, data: vec![1; 9] }, Load::Tcp { src: 1, dst: 2, data: vec![] }]
-    {
+    for load in [udp(), Message::echo(true, 0xbeef, &[1; 9]), Message::tcp(1, 2, "", &[])] {
         let given = packet6(host6, far6, 64, &port_unreachable(packet6(far6, host6, 5, &load)));
         let expected = packet4(host4, far4, 63, &port_unreachable(packet4(far4, host4, 5, &load)));
         // Of the inner packet the identification is not known any more.
@@ -140,7 +139,7 @@ fn an_error_whose_inner_packet_has_no_translation_is_refused() {
 #[test]
 fn a_simple_hairpins_error_comes_back_with_the_inner_destination_embedded() {
     let state = with(|p| p.hairpin = Hairpin::Simple);
-    for load in [udp(), Load::Tcp { src: 1, dst: 2, data: vec![3; 5] }] {
+    for load in [udp(), Message::tcp(1, 2, "", &[3; 5])] {
         // B has got pool6:A4 -> B6 and answers.
         let given = packet6(B6, embedded(A4), 64, &port_unreachable(packet6(embedded(A4), B6, 9, &load)));
         let (between, _) = run(&state, &given).unwrap();
@@ -156,7 +155,7 @@ fn a_simple_hairpins_error_comes_back_with_the_inner_destination_embedded() {
 #[test]
 fn an_intrinsic_hairpins_error_turns_round_inside() {
     let state = with(|_| ());
-    for load in [udp(), Load::Tcp { src: 1, dst: 2, data: vec![3; 5] }] {
+    for load in [udp(), Message::tcp(1, 2, "", &[3; 5])] {
         let inner = packet6(embedded(A4), B6, 9, &load);
         let answer = packet6(A6, embedded(B4), 9, &load);
         let given = packet6(B6, embedded(A4), 64, &port_unreachable(inner.clone()));
@@ -175,12 +174,12 @@ fn an_intrinsic_hairpins_error_turns_round_inside() {
 fn an_intrinsic_hairpin_gives_what_a_simple_one_gives_with_the_router_in_between() {
     let intrinsic = with(|_| ());
     let simple = with(|p| p.hairpin = Hairpin::Simple);
-    let mut packets: Vec<Vec<u8>> = each_load().iter().map(|l| packet6(A6, embedded(B4), 64, l)).collect();
-    packets.push(packet6(A6, embedded(B4), 64, &Load::Udp { src: 1, dst: 2, data: vec![0x77; 1400] }));
+    let mut packets: Vec<Vec<u8>> = each_message().iter().map(|l| packet6(A6, embedded(B4), 64, l)).collect();
+    packets.push(packet6(A6, embedded(B4), 64, &Message::Udp { src: 1, dst: 2, payload: vec![0x77; 1400] }));
     packets.push(packet6(B6, embedded(A4), 64, &unreachable(packet6(embedded(A4), B6, 1, &udp()))));
-    let long = Load::Udp { src: 1, dst: 2, data: vec![0x77; 300] };
+    let long = Message::Udp { src: 1, dst: 2, payload: vec![0x77; 300] };
     let too_big =
-        Load::Error { v4: (3, 4, 1280), v6: (2, 0, 1300), inner: packet6(embedded(A4), B6, 1, &long) };
+        Message::Icmp { v4: (3, 4, 1280), v6: (2, 0, 1300), body: packet6(embedded(A4), B6, 1, &long) };
     packets.push(packet6(B6, embedded(A4), 64, &too_big));
     packets.push(fragment6(A6, embedded(B4), 64, 0, true, &[1; 48]));
     packets.push(fragment6(A6, embedded(B4), 64, 48, false, &[2; 31]));

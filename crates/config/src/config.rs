@@ -1,0 +1,104 @@
+//! A configuration that was read and holds together.
+
+use crate::memory::Memory;
+use crate::network::Network;
+use crate::problem::MappingFile;
+use crate::routes;
+use crate::sections::api::Api;
+use crate::sections::dpdk::Dpdk;
+use crate::sections::events::EventSink;
+use crate::sections::export::Export;
+use crate::sections::log::Log;
+use crate::sections::port::Port;
+use crate::sections::state::StateDir;
+use gatun_nat::plan::Net4;
+use gatun_nat::workers::Shares;
+use gatun_nat::{EventKinds, Plan};
+use std::borrow::Cow;
+use std::net::SocketAddr;
+
+/// A configuration that holds together.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For the engine.
+    pub plan: Plan,
+    /// Ports that packets are received from and sent to; at least one.
+    pub ports: Vec<Port>,
+    /// Processors of the workers, one for each; none: as the backend has it.
+    pub cores: Vec<u16>,
+    /// DPDK's environment, for ports that are its devices.
+    pub dpdk: Dpdk,
+    /// Destination of events as JSON lines.
+    pub events: Option<EventSink>,
+    /// Kinds of events in JSON lines; the plan's are those of all event sinks.
+    pub json_kinds: EventKinds,
+    /// Whether with the remote ends of sessions.
+    pub json_destinations: bool,
+    /// Collectors of events.
+    pub exports: Vec<Export>,
+    /// The log of who had which public port when, if one is kept.
+    pub log: Option<Log>,
+    /// Sockets of the API.
+    pub api: Api,
+    /// Address of the metrics on TCP.
+    pub metrics: Option<SocketAddr>,
+    /// Directory of sessions that outlive the process.
+    pub state: StateDir,
+    /// Files of mappings that were read, as `eam_file` names them.
+    pub mapping_files: Vec<MappingFile>,
+    /// The text of the configuration; empty if it is longer than 40 MiB.
+    pub text: String,
+    /// SHA-256 of what was read, in hexadecimal: of the text, and of the files that it names.
+    pub revision: String,
+}
+
+impl Config {
+    /// The networks whose packets have to reach a port with `routes = "auto"`: translation prefixes,
+    /// pools, the IPv4 side of mappings, and the translator's own addresses, each once.
+    pub fn routes(&self) -> Vec<Network> {
+        routes::auto_routes(&self.plan)
+    }
+
+    /// The IPv4 side of mappings of hosts that speak IPv4 to anywhere, through a prefix, as behind a CLAT (RFC 6877):
+    /// neighbours joined.
+    pub fn mapped_hosts(&self) -> Vec<Net4> {
+        routes::mapped_hosts(&self.plan)
+    }
+
+    /// The interfaces under ports on an Ethernet, in the order of their numbers: several ports may share one.
+    pub fn devices(&self) -> Vec<&str> {
+        let mut devices: Vec<&str> = Vec::new();
+        for port in self.ports.iter().filter(|port| port.ethernet.is_some()) {
+            if !devices.contains(&&port.device[..]) {
+                devices.push(&port.device);
+            }
+        }
+        devices
+    }
+
+    /// The number of an interface under a port on an Ethernet.
+    pub fn device_number(&self, device: &str) -> u8 {
+        let number = self.devices().iter().position(|name| *name == device).unwrap_or(0);
+        u8::try_from(number).unwrap_or(u8::MAX)
+    }
+
+    /// Workers that share what has state: one for each queue of the port, and one where it does not say.
+    pub fn workers(&self) -> usize {
+        self.ports.first().and_then(|port| port.queues).map_or(1, usize::from)
+    }
+
+    /// Plan of the first worker; the others have no more.
+    pub fn plan_of_worker(&self) -> Cow<'_, Plan> {
+        if !self.plan.is_stateful() || self.workers() == 1 {
+            return Cow::Borrowed(&self.plan);
+        }
+        let shares = Shares::new(&self.plan, self.workers(), [0; 4]).ok();
+        let first = shares.and_then(|shares| shares.plans.into_iter().next());
+        first.map_or(Cow::Borrowed(&self.plan), Cow::Owned)
+    }
+
+    /// Memory of a worker's tables when they are full.
+    pub fn memory(&self) -> Memory {
+        Memory::of(&self.plan_of_worker())
+    }
+}

@@ -1,0 +1,61 @@
+//! Ports on an Ethernet: whether they fit together, and to a host.
+
+use crate::config::Config;
+use crate::ethernet_host::Device;
+use crate::problem::Problems;
+use crate::sections::ethernet::Driver;
+use crate::sections::port::Port;
+use gatun_ether::{Ether, Limits, Mac};
+use std::ops::Range;
+
+/// Interfaces are looked at when they are opened; until then each has this MTU.
+const MTU: u32 = 1500;
+
+/// `spans` are those of the ports.
+pub(super) fn check(config: &Config, spans: &[Range<usize>], problems: &mut Problems) {
+    let span = |port: usize| spans.get(port).cloned().unwrap_or(0..0);
+    if config.ports.iter().all(|port| port.ethernet.is_none()) {
+        return;
+    }
+    if let Some(other) = config.ports.iter().position(|port| port.ethernet.is_none()) {
+        let what =
+            "a TUN device beside ports on an Ethernet: what comes in by one could not leave by the other";
+        let instead = "write `backend = \"xdp\"` or \"dpdk\" for all ports, or run two daemons";
+        problems.error(span(other), what, instead);
+        return;
+    }
+    let dpdk = config.ports.first().is_some_and(is_dpdk);
+    if let Some(other) = config.ports.iter().position(|port| is_dpdk(port) != dpdk) {
+        let what = "AF_XDP and DPDK beside each other: what comes in by one could not leave by the other";
+        problems.error(span(other), what, "write the same `backend` for all ports, or run two daemons");
+        return;
+    }
+    let queues = config.ports.first().map_or(1, |port| port.queues.unwrap_or(1));
+    if let Some(other) = config.ports.iter().position(|port| port.queues.unwrap_or(1) != queues) {
+        let what = format!("another number of queues than the first port's {queues}");
+        problems.error(span(other), what, "write the same `queues` for all ports: a worker has one of each");
+    }
+    let device = |port: &Port| Device { number: config.device_number(&port.device), mac: MAC, mtu: MTU };
+    let host = crate::host(&config.ports, &config.routes(), device, 1, 0);
+    let Err(found) = Ether::new(&host, &Limits::default(), [0; 4]) else { return };
+    for problem in found {
+        let port = config.ports.iter().position(|port| port.name == problem.port);
+        problems.error(port.map_or(0..0, span), problem.what, problem.fix);
+    }
+}
+
+fn is_dpdk(port: &Port) -> bool {
+    port.ethernet.as_ref().is_some_and(|ethernet| ethernet.driver == Driver::Dpdk)
+}
+
+/// `span` is that of `[dpdk]`, where there is one.
+pub(super) fn check_dpdk(config: &Config, span: Option<Range<usize>>, problems: &mut Problems) {
+    let Some(span) = span else { return };
+    if !config.ports.iter().any(is_dpdk) {
+        let what = "[dpdk] is for ports with `backend = \"dpdk\"`, and there is none";
+        problems.error(span, what, "take the section out, or write `backend = \"dpdk\"` in [[port]]");
+    }
+}
+
+/// Stands for that of the interface, which is not known yet.
+const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);

@@ -1,0 +1,79 @@
+//! Ports on Ethernets, as `gatun_ether` wants them.
+
+use crate::network::{Network, prefix};
+use crate::sections::ethernet::{Answers, Ethernet};
+use crate::sections::port::Port;
+use gatun_ether::{Mac, Prefix, Settings, Tag};
+use std::net::{IpAddr, Ipv6Addr};
+
+/// A device under a port: what the system says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The backend's number of it.
+    pub number: u8,
+    /// Its address.
+    pub mac: Mac,
+    /// Its MTU, bytes.
+    pub mtu: u32,
+}
+
+/// The manners of ports on Ethernets, for one of so many workers; the first speaks for all. `networks` are the engine's.
+pub fn host(
+    ports: &[Port],
+    networks: &[Network],
+    device: impl Fn(&Port) -> Device,
+    workers: usize,
+    worker: usize,
+) -> Settings {
+    let engine: Vec<Prefix> = networks.iter().copied().map(prefix).collect();
+    let ports = ports.iter().filter_map(|port| {
+        let ethernet = port.ethernet.as_ref()?;
+        Some(settings(port, ethernet, device(port), &engine))
+    });
+    Settings { ports: ports.collect(), engine, speaks: worker == 0, shares: workers > 1 }
+}
+
+fn settings(port: &Port, ethernet: &Ethernet, device: Device, engine: &[Prefix]) -> gatun_ether::Port {
+    let mut addresses: Vec<Prefix> = port.addresses.iter().map(|&(addr, len)| Prefix { addr, len }).collect();
+    let answers = match &ethernet.answers {
+        Answers::List(list) => list.iter().copied().map(prefix).collect(),
+        Answers::Auto => {
+            let on_link = |p: &&Prefix| addresses.iter().any(|own| own.len < p.len && own.contains(p.addr));
+            let own = |p: &&Prefix| addresses.iter().any(|own| own.addr == p.addr);
+            engine.iter().filter(on_link).filter(|p| !own(p)).copied().collect()
+        }
+    };
+    if !addresses.iter().any(|own| is_link_local(own.addr)) {
+        addresses.push(Prefix { addr: link_local(device.mac).into(), len: 64 });
+    }
+    // The inner of two tags is a customer's (IEEE 802.1Q 5.6).
+    let outer = if ethernet.vlan.len() > 1 { Tag::service as fn(u16) -> Tag } else { Tag::customer };
+    let tags = ethernet.vlan.iter().enumerate();
+    let tags = tags.map(|(i, vlan)| if i == 0 { outer(*vlan) } else { Tag::customer(*vlan) });
+    gatun_ether::Port {
+        name: port.name.clone(),
+        device: device.number,
+        mac: device.mac,
+        tags: tags.collect(),
+        mtu: ethernet.mtu.unwrap_or(device.mtu),
+        addresses,
+        answers,
+        routes: ethernet.routes.clone(),
+        neighbours: ethernet.neighbours.clone(),
+        realms: ethernet.realms,
+    }
+}
+
+fn is_link_local(addr: IpAddr) -> bool {
+    matches!(addr, IpAddr::V6(a) if a.is_unicast_link_local())
+}
+
+/// A link-local address of the translator's own. The one that RFC 4291 makes from the MAC is the kernel's, which has
+/// the same interface; this one has other bits in the middle.
+fn link_local(Mac(mac): Mac) -> Ipv6Addr {
+    let mut address = [0; 16];
+    address[..2].copy_from_slice(&[0xfe, 0x80]);
+    let [a, b, c, d, e, f] = mac;
+    address[8..].copy_from_slice(&[a ^ 2, b, c, b'g', b't', d, e, f]);
+    Ipv6Addr::from(address)
+}

@@ -1,0 +1,77 @@
+//! Keys, and the kinds of values that they hold.
+
+/// A key of a table.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) required: bool,
+    /// Default, in TOML or in words.
+    pub(crate) default: &'static str,
+    /// A right value, in TOML.
+    pub(crate) example: &'static str,
+    /// Markdown.
+    pub(crate) doc: &'static str,
+}
+
+/// Kind of value.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// true or false.
+    Flag,
+    /// A string in a form that the documentation and a regular expression describe.
+    Text { form: &'static str, pattern: &'static str },
+    /// A whole number.
+    Integer { min: u32, max: u32 },
+    /// A whole number of bytes, or a string with a unit.
+    Bytes { min: u32, max: u32 },
+    /// A time span.
+    Duration,
+    /// One of some words.
+    Words(fn() -> Vec<&'static str>),
+    /// "copy", or a whole number.
+    CopyOr { min: u32, max: u32 },
+    /// A list of such values, or one of them.
+    List(&'static Kind),
+    /// "auto", false, or a list of such values.
+    AutoOr(&'static Kind),
+    /// A port, or a range of ports.
+    Ports,
+    /// A port of a remote host, with a protocol or without.
+    RemotePort,
+    /// A table.
+    Table(&'static [Key]),
+    /// A list of tables.
+    Tables(&'static [Key]),
+    /// A word, or a table with that word as its `kind`, and these keys.
+    WordOrTable(&'static [Key]),
+}
+
+impl Key {
+    /// `key = example`, or a header where the key is a table.
+    pub(crate) fn example_line(&self) -> String {
+        format!("{} = {}", self.name, self.example)
+    }
+}
+
+/// The key of that name.
+pub(crate) fn find<'k>(keys: &'k [Key], name: &str) -> Option<&'k Key> {
+    keys.iter().find(|key| key.name == name)
+}
+
+/// An optional key without a default.
+pub(super) const fn key(name: &'static str, kind: Kind, example: &'static str, doc: &'static str) -> Key {
+    Key { name, kind, required: false, default: "", example, doc }
+}
+
+impl Key {
+    pub(super) const fn default(mut self, default: &'static str) -> Key {
+        self.default = default;
+        self
+    }
+
+    pub(super) const fn required(mut self) -> Key {
+        self.required = true;
+        self
+    }
+}

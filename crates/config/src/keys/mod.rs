@@ -1,0 +1,136 @@
+//! Every section and key of the configuration file, once: the reader refuses what is not listed here, and
+//! the schema and the reference page are made from it.
+//!
+//! ```text
+//!   kind <- forms, words <- port, pool, translator, limits, instance, daemon <- FILE_KEYS
+//! ```
+
+mod daemon;
+mod forms;
+mod instance;
+mod kind;
+mod limits;
+mod pool;
+mod port;
+mod translator;
+mod words;
+
+use daemon::{API, EVENTS, EXPORT, LOG, METRICS, STATE};
+use instance::{NAT44, NAT64, SIIT};
+use kind::key;
+use limits::{ICMP, LIMITS};
+use pool::POOL;
+use port::{DPDK, PORT, WORKERS};
+use translator::TRANSLATOR;
+
+pub(crate) use kind::{Key, Kind, find};
+pub(crate) use limits::TIMEOUTS;
+pub(crate) use words::{
+    ALLOCATION, Allocation, BACKEND, BLOCK_PROTOCOLS, Backend, ERROR_SOURCE, EXPORT_FORMAT, FILTERING,
+    HAIRPIN, HUGE_PAGES, MODE, Mode, PAIRING, POOL_MODE, PROTOCOL, SUBSCRIBER, SUBSCRIBER4, ZERO_CHECKSUM,
+};
+pub use words::{ExportFormat, HugePages};
+
+/// Keys of the design that this version does not read yet, and what to do meanwhile.
+pub(crate) const LATER: &[(&str, &str)] = &[("pcp", "remove the section; `static` bindings open ports")];
+
+/// The sections of the file.
+pub(crate) const FILE_KEYS: &[Key] = &[
+    key(
+        "port",
+        Kind::Tables(PORT),
+        "[{ backend = \"tun\" }]",
+        "Devices that packets are received from and sent to. Without this section, Gatun makes one TUN device `gatun0` with the defaults below.",
+    ),
+    key(
+        "workers",
+        Kind::Table(WORKERS),
+        "{ cores = [2, 3] }",
+        "Threads that translate packets: one for each of a port's `queues`.",
+    ),
+    key(
+        "dpdk",
+        Kind::Table(DPDK),
+        "{ huge_pages = \"always\" }",
+        "DPDK's environment, for ports with `backend = \"dpdk\"`. Defaults depend on the machine.",
+    ),
+    key(
+        "pool",
+        Kind::Tables(POOL),
+        "[{ prefixes = [\"192.0.2.0/28\"] }]",
+        "Public IPv4 addresses and ports for stateful translation (pool4).",
+    ),
+    key(
+        "nat64",
+        Kind::Tables(NAT64),
+        "[{ pool6 = \"64:ff9b::/96\" }]",
+        "Stateful NAT64 (RFC 6146): many IPv6 hosts share the addresses of a pool. One section per instance.",
+    ),
+    key(
+        "nat44",
+        Kind::Tables(NAT44),
+        "[{ inside = [\"100.64.0.0/10\"] }]",
+        "NAT44 for many subscribers (RFC 6888): private IPv4 hosts share the addresses of a pool. One section per instance; a pool may serve NAT64 and NAT44 instances at once.",
+    ),
+    key(
+        "siit",
+        Kind::Tables(SIIT),
+        "[{ pool6 = \"2001:db8:46::/96\" }]",
+        "Stateless translation (RFC 7915), optionally with explicit address mappings (RFC 7757). One section per instance.",
+    ),
+    key(
+        "translator",
+        Kind::Table(TRANSLATOR),
+        "{ mtu4 = 1500 }",
+        "Addresses of the translator, and header translation for all instances. `mtu4` and the keys after it may also be set in a `[[nat64]]` or `[[siit]]` section (in `[[nat44]]`: `mtu4` and `tcp_mss_max`), for that instance only.",
+    ),
+    key(
+        "limits",
+        Kind::Table(LIMITS),
+        "{ sessions_max = 1_000_000 }",
+        "Sizes of tables. Gatun takes all memory at its start. When a limit is reached, new state is refused and counted; existing sessions continue.",
+    ),
+    key(
+        "timeouts",
+        Kind::Table(TIMEOUTS),
+        "{ udp = \"5m\" }",
+        "Idle times of all stateful instances. `timeouts` of an instance take precedence.",
+    ),
+    key("icmp", Kind::Table(ICMP), "{ rate = 1000 }", "ICMP errors that Gatun sends."),
+    key(
+        "events",
+        Kind::Table(EVENTS),
+        "{ file = \"stdout\" }",
+        "Events of sessions, port blocks and limits, one JSON object per line. Without this section none are written.",
+    ),
+    key(
+        "export",
+        Kind::Tables(EXPORT),
+        "[{ to = \"udp:192.0.2.10:4739\" }]",
+        "Collectors of events: IPFIX, syslog or JSON (see logging.md). Packets never wait for a collector.",
+    ),
+    key(
+        "log",
+        Kind::Table(LOG),
+        "{ directory = \"/var/lib/gatun/log\" }",
+        "Log on disk of the owners of public ports, for `gatun who ADDRESS:PORT --at TIME` (see logging.md). Without this section no log is kept.",
+    ),
+    key(
+        "api",
+        Kind::Table(API),
+        "{ listen = \"unix:/run/gatun/api.sock\" }",
+        "HTTP API, used by `gatun show` and other commands and by programs (see api.md). Nothing listens on TCP unless `listen_tls` is set.",
+    ),
+    key(
+        "metrics",
+        Kind::Table(METRICS),
+        "{ listen = \"[::1]:9464\" }",
+        "Metrics for Prometheus on TCP, without authentication. Without this section they are at the API's socket only (see metrics.md).",
+    ),
+    key(
+        "state",
+        Kind::Table(STATE),
+        "{ directory = \"/run/gatun/state\" }",
+        "Sessions that outlive the process: after a stop or a kill, the next process continues them (see restart.md).",
+    ),
+];

@@ -1,0 +1,113 @@
+//! Words that values are chosen from, with what they mean.
+
+use gatun_nat::plan::{
+    BlockProtocols, Filtering, Hairpin, IcmpErrorSource, IcmpPoolMode, Pairing, Transport,
+};
+use gatun_wire::rfc7915::ZeroChecksum;
+
+pub(crate) const BACKEND: &[(&str, Backend)] =
+    &[("tun", Backend::Tun), ("xdp", Backend::Xdp), ("dpdk", Backend::Dpdk), ("pcap", Backend::Pcap)];
+pub(crate) const MODE: &[(&str, Mode)] = &[
+    ("create", Mode::Create),
+    ("attach", Mode::Attach),
+    ("auto", Mode::Auto),
+    ("native", Mode::Native),
+    ("skb", Mode::Skb),
+];
+pub(crate) const HUGE_PAGES: &[(&str, HugePages)] =
+    &[("auto", HugePages::Auto), ("always", HugePages::Always), ("never", HugePages::Never)];
+pub(crate) const EXPORT_FORMAT: &[(&str, ExportFormat)] =
+    &[("ipfix", ExportFormat::Ipfix), ("syslog", ExportFormat::Syslog), ("json", ExportFormat::Json)];
+pub(crate) const PROTOCOL: &[(&str, Transport)] =
+    &[named(Transport::Tcp), named(Transport::Udp), named(Transport::Icmp)];
+const fn named(transport: Transport) -> (&'static str, Transport) {
+    (transport.name(), transport)
+}
+pub(crate) const PAIRING: &[(&str, Pairing)] = &[("soft", Pairing::Soft), ("hard", Pairing::Hard)];
+pub(crate) const ALLOCATION: &[(&str, Allocation)] = &[
+    ("random", Allocation::Random),
+    ("blocks", Allocation::Blocks),
+    ("deterministic", Allocation::Deterministic),
+];
+pub(crate) const BLOCK_PROTOCOLS: &[(&str, BlockProtocols)] =
+    &[("shared", BlockProtocols::Shared), ("split", BlockProtocols::Split)];
+pub(crate) const SUBSCRIBER: &[(&str, u8)] = &[("/128", 128), ("/64", 64), ("/56", 56), ("/48", 48)];
+pub(crate) const SUBSCRIBER4: &[(&str, u8)] = &[
+    ("/32", 32),
+    ("/31", 31),
+    ("/30", 30),
+    ("/29", 29),
+    ("/28", 28),
+    ("/27", 27),
+    ("/26", 26),
+    ("/25", 25),
+    ("/24", 24),
+];
+pub(crate) const FILTERING: &[(&str, Filtering)] = &[
+    ("endpoint-independent", Filtering::EndpointIndependent),
+    ("address-dependent", Filtering::AddressDependent),
+    ("address-and-port-dependent", Filtering::AddressAndPortDependent),
+];
+pub(crate) const ERROR_SOURCE: &[(&str, IcmpErrorSource)] =
+    &[("router", IcmpErrorSource::Router), ("inner-destination", IcmpErrorSource::InnerDestination)];
+pub(crate) const HAIRPIN: &[(&str, Hairpin)] =
+    &[("intrinsic", Hairpin::Intrinsic), ("simple", Hairpin::Simple), ("off", Hairpin::Off)];
+pub(crate) const POOL_MODE: &[(&str, IcmpPoolMode)] =
+    &[("hash", IcmpPoolMode::Hash), ("hop-limit", IcmpPoolMode::HopLimit)];
+pub(crate) const ZERO_CHECKSUM: &[(&str, ZeroChecksum)] =
+    &[("compute", ZeroChecksum::Compute), ("drop", ZeroChecksum::Drop), ("forward", ZeroChecksum::Forward)];
+
+/// Backend of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Tun,
+    Xdp,
+    Dpdk,
+    Pcap,
+}
+
+/// Origin of a TUN device, or hook of an XDP program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Create,
+    Attach,
+    Auto,
+    Native,
+    Skb,
+}
+
+/// Allocation of ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allocation {
+    Random,
+    Blocks,
+    Deterministic,
+}
+
+/// The words of a list.
+pub(super) fn words<T>(list: &[(&'static str, T)]) -> Vec<&'static str> {
+    list.iter().map(|(word, _)| *word).collect()
+}
+
+/// Use of huge pages for packet buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Huge pages, where enough are free.
+    #[default]
+    Auto,
+    /// Huge pages, or it does not start.
+    Always,
+    /// Ordinary pages.
+    Never,
+}
+
+/// Format of exported events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// RFC 7011 and 8158.
+    Ipfix,
+    /// RFC 5424.
+    Syslog,
+    /// A JSON object a line.
+    Json,
+}

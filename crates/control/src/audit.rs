@@ -1,0 +1,55 @@
+//! Who had a public port at a time: a question to the log, handed to whoever reads it ([`Auditor`]).
+
+use crate::Control;
+use crate::configure::{Refused, Why};
+use crate::conversion;
+use crate::query::{Query, address4};
+use crate::response::{Asked, Refusal};
+use crate::worker_requests::NoAnswer;
+use gatun_api::types as api;
+use std::net::Ipv4Addr;
+use tokio::sync::oneshot;
+
+/// A question to the log.
+#[derive(Debug)]
+pub struct AuditQuestion {
+    /// Public address.
+    pub address: Ipv4Addr,
+    /// Public port.
+    pub port: u16,
+    /// Of this protocol alone.
+    pub protocol: Option<api::Protocol>,
+    /// The time, as it was written.
+    pub at: String,
+    /// The client, for the log.
+    pub who: String,
+}
+
+/// Place of an answer.
+pub type AuditReply = Box<dyn FnOnce(Result<api::WhoAt, Refused>) + Send>;
+
+/// Takes questions; `false` if there are too many. It does not block.
+pub type Auditor = Box<dyn Fn(AuditQuestion, AuditReply) -> bool + Send + Sync>;
+
+impl Control {
+    /// Asks the log.
+    pub(crate) async fn who_at(&self, query: &Query, asked: &Asked<'_>) -> Result<api::WhoAt, Refusal> {
+        let question = AuditQuestion {
+            address: address4(query.get("address").unwrap_or_default())?,
+            port: query.parse("port", "a port")?.unwrap_or_default(),
+            protocol: query.protocol()?.map(conversion::protocol),
+            at: query.get("at").unwrap_or_default().to_owned(),
+            who: asked.who.to_owned(),
+        };
+        let refused = |why, error, hint| Refusal::Configure(Refused::new(why, error, hint));
+        let Some(auditor) = &self.setup.auditor else {
+            let hint = "[log] in the configuration has one kept";
+            return Err(refused(Why::Unknown, "no log is kept here", hint));
+        };
+        let (sender, answer) = oneshot::channel();
+        if !auditor(question, Box::new(move |answered| drop(sender.send(answered)))) {
+            return Err(refused(Why::Busy, "too many questions to the log wait", "try again in a moment"));
+        }
+        answer.await.map_err(|_| NoAnswer::Silent)?.map_err(Refusal::Configure)
+    }
+}

@@ -1,0 +1,101 @@
+//! Requests that read or change the configuration: each becomes an order ([`crate::configure`]), and its outcome a response.
+
+use crate::Control;
+use crate::configure::{ApplyOptions, Done, MapsBody, Order, Refused, Why};
+use crate::query::{BadRequest, Query};
+use crate::response::{Answer, Asked, Refusal, json};
+use crate::worker_requests::NoAnswer;
+use gatun_api::paths::What;
+use gatun_api::request;
+use gatun_api::types as api;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Longest time to confirm a configuration, seconds.
+const CONFIRM_MAX_S: u32 = 86_400;
+
+impl Control {
+    /// The configuration that runs, or one before.
+    pub(crate) async fn config(&self, query: &Query) -> Result<api::Config, Refusal> {
+        let facts = self.setup.facts.get();
+        match query.get("revision") {
+            Some(revision) if !facts.config.revision.starts_with(revision) || revision.is_empty() => {
+                match self.order(Order::Past(revision.to_owned())).await? {
+                    Done::Past(config) => Ok(config),
+                    _ => Err(NoAnswer::Silent.into()),
+                }
+            }
+            _ => {
+                let unconfirmed = facts.unconfirmed.as_ref().map(|(until, before)| api::Unconfirmed {
+                    seconds_left: until.saturating_duration_since(Instant::now()).as_secs(),
+                    before: before.clone(),
+                });
+                Ok(api::Config { unconfirmed, ..facts.config.clone() })
+            }
+        }
+    }
+
+    /// Has the configuration changed, or looked at.
+    pub(crate) async fn configure(
+        &self,
+        what: What,
+        query: &Query,
+        body: Vec<u8>,
+        asked: &Asked<'_>,
+    ) -> Result<Answer, Refusal> {
+        let who = || asked.who.to_owned();
+        let maps =
+            |replaces, json| MapsBody { instance: query.get("instance").map(str::to_owned), replaces, json };
+        let revision = || query.get("revision").unwrap_or_default().to_owned();
+        let instead = || {
+            let confirm = query.parse::<u32>("confirm_seconds", "a number of seconds")?;
+            if let Some(seconds) = confirm.filter(|seconds| !(1..=CONFIRM_MAX_S).contains(seconds)) {
+                return Err(BadRequest::new(
+                    format!("confirm_seconds: {seconds} is not from 1 to {CONFIRM_MAX_S}"),
+                    "",
+                ));
+            }
+            let confirm = confirm.map(|seconds| Duration::from_secs(seconds.into()));
+            Ok(ApplyOptions { revision: revision(), confirm, who: who() })
+        };
+        let order = match what {
+            What::PlanConfig => Order::Plan(text_of(&body)?),
+            What::ApplyConfig => Order::Apply(instead()?, text_of(&body)?),
+            What::ConfirmConfig => Order::Confirm { revision: revision(), who: who() },
+            What::RollBackConfig => Order::RollBack(instead()?, query.get("to").map(str::to_owned)),
+            What::PlanReplaceMaps => Order::PlanMaps(maps(true, body)),
+            What::PlanEditMaps => Order::PlanMaps(maps(false, body)),
+            What::ReplaceMaps => Order::ChangeMaps(instead()?, maps(true, body)),
+            What::EditMaps => Order::ChangeMaps(instead()?, maps(false, body)),
+            _ => Order::History,
+        };
+        Ok(match self.order(order).await? {
+            Done::Planned(plan) => json(&plan),
+            Done::Applied(applied) => json(&applied),
+            Done::History(past) => json(&past),
+            Done::Past(config) => json(&config),
+            Done::Kept | Done::Maps { .. } => return Err(NoAnswer::Silent.into()),
+        })
+    }
+
+    pub(crate) async fn order(&self, order: Order) -> Result<Done, Refusal> {
+        let Some(orders) = &self.setup.configure else {
+            return Err(Refusal::Configure(Refused::new(
+                Why::Failed,
+                "this daemon cannot change its configuration",
+                "",
+            )));
+        };
+        let (sender, answer) = oneshot::channel();
+        if !orders(order, Box::new(move |done| drop(sender.send(done)))) {
+            return Err(NoAnswer::Silent.into());
+        }
+        answer.await.map_err(|_| NoAnswer::Silent)?.map_err(Refusal::Configure)
+    }
+}
+
+fn text_of(body: &[u8]) -> Result<String, BadRequest> {
+    let read = request::read(body);
+    read.map(|api::ConfigText { text }| text)
+        .map_err(|error| BadRequest::new(format!("invalid body: {error}"), "send {\"text\": ...}"))
+}

@@ -1,0 +1,243 @@
+//! Who comes in over TCP: how often a source may begin, whose token it has, what that allows, and who was turned away.
+
+use crate::connections::{Connections, Source};
+use crate::rate_limit::RateLimiter;
+use crate::secure::Secure;
+use crate::tokens::{Hash, Role};
+use gatun_api::paths::Needs;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Handshakes of a source at once, and the time between those after: one costs about 0.1 ms of the API's thread.
+const HANDSHAKES_AT_ONCE: u32 = 100;
+const HANDSHAKE_EVERY: Duration = Duration::from_millis(20);
+/// BadRequest tokens of a source at once, and the time between those after.
+const WRONG_AT_ONCE: u32 = 10;
+const WRONG_EVERY: Duration = Duration::from_secs(1);
+/// Interval between log lines about wrong tokens.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Reason for turning a client away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnedAway {
+    /// His source begins connections too often.
+    Rate,
+    /// All connections are busy.
+    Full,
+    /// TLS did not come about, or not in time.
+    Handshake,
+    /// A request without a token.
+    NoToken,
+    /// A token that is not known.
+    WrongToken,
+    /// A request of a source from which too many wrong tokens came.
+    ManyWrong,
+    /// A token that does not allow it.
+    Role,
+}
+
+impl TurnedAway {
+    /// All there are.
+    pub const ALL: [TurnedAway; 7] = [
+        TurnedAway::Rate,
+        TurnedAway::Full,
+        TurnedAway::Handshake,
+        TurnedAway::NoToken,
+        TurnedAway::WrongToken,
+        TurnedAway::ManyWrong,
+        TurnedAway::Role,
+    ];
+
+    /// For a label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TurnedAway::Rate => "pace",
+            TurnedAway::Full => "full",
+            TurnedAway::Handshake => "handshake",
+            TurnedAway::NoToken => "no_token",
+            TurnedAway::WrongToken => "wrong_token",
+            TurnedAway::ManyWrong => "many_wrong_tokens",
+            TurnedAway::Role => "role",
+        }
+    }
+}
+
+/// Last log line about wrong tokens.
+struct Told {
+    at: Instant,
+    /// BadRequest ones since.
+    since: u64,
+}
+
+/// The way in over TCP.
+pub struct RemoteAccess {
+    secure: RwLock<Arc<Secure>>,
+    pub(crate) connections: Arc<Connections>,
+    handshakes: Mutex<RateLimiter>,
+    wrong: Mutex<RateLimiter>,
+    turned: [AtomicU64; TurnedAway::ALL.len()],
+    told: Mutex<Option<Told>>,
+}
+
+/// Somebody who may.
+pub(crate) struct Admitted {
+    pub(crate) name: String,
+    pub(crate) hash: Hash,
+    pub(crate) role: Role,
+}
+
+/// Somebody who may not.
+#[derive(Debug)]
+pub(crate) struct Denied {
+    pub(crate) why: TurnedAway,
+    /// When to try again.
+    pub(crate) wait: Option<Duration>,
+    /// A line for the log.
+    pub(crate) log: Option<String>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RemoteAccess {
+    /// By these files.
+    pub fn new(secure: Secure) -> RemoteAccess {
+        RemoteAccess {
+            secure: RwLock::new(Arc::new(secure)),
+            connections: Arc::default(),
+            handshakes: Mutex::new(RateLimiter::new(HANDSHAKES_AT_ONCE, HANDSHAKE_EVERY)),
+            wrong: Mutex::new(RateLimiter::new(WRONG_AT_ONCE, WRONG_EVERY)),
+            turned: Default::default(),
+            told: Mutex::default(),
+        }
+    }
+
+    /// By others from now on. Connections by tokens that are no more end.
+    pub fn set(&self, secure: Secure) {
+        let secure = Arc::new(secure);
+        *self.secure.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&secure);
+        self.connections.end_where(|hash| !secure.tokens.contains(hash));
+    }
+
+    pub(crate) fn secure(&self) -> Arc<Secure> {
+        Arc::clone(&self.secure.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Number of clients turned away.
+    pub fn turned(&self, why: TurnedAway) -> u64 {
+        self.turned.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn all_turned(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        TurnedAway::ALL.into_iter().map(|why| (why.name(), self.turned(why)))
+    }
+
+    pub(crate) fn turn_away(&self, why: TurnedAway) {
+        if let Some(count) = self.turned.get(why as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a source may begin a connection now, and one is left for it.
+    pub(crate) fn may_connect(&self, source: Source) -> bool {
+        if !locked(&self.handshakes).take(source, Instant::now()) {
+            self.turn_away(TurnedAway::Rate);
+            return false;
+        }
+        let has_room = self.connections.make_room();
+        if !has_room {
+            self.turn_away(TurnedAway::Full);
+        }
+        has_room
+    }
+
+    /// Judges a request by what its `authorization` says. A source of many wrong tokens is not listened to for a while,
+    /// be the next one right: it shall not learn whether it is.
+    pub(crate) fn admit(
+        &self,
+        from: (Source, IpAddr),
+        authorization: Option<&[u8]>,
+        needs: Needs,
+    ) -> Result<Admitted, Denied> {
+        let denied = |why, wait, log| {
+            self.turn_away(why);
+            Err(Denied { why, wait, log })
+        };
+        let Some(secret) = authorization.and_then(bearer) else {
+            return denied(TurnedAway::NoToken, None, None);
+        };
+        let now = Instant::now();
+        if let Some(wait) = locked(&self.wrong).wait(from.0, now) {
+            return denied(TurnedAway::ManyWrong, Some(wait), None);
+        }
+        let secure = self.secure();
+        match secure.tokens.find(secret) {
+            None => {
+                locked(&self.wrong).count(from.0, now);
+                denied(TurnedAway::WrongToken, None, self.tell_wrong(from.1, now))
+            }
+            Some(token) if !token.role.allows(needs) => denied(TurnedAway::Role, None, None),
+            Some(token) => Ok(Admitted { name: token.name.clone(), hash: token.hash, role: token.role }),
+        }
+    }
+
+    /// A line about a wrong token, unless there was one a moment ago.
+    fn tell_wrong(&self, from: IpAddr, now: Instant) -> Option<String> {
+        let mut told = locked(&self.told);
+        let since = match told.as_mut() {
+            Some(last) if now.saturating_duration_since(last.at) < TELL_EVERY => {
+                last.since += 1;
+                return None;
+            }
+            Some(last) => last.since,
+            None => 0,
+        };
+        *told = Some(Told { at: now, since: 0 });
+        let others = if since > 0 { format!(", and {since} more before") } else { String::new() };
+        Some(format!("api: a wrong token from {from}{others}"))
+    }
+}
+
+impl fmt::Debug for RemoteAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteAccess").finish_non_exhaustive()
+    }
+}
+
+/// Token behind `Bearer` (RFC 6750 2.1), which may be written in any case (RFC 7235 2.1).
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, secret) = authorization.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(secret.trim_ascii()).filter(|secret| !secret.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_stands_behind_bearer_in_whatever_case() {
+        for (text, wanted) in [
+            ("Bearer gatun_1", Some("gatun_1")),
+            ("bearer  gatun_1 ", Some("gatun_1")),
+            ("BEARER x", Some("x")),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("Bearerx", None),
+            ("Basic eDp5", None),
+            ("", None),
+        ] {
+            assert_eq!(bearer(text.as_bytes()), wanted.map(str::as_bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_reason_counts_by_itself() {
+        for (n, why) in TurnedAway::ALL.into_iter().enumerate() {
+            assert_eq!(why as usize, n, "{}", why.name());
+        }
+    }
+}

@@ -167,7 +167,7 @@ impl Control {
             sandbox: self.setup.sandbox.clone(),
             pages: facts.pages.clone(),
             sessions,
-            sessions_waiting: total.inherited.left,
+            sessions_waiting: total.restore.left,
             sessions_max: facts.sessions_max,
             bindings,
             subscribers,
@@ -180,7 +180,12 @@ impl Control {
             dropped_silently: conversion::count(engine.dropped),
             held: engine.held,
             adds_up,
-            troubles: troubles::of(all.len(), silent, adds_up, &(self.setup.figures)()),
+            troubles: troubles::of(
+                all.len(),
+                (silent, adds_up),
+                &(self.setup.figures)(),
+                (self.setup.troubles)(),
+            ),
         }
     }
 

@@ -3,23 +3,23 @@
 
 use super::sandbox::{Calls, Sandbox};
 use anyhow::Context as _;
-use gatun_export::{Connect, Target, Transport, directly};
+use gatun_export::{CollectorAddress, Connect, Transport, connect_directly};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 struct Request {
-    target: Target,
+    target: CollectorAddress,
     answer: Sender<io::Result<Transport>>,
 }
 
 /// Starts it, where a sandbox makes it necessary. Rights are given up by now, and the sandbox is not entered.
 ///
 /// # Errors
-/// Where there can be no thread.
+/// If no thread can be started.
 pub(super) fn start(sandbox: &Sandbox) -> anyhow::Result<Connect> {
     if !sandbox.is_wanted() {
-        return Ok(directly());
+        return Ok(connect_directly());
     }
     let (requests, received) = channel();
     let sandbox = sandbox.clone();

@@ -40,6 +40,14 @@ pub(crate) struct Attribution {
     pub(crate) parties: Parties,
 }
 
+/// The inside hosts of a datagram, kept for its later fragments: a subscriber's number may be another's by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DatagramParties {
+    pub(crate) parties: Parties,
+    /// Marks of the sender's and the receiver's subscribers.
+    pub(crate) marks: [Option<u32>; 2],
+}
+
 impl Parties {
     const NONE: Parties = Parties { sender: None, receiver: None };
 }

@@ -11,7 +11,7 @@ use super::stateful::filter::NotAdmitted;
 use super::stateful::unsolicited::{self, Unsolicited};
 use super::stateful::{hairpin, inbound};
 use super::{nat44 as path44, nat64 as path64};
-use crate::base::attribution::{Account, Parties};
+use crate::base::attribution::{Account, DatagramParties};
 use crate::base::counters::{Count, Counters};
 use crate::base::emit::Emit;
 use crate::base::outcome::{Outcome, Refusal};
@@ -190,8 +190,8 @@ impl FragmentPath<'_, '_> {
     }
 
     /// The inside hosts of the fragment, once it is decided on.
-    fn parties(&self) -> Parties {
-        self.cx.attribution.parties
+    fn parties(&self) -> DatagramParties {
+        self.cx.state.tables.keep_parties(self.cx.attribution.parties)
     }
 
     /// A first fragment that may pass: at once, or, where its checksum needs all of the datagram, with the last one.
@@ -249,7 +249,7 @@ impl FragmentPath<'_, '_> {
         let (state, now) = (&mut *self.cx.state, self.cx.now);
         match state.fragments.later(now, &self.fragment, self.lifetime_ms, packet) {
             Later::Known(rewrite) => {
-                let attribution = rewrite.attribution().unwrap_or(self.cx.attribution);
+                let attribution = rewrite.attribution(&state.tables).unwrap_or(self.cx.attribution);
                 return Outcome::new(attribution, follow(self.cx.rules, packet, &rewrite, None));
             }
             Later::Drop(reason) => return self.cx.outcome(Err(reason)),
@@ -274,7 +274,7 @@ impl FragmentPath<'_, '_> {
             let bytes = released.packet.len();
             let direction = released.memo.direction();
             counters.held -= 1;
-            let attribution = released.memo.attribution().unwrap_or(*attribution);
+            let attribution = released.memo.attribution(tables).unwrap_or(*attribution);
             match send_released(rules, emit, counters, &mut released) {
                 Ok(()) if matches!(released.memo, DatagramRewrite::Pass) => {
                     counters.passed.add(bytes);

@@ -1,7 +1,8 @@
 //! Rewrites: new addresses and ports of a packet, in either direction.
 
-use crate::base::attribution::{Account, Attribution, Parties};
+use crate::base::attribution::{Account, Attribution, DatagramParties};
 use crate::base::counters::Direction;
+use crate::tables::bib::Tables;
 use core::net::Ipv4Addr;
 use gatun_wire::rfc3022::Rewrite;
 use gatun_wire::{Ports, To4, To6};
@@ -30,17 +31,17 @@ pub(crate) enum DatagramRewrite {
     Outbound {
         instance: u8,
         to: OutboundRewrite,
-        parties: Parties,
+        parties: DatagramParties,
     },
     Inbound {
         instance: u8,
         to: InboundRewrite,
-        parties: Parties,
+        parties: DatagramParties,
     },
     Hairpin {
         out: (u8, OutboundRewrite),
         back: (u8, InboundRewrite),
-        parties: Parties,
+        parties: DatagramParties,
     },
     /// Exempt by its port, which only the first fragment has.
     Pass,
@@ -65,14 +66,16 @@ impl OutboundRewrite {
 
 impl DatagramRewrite {
     /// Attribution of its packets; none of those that pass.
-    pub(crate) fn attribution(&self) -> Option<Attribution> {
+    pub(crate) fn attribution(&self, tables: &Tables) -> Option<Attribution> {
         match self {
-            &DatagramRewrite::Outbound { instance, parties, .. }
-            | &DatagramRewrite::Hairpin { out: (instance, _), parties, .. } => {
-                Some(Attribution { parties, ..Attribution::outbound(Account::Stateful(instance)) })
+            DatagramRewrite::Outbound { instance, parties, .. }
+            | DatagramRewrite::Hairpin { out: (instance, _), parties, .. } => {
+                let parties = tables.kept_parties(parties);
+                Some(Attribution { parties, ..Attribution::outbound(Account::Stateful(*instance)) })
             }
-            &DatagramRewrite::Inbound { instance, parties, .. } => {
-                Some(Attribution { parties, ..Attribution::inbound(Account::Stateful(instance)) })
+            DatagramRewrite::Inbound { instance, parties, .. } => {
+                let parties = tables.kept_parties(parties);
+                Some(Attribution { parties, ..Attribution::inbound(Account::Stateful(*instance)) })
             }
             DatagramRewrite::Pass => None,
         }

@@ -25,7 +25,7 @@ mod port_draws;
 mod preview;
 pub(crate) mod restore;
 
-use crate::base::attribution::{Parties, Party};
+use crate::base::attribution::{DatagramParties, Parties, Party};
 use crate::base::build_error::BuildError;
 use crate::base::counters::{Count, Traffic};
 use crate::base::index::Index;
@@ -229,6 +229,26 @@ impl Tables {
     pub(crate) fn count_inbound(&mut self, of: Party, bytes: usize) {
         self.subscribers.traffic_mut(of.subscriber).inbound.add(bytes);
         self.address_traffic.of(of).inbound.add(bytes);
+    }
+
+    /// The inside hosts of a datagram, as its later fragments have to find them.
+    pub(crate) fn keep_parties(&self, parties: Parties) -> DatagramParties {
+        let mark = |party: Option<Party>| self.subscribers.mark(party?.subscriber);
+        DatagramParties { parties, marks: [mark(parties.sender), mark(parties.receiver)] }
+    }
+
+    /// The inside hosts of a datagram; one whose subscriber is gone has none, whoever has the number now.
+    pub(crate) fn kept_parties(&self, kept: &DatagramParties) -> Parties {
+        let [sender, receiver] = kept.marks;
+        let current = |party: Option<Party>, mark: Option<u32>| {
+            let party = party?;
+            let is_same = self.subscribers.mark(party.subscriber) == mark;
+            Some(Party { subscriber: if is_same { party.subscriber } else { NO_SUBSCRIBER }, ..party })
+        };
+        Parties {
+            sender: current(kept.parties.sender, sender),
+            receiver: current(kept.parties.receiver, receiver),
+        }
     }
 
     /// Counts packets for the pool of an instance.

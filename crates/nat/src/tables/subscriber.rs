@@ -298,6 +298,11 @@ impl Subscribers {
         self.refusals.get(id as usize).filter(|_| refused).copied().unwrap_or_default()
     }
 
+    /// Mark of the subscriber that has this number now, which tells it from a later one.
+    pub(crate) fn mark(&self, id: u32) -> Option<u32> {
+        self.get(id).map(|record| self.hash(record.key()) as u32)
+    }
+
     /// Packets and bytes of a subscriber since it has had state.
     pub fn traffic(&self, id: u32) -> Traffic {
         self.get(id).map_or(Traffic::default(), |_| *self.traffic.at(id as usize))

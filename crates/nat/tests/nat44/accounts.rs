@@ -43,7 +43,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// What all subscribers have together is what their instances have forwarded: nobody has left meanwhile.
+/// Asserts that subscribers together have the packets of their instances, where none has ended meanwhile.
 fn assert_sums(bed: &Bed) {
     let (mut all, mut instances) = (Traffic::default(), Traffic::default());
     subscribers(bed).iter().for_each(|s| all += s.traffic);
@@ -125,6 +125,26 @@ fn fragments_and_errors_count_for_whom_they_are_about() {
     bed.send(&error).forwarded();
     assert_eq!(of(&bed, HOST6).inbound, count(&[&error]));
     assert_sums(&bed);
+}
+
+#[test]
+fn a_later_fragment_counts_for_no_subscriber_that_has_come_meanwhile() {
+    let mut plan = plan();
+    plan.nat44[0].timeouts.udp_ms = 500;
+    let mut bed = Bed::new(&plan);
+    let out = pieces(&udp4(A, 4000, SERVER, 53, &[7; 200]), 77);
+    bed.send(&out[0]).forwarded();
+    bed.pass_ms(1000);
+    assert!(subscribers(&bed).is_empty());
+    let other = udp4(B, 4000, SERVER, 53, b"x");
+    bed.through(&other);
+    assert_eq!(subscribers(&bed)[0].number, 0, "the number that the first one had");
+    for piece in &out[1..] {
+        bed.send(piece).forwarded();
+    }
+    assert_eq!(of(&bed, B).outbound, count(&[&other]));
+    let all: Vec<&[u8]> = out.iter().chain([&other]).map(Vec::as_slice).collect();
+    assert_eq!(of_pool(&bed, 0).outbound, count(&all));
 }
 
 #[test]

@@ -245,7 +245,7 @@ mod tests {
     fn what_is_no_flow_is_refused_with_what_is_wrong() {
         let both = "source=2001:db8::1&destination=64:ff9b::1";
         for (query, part) in [
-            ("destination=::1&protocol=udp", "'source' is missing"),
+            ("destination=::1&protocol=udp", "missing parameter 'source'"),
             ("source=x&destination=::1&protocol=udp", "is not an address"),
             (&format!("{both}&protocol=sctp"), "none of tcp, udp, icmp"),
             (&format!("{both}&protocol=tcp&flags=SX"), "'X' is no flag"),

@@ -218,7 +218,7 @@ fn a_snapshot_of_more_workers_than_there_can_be_or_without_room_is_refused() {
         };
         let (code, said) = load(65_535);
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("it is of 65535 workers, and a daemon has 256 at most"), "{said}");
+        assert!(said.contains("invalid snapshot: 65535 workers, at most 256 are possible"), "{said}");
         // Each worker's file is 2 MiB and some more.
         assert_eq!(load(1).0, Some(0));
         let before = fs::read_to_string("/run/small/state/names.json").unwrap();

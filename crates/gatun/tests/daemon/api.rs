@@ -2,7 +2,7 @@
 
 use crate::harness::{CREATE, Daemon, NAT64, counter, in_lab, network, ping, succeeds, tcp_copy};
 use gatun_testkit::topology::{CLIENT, SERVER, SERVER4};
-use gatun_testkit::{Namespace, Topology};
+use gatun_testkit::{Namespace, Process, Topology};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt as _;
@@ -125,7 +125,7 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         let whereabouts = said(&format!("where {CLIENT}"));
         assert!(whereabouts.contains("public address 192.0.2.1; 51 sessions"), "{whereabouts}");
         assert_eq!(gatun("who 192.0.2.1:1").status.code(), Some(1));
-        assert!(refused("show sessions --instance nope").contains("there are lab"));
+        assert!(refused("show sessions --instance nope").contains("known: lab"));
         // Ended, and opened again by the next packet.
         assert!(refused("clear sessions").contains("--all for all sessions"));
         assert!(refused("clear sessions --remote-port 7007").contains("pass --yes"));
@@ -144,6 +144,89 @@ fn without_any_configuration_of_it_a_daemon_tells_what_it_has_and_does() {
         let ended = daemon.stop(Signal::TERM);
         assert_eq!(counter(&ended.stdout, "forwarded, IPv6 to IPv4"), 52);
         assert!(!std::path::Path::new(SOCKET).exists(), "the socket goes with the daemon");
+    });
+}
+
+/// Sends datagrams from one of the client's addresses, each once the one before is answered, and gives their number, the
+/// bytes of what went out, and of what came back, which is IPv4 where it is received.
+fn exchange(client: &Namespace, from: &str, count: u64) -> [u64; 3] {
+    const EXCHANGE: &str = "
+import socket, sys
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], 0))
+s.settimeout(10)
+packets = sent = received = 0
+for n in range(int(sys.argv[3])):
+    question = b'?' * (100 + n)
+    s.sendto(question, (sys.argv[2], 5006))
+    packets += 1
+    sent += 40 + 8 + len(question)
+    received += 20 + 8 + len(s.recv(9000))
+print(packets, sent, received)
+";
+    let mut command = client.command("python3");
+    command.args(["-c", EXCHANGE, from, SERVER, &count.to_string()]);
+    let said = gatun_testkit::run(&mut command).unwrap();
+    let numbers: Vec<u64> = said.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    numbers.try_into().unwrap()
+}
+
+/// Packets and bytes of a row, outbound and inbound.
+fn traffic(row: &Value) -> [u64; 4] {
+    ["/outbound/packets", "/outbound/bytes", "/inbound/packets", "/inbound/bytes"]
+        .map(|field| row.pointer(field).and_then(Value::as_u64).unwrap_or_else(|| panic!("{field}: {row}")))
+}
+
+fn sum(rows: &Value) -> [u64; 4] {
+    let all = rows.as_array().unwrap().iter().map(traffic);
+    all.fold([0; 4], |sum, one| std::array::from_fn(|at| sum[at] + one[at]))
+}
+
+#[test]
+fn subscribers_addresses_and_pools_have_what_the_hosts_sent_and_received() {
+    in_lab("api::subscribers_addresses_and_pools_have_what_the_hosts_sent_and_received", || {
+        const ANSWER: &str = "
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('', 5006))
+while True:
+    data, who = s.recvfrom(9000)
+    s.sendto(data + data, who)
+";
+        const OTHER: &str = "2001:db8:1::3";
+        let net = network();
+        net.client.address("eth0", &format!("{OTHER}/64")).unwrap();
+        let hosts = NAT64.replace("name = \"lab\"", "name = \"lab\"\nsubscriber = \"/128\"");
+        let daemon = Daemon::start(&net, &format!("{CREATE}{hosts}"));
+        let _server = Process::start(net.server.command("python3").args(["-c", ANSWER])).unwrap();
+        let listens = || net.server.run("ss -Hlun").unwrap().contains(":5006 ");
+        gatun_testkit::wait_until("the server", std::time::Duration::from_secs(10), listens).unwrap();
+        let exchanged = [(CLIENT, 9), (OTHER, 4)].map(|(host, count)| {
+            let [packets, sent, received] = exchange(&net.client, host, count);
+            assert_eq!(packets, count);
+            (host, [packets, sent, packets, received])
+        });
+        let subscribers = json("show subscribers");
+        for (host, wanted) in exchanged {
+            let is_host = |row: &&Value| row["subscriber"].as_str().unwrap().split('/').next() == Some(host);
+            let row = subscribers.as_array().unwrap().iter().find(is_host);
+            assert_eq!(row.map(traffic), Some(wanted), "{host}: {subscribers}");
+        }
+        let [(_, one), (_, other)] = exchanged;
+        let all: [u64; 4] = std::array::from_fn(|at| one[at] + other[at]);
+        for what in ["pools", "addresses", "instances"] {
+            assert_eq!(sum(&json(&format!("show {what}"))), all, "{what}");
+        }
+        let most = json(&format!("show subscribers --inside {CLIENT}"));
+        assert_eq!(sum(&most), one, "{most}");
+        // Super-packets: as the daemon sees them, so what it says has to agree with itself alone.
+        tcp_copy(&net.client, &net.server, "TCP4-LISTEN:5001,reuseaddr", &format!("TCP6:[{SERVER}]:5001"));
+        let after = sum(&json("show instances"));
+        assert!(after[1] - all[1] > 20_000_000, "{after:?}");
+        for what in ["pools", "addresses", "subscribers"] {
+            assert_eq!(sum(&json(&format!("show {what}"))), after, "{what}");
+        }
+        daemon.stop(Signal::TERM);
     });
 }
 

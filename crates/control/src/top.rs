@@ -36,7 +36,7 @@ impl Job for Top {
     }
 }
 
-/// What the query sorts subscribers by.
+/// The measure that the query sorts subscribers by.
 fn measure(query: &Query) -> Result<Measure, BadRequest> {
     let Some(by) = query.get("by") else { return Ok(Measure::Sessions) };
     let known = Measure::ALL.into_iter().find(|measure| measure.word() == by);

@@ -46,7 +46,7 @@ impl From<OutOfMemory> for NotMapped {
 
 impl<T: Copy + FromBytes> HugeVec<T> {
     /// `len` of `T` as they stand in `file` from byte `offset` on, a multiple of 4096; on huge pages where the file is.
-    /// What is written is in the file at once, and stays when the process ends, however that is.
+    /// Writes are in the file at once, and stay when the process ends, however that is.
     ///
     /// # Errors
     /// Where the file is not that long, there is no address space, or another array lies in the file.

@@ -30,7 +30,7 @@ impl<T: Copy + FromBytes> SharedRecords<T> {
         Ok(SharedRecords { memory })
     }
 
-    /// How many there are.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.memory.len
     }

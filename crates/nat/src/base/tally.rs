@@ -4,7 +4,7 @@
 //! to one of several that cannot be told apart, nobody's. So over all rows
 //! `outbound + inbound + passed + echoes + drops`, and `held`, are what was received.
 //!
-//! The short way adds one word a packet, bytes in its upper bits and packets in its lower ones, at a place that
+//! The fast path adds one word a packet, bytes in its upper bits and packets in its lower ones, at a place that
 //! the record has named already. Rows and totals get them once a burst, which looks at each instance: with a
 //! hundred of them that is some six instructions a packet.
 
@@ -220,7 +220,7 @@ impl Tally {
         (number < self.identities.len()).then_some(number)
     }
 
-    /// One more packet of the short way.
+    /// One more packet of the fast path.
     #[inline(always)]
     pub(crate) fn add(&mut self, slot: Slot, bytes: usize) {
         if let Some(word) = self.burst.get_mut(usize::from(slot.0) % (2 * SLOTS)) {
@@ -228,7 +228,7 @@ impl Tally {
         }
     }
 
-    /// Counts the short way's packets of a burst in the rows and in the totals, and gives those of each stateful instance
+    /// Counts the fast path's packets of a burst in the rows and in the totals, and gives those of each stateful instance
     /// to `pooled`.
     pub(crate) fn end_burst(&mut self, counters: &mut Counters, mut pooled: impl FnMut(usize, Traffic)) {
         let first_siit = usize::from(self.first_siit);

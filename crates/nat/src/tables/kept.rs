@@ -142,7 +142,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// What another process left, or a part of it. Clones share the records: a session that one of them has cleared is in
+/// Records of another process, or a part of them. Clones share the records: a session that one of them has cleared is in
 /// none.
 #[derive(Clone)]
 pub struct Kept {
@@ -202,7 +202,7 @@ pub struct Saved {
     pub expires_ms: u32,
     /// Whether it shares its public port with flows of other inside ends.
     pub shares_port: bool,
-    /// Who translates its packets.
+    /// Its owner among engines and fast paths.
     pub ownership: Ownership,
 }
 

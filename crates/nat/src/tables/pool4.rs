@@ -200,7 +200,7 @@ impl Pool4State {
         self.room
     }
 
-    /// What the pool of a plan has room for.
+    /// Number of addresses that the pool of a plan has room for.
     ///
     /// # Errors
     /// As [`Pool4State::new`].

@@ -73,7 +73,7 @@ const SHARES_PORT: u8 = 1;
 const OF_STATIC: u8 = 2;
 const OFFLOAD_AT: u32 = 2;
 
-/// Who translates the packets of an established session.
+/// Translator of an established session's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Offload {
@@ -229,7 +229,7 @@ impl Session {
         self.flags = self.flags & !flag | if is_set { flag } else { 0 };
     }
 
-    /// Who translates its packets.
+    /// The translator of its packets.
     pub(crate) fn ownership(&self) -> Ownership {
         let offload = match self.flags >> OFFLOAD_AT & 3 {
             0 => Offload::Engine,

@@ -17,7 +17,7 @@ pub(crate) struct AddressTraffic {
     places: Places,
 }
 
-/// Where each address has its counters.
+/// Place of each address's counters.
 struct Places {
     /// By pool: the place of its first address, and its room.
     pools: Vec<(u32, u32)>,
@@ -81,7 +81,7 @@ impl AddressTraffic {
     }
 }
 
-/// What the table becomes with other pools; afterwards, what it was.
+/// The table for other pools; once applied, the one before.
 pub(crate) struct TrafficChange {
     places: Places,
     /// `None` where all pools are where they were: then the counters stay in place.

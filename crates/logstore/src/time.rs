@@ -145,6 +145,7 @@ mod tests {
             ("5min ago", newyear - 300_000, 1),
             ("5m ago", newyear - 300_000, 1),
             ("3d ago", newyear - 3 * 86_400_000, 1),
+            ("1h 30m ago", newyear - 5_400_000, 1),
         ] {
             assert_eq!(read(text), Ok((ms, precision)), "{text}");
             assert_eq!(parse(&rfc3339(ms), 0).unwrap().from_ms, ms);

@@ -82,8 +82,8 @@ mod tests {
             put(&mut out, n);
             out
         };
-        assert_eq!([0, 1, 127].map(|n| written(n)), [[0], [1], [0x7f]]);
-        assert_eq!([128, 300, 0x3fff].map(|n| written(n)), [[0x80, 1], [0xac, 2], [0xff, 0x7f]]);
+        assert_eq!([0, 1, 127].map(written), [[0], [1], [0x7f]]);
+        assert_eq!([128, 300, 0x3fff].map(written), [[0x80, 1], [0xac, 2], [0xff, 0x7f]]);
         assert_eq!(written(u64::MAX.into()), [&[0xff; 9][..], &[1]].concat());
         assert_eq!(written(u128::MAX), [&[0xff; 18][..], &[3]].concat());
         let mut differences = Vec::new();

@@ -260,7 +260,7 @@ fn a_token_that_is_taken_away_ends_what_it_has_begun_and_a_new_certificate_is_sh
     }
     assert!(before.elapsed() < IDLE, "they ended because nothing came");
     let old = client(&bed, &bed.tls.reads).get::<Status>("/v1/status").unwrap_err();
-    assert!(old.to_string().contains("give --ca FILE"), "{old}");
+    assert!(old.to_string().contains("pass --ca FILE"), "{old}");
     let server: gatun_api::client::Server = format!("https://{}", bed.tls.address).parse().unwrap();
     let trust = Trust::Roots(root.into());
     let old_token = Client::remote(server.clone(), &bed.tls.reads, &trust).unwrap();

@@ -26,7 +26,7 @@ struct Count {
 
 impl Job for Count {
     fn step(&mut self, nat: &mut Nat, _: Instant, budget: usize) -> bool {
-        self.forecast.count(&self.change, nat, budget)
+        nat.forecast(&mut self.forecast, &self.change, budget)
     }
 }
 

@@ -188,7 +188,7 @@ fn who_may_ask_is_a_matter_of_the_sockets_group() {
         let daemon = started(&net, &format!("[api]\nlisten = \"unix:{place}\"\ngroup = \"0\"\n"));
         assert_eq!(std::fs::metadata(place).unwrap().permissions().mode() & 0o7777, 0o660);
         assert_eq!(json(&format!("show status --socket {place}"))["workers"], 1);
-        assert!(refused("show status").contains("give --socket PATH"));
+        assert!(refused("show status").contains("pass --socket PATH"));
         // Somebody else, where there can be somebody else.
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
         if map.split_whitespace().nth(2) != Some("1") {

@@ -133,7 +133,7 @@ fn private_addresses_that_leave_untranslated_are_found() {
         assert!(code == 1 && wrong.len() == 2, "one for each interface: {wrong:#?}");
         for (line, from) in wrong.iter().zip(["inside", "inside2"]) {
             let says =
-                format!("what 100.64.0.0/10 ('lab') sends from {from} leaves by outside, untranslated");
+                format!("traffic of 100.64.0.0/10 ('lab') from {from} leaves by outside, untranslated");
             assert!(line.contains(&says), "{says} in {wrong:#?}");
         }
         steer(&net);

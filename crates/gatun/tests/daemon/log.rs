@@ -253,7 +253,7 @@ fn less_of_the_log_is_kept_from_a_reload_on_once_it_is_confirmed() {
         std::thread::sleep(Duration::from_millis(1_500));
         assert_eq!(segments(), before);
         assert!(gatun(&["config", "rollback", "--yes"]).0);
-        let said = daemon.reload(&less, "taken away, as it is older");
+        let said = daemon.reload(&less, "removed by the retention setting");
         assert!(said.contains(what) && said.contains("[log]: size_max without bound -> 1.0 MiB"), "{said}");
         let is_gone = || segments() == 0;
         gatun_testkit::wait_until("all segments are gone", Duration::from_secs(10), is_gone).unwrap();

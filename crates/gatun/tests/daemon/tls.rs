@@ -117,13 +117,13 @@ fn other_hosts_ask_with_a_certificate_they_know_and_a_token_that_is_known() {
         assert!(log.contains("api: writes at 2001:db8:1::2 cleared sessions"), "{log}");
         assert!(log.contains("api: a wrong token from 2001:db8:1::2"), "{log}");
         for (args, wanted) in [
-            (format!("--server {URL} --token-file /run/reads"), "give --ca FILE"),
+            (format!("--server {URL} --token-file /run/reads"), "pass --ca FILE"),
             (
                 format!("--server {URL} --token-file /run/reads --fingerprint {}", "0".repeat(64)),
-                "give --ca FILE",
+                "pass --ca FILE",
             ),
             (format!("--server {URL} --ca /run/api.crt"), "requires a token: pass --token-file FILE"),
-            (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "that is no token"),
+            (format!("--server {URL} --token-file /run/api.crt --ca /run/api.crt"), "invalid token"),
             (
                 "--server https://[2001:db8:1::1]:1 --token-file /run/reads --ca /run/api.crt".into(),
                 "listen_tls?",

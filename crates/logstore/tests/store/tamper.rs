@@ -257,7 +257,7 @@ fn a_daemon_goes_on_after_damage_keeps_the_file_and_says_so() {
     bytes[last] ^= 1;
     disk.set(name, bytes);
     let mut store = Store::open(Box::new(disk.clone()), Options::default(), 3_000).unwrap();
-    assert!(store.take_messages().join("\n").contains("000000000002.segment: its end was changed"));
+    assert!(store.take_messages().join("\n").contains("000000000002.segment: its tail was changed"));
     store.commit().unwrap();
     let v = reader(&disk).verify(None).unwrap();
     let found = |fault: &&String| fault.starts_with("damage found on") && fault.contains("damaged-3000");

@@ -99,7 +99,7 @@ fn a_daemon_that_ended_without_a_word_leaves_an_interval_and_one_that_said_so_an
     assert_eq!(holders(&ask(&disk, 9 * 256, 98_999)), of(2, true));
     let stopped = ask(&disk, 9 * 256, 150_000);
     assert_eq!(holders(&stopped), []);
-    assert!(stopped.caveats[0].contains("no translator ran"), "{stopped:?}");
+    assert!(stopped.caveats[0].contains("no translator was running"), "{stopped:?}");
 }
 
 /// A block that the daemon before has given.
@@ -436,9 +436,9 @@ fn a_time_at_which_no_daemon_ran_is_nobody_s_and_one_in_which_it_was_killed_is_u
         store.commit().unwrap();
     }
     assert_eq!(outcome(&disk, 2048, 100_000).0, Outcome::Nobody);
-    assert!(ask(&disk, 2048, 100_000).caveats[0].contains("no translator ran"));
+    assert!(ask(&disk, 2048, 100_000).caveats[0].contains("no translator was running"));
     let (killed, why) = outcome(&disk, 2048, 300_000);
-    assert!(killed == Outcome::Unknown && why.contains("ended without a word"), "{why}");
+    assert!(killed == Outcome::Unknown && why.contains("was killed"), "{why}");
 }
 
 #[test]

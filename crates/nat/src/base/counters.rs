@@ -1,4 +1,4 @@
-//! What the engine counts. At all times `rx == forwarded + passed + replied + dropped + held`.
+//! Counters of the engine. At all times `rx == forwarded + passed + replied + dropped + held`.
 
 use core::ops::AddAssign;
 use gatun_wire::DropReason;
@@ -56,7 +56,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// How many there are.
+    /// Their number.
     pub const COUNT: usize = 3;
 }
 

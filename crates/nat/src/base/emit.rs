@@ -24,7 +24,7 @@ pub struct Emitted<'a> {
     pub packet: Packet<'a>,
 }
 
-struct Entry {
+struct EmittedRange {
     after: usize,
     start: usize,
     len: usize,
@@ -34,7 +34,7 @@ struct Entry {
 pub(crate) struct Emit {
     arena: Box<[u8]>,
     used: usize,
-    entries: Vec<Entry>,
+    entries: Vec<EmittedRange>,
     /// Index in the burst of the packet that is being processed.
     pub(crate) after: usize,
 }
@@ -71,7 +71,7 @@ impl Emit {
         let (a, b) = room.split_at_mut(head.len());
         a.copy_from_slice(head);
         b.copy_from_slice(tail);
-        self.entries.push(Entry { after: self.after, start, len: end - start, realm });
+        self.entries.push(EmittedRange { after: self.after, start, len: end - start, realm });
         self.used = end;
         Ok(())
     }

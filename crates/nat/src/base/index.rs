@@ -98,7 +98,7 @@ impl Index {
     /// Room for `n` entries. Costs 12.8 bytes an entry.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub fn with_capacity(n: u32) -> Result<Index, OutOfMemory> {
         Ok(Index { buckets: HugeVec::new(Self::buckets(n))?, len: 0 })
     }
@@ -158,7 +158,7 @@ impl Index {
     /// Puts an entry in; whether there is an equal one is not asked.
     ///
     /// # Errors
-    /// Where all buckets within the bound are full: with keyed hashes, and no more entries than the
+    /// If all buckets within the bound are full: with keyed hashes, and no more entries than the
     /// table was made for, that does not happen.
     #[inline]
     pub fn insert(&mut self, hash: u64, id: u32) -> Result<(), Full> {
@@ -267,12 +267,12 @@ impl Index {
     }
 
     /// Where the entry of this hash lies for which `eq` holds, at least `skip` buckets from home.
-    fn locate(&self, hash: u64, eq: impl Fn(u32) -> bool, skip: usize) -> Option<Place> {
+    fn locate(&self, hash: u64, eq: impl Fn(u32) -> bool, skip: usize) -> Option<IndexSlot> {
         for (i, bucket) in self.way(self.home(hash), skip).enumerate() {
             let b = self.buckets.get(bucket)?;
             let distance = i + skip;
             if let Some(slot) = slots(b.matches(tag(hash, distance))).find(|&slot| eq(b.id(slot))) {
-                return Some(Place { bucket, slot, distance });
+                return Some(IndexSlot { bucket, slot, distance });
             }
             if b.passed == 0 {
                 return None;
@@ -291,7 +291,7 @@ impl Index {
     }
 }
 
-struct Place {
+struct IndexSlot {
     bucket: usize,
     slot: usize,
     distance: usize,

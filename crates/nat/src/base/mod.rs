@@ -1,11 +1,13 @@
 //! Vocabulary of all layers: time, numbers, plan, verdicts, events and counters.
 
+pub(crate) mod attribution;
 pub(crate) mod bit_tree;
 pub(crate) mod build_error;
 pub mod counters;
 pub(crate) mod emit;
-pub mod event;
+pub(crate) mod event_kind;
 pub mod index;
+pub(crate) mod outcome;
 pub mod plan;
 pub mod rng;
 pub mod special;

@@ -1,7 +1,7 @@
 //! What an engine is built from: every value here is already checked. The configuration file becomes
 //! one of these; tests and benches make theirs directly.
 
-use crate::base::event::EventKinds;
+use crate::base::event_kind::EventKinds;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -309,6 +309,11 @@ impl Transport {
     /// Those whose bit is set, where bit `n` is that of number `n`.
     pub fn of_bits(bits: u8) -> impl Iterator<Item = Transport> {
         Transport::ALL.into_iter().filter(move |&transport| bits & 1 << transport as u8 != 0)
+    }
+
+    /// An array that is true for this transport alone.
+    pub(crate) fn alone(self) -> [bool; 3] {
+        core::array::from_fn(|t| t == self as usize)
     }
 
     /// Its entry of an array that has one for each.

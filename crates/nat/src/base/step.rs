@@ -1,4 +1,4 @@
-//! What an instance did with a packet.
+//! Results of an instance for a packet.
 
 use gatun_wire::{DropReason, Whole};
 

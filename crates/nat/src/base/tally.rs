@@ -1,4 +1,4 @@
-//! What each instance has done to packets.
+//! Packet counters of each instance.
 //!
 //! Every packet that has met its fate is counted in one row: its instance's, or, where it belongs to none or
 //! to one of several that cannot be told apart, nobody's. So over all rows
@@ -8,6 +8,7 @@
 //! the record has named already. Rows and totals get them once a burst, which looks at each instance: with a
 //! hundred of them that is some six instructions a packet.
 
+use crate::base::attribution::{Account, Attribution};
 use crate::base::counters::{Count, Counters, Direction};
 use crate::base::plan::Plan;
 use alloc::sync::Arc;
@@ -21,7 +22,7 @@ const BYTES: u32 = 16;
 /// Slots of stateful instances, and of stateless ones: their numbers are bytes, and there are two directions.
 const SLOTS: usize = 512;
 
-/// What an instance does.
+/// Kind of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceKind {
     /// Stateful, IPv6 inside (RFC 6146).
@@ -89,7 +90,7 @@ impl InstanceCounters {
         all
     }
 
-    /// All that were not forwarded.
+    /// Those that were not forwarded.
     pub fn dropped(&self) -> Count {
         let mut all = Count::default();
         self.drops.iter().for_each(|&count| all += count);
@@ -107,9 +108,9 @@ impl InstanceCounters {
     }
 }
 
-/// Whose a packet is: the number of a row.
+/// The number of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row(u16);
+struct Row(u16);
 
 /// A row and which way: where the short way counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl Slot {
     }
 }
 
-/// Who an instance is.
+/// Kind and name of an instance.
 pub(crate) struct Identity {
     pub(crate) kind: InstanceKind,
     pub(crate) name: Arc<str>,
@@ -164,8 +165,6 @@ pub(crate) struct Tally {
     of_pool: Vec<Row>,
     /// By slot: what the burst at hand has added.
     burst: [u64; 2 * SLOTS],
-    /// Whose the packet at hand is, as far as that is known yet, and whether it goes to the inside.
-    whose: (Row, bool),
 }
 
 impl Tally {
@@ -190,7 +189,6 @@ impl Tally {
             first_siit: (plan.nat64.len() + plan.nat44.len()) as u16,
             burst: [0; 2 * SLOTS],
             identities,
-            whose: (nobody, false),
         }
     }
 
@@ -205,65 +203,21 @@ impl Tally {
         self.unattributed.add(before.unattributed());
     }
 
-    /// Nobody's packet.
-    pub(crate) fn nobody(&self) -> Row {
-        Row(self.identities.len() as u16)
+    /// The row of a party.
+    fn row(&self, account: Account) -> Row {
+        let nobody = Row(self.identities.len() as u16);
+        match account {
+            Account::Nobody => nobody,
+            Account::Stateful(instance) => Row(instance.into()),
+            Account::Stateless(instance) => Row(self.first_siit + instance as u16),
+            Account::Pool(pool) => self.of_pool.get(pool).copied().unwrap_or(nobody),
+        }
     }
 
-    /// Whose the packet at hand is.
-    #[inline]
-    pub(crate) fn whose(&self) -> Row {
-        self.whose.0
-    }
-
-    /// As [`whose`](Self::whose), and whether it goes to the inside.
-    pub(crate) fn at_hand(&self) -> (Row, bool) {
-        self.whose
-    }
-
-    /// The packet at hand is whose [`at_hand`](Self::at_hand) said that another was.
-    pub(crate) fn is(&mut self, whose: (Row, bool)) {
-        self.whose = whose;
-    }
-
-    /// A packet of which nothing is known yet.
-    #[inline]
-    pub(crate) fn of_nobody(&mut self) {
-        self.whose = (self.nobody(), false);
-    }
-
-    /// The packet at hand is from the inside of this instance, or, of a stateless one, from IPv6.
-    #[inline]
-    pub(crate) fn is_from(&mut self, row: Row) {
-        self.whose = (row, false);
-    }
-
-    /// As [`is_from`](Self::is_from), the other way.
-    #[inline]
-    pub(crate) fn is_to(&mut self, row: Row) {
-        self.whose = (row, true);
-    }
-
-    /// The number of an instance in the order of [`instances`](Self::instances); none where it is nobody's row.
-    pub(crate) fn number(&self, row: Row) -> Option<usize> {
-        (row != self.nobody()).then_some(row.0.into())
-    }
-
-    /// The stateful instance of this number.
-    #[inline]
-    pub(crate) fn stateful(instance: u8) -> Row {
-        Row(instance.into())
-    }
-
-    /// The stateless instance of this number.
-    #[inline]
-    pub(crate) fn stateless(&self, instance: usize) -> Row {
-        Row(self.first_siit + instance as u16)
-    }
-
-    /// Whose a packet to an address of this pool is, where nothing says more.
-    pub(crate) fn of_pool(&self, pool: usize) -> Row {
-        self.of_pool.get(pool).copied().unwrap_or(self.nobody())
+    /// The number of a party's instance in the order of [`instances`](Self::instances); none where it is nobody.
+    pub(crate) fn number(&self, account: Account) -> Option<usize> {
+        let number = usize::from(self.row(account).0);
+        (number < self.identities.len()).then_some(number)
     }
 
     /// One more packet of the short way.
@@ -292,34 +246,34 @@ impl Tally {
         }
     }
 
-    /// The packet at hand was translated.
-    pub(crate) fn translated(&mut self, bytes: usize, hairpinned: bool) {
-        let (row, inward) = self.whose;
-        let row = self.row_mut(row);
-        if inward { &mut row.inbound } else { &mut row.outbound }.add(bytes);
+    /// Counts a packet that was translated.
+    pub(crate) fn translated(&mut self, attribution: Attribution, bytes: usize, hairpinned: bool) {
+        let row = self.row_mut(attribution.account);
+        if attribution.is_inbound { &mut row.inbound } else { &mut row.outbound }.add(bytes);
         if hairpinned {
             row.hairpinned.add(bytes);
         }
     }
 
-    /// Packets that were not forwarded.
-    pub(crate) fn dropped(&mut self, row: Row, reason: DropReason, count: Count) {
-        if let Some(dropped) = self.row_mut(row).drops.get_mut(reason as usize) {
+    /// Counts packets that were not forwarded.
+    pub(crate) fn dropped(&mut self, account: Account, reason: DropReason, count: Count) {
+        if let Some(dropped) = self.row_mut(account).drops.get_mut(reason as usize) {
             *dropped += count;
         }
     }
 
-    /// The packet at hand is left as it is.
-    pub(crate) fn passed(&mut self, bytes: usize) {
-        self.row_mut(self.whose.0).passed.add(bytes);
+    /// Counts a packet that is left as it is.
+    pub(crate) fn passed(&mut self, account: Account, bytes: usize) {
+        self.row_mut(account).passed.add(bytes);
     }
 
-    /// The packet at hand is an echo request to the translator itself.
-    pub(crate) fn echo(&mut self, bytes: usize) {
-        self.row_mut(self.whose.0).echoes.add(bytes);
+    /// Counts an echo request to the translator itself.
+    pub(crate) fn echo(&mut self, account: Account, bytes: usize) {
+        self.row_mut(account).echoes.add(bytes);
     }
 
-    fn row_mut(&mut self, row: Row) -> &mut InstanceCounters {
+    fn row_mut(&mut self, account: Account) -> &mut InstanceCounters {
+        let row = self.row(account);
         self.rows.get_mut(usize::from(row.0)).unwrap_or(&mut self.unattributed)
     }
 

@@ -27,7 +27,7 @@ pub enum TcpState {
     Trans = 6,
 }
 
-/// Where a segment comes from.
+/// Side that a segment comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Side {

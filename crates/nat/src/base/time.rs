@@ -41,6 +41,47 @@ impl Steady {
     }
 }
 
+/// Engine time in units of 64 ms, rounded up: a lifetime is never shorter than configured. It wraps round
+/// after 8.7 years, so two ticks compare only within half of that; no lifetime is longer than 50 days, and
+/// engine time makes no longer leaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tick(pub(crate) u32);
+
+impl Tick {
+    const SHIFT: u32 = 6;
+
+    /// The tick that has begun at `now`.
+    #[inline]
+    pub(crate) fn at(now: Instant) -> Tick {
+        Tick((now.0 >> Self::SHIFT) as u32)
+    }
+
+    /// The first tick by which `lifetime_ms` have passed since `now`.
+    #[inline]
+    pub(crate) fn after(now: Instant, lifetime_ms: u32) -> Tick {
+        let end = now.0.saturating_add(u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1);
+        Tick((end >> Self::SHIFT) as u32)
+    }
+
+    /// How long it is from `now` until this tick comes, ms; 0 where it has come.
+    pub(crate) fn left_ms(self, now: Instant) -> u32 {
+        let ticks = self.0.wrapping_sub(Tick::at(now).0) as i32;
+        let since_tick = now.0 as u32 & ((1 << Self::SHIFT) - 1);
+        u32::try_from(ticks).unwrap_or(0).saturating_mul(1 << Self::SHIFT).saturating_sub(since_tick)
+    }
+
+    /// The later one of two.
+    pub(crate) fn later(self, other: Tick) -> Tick {
+        if self.has_come(other) { other } else { self }
+    }
+
+    /// Whether this tick has come at `now`.
+    #[inline]
+    pub(crate) fn has_come(self, now: Tick) -> bool {
+        now.0.wrapping_sub(self.0) as i32 >= 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

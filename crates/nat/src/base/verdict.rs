@@ -1,6 +1,9 @@
-//! What became of a packet.
+//! Verdicts on packets.
 
 use gatun_wire::DropReason;
+
+/// Packets that [`Nat::process`](crate::Nat::process) takes at a time.
+pub const BURST: usize = 64;
 
 /// The one fate of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub enum Verdict {
     Held,
 }
 
-/// What an answer is.
+/// Kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// An ICMP error; the packet itself was dropped for this reason.

@@ -303,8 +303,8 @@ fn no_buffer() -> Bed {
     buf[HEADROOM..HEADROOM + bytes.len()].copy_from_slice(&bytes);
     let mut packet = Packet::new(&mut buf, HEADROOM, bytes.len()).unwrap();
     let Nat { core, .. } = &mut bed.nat;
-    while core.shared.emit.push(0, &[0; 40], &[]).is_ok() {}
-    let verdict = core.general(bed.now, &mut packet, bytes.len());
+    while core.state.emit.push(0, &[0; 40], &[]).is_ok() {}
+    let verdict = crate::path::translate::slow(core, bed.now, &mut packet);
     assert_eq!(verdict, Verdict::Drop(DropReason::EmitFull));
     bed
 }

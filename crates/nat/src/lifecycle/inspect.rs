@@ -8,13 +8,14 @@
 //! What is there throughout a walk is seen once; what comes or goes meanwhile at most once. Nothing is allocated
 //! here: what is found goes into a list that the caller has made, and a full list ends the slice.
 
+use super::report::{self, SubscriberStats};
 use crate::base::plan::{Net4, Net6, Transport};
-use crate::base::tcp_fsm::TcpState;
-use crate::engine::Nat;
-use crate::lifecycle::report::SubscriberStats;
-use crate::path::stateful::{Instance, Instances};
-use crate::tables::bib::{Place, Tables};
-use crate::tables::session::{RecordId, Session};
+use crate::path::state::Core;
+use crate::tables::bib::{PoolAddress, Tables, info};
+
+pub use crate::tables::bib::info::{BindingInfo, SessionInfo};
+
+use crate::tables::session::Session;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,8 +25,6 @@ pub(crate) const LOOK: usize = 1;
 const TOLD: usize = 3;
 /// Beside: a binding or a block, which lies in other cache lines.
 const FOUND: usize = 8;
-/// Sessions of one binding that are counted at most.
-const COUNTED_MAX: u32 = 16;
 
 /// Which sessions or bindings are meant: those for which everything holds that is said. Nothing said is all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,54 +85,6 @@ impl Selection {
     }
 }
 
-/// A session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionInfo {
-    /// Number of the instance.
-    pub instance: u8,
-    /// Number of its pool.
-    pub pool: usize,
-    /// Protocol.
-    pub transport: Transport,
-    /// Inside address and port (ICMP: identifier); IPv4 ones as ::ffff:a.b.c.d.
-    pub inside: (Ipv6Addr, u16),
-    /// Public address and port.
-    pub outside: (Ipv4Addr, u16),
-    /// Remote address and port (ICMP: 0).
-    pub remote: (Ipv4Addr, u16),
-    /// State of a TCP session.
-    pub tcp: Option<TcpState>,
-    /// Until it ends without another packet, ms.
-    pub expires_ms: u32,
-    /// Whether its binding is one of the configuration.
-    pub of_static: bool,
-    /// Whether it shares its public port with flows of other inside ends.
-    pub shares_port: bool,
-}
-
-/// A binding, or a public port that flows share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BindingInfo {
-    /// Number of the instance.
-    pub instance: u8,
-    /// Number of the pool.
-    pub pool: usize,
-    /// Protocol.
-    pub transport: Transport,
-    /// Inside address and port (ICMP: identifier), of a shared port those of one of its flows.
-    pub inside: (Ipv6Addr, u16),
-    /// Public address and port.
-    pub outside: (Ipv4Addr, u16),
-    /// Sessions, up to a few.
-    pub sessions: u32,
-    /// Whether it has more than that.
-    pub has_more: bool,
-    /// Whether it is one of the configuration.
-    pub is_static: bool,
-    /// Whether it is no binding, but a port that several flows share.
-    pub is_shared: bool,
-}
-
 /// A port block that a subscriber has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockInfo {
@@ -149,7 +100,7 @@ pub struct BlockInfo {
     pub transports: [bool; 3],
 }
 
-/// How far a walk over the sessions has come.
+/// Position of a walk over the sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCursor {
     /// Number of the record that is next, less one.
@@ -158,7 +109,7 @@ pub struct SessionCursor {
     pub done: bool,
 }
 
-/// How far a walk over bindings or blocks has come: the place that is next.
+/// Position of a walk over bindings or blocks: the place that is next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCursor {
     /// Number of the pool.
@@ -200,220 +151,156 @@ fn has_room<T>(list: &Vec<T>) -> bool {
     list.len() < list.capacity()
 }
 
-impl Nat {
-    /// Adds sessions to `found`, at most as many as it has capacity for, and looks at about `budget` records.
-    pub fn read_sessions(
-        &self,
-        at: &mut SessionCursor,
-        which: &Selection,
-        mut budget: usize,
-        found: &mut Vec<SessionInfo>,
-    ) {
-        let tables = &self.core.shared.tables;
-        while budget > 0 && has_room(found) {
-            let id = at.next.saturating_add(1);
-            if id >= tables.high() {
-                at.done = true;
-                return;
-            }
-            budget = budget.saturating_sub(LOOK);
-            at.next = id;
-            let record = tables.get(id);
-            if record.is_session() && which.has(record, tables.pool_of(record.instance)) {
-                budget = budget.saturating_sub(TOLD);
-                found.push(tables.session_info(record));
-            }
-        }
-    }
-
-    /// Adds bindings to `found`, in the order of their public ends; as [`read_sessions`](Self::read_sessions).
-    pub fn read_bindings(
-        &self,
-        at: &mut PortCursor,
-        which: &Selection,
-        mut budget: usize,
-        found: &mut Vec<BindingInfo>,
-    ) {
-        let tables = &self.core.shared.tables;
-        while budget > 0 && has_room(found) && !at.done {
-            budget = budget.saturating_sub(LOOK);
-            let Some((place, transport)) = self.place(at, which) else { continue };
-            let pool = tables.pools.get(place.pool);
-            let used = pool.and_then(|pool| pool.next_used(transport, place.address_ix, at.port));
-            // A shared port of another inside end is looked for by its public one.
-            let Some(port) = used.filter(|&port| which.outside_port.is_none_or(|wanted| wanted >= port))
-            else {
-                at.next_transport();
-                continue;
-            };
-            at.pass(port);
-            budget = budget.saturating_sub(FOUND);
-            let Some(primary) = tables.binding_at(place, transport, port) else { continue };
-            let binding = tables.binding_info(primary);
-            budget = budget.saturating_sub(binding.sessions as usize);
-            if which.has_owner(binding.instance, binding.pool, transport)
-                && which.has_end(binding.inside, binding.outside)
-            {
-                found.push(binding);
-            }
-        }
-    }
-
-    /// Adds the port blocks that subscribers have to `found`, in the order of their ports; of `which`, inside and
-    /// outside ends, instance and pool decide. As [`read_sessions`](Self::read_sessions).
-    pub fn read_blocks(
-        &self,
-        at: &mut PortCursor,
-        which: &Selection,
-        mut budget: usize,
-        found: &mut Vec<BlockInfo>,
-    ) {
-        let tables = &self.core.shared.tables;
-        while budget > 0 && has_room(found) && !at.done {
-            budget = budget.saturating_sub(LOOK);
-            let Some((place, transport)) = self.place(at, which) else { continue };
-            let Some(pool) = tables.pools.get(place.pool).filter(|pool| pool.block_usage().is_some()) else {
-                at.next_pool();
-                continue;
-            };
-            let (first, last, transports) = pool.extent(transport, at.port);
-            at.pass(last);
-            // A block for several transports is told of with the first one.
-            let is_first = transports.iter().position(|&is| is) == Some(transport as usize);
-            let owner = pool.block_owner(transport, place.address_ix, first).filter(|_| is_first);
-            let Some(owner) = owner.and_then(|owner| tables.subscribers.get(owner)).map(|s| s.key()) else {
-                continue;
-            };
-            budget = budget.saturating_sub(FOUND);
-            let outside = pool.address(place.address_ix);
-            let has_port = which.outside_port.is_none_or(|port| (first..=last).contains(&port));
-            let owner = (
-                owner.instance,
-                Net6 { addr: Ipv6Addr::from(owner.prefix), len: self.subscriber_len(owner.instance) },
-            );
-            if which.transport.is_none_or(|t| *t.of(&transports))
-                && has_port
-                && which.has_subscriber(owner.0, owner.1)
-            {
-                found.push(BlockInfo { pool: place.pool, owner, outside, ports: (first, last), transports });
-            }
-        }
-    }
-
-    /// Adds subscribers that have state to `found`, by number from `next` on; of `which`, inside address, instance and
-    /// pool decide. As [`read_sessions`](Self::read_sessions). Gives the number that is next, `None` at the end.
-    pub fn read_subscribers(
-        &self,
-        mut next: u32,
-        which: &Selection,
-        mut budget: usize,
-        found: &mut Vec<SubscriberStats>,
-    ) -> Option<u32> {
-        let tables = &self.core.shared.tables;
-        while budget > 0 && has_room(found) {
-            if next >= tables.subscribers.high() {
-                return None;
-            }
-            budget = budget.saturating_sub(LOOK);
-            if let Some(stats) = self.subscriber_stats(next..next + 1).next() {
-                budget = budget.saturating_sub(TOLD);
-                let network = Net6 { addr: stats.inside, len: stats.inside_len };
-                if which.has_subscriber(stats.instance, network)
-                    && which.pool.is_none_or(|number| number == tables.pool_of(stats.instance))
-                {
-                    found.push(stats);
-                }
-            }
-            next += 1;
-        }
-        Some(next)
-    }
-
-    /// Length of the inside networks that an instance counts as one subscriber each; of an IPv4 address as it stands
-    /// behind ::ffff:0:0/96.
-    pub fn subscriber_len(&self, instance: u8) -> u8 {
-        let instances = Instances { nat64: &self.core.nat64, nat44: &self.core.nat44 };
-        instances.get(instance).map_or(128, |instance: Instance<'_>| instance.policy().subscriber_len)
-    }
-
-    /// Where a cursor stands: a public address and a transport that may be meant. `None` where it had to go on, or
-    /// has come to the end.
-    fn place(&self, at: &mut PortCursor, which: &Selection) -> Option<(Place, Transport)> {
-        let pools = &self.core.shared.tables.pools;
-        let Some(pool) = pools.get(at.pool) else {
+/// Adds sessions to `found`, at most as many as it has capacity for, and looks at about `budget` records.
+pub(crate) fn sessions(
+    tables: &Tables,
+    at: &mut SessionCursor,
+    which: &Selection,
+    mut budget: usize,
+    found: &mut Vec<SessionInfo>,
+) {
+    while budget > 0 && has_room(found) {
+        let id = at.next.saturating_add(1);
+        if id >= tables.high() {
             at.done = true;
-            return None;
-        };
-        if at.address >= pool.addresses() || which.pool.is_some_and(|number| number != at.pool) {
-            at.next_pool();
-            return None;
+            return;
         }
-        let place = Place { pool: at.pool, address_ix: pool.nth(at.address) };
-        let address = pool.address(place.address_ix);
-        if which.outside.is_some_and(|net| !net.contains(address)) {
-            at.next_address();
-            return None;
+        budget = budget.saturating_sub(LOOK);
+        at.next = id;
+        let record = tables.get(id);
+        if record.is_session() && which.has(record, tables.pool_of(record.instance)) {
+            budget = budget.saturating_sub(TOLD);
+            found.push(info::session(tables, record));
         }
-        let Some(&transport) = Transport::ALL.get(usize::from(at.transport)) else {
-            at.next_address();
-            return None;
-        };
-        // Straight to the one port that is asked for.
-        if let Some(port) = which.outside_port.filter(|&port| at.port < port) {
-            at.port = port;
-        }
-        Some((place, transport))
     }
 }
 
-impl Tables {
-    pub(crate) fn session_info(&self, record: &Session) -> SessionInfo {
-        let transport = record.transport();
-        SessionInfo {
-            instance: record.instance,
-            pool: self.pool_of(record.instance),
-            transport,
-            inside: (record.inside_addr(), record.inside_port()),
-            outside: record.outside(),
-            remote: record.remote(),
-            tcp: (transport == Transport::Tcp).then(|| record.tcp_state()),
-            expires_ms: record.expires().left_ms(self.now),
-            of_static: record.is_of_static(),
-            shares_port: record.is_overloaded(),
+/// Adds bindings to `found`, in the order of their public ends; as [`sessions`].
+pub(crate) fn bindings(
+    tables: &Tables,
+    at: &mut PortCursor,
+    which: &Selection,
+    mut budget: usize,
+    found: &mut Vec<BindingInfo>,
+) {
+    while budget > 0 && has_room(found) && !at.done {
+        budget = budget.saturating_sub(LOOK);
+        let Some((place, transport)) = address(tables, at, which) else { continue };
+        let pool = tables.pools.get(place.pool);
+        let used = pool.and_then(|pool| pool.next_used(transport, place.address_ix, at.port));
+        // A shared port of another inside end is looked for by its public one.
+        let Some(port) = used.filter(|&port| which.outside_port.is_none_or(|wanted| wanted >= port)) else {
+            at.next_transport();
+            continue;
+        };
+        at.pass(port);
+        budget = budget.saturating_sub(FOUND);
+        let Some(primary) = tables.binding_at(place, transport, port) else { continue };
+        let binding = info::binding(tables, primary);
+        budget = budget.saturating_sub(binding.sessions as usize);
+        if which.has_owner(binding.instance, binding.pool, transport)
+            && which.has_end(binding.inside, binding.outside)
+        {
+            found.push(binding);
         }
     }
+}
 
-    pub(crate) fn binding_info(&self, primary: RecordId) -> BindingInfo {
-        let record = self.get(primary);
-        let (sessions, has_more) = self.count_ring(primary);
-        BindingInfo {
-            instance: record.instance,
-            pool: self.pool_of(record.instance),
-            transport: record.transport(),
-            inside: (record.inside_addr(), record.inside_port()),
-            outside: record.outside(),
-            sessions,
-            has_more,
-            is_static: record.is_of_static(),
-            is_shared: record.is_overloaded(),
+/// Adds the port blocks that subscribers have to `found`, in the order of their ports; of `which`, inside and
+/// outside ends, instance and pool decide. As [`sessions`].
+pub(crate) fn blocks(
+    core: &Core,
+    at: &mut PortCursor,
+    which: &Selection,
+    mut budget: usize,
+    found: &mut Vec<BlockInfo>,
+) {
+    let tables = &core.state.tables;
+    while budget > 0 && has_room(found) && !at.done {
+        budget = budget.saturating_sub(LOOK);
+        let Some((place, transport)) = address(tables, at, which) else { continue };
+        let Some(pool) = tables.pools.get(place.pool).filter(|pool| pool.block_usage().is_some()) else {
+            at.next_pool();
+            continue;
+        };
+        let (first, last, transports) = pool.extent(transport, at.port);
+        at.pass(last);
+        // A block for several transports is told of with the first one.
+        let is_first = transports.iter().position(|&is| is) == Some(transport as usize);
+        let owner = pool.block_owner(transport, place.address_ix, first).filter(|_| is_first);
+        let Some(owner) = owner.and_then(|owner| tables.subscribers.get(owner)).map(|s| s.key()) else {
+            continue;
+        };
+        budget = budget.saturating_sub(FOUND);
+        let outside = pool.address(place.address_ix);
+        let has_port = which.outside_port.is_none_or(|port| (first..=last).contains(&port));
+        let owner = (
+            owner.instance,
+            Net6 { addr: Ipv6Addr::from(owner.prefix), len: report::subscriber_len(core, owner.instance) },
+        );
+        if which.transport.is_none_or(|t| *t.of(&transports))
+            && has_port
+            && which.has_subscriber(owner.0, owner.1)
+        {
+            found.push(BlockInfo { pool: place.pool, owner, outside, ports: (first, last), transports });
         }
     }
+}
 
-    /// Sessions of a ring, up to [`COUNTED_MAX`], and whether there are more.
-    fn count_ring(&self, primary: RecordId) -> (u32, bool) {
-        let (mut at, mut sessions) = (primary, 0);
-        loop {
-            let record = self.get(at);
-            if record.is_session() {
-                if sessions == COUNTED_MAX {
-                    return (sessions, true);
-                }
-                sessions += 1;
-            }
-            at = record.next;
-            if at == primary || record.is_free() {
-                return (sessions, false);
+/// Adds subscribers that have state to `found`, by number from `next` on; of `which`, inside address, instance and
+/// pool decide. As [`sessions`]. Gives the number that is next, `None` at the end.
+pub(crate) fn subscribers(
+    core: &Core,
+    mut next: u32,
+    which: &Selection,
+    mut budget: usize,
+    found: &mut Vec<SubscriberStats>,
+) -> Option<u32> {
+    let tables = &core.state.tables;
+    while budget > 0 && has_room(found) {
+        if next >= tables.subscribers.high() {
+            return None;
+        }
+        budget = budget.saturating_sub(LOOK);
+        if let Some(stats) = report::subscribers(core, next..next + 1).next() {
+            budget = budget.saturating_sub(TOLD);
+            let network = Net6 { addr: stats.inside, len: stats.inside_len };
+            if which.has_subscriber(stats.instance, network)
+                && which.pool.is_none_or(|number| number == tables.pool_of(stats.instance))
+            {
+                found.push(stats);
             }
         }
+        next += 1;
     }
+    Some(next)
+}
+
+/// Where a cursor stands: a public address and a transport that may be meant. `None` where it had to go on, or
+/// has come to the end.
+fn address(tables: &Tables, at: &mut PortCursor, which: &Selection) -> Option<(PoolAddress, Transport)> {
+    let pools = &tables.pools;
+    let Some(pool) = pools.get(at.pool) else {
+        at.done = true;
+        return None;
+    };
+    if at.address >= pool.addresses() || which.pool.is_some_and(|number| number != at.pool) {
+        at.next_pool();
+        return None;
+    }
+    let place = PoolAddress { pool: at.pool, address_ix: pool.nth(at.address) };
+    let address = pool.address(place.address_ix);
+    if which.outside.is_some_and(|net| !net.contains(address)) {
+        at.next_address();
+        return None;
+    }
+    let Some(&transport) = Transport::ALL.get(usize::from(at.transport)) else {
+        at.next_address();
+        return None;
+    };
+    // Straight to the one port that is asked for.
+    if let Some(port) = which.outside_port.filter(|&port| at.port < port) {
+        at.port = port;
+    }
+    Some((place, transport))
 }

@@ -2,14 +2,15 @@
 //!
 //! The sum is known before an engine is built, so that nothing is set up where it cannot be had.
 
-use crate::Plan;
-use crate::base::event::Events;
-use crate::path::stateful::fragments::Memo;
-use crate::tables::bib::{Tables, holds};
+use crate::base::plan::Plan;
+use crate::path::rewrite::DatagramRewrite;
+use crate::tables::bib::Tables;
+use crate::tables::event::Events;
 use crate::tables::fragment::Fragments;
 use crate::tables::icmp_limit::IcmpLimit;
 use crate::tables::path_mtu::Paths;
 use crate::tables::pool4::{Pool4State, PoolError};
+use crate::tables::sizes::holds;
 use crate::tables::subscriber::Subscribers;
 use crate::tables::syn_store::SynStore;
 use alloc::vec::Vec;
@@ -28,7 +29,7 @@ pub struct TableBytes {
     pub pools: Vec<u64>,
     /// Held SYNs.
     pub syns: u64,
-    /// What is known of paths.
+    /// Paths of small MTU.
     pub paths: u64,
     /// Rates of ICMP errors by source.
     pub icmp_rates: u64,
@@ -46,7 +47,7 @@ impl TableBytes {
     /// Of one engine for `plan`, without stateless mappings, which engines share.
     ///
     /// # Errors
-    /// Where a pool contradicts itself.
+    /// If a pool contradicts itself.
     pub fn of(plan: &Plan) -> Result<TableBytes, PoolError> {
         let limits = &plan.limits;
         let mut all = TableBytes::default();
@@ -63,7 +64,7 @@ impl TableBytes {
         let indexes = count(Tables::index_footprint(plan));
         let subscribers = count(Subscribers::footprint(limits.subscribers_max));
         let syns = count(SynStore::footprint(limits.syn_store_max));
-        let fragments = count(Fragments::<Memo>::footprint(limits));
+        let fragments = count(Fragments::<DatagramRewrite>::footprint(limits));
         let mut pools = Vec::new();
         for (at, pool) in plan.pools.iter().enumerate() {
             pools.push(count(Pool4State::footprint(pool, holds(plan, at))?));

@@ -2,9 +2,9 @@
 
 pub(crate) mod clear;
 pub mod inspect;
-pub mod kept;
 pub mod memory;
 pub(crate) mod probe;
 pub mod reconfigure;
 pub mod report;
 pub(crate) mod sweep;
+pub(crate) mod take_over;

@@ -1,7 +1,7 @@
 //! The probe of RFC 6146 3.5.2.2: asks the inside host whether a connection that was silent for long is
 //! still alive. A live one answers, and the session is ESTABLISHED again.
 
-use crate::path::nat44::inside4;
+use crate::path::rules::nat44::inside4;
 use crate::tables::session::Session;
 use gatun_wire::Prefix64;
 use gatun_wire::checksum::pseudo;

@@ -7,61 +7,24 @@
 
 use crate::base::counters::Count;
 use crate::base::plan::Transport;
-use crate::engine::Nat;
+use crate::path::state::{Core, EngineState};
+use crate::tables::bib::Tables;
 use crate::tables::pool4::{BlockUsage, Pool4State, PoolCounters, Usage};
 use crate::tables::subscriber::SubscriberKey;
 use alloc::sync::Arc;
 use core::net::{Ipv4Addr, Ipv6Addr};
-use core::ops::{AddAssign, Range};
+use core::ops::Range;
 
 pub use crate::base::tally::{InstanceCounters, InstanceKind};
+pub use crate::tables::lives::{Lived, Lives};
 pub use crate::tables::subscriber::Refusals;
-
-/// Things that have begun, and how many of them have ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lived {
-    /// Since the engine was built.
-    pub begun: u64,
-    /// Of these.
-    pub ended: u64,
-}
-
-impl Lived {
-    /// How many there are.
-    pub fn now(&self) -> u64 {
-        self.begun - self.ended
-    }
-}
-
-impl AddAssign for Lived {
-    fn add_assign(&mut self, other: Lived) {
-        self.begun += other.begun;
-        self.ended += other.ended;
-    }
-}
-
-/// Sessions and bindings of an instance, by transport in the order of [`Transport`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lives {
-    /// Sessions.
-    pub sessions: [Lived; 3],
-    /// Bindings, those of the configuration too.
-    pub bindings: [Lived; 3],
-}
-
-impl Lives {
-    fn add(&mut self, other: &Lives) {
-        self.sessions.iter_mut().zip(other.sessions).for_each(|(a, b)| *a += b);
-        self.bindings.iter_mut().zip(other.bindings).for_each(|(a, b)| *a += b);
-    }
-}
 
 /// An instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceStats {
-    /// What it does.
+    /// Its kind.
     pub kind: InstanceKind,
-    /// What the operator calls it.
+    /// Name in the configuration.
     pub name: Arc<str>,
     /// Its packets.
     pub counters: InstanceCounters,
@@ -83,7 +46,7 @@ impl InstanceStats {
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStats {
-    /// What the operator calls it.
+    /// Name in the configuration.
     pub name: Arc<str>,
     /// Public addresses.
     pub addresses: u32,
@@ -95,7 +58,7 @@ pub struct PoolStats {
     pub blocks: Option<BlockUsage>,
     /// Subscribers with state, of all instances that use it.
     pub subscribers: u32,
-    /// What it has done.
+    /// Its counters.
     pub counters: PoolCounters,
 }
 
@@ -129,7 +92,7 @@ pub struct AddressStats {
 pub struct SubscriberStats {
     /// Its number, by which it is found again.
     pub number: u32,
-    /// Its instance, by number in the order of [`Nat::instance_stats`].
+    /// Its instance, by number in the order of [`Nat::instance_stats`](crate::Nat::instance_stats).
     pub instance: u8,
     /// Its first inside address; an IPv4 one as ::ffff:a.b.c.d.
     pub inside: Ipv6Addr,
@@ -147,99 +110,97 @@ pub struct SubscriberStats {
     pub refusals: Refusals,
 }
 
-impl Nat {
-    /// The instances: stateful ones by their numbers, then stateless ones.
-    pub fn instance_stats(&self) -> impl Iterator<Item = InstanceStats> + '_ {
-        let shared = &self.core.shared;
-        shared.tally.instances().enumerate().map(|(number, (who, counters))| InstanceStats {
-            kind: who.kind,
-            name: Arc::clone(&who.name),
-            counters: counters.clone(),
-            lives: shared.tables.lives(number),
-            subscribers: u8::try_from(number).map_or(0, |n| shared.tables.subscribers.of_instance(n)),
+/// The instances: stateful ones by their numbers, then stateless ones.
+pub(crate) fn instances(state: &EngineState) -> impl Iterator<Item = InstanceStats> + '_ {
+    state.tally.instances().enumerate().map(|(number, (who, counters))| InstanceStats {
+        kind: who.kind,
+        name: Arc::clone(&who.name),
+        counters: counters.clone(),
+        lives: state.tables.lives(number),
+        subscribers: u8::try_from(number).map_or(0, |n| state.tables.subscribers.of_instance(n)),
+    })
+}
+
+/// Whether instances and nobody, together, have what the engine counts in all: every packet and byte, every
+/// drop by its reason, every session, binding and subscriber.
+pub(crate) fn is_conserved(state: &EngineState) -> bool {
+    let (mut packets, mut lives, mut subscribers) = (state.tally.unattributed().clone(), Lives::default(), 0);
+    for stats in instances(state) {
+        packets.add(&stats.counters);
+        lives.add(&stats.lives);
+        subscribers += stats.subscribers as usize;
+    }
+    let (c, tables) = (&state.counters, &state.tables);
+    let dropped = |reason: usize| {
+        let mut all = Count::default();
+        c.drops.iter().filter_map(|by_reason| by_reason.get(reason)).for_each(|&count| all += count);
+        all
+    };
+    let now = |lived: &[Lived; 3]| lived.iter().map(Lived::now).sum::<u64>() as usize;
+    let mut forwarded = packets.outbound;
+    forwarded += packets.inbound;
+    (forwarded, packets.hairpinned, packets.passed) == (c.forwarded, c.hairpinned, c.passed)
+        && packets.echoes.packets == c.echo_replies
+        && packets.drops.iter().enumerate().all(|(reason, count)| *count == dropped(reason))
+        && now(&lives.sessions) == tables.session_count()
+        && now(&lives.bindings) == tables.binding_count()
+        && subscribers == tables.subscribers.len()
+}
+
+/// The pools, in the order of the plan.
+pub(crate) fn pools(tables: &Tables) -> impl Iterator<Item = PoolStats> + '_ {
+    tables.pools.iter().enumerate().map(|(number, pool)| PoolStats {
+        name: Arc::clone(pool.name()),
+        addresses: pool.addresses(),
+        ports: Transport::ALL.map(|transport| pool.usage(transport)),
+        ports_held: pool.ports_held(),
+        blocks: pool.block_usage(),
+        subscribers: tables.subscribers_of(number),
+        counters: *pool.counters(),
+    })
+}
+
+/// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
+/// beginning again where the pool's ranges change meanwhile.
+pub(crate) fn addresses(
+    pool: Option<&Pool4State>,
+    numbers: Range<u32>,
+) -> impl Iterator<Item = AddressStats> + '_ {
+    let end = pool.map_or(0, Pool4State::addresses).min(numbers.end);
+    let usage = move |ix: u32, t: Transport| pool.map_or(Usage::default(), |p| p.address_usage(t, ix));
+    let number = move |n: u32| pool.map_or(n, |p| p.nth(n));
+    (numbers.start..end).map(number).map(move |ix| AddressStats {
+        address: pool.map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ix)),
+        is_drained: pool.is_some_and(|p| p.is_drained(ix)),
+        ports: Transport::ALL.map(|transport| usage(ix, transport)),
+    })
+}
+
+/// Subscribers that have state, of these numbers: those there are lie below
+/// [`Subscribers::high`](crate::subscriber::Subscribers::high). Numbers of nobody are left out.
+pub(crate) fn subscribers(core: &Core, numbers: Range<u32>) -> impl Iterator<Item = SubscriberStats> + '_ {
+    let tables = &core.state.tables;
+    let end = numbers.end.min(tables.subscribers.high());
+    (numbers.start..end).filter_map(move |number| {
+        let s = tables.subscribers.get(number)?;
+        let SubscriberKey { prefix, instance } = s.key();
+        let pool = tables.pools.get(tables.pool_of(instance));
+        Some(SubscriberStats {
+            number,
+            instance,
+            inside: Ipv6Addr::from(prefix),
+            inside_len: subscriber_len(core, instance),
+            outside: s.holdings.paired().and_then(|ix| pool.map(|p| p.address(ix))),
+            sessions: s.sessions,
+            ports: s.ports,
+            blocks: s.holdings.blocks(),
+            refusals: tables.subscribers.refusals(number),
         })
-    }
+    })
+}
 
-    /// Packets of no instance, and those to an address that several share, at a port that nobody has. With
-    /// the instances' own, and what is held, they are all that were received.
-    pub fn unattributed(&self) -> &InstanceCounters {
-        self.core.shared.tally.unattributed()
-    }
-
-    /// Whether instances and nobody, together, have what the engine counts in all: every packet and byte, every
-    /// drop by its reason, every session, binding and subscriber.
-    pub fn conserved_by_instance(&self) -> bool {
-        let (mut packets, mut lives, mut subscribers) = (self.unattributed().clone(), Lives::default(), 0);
-        for stats in self.instance_stats() {
-            packets.add(&stats.counters);
-            lives.add(&stats.lives);
-            subscribers += stats.subscribers as usize;
-        }
-        let (c, occupancy) = (self.counters(), self.occupancy());
-        let dropped = |reason: usize| {
-            let mut all = Count::default();
-            c.drops.iter().filter_map(|by_reason| by_reason.get(reason)).for_each(|&count| all += count);
-            all
-        };
-        let now = |lived: &[Lived; 3]| lived.iter().map(Lived::now).sum::<u64>() as usize;
-        let mut forwarded = packets.outbound;
-        forwarded += packets.inbound;
-        (forwarded, packets.hairpinned, packets.passed) == (c.forwarded, c.hairpinned, c.passed)
-            && packets.echoes.packets == c.echo_replies
-            && packets.drops.iter().enumerate().all(|(reason, count)| *count == dropped(reason))
-            && now(&lives.sessions) == occupancy.sessions
-            && now(&lives.bindings) == occupancy.bindings
-            && subscribers == occupancy.subscribers
-    }
-
-    /// The pools, in the order of the plan.
-    pub fn pool_stats(&self) -> impl Iterator<Item = PoolStats> + '_ {
-        let tables = &self.core.shared.tables;
-        tables.pools.iter().enumerate().map(|(number, pool)| PoolStats {
-            name: Arc::clone(pool.name()),
-            addresses: pool.addresses(),
-            ports: Transport::ALL.map(|transport| pool.usage(transport)),
-            ports_held: pool.ports_held(),
-            blocks: pool.block_usage(),
-            subscribers: tables.subscribers_of(number),
-            counters: *pool.counters(),
-        })
-    }
-
-    /// Addresses of a pool, counted from 0 to [`PoolStats::addresses`], a slice at a time. The count is from the
-    /// beginning again where the pool's ranges change meanwhile.
-    pub fn address_stats(&self, pool: usize, numbers: Range<u32>) -> impl Iterator<Item = AddressStats> + '_ {
-        let pool: Option<&Pool4State> = self.pools().get(pool);
-        let end = pool.map_or(0, Pool4State::addresses).min(numbers.end);
-        let usage = move |ix: u32, t: Transport| pool.map_or(Usage::default(), |p| p.address_usage(t, ix));
-        let number = move |n: u32| pool.map_or(n, |p| p.nth(n));
-        (numbers.start..end).map(number).map(move |ix| AddressStats {
-            address: pool.map_or(Ipv4Addr::UNSPECIFIED, |p| p.address(ix)),
-            is_drained: pool.is_some_and(|p| p.is_drained(ix)),
-            ports: Transport::ALL.map(|transport| usage(ix, transport)),
-        })
-    }
-
-    /// Subscribers that have state, of these numbers: those there are lie below
-    /// [`Subscribers::high`](crate::subscriber::Subscribers::high). Numbers of nobody are left out.
-    pub fn subscriber_stats(&self, numbers: Range<u32>) -> impl Iterator<Item = SubscriberStats> + '_ {
-        let tables = &self.core.shared.tables;
-        let end = numbers.end.min(tables.subscribers.high());
-        (numbers.start..end).filter_map(move |number| {
-            let s = tables.subscribers.get(number)?;
-            let SubscriberKey { prefix, instance } = s.key();
-            let pool = tables.pools.get(tables.pool_of(instance));
-            Some(SubscriberStats {
-                number,
-                instance,
-                inside: Ipv6Addr::from(prefix),
-                inside_len: self.subscriber_len(instance),
-                outside: s.holdings.paired().and_then(|ix| pool.map(|p| p.address(ix))),
-                sessions: s.sessions,
-                ports: s.ports,
-                blocks: s.holdings.blocks(),
-                refusals: tables.subscribers.refusals(number),
-            })
-        })
-    }
+/// Length of the inside networks that an instance counts as one subscriber each; of an IPv4 address as it stands
+/// behind ::ffff:0:0/96.
+pub(crate) fn subscriber_len(core: &Core, instance: u8) -> u8 {
+    core.rules.subscriber_lens().get(usize::from(instance)).copied().unwrap_or(128)
 }

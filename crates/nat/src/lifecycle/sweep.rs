@@ -5,12 +5,13 @@
 
 use crate::base::counters::Direction;
 use crate::base::time::Instant;
+use crate::base::time::Tick;
 use crate::lifecycle::probe;
-use crate::path::shared::Shared;
-use crate::path::stateful::fragments::settle_ended;
-use crate::path::stateful::{Instance, Instances};
+use crate::path::fragments::count_ended;
+use crate::path::rules::{Instance, Rules};
+use crate::path::state::{Core, EngineState};
 use crate::tables::icmp_limit::Source;
-use crate::tables::session::{RecordId, Tick};
+use crate::tables::session::RecordId;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::icmp_error::{self, Message};
@@ -20,12 +21,12 @@ use gatun_wire::{DropReason, HEADROOM, Packet};
 const ROUND_MS: u64 = 4_000;
 /// Records whose memory is asked for at a time: no more lines than can be on their way.
 const GROUP: usize = 4;
-/// How long the caller may wait while there are sessions, or packets that are held.
+/// Time that the caller may wait while there are sessions, or packets that are held.
 const IDLE_SESSIONS_MS: u32 = 1_000;
 const IDLE_HELD_MS: u32 = 100;
 const IDLE_MS: u32 = 60_000;
 
-/// Where the sweep is.
+/// Position of the sweep.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     cursor: RecordId,
@@ -36,37 +37,39 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    pub(crate) fn run(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, budget: usize) -> u32 {
-        let settling = sh.tables.settle(nats, budget);
-        self.sessions(nats, sh, now, budget);
-        expire_syns(sh, now, budget);
-        self.fragments(sh, now, budget);
-        let ports_wait = sh.tables.expire_ports(budget);
-        sh.tables.events.report_loss(now);
+    /// Ends what is due, looking at no more than `budget` records; `settling` is whether a change of the rules has left
+    /// something to do. Says how many milliseconds the engine may be left alone.
+    pub(crate) fn run(&mut self, core: &mut Core, settling: bool, now: Instant, budget: usize) -> u32 {
+        let Core { rules, state, .. } = core;
+        self.sessions(rules, state, now, budget);
+        expire_syns(rules, state, now, budget);
+        self.fragments(state, now, budget);
+        let ports_wait = state.tables.expire_ports(budget);
+        state.tables.events.report_loss(now);
         if settling {
             // What a change has left to do is not to wait for packets.
             0
-        } else if sh.counters.held > 0 {
+        } else if state.counters.held > 0 {
             IDLE_HELD_MS
-        } else if ports_wait || sh.tables.session_count() > 0 {
+        } else if ports_wait || state.tables.session_count() > 0 {
             IDLE_SESSIONS_MS
         } else {
             IDLE_MS
         }
     }
 
-    fn fragments(&mut self, sh: &mut Shared, now: Instant, budget: usize) {
-        if sh.fragments.is_empty() || now.since_ms(self.fragments_done) < u64::from(IDLE_HELD_MS) {
+    fn fragments(&mut self, state: &mut EngineState, now: Instant, budget: usize) {
+        if state.fragments.is_empty() || now.since_ms(self.fragments_done) < u64::from(IDLE_HELD_MS) {
             return;
         }
         self.fragments_done = now;
-        sh.fragments.expire(now, budget);
-        settle_ended(sh);
+        state.fragments.expire(now, budget);
+        count_ended(state);
     }
 
-    fn sessions(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, budget: usize) {
-        let records = u64::from(sh.tables.high()) - 1;
-        if records == 0 || sh.tables.session_count() == 0 || now < self.done {
+    fn sessions(&mut self, rules: &Rules, state: &mut EngineState, now: Instant, budget: usize) {
+        let records = u64::from(state.tables.high()) - 1;
+        if records == 0 || state.tables.session_count() == 0 || now < self.done {
             self.done = now;
             return;
         }
@@ -77,14 +80,14 @@ impl Sweep {
         }
         self.done = if due > looked_at { now } else { self.done.plus_ms(due * ROUND_MS / records) };
         let mut left = looked_at as usize;
-        let mut ends = sh.tables.events.budget(now, left);
+        let mut ends = state.tables.events.budget(now, left);
         while left > 0 {
             let group = left.min(GROUP);
-            if ends < group && sh.tables.events.budget(now, group) < group {
+            if ends < group && state.tables.events.budget(now, group) < group {
                 return;
             }
             ends = ends.saturating_sub(group);
-            if !self.group(nats, sh, now, group) {
+            if !self.group(rules, state, now, group) {
                 return;
             }
             left -= group;
@@ -93,28 +96,29 @@ impl Sweep {
 
     /// Looks at the next few records: first asks for the memory that their ends will touch, so that the
     /// misses overlap. `false` where the buffers for emitted packets are used up.
-    fn group(&mut self, nats: Instances<'_>, sh: &mut Shared, now: Instant, records: usize) -> bool {
+    fn group(&mut self, rules: &Rules, state: &mut EngineState, now: Instant, records: usize) -> bool {
         let tick = Tick::at(now);
         let before = self.cursor;
-        let next = |cursor, sh: &Shared| if cursor >= sh.tables.high() - 1 { 1 } else { cursor + 1 };
-        let is_due = |sh: &Shared, id| {
-            let session = sh.tables.get(id);
+        let next =
+            |cursor, state: &EngineState| if cursor >= state.tables.high() - 1 { 1 } else { cursor + 1 };
+        let is_due = |state: &EngineState, id| {
+            let session = state.tables.get(id);
             session.is_session() && session.expires().has_come(tick)
         };
         for _ in 0..records {
-            self.cursor = next(self.cursor, sh);
-            if is_due(sh, self.cursor) {
-                sh.tables.prefetch_end(self.cursor);
+            self.cursor = next(self.cursor, state);
+            if is_due(state, self.cursor) {
+                state.tables.prefetch_end(self.cursor);
             }
         }
         self.cursor = before;
         for _ in 0..records {
-            let id = next(self.cursor, sh);
-            if is_due(sh, id) {
-                if !sh.emit.has_room() {
+            let id = next(self.cursor, state);
+            if is_due(state, id) {
+                if !state.emit.has_room() {
                     return false;
                 }
-                end_of_life(nats, sh, id, now);
+                end_of_life(rules, state, id, now);
             }
             self.cursor = id;
         }
@@ -124,32 +128,32 @@ impl Sweep {
 
 /// A session's time is up.
 #[cold]
-fn end_of_life(nats: Instances<'_>, sh: &mut Shared, id: RecordId, now: Instant) {
-    let session = *sh.tables.get(id);
-    let Some(instance) = nats.get(session.instance).filter(|_| session.waits_for_probe()) else {
-        sh.tables.close(id);
+fn end_of_life(rules: &Rules, state: &mut EngineState, id: RecordId, now: Instant) {
+    let session = *state.tables.get(id);
+    let Some(instance) = rules.get(session.instance).filter(|_| session.waits_for_probe()) else {
+        state.tables.close(id);
         return;
     };
     let realm = instance.policy().realm;
     let sent = match instance {
         Instance::Nat64(nat) => {
-            sh.emit.push(realm, &probe::to_inside6(&session, *nat.prefix(session.pool6)), &[])
+            state.emit.push(realm, &probe::to_inside6(&session, *nat.prefix(session.pool6)), &[])
         }
-        Instance::Nat44(_) => sh.emit.push(realm, &probe::to_inside4(&session), &[]),
+        Instance::Nat44(_) => state.emit.push(realm, &probe::to_inside4(&session), &[]),
     };
     if sent.is_ok() {
-        sh.counters.probes_sent += 1;
+        state.counters.probes_sent += 1;
     }
-    instance.policy().after_probe(sh.tables.get_mut(id), now);
+    instance.policy().after_probe(state.tables.get_mut(id), now);
 }
 
 /// RFC 6146 3.5.2.2, RFC 5382 REQ-4: SYNs that nobody inside answered in time are answered now.
-fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
+fn expire_syns(rules: &Rules, state: &mut EngineState, now: Instant, budget: usize) {
     for _ in 0..budget {
-        if !sh.emit.has_room() {
+        if !state.emit.has_room() {
             return;
         }
-        let Some(syn) = sh.syns.pop_expired(now) else { return };
+        let Some(syn) = state.syns.pop_expired(now) else { return };
         let (bytes, outside, realm) = (syn.original_len, syn.outside.0, syn.realm);
         let mut buf = [0u8; HEADROOM + QUOTE_MAX];
         let quoted = syn.bytes.get(..QUOTE_MAX).unwrap_or(syn.bytes);
@@ -159,16 +163,16 @@ fn expire_syns(sh: &mut Shared, now: Instant, budget: usize) {
         }
         let answered = Packet::new(&mut buf, HEADROOM, len).is_some_and(|mut packet| {
             packet.realm = realm;
-            answer_syn(sh, now, &mut packet, outside)
+            answer_syn(rules, state, now, &mut packet, outside)
         });
-        let row = sh.whose_at(outside);
+        let account = state.account_at(outside);
         if answered {
-            sh.counters.held -= 1;
-            sh.counters.replied.add(bytes);
-            sh.counters.icmp_errors_sent += 1;
-            sh.count_drop(row, Direction::FourToSix, DropReason::SynExpired, bytes);
+            state.counters.held -= 1;
+            state.counters.replied.add(bytes);
+            state.counters.icmp_errors_sent += 1;
+            state.count_drop(account, Direction::FourToSix, DropReason::SynExpired, bytes);
         } else {
-            sh.held_was_dropped(row, Direction::FourToSix, DropReason::SynExpired, bytes);
+            state.count_held_drop(account, Direction::FourToSix, DropReason::SynExpired, bytes);
         }
     }
 }
@@ -194,15 +198,21 @@ const QUOTE_MAX: usize = 256;
 
 /// Sends Port Unreachable about a held SYN, from the address that it was sent to. The sender is inside where it is
 /// IPv6, or of a realm.
-fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: Ipv4Addr) -> bool {
+fn answer_syn(
+    rules: &Rules,
+    state: &mut EngineState,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    from: Ipv4Addr,
+) -> bool {
     const PORT_UNREACHABLE4: Message = Message { kind: 3, code: 3, word: 0 };
     const PORT_UNREACHABLE6: Message = Message { kind: 1, code: 4, word: 0 };
     // One that left its pool meanwhile is nothing to speak for.
-    if sh.is_suppressed(DropReason::SynExpired) || sh.tables.locate(from).is_none() {
-        sh.counters.icmp_errors_suppressed += 1;
+    if rules.is_suppressed(DropReason::SynExpired) || state.tables.locate(from).is_none() {
+        state.counters.icmp_errors_suppressed += 1;
         return false;
     }
-    if !sh.may_send_error(now, held_source(packet), false) {
+    if !state.may_send_error(now, held_source(packet), false) {
         return false;
     }
     // Its end may be missing: it does not parse.
@@ -213,9 +223,9 @@ fn answer_syn(sh: &mut Shared, now: Instant, packet: &mut Packet<'_>, from: Ipv4
     let made = match destination6 {
         Some(destination) => icmp_error::error6(packet, destination, PORT_UNREACHABLE6),
         None => {
-            let id = sh.idents.next(u64::from(u32::from(from)) << 32);
+            let id = state.idents.next(u64::from(u32::from(from)) << 32);
             icmp_error::error4(packet, from, PORT_UNREACHABLE4, id, 576)
         }
     };
-    made.is_ok() && sh.emit.push(packet.realm, packet.bytes(), &[]).is_ok()
+    made.is_ok() && state.emit.push(packet.realm, packet.bytes(), &[]).is_ok()
 }

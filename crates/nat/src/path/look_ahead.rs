@@ -2,20 +2,21 @@
 //! misses of a burst overlap. They look at fixed places of plain TCP and UDP packets only. What they find out
 //! about state is a hint; whose an address is does not change within a burst.
 
-mod openings;
+mod session_opens;
 
+use super::rules::Rules;
+use super::rules::nat44::{self, Nat44};
+use super::siit::{General, Looks, SiitState};
+use super::state::Core;
 use crate::base::plan::Transport;
-use crate::engine::Core;
-use crate::path::nat44::{self, Nat44};
-use crate::path::siit::{General, Looks, SiitState};
-use crate::tables::bib::{Place, Tables};
-use crate::tables::pool6::Owner;
+use crate::tables::bib::{PoolAddress, Tables};
+use crate::tables::prefixes::PrefixOwner;
 use crate::tables::session::{Endpoint4, Flow, Inside, NONE, RecordId};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::Packet;
 use gatun_wire::hdr::{ipv4, ipv6};
 use gatun_wire::proto::{TCP, UDP};
-pub(crate) use openings::{Openings, openings};
+pub(crate) use session_opens::{SessionOpens, session_opens};
 
 /// Where a packet's state most likely is, and what the first bytes have told already.
 #[derive(Clone, Copy, Debug)]
@@ -38,13 +39,13 @@ pub(crate) struct SessionHint {
     pub(crate) record: RecordId,
     pub(crate) transport: Transport,
     /// Its instance, and which of the instance's prefixes its destination lies in.
-    pub(crate) owner: Owner,
+    pub(crate) owner: PrefixOwner,
 }
 
 /// Of a packet to a pool address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BindingHint {
-    pub(crate) place: Place,
+    pub(crate) at: PoolAddress,
     pub(crate) port: u16,
     pub(crate) transport: Transport,
     /// The record that is most likely its session's.
@@ -70,11 +71,11 @@ const GROUP: usize = 16;
 ///
 /// Each pass over a group is a function of its own: in one, their variables crowd each other out of the registers.
 pub(crate) fn look(core: &Core, burst: &[Packet<'_>], hints: &mut [Hint]) -> bool {
-    let tables = &core.shared.tables;
+    let tables = &core.state.tables;
     let mut opens = false;
     let mut before: &mut [Hint] = &mut [];
     for (packets, group) in burst.chunks(GROUP).zip(hints.chunks_mut(GROUP)) {
-        match core.ruled {
+        match core.rules.ruled {
             false => read::<false>(core, packets, group),
             true => read::<true>(core, packets, group),
         }
@@ -110,7 +111,7 @@ fn lines(tables: &Tables, hints: &[Hint]) {
     for hint in hints {
         match hint {
             Hint::Session(hint) | Hint::Session44(hint) => tables.prefetch(hint.hash),
-            Hint::Binding(hint) => tables.prefetch_binding(hint.place, hint.transport, hint.port),
+            Hint::Binding(hint) => tables.prefetch_binding(hint.at, hint.transport, hint.port),
             Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
         }
     }
@@ -127,7 +128,7 @@ fn candidates(tables: &Tables, hints: &mut [Hint]) -> bool {
                 opens |= hint.record == NONE;
             }
             Hint::Binding(hint) => {
-                hint.record = tables.binding_at(hint.place, hint.transport, hint.port).unwrap_or(NONE);
+                hint.record = tables.binding_at(hint.at, hint.transport, hint.port).unwrap_or(NONE);
             }
             Hint::None | Hint::Stateless6(_) | Hint::Stateless4(_) => {}
         }
@@ -158,7 +159,7 @@ impl SessionHint {
             flow: Flow::new(inside.port, remote),
             record: NONE,
             transport: inside.transport,
-            owner: Owner { instance: inside.instance, pool6 },
+            owner: PrefixOwner { instance: inside.instance, pool6 },
         }
     }
 
@@ -193,7 +194,8 @@ fn six<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint)
     let transport = transport(h[6])?;
     let src = Ipv6Addr::from(*h.get(8..)?.first_chunk::<16>()?);
     let dst = Ipv6Addr::from(*h.get(24..)?.first_chunk::<16>()?);
-    let owned = if RULED { core.owners.of_packet(src, dst, realm) } else { core.owners.of(dst) };
+    let owned =
+        if RULED { core.rules.prefixes.of_packet(src, dst, realm) } else { core.rules.prefixes.of(dst) };
     let Some((prefix, owner)) = owned else {
         return stateless6(core, src, dst, hint);
     };
@@ -204,7 +206,7 @@ fn six<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint)
         return None;
     }
     let inside = Inside { addr: src, port, transport, instance: owner.instance };
-    *hint = Hint::Session(SessionHint::new(&core.shared.tables, &inside, remote, owner.pool6));
+    *hint = Hint::Session(SessionHint::new(&core.state.tables, &inside, remote, owner.pool6));
     Some(())
 }
 
@@ -213,28 +215,28 @@ fn four<const RULED: bool>(bytes: &[u8], realm: u8, core: &Core, hint: &mut Hint
     let h = bytes.first_chunk::<24>()?;
     let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
     let dst = Ipv4Addr::new(h[16], h[17], h[18], h[19]);
-    let tables = &core.shared.tables;
-    if let Some(nat) = if RULED { core.inside44(src, realm) } else { core.first44(src) } {
+    let tables = &core.state.tables;
+    if let Some(nat) = if RULED { core.rules.inside44(src, realm) } else { core.rules.first44(src) } {
         return outbound44(core, nat, h, (src, dst), hint);
     }
-    let Some(place) = tables.locate(dst) else {
+    let Some(at) = tables.locate(dst) else {
         return stateless4(core, src, dst, hint);
     };
     if h[0] != 0x45 {
         return None;
     }
     let (transport, port) = (transport(h[9])?, be16(h[22], h[23]));
-    *hint = Hint::Binding(BindingHint { place, port, transport, record: NONE });
+    *hint = Hint::Binding(BindingHint { at, port, transport, record: NONE });
     Some(())
 }
 
 /// The first stateless instance that the packet is for.
 #[inline(always)]
 fn stateless(
-    core: &Core,
+    rules: &Rules,
     look: impl Fn(&SiitState) -> Result<Option<Looks>, General>,
 ) -> Option<StatelessHint> {
-    for (instance, siit) in (0u8..).zip(core.siit.iter()) {
+    for (instance, siit) in (0u8..).zip(rules.siit.iter()) {
         if let Some(looks) = look(siit).ok()? {
             return Some(StatelessHint { instance, looks });
         }
@@ -257,19 +259,19 @@ fn outbound44(
         return None;
     }
     let inside = nat44::inside_of(nat, src, port, transport);
-    *hint = Hint::Session44(SessionHint::new(&core.shared.tables, &inside, remote, 0));
+    *hint = Hint::Session44(SessionHint::new(&core.state.tables, &inside, remote, 0));
     Some(())
 }
 
 #[inline(never)]
 fn stateless6(core: &Core, src: Ipv6Addr, dst: Ipv6Addr, hint: &mut Hint) -> Option<()> {
-    *hint = Hint::Stateless6(stateless(core, |siit| siit.look6(src, dst))?);
+    *hint = Hint::Stateless6(stateless(&core.rules, |siit| siit.look6(src, dst))?);
     Some(())
 }
 
 #[inline(never)]
 fn stateless4(core: &Core, src: Ipv4Addr, dst: Ipv4Addr, hint: &mut Hint) -> Option<()> {
-    *hint = Hint::Stateless4(stateless(core, |siit| siit.look4(src, dst))?);
+    *hint = Hint::Stateless4(stateless(&core.rules, |siit| siit.look4(src, dst))?);
     Some(())
 }
 

@@ -15,56 +15,57 @@
 //! Invariants: a record is in `sessions` iff it is a session; `bindings` and the pool's outside table
 //! agree; a port is allocated iff a ring exists for it.
 
-mod draws;
-mod foresee;
+mod close;
 mod free;
+pub(crate) mod info;
+mod notify;
 mod open;
 mod overload;
+mod port_draws;
+mod preview;
 pub(crate) mod restore;
-pub(crate) mod settle;
-mod told;
 
 use crate::base::build_error::BuildError;
-use crate::base::event::{EventKind, Events};
 use crate::base::index::Index;
-use crate::base::plan::{Filtering, Limits, Plan, Pool4, Transport};
+use crate::base::plan::{Limits, Plan, Pool4, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
-use crate::lifecycle::kept::inheritance::Inheritance;
-use crate::lifecycle::reconfigure::TablesChange;
-use crate::lifecycle::report::Lives;
-use crate::tables::pool4::map::AddressOwners;
+use crate::base::time::Tick;
+use crate::tables::event::{EventKind, Events};
+use crate::tables::inheritance::Inheritance;
+use crate::tables::lives::Lives;
 use crate::tables::pool4::{Holdings, Pool4State};
-use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, Tick, key};
+use crate::tables::ports::address_map::AddressOwners;
+use crate::tables::session::{Endpoint4, Inside, NONE, RecordId, Session, key};
+use crate::tables::sizes::{filters_by_address, holds, record_room, records_max};
 use crate::tables::subscriber::{SubscriberKey, Subscribers};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
-use draws::Draws;
-pub(crate) use foresee::Foreseen;
 use free::FreeRecords;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec};
 use gatun_wire::DropReason;
+pub(crate) use notify::Gauges;
 use overload::Overload;
-use settle::Settling;
-pub(crate) use told::Gauges;
+use port_draws::PortDraws;
+pub(crate) use preview::SessionPreview;
 
 /// The subscriber of an anchor: nobody.
 const NO_SUBSCRIBER: u32 = u32::MAX;
 
-/// Where an outside address stands: its pool and its number there.
+/// An outside address: its pool, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PoolAddress {
     pub(crate) pool: usize,
     pub(crate) address_ix: u32,
 }
 
-/// Who asks for a new session from inside.
+/// A session that is asked for from inside.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening {
+pub(crate) struct SessionRequest {
     pub(crate) inside: Inside,
     pub(crate) remote: Endpoint4,
     pub(crate) subscriber: SubscriberKey,
@@ -85,6 +86,16 @@ pub(crate) struct Hashes {
     pub(crate) subscriber: u64,
 }
 
+/// Limits, addresses and instances that the tables go by, and what is counted by instance.
+pub(crate) struct TableRules {
+    pub(crate) limits: Limits,
+    pub(crate) addresses: AddressOwners,
+    pub(crate) pool_of_instance: Vec<usize>,
+    pub(crate) gauges: Gauges,
+    /// By instance.
+    pub(crate) lives: Vec<Lives>,
+}
+
 /// All bindings and sessions of one engine.
 pub(crate) struct Tables {
     records: HugeVec<Session>,
@@ -102,10 +113,9 @@ pub(crate) struct Tables {
     pub(crate) subscribers: Subscribers,
     hasher: Hasher64,
     rng: Rng,
-    draws: Draws,
+    draws: PortDraws,
     limits: Limits,
     sessions_made_for: u32,
-    settling: Settling,
     pub(crate) events: Events,
     /// Sessions of another process that are not back yet.
     pub(crate) inheritance: Option<Box<Inheritance>>,
@@ -114,41 +124,6 @@ pub(crate) struct Tables {
     lives: Vec<Lives>,
     /// When the burst or sweep at hand began.
     pub(crate) now: Instant,
-}
-
-/// Static bindings that may come while an engine runs, beside so many records.
-fn room_for_statics(records_max: u32) -> u32 {
-    (records_max / 4).clamp(256, 65_536)
-}
-
-/// Records that sessions and static bindings need.
-pub(crate) fn records_max(plan: &Plan) -> u32 {
-    let of64 = plan.nat64.iter().map(|n| n.static_bindings.len());
-    let statics: usize = of64.chain(plan.nat44.iter().map(|n| n.static_bindings.len())).sum();
-    let sessions_max = if plan.is_stateful() { plan.limits.sessions_max } else { 0 };
-    sessions_max.saturating_add(statics as u32)
-}
-
-/// How many records a table has: with number zero's, and those of static bindings yet to come.
-pub(crate) fn record_room(plan: &Plan) -> usize {
-    let records_max = records_max(plan);
-    let used = if plan.is_stateful() { records_max.saturating_add(room_for_statics(records_max)) } else { 0 };
-    used as usize + 1
-}
-
-/// Whether sessions are looked for by their remote address too.
-pub(crate) fn filters_by_address(plan: &Plan) -> bool {
-    let of64 = plan.nat64.iter().map(|n| n.filtering);
-    let mut all = of64.chain(plan.nat44.iter().map(|n| n.filtering));
-    all.any(|filtering| filtering == Filtering::AddressDependent)
-}
-
-/// Whether what is given back to a pool is held down: not where its instances filter by address (RFC 6888
-/// REQ-8 C).
-pub(crate) fn holds(plan: &Plan, pool: usize) -> bool {
-    let of64 = plan.nat64.iter().map(|n| (n.pool, n.filtering));
-    let mut users = of64.chain(plan.nat44.iter().map(|n| (n.pool, n.filtering)));
-    users.any(|user| user == (pool, Filtering::EndpointIndependent))
 }
 
 impl Tables {
@@ -188,11 +163,10 @@ impl Tables {
             pool_of_instance: plan.pools_of_instances().collect(),
             subscribers: Subscribers::new(subscribers_max, hasher)?,
             hasher,
-            draws: Draws::new(&mut rng),
+            draws: PortDraws::new(&mut rng),
             rng,
             limits: plan.limits,
             sessions_made_for: if stateful { plan.limits.sessions_max } else { 0 },
-            settling: Settling::default(),
             events: Events::new(&plan.events, hasher.hash4([0; 4])),
             inheritance: None,
             gauges: Gauges::new(plan),
@@ -223,14 +197,14 @@ impl Tables {
     }
 
     /// Other limits, addresses and instances from now on; gives those before.
-    pub(crate) fn swap_rules(&mut self, change: &mut TablesChange) {
-        core::mem::swap(&mut self.limits, &mut change.limits);
-        core::mem::swap(&mut self.addresses, &mut change.addresses);
-        core::mem::swap(&mut self.pool_of_instance, &mut change.pool_of_instance);
-        core::mem::swap(&mut self.gauges, &mut change.gauges);
+    pub(crate) fn swap_rules(&mut self, rules: &mut TableRules) {
+        core::mem::swap(&mut self.limits, &mut rules.limits);
+        core::mem::swap(&mut self.addresses, &mut rules.addresses);
+        core::mem::swap(&mut self.pool_of_instance, &mut rules.pool_of_instance);
+        core::mem::swap(&mut self.gauges, &mut rules.gauges);
         // Numbers of instances stay.
-        change.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
-        core::mem::swap(&mut self.lives, &mut change.lives);
+        rules.lives.iter_mut().zip(&self.lives).for_each(|(new, old)| *new = *old);
+        core::mem::swap(&mut self.lives, &mut rules.lives);
         self.subscribers.set_max(self.limits.subscribers_max);
     }
 
@@ -301,23 +275,23 @@ impl Tables {
 
     /// The hashes of a session of `inside` that may be opened; `session` is its own.
     #[inline]
-    pub(crate) fn opening_hashes(&self, inside: &Inside, subscriber: SubscriberKey, session: u64) -> Hashes {
+    pub(crate) fn request_hashes(&self, inside: &Inside, subscriber: SubscriberKey, session: u64) -> Hashes {
         let binding = key::binding(&self.hasher, inside);
         Hashes { session, binding, subscriber: self.subscribers.hash(subscriber) }
     }
 
     /// A session that may be opened; `session` is its hash.
     #[inline(always)]
-    pub(crate) fn opening(
+    pub(crate) fn session_request(
         &self,
         inside: Inside,
         remote: Endpoint4,
         subscriber: SubscriberKey,
         session: u64,
-    ) -> Opening {
-        let hashes = self.opening_hashes(&inside, subscriber, session);
+    ) -> SessionRequest {
+        let hashes = self.request_hashes(&inside, subscriber, session);
         let draws = self.draws.of(hashes.binding);
-        Opening { inside, remote, subscriber, known: None, hashes, draws, wanted: None }
+        SessionRequest { inside, remote, subscriber, known: None, hashes, draws, wanted: None }
     }
 
     /// Asks for the index line of the binding that such a session may have.
@@ -328,7 +302,7 @@ impl Tables {
 
     /// Asks for what says whether the port is free that it will most likely get, as a subscriber that is known already.
     #[inline]
-    pub(crate) fn prefetch_port(&self, o: &Opening) {
+    pub(crate) fn prefetch_port(&self, o: &SessionRequest) {
         if let Some((pool, holdings)) = self.allocates(o) {
             pool.prefetch_port(o.inside.transport, holdings, o.inside.port, o.draws);
         }
@@ -336,7 +310,7 @@ impl Tables {
 
     /// Asks for that port's place in the outside table, once what the other has asked for is there.
     #[inline]
-    pub(crate) fn prefetch_outside(&self, o: &Opening) {
+    pub(crate) fn prefetch_outside(&self, o: &SessionRequest) {
         if let Some((pool, holdings)) = self.allocates(o) {
             pool.prefetch_outside(o.inside.transport, holdings, o.inside.port, o.draws);
         }
@@ -344,7 +318,7 @@ impl Tables {
 
     /// Where a subscriber's next port comes from.
     #[inline]
-    fn allocates(&self, o: &Opening) -> Option<(&Pool4State, &Holdings)> {
+    fn allocates(&self, o: &SessionRequest) -> Option<(&Pool4State, &Holdings)> {
         let subscriber = self.subscribers.get(o.known?)?;
         Some((self.pools.get(self.pool_of(o.inside.instance))?, &subscriber.holdings))
     }
@@ -356,7 +330,7 @@ impl Tables {
         self.sessions.prefetch(self.session_hash(&inside, session.remote()));
         self.bindings.prefetch(key::binding(&self.hasher, &inside));
         self.subscribers.prefetch(session.subscriber);
-        let place = Place { pool: self.pool_of(session.instance), address_ix: session.address_ix };
+        let place = PoolAddress { pool: self.pool_of(session.instance), address_ix: session.address_ix };
         if let Some(pool) = self.pools.get(place.pool) {
             pool.prefetch_release(session.transport(), place.address_ix, session.outside_port);
         }
@@ -386,27 +360,27 @@ impl Tables {
 
     /// Where an IPv4 address stands, if it is in a pool.
     #[inline(always)]
-    pub(crate) fn locate(&self, address: Ipv4Addr) -> Option<Place> {
-        self.addresses.find(address).map(|(pool, address_ix)| Place { pool, address_ix })
+    pub(crate) fn locate(&self, address: Ipv4Addr) -> Option<PoolAddress> {
+        self.addresses.find(address).map(|(pool, address_ix)| PoolAddress { pool, address_ix })
     }
 
     /// The primary record of the binding at an outside address and port.
     #[inline]
-    pub(crate) fn binding_at(&self, place: Place, transport: Transport, port: u16) -> Option<RecordId> {
+    pub(crate) fn binding_at(&self, place: PoolAddress, transport: Transport, port: u16) -> Option<RecordId> {
         let id = self.pools.get(place.pool)?.binding(transport, place.address_ix, port);
         (id != NONE).then_some(id)
     }
 
     /// Asks for the outside table's line.
     #[inline]
-    pub(crate) fn prefetch_binding(&self, place: Place, transport: Transport, port: u16) {
+    pub(crate) fn prefetch_binding(&self, place: PoolAddress, transport: Transport, port: u16) {
         if let Some(pool) = self.pools.get(place.pool) {
             pool.prefetch_binding(transport, place.address_ix, port);
         }
     }
 
     /// Whether a port of a pool address is the pool's; others may be the host's own.
-    pub(crate) fn covers(&self, place: Place, transport: Transport, port: u16) -> bool {
+    pub(crate) fn covers(&self, place: PoolAddress, transport: Transport, port: u16) -> bool {
         self.pools.get(place.pool).is_some_and(|p| p.covers(transport, place.address_ix, port))
     }
 
@@ -484,8 +458,8 @@ impl Tables {
                     && self.events.wants(EventKind::BlockReleased)
                 {
                     let address = pool.address(block.address_ix);
-                    let event = told::block(EventKind::BlockReleased, number, s.key(), address, &block);
-                    self.events.tell(event);
+                    let event = notify::block(EventKind::BlockReleased, number, s.key(), address, &block);
+                    self.events.push(event);
                 }
                 self.subscribers.release_if_idle(owner);
             }
@@ -532,7 +506,7 @@ impl Tables {
             None => self.point_outside(record, id),
             Some(primary) => self.link_into_ring(id, primary),
         }
-        self.tell_created(record, primary.is_none());
+        self.notify_created(record, primary.is_none());
         if let Err(reason) = self.enter(id, record, primary.is_none(), hashes) {
             self.unlink(id, primary.is_some());
             return Err(reason);
@@ -613,91 +587,5 @@ impl Tables {
         self.bindings.replace(hash, old, new);
         let record = *self.get(new);
         self.point_outside(&record, new);
-    }
-
-    /// Ends a session; its binding goes with the last one (RFC 6146 3.5.1), its port with the binding.
-    pub(crate) fn close(&mut self, id: RecordId) {
-        if self.get(id).is_session() {
-            self.unlink(id, true);
-        }
-    }
-
-    /// Takes a record out of every table it is in. `counted`: its port is among its subscriber's.
-    fn unlink(&mut self, id: RecordId, counted: bool) {
-        let record = *self.get(id);
-        let inside = record.inside();
-        if record.is_session() {
-            self.sessions.remove(self.session_hash(&inside, record.remote()), id);
-            match record.is_overloaded() {
-                true => self.forget_flow(id, &record),
-                false => self.forget_peer(id, &record),
-            }
-        }
-        if record.next == id {
-            self.end_binding(id, &record, counted);
-        } else {
-            self.get_mut(record.prev).next = record.next;
-            self.get_mut(record.next).prev = record.prev;
-            if record.is_overloaded() {
-                let place = Place { pool: self.pool_of(record.instance), address_ix: record.address_ix };
-                if self.binding_at(place, record.transport(), record.outside_port) == Some(id) {
-                    self.point_outside(&record, record.prev);
-                }
-            } else if self.binding_of(&inside) == Some(id) {
-                self.make_primary(id, record.prev);
-            }
-        }
-        self.tell_deleted(&record, record.next == id);
-        if let Some(s) = self.subscribers.get_mut(record.subscriber) {
-            s.sessions -= 1;
-            self.subscribers.release_if_idle(record.subscriber);
-        }
-        self.free.put(&mut self.records, id);
-    }
-
-    fn end_binding(&mut self, id: RecordId, record: &Session, counted: bool) {
-        if !record.is_overloaded() {
-            let hash = key::binding(&self.hasher, &record.inside());
-            self.bindings.remove(hash, id);
-        }
-        self.point_outside(record, NONE);
-        let pool = self.pool_of(record.instance);
-        let mut subscriber = self.subscribers.get_mut(record.subscriber);
-        let mut ended = None;
-        if let Some(pool) = self.pools.get_mut(pool) {
-            let (transport, ix, port) = (record.transport(), record.address_ix, record.outside_port);
-            let holdings = subscriber.as_deref_mut().map(|s| &mut s.holdings);
-            ended = pool.release(self.now, transport, ix, port, holdings).flatten();
-        }
-        if counted && let Some(s) = subscriber {
-            let ports = record.transport().of_mut(&mut s.ports);
-            *ports = ports.saturating_sub(1);
-        }
-        if let Some(block) = ended
-            && let Some(s) = self.subscribers.get(record.subscriber)
-        {
-            let key = s.key();
-            self.tell_block(EventKind::BlockReleased, record.instance, key, &block);
-        }
-    }
-
-    /// Hands the peer entry of a session that ends to the one before it, if that has the same remote address.
-    fn forget_peer(&mut self, id: RecordId, record: &Session) {
-        let Some(peers) = &self.peers else { return };
-        let inside = record.inside();
-        let remote = record.remote().0;
-        let hash = key::peer(&self.hasher, &inside, remote);
-        if peers.find(hash, |candidate| candidate == id).is_none() {
-            return;
-        }
-        let before = self.get(record.prev);
-        let same = record.prev != id && before.is_session() && before.remote().0 == remote;
-        let heir = same.then_some(record.prev);
-        if let Some(peers) = &mut self.peers {
-            match heir {
-                Some(heir) => peers.replace(hash, id, heir),
-                None => peers.remove(hash, id),
-            };
-        }
     }
 }

@@ -125,7 +125,7 @@ impl Eamt {
         Ok(table)
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }

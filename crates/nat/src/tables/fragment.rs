@@ -29,10 +29,10 @@ mod sources;
 #[cfg(test)]
 mod tests;
 
-use crate::Instant;
 use crate::base::counters::{Count, Direction};
 use crate::base::index::Index;
 use crate::base::plan::Limits;
+use crate::base::time::Instant;
 use alloc::vec::Vec;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, OutOfMemory};
@@ -173,7 +173,7 @@ pub struct Ended {
 /// The datagrams whose fragments are followed. `M` is how a first fragment was translated.
 pub struct Fragments<M> {
     index: Index,
-    entries: Vec<Entry<M>>,
+    entries: Vec<StoredDatagram<M>>,
     free: Vec<u32>,
     slots: Slots,
     sources: Sources,
@@ -190,11 +190,11 @@ pub struct Fragments<M> {
 }
 
 #[derive(Clone, Copy)]
-struct Entry<M> {
+struct StoredDatagram<M> {
     key: Key,
     hash: u64,
     deadline: Instant,
-    state: State<M>,
+    state: DatagramState<M>,
     pieces: Pieces,
     /// Held packets in the order of their offsets.
     held_head: u32,
@@ -205,7 +205,7 @@ struct Entry<M> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State<M> {
+enum DatagramState<M> {
     Free,
     Waiting,
     Known(M),
@@ -213,10 +213,10 @@ enum State<M> {
     Refused(DropReason),
 }
 
-impl<M> State<M> {
+impl<M> DatagramState<M> {
     /// Whether a first fragment was accepted.
     fn accepted(&self) -> bool {
-        matches!(self, State::Known(_) | State::Collecting(_))
+        matches!(self, DatagramState::Known(_) | DatagramState::Collecting(_))
     }
 }
 
@@ -224,15 +224,15 @@ impl<M: Copy> Fragments<M> {
     /// An empty table; takes all its memory. `seed` must not be guessable.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub fn new(limits: &Limits, seed: [u64; 4]) -> Result<Self, OutOfMemory> {
         let n = limits.fragment_entries_max;
         let key = Key { src: 0, dst: 0, id: 0, instance: 0, proto: 0, direction: Direction::SixToFour };
-        let empty = Entry {
+        let empty = StoredDatagram {
             key,
             hash: 0,
             deadline: Instant(0),
-            state: State::Free,
+            state: DatagramState::Free,
             pieces: Pieces::NONE,
             held_head: slots::NONE,
             held_count: 0,
@@ -263,7 +263,7 @@ impl<M: Copy> Fragments<M> {
     /// Memory that [`Fragments::new`] takes.
     pub fn footprint(limits: &Limits) -> Footprint {
         let n = limits.fragment_entries_max;
-        let each = size_of::<Entry<M>>() + size_of::<u32>() + size_of::<Ended>();
+        let each = size_of::<StoredDatagram<M>>() + size_of::<u32>() + size_of::<Ended>();
         Index::footprint(n)
             + Footprint::of_bytes(u64::from(n) * each as u64)
             + Slots::footprint(limits.fragment_bytes_max as usize)
@@ -303,7 +303,7 @@ impl<M: Copy> Fragments<M> {
         lifetime_ms: u32,
         memo: M,
     ) -> Result<u32, DropReason> {
-        let at = self.note(now, fragment, lifetime_ms, State::Known(memo))?;
+        let at = self.note(now, fragment, lifetime_ms, DatagramState::Known(memo))?;
         Ok(self.entry(at).map_or(0, |e| e.held_count))
     }
 
@@ -320,7 +320,7 @@ impl<M: Copy> Fragments<M> {
         packet: &Packet<'_>,
         memo: M,
     ) -> Result<bool, DropReason> {
-        let at = self.note(now, fragment, lifetime_ms, State::Collecting(memo))?;
+        let at = self.note(now, fragment, lifetime_ms, DatagramState::Collecting(memo))?;
         self.hold(at, fragment, packet)?;
         Ok(self.entry(at).is_some_and(|e| e.pieces.complete()))
     }
@@ -332,7 +332,7 @@ impl<M: Copy> Fragments<M> {
         match self.find(now, &fragment.key) {
             Some(at) => self.poison(at, reason),
             // Where there is no room for it, the others wait for nothing: no worse.
-            None => drop(self.open(now, fragment, lifetime_ms, State::Refused(reason))),
+            None => drop(self.open(now, fragment, lifetime_ms, DatagramState::Refused(reason))),
         }
     }
 
@@ -344,14 +344,14 @@ impl<M: Copy> Fragments<M> {
         lifetime_ms: u32,
         packet: &Packet<'_>,
     ) -> Later<M> {
-        let at = match self.note(now, fragment, lifetime_ms, State::Waiting) {
+        let at = match self.note(now, fragment, lifetime_ms, DatagramState::Waiting) {
             Ok(at) => at,
             Err(reason) => return Later::Drop(reason),
         };
         let Some(entry) = self.entry(at) else { return Later::Drop(DropReason::FragmentMemory) };
         let complete = entry.pieces.complete();
         match entry.state {
-            State::Known(memo) => {
+            DatagramState::Known(memo) => {
                 if complete && entry.held_count == 0 {
                     self.close(at);
                 }
@@ -372,8 +372,8 @@ impl<M: Copy> Fragments<M> {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         let complete = entry.pieces.complete();
         let (memo, datagram) = match entry.state {
-            State::Known(memo) => (memo, None),
-            State::Collecting(memo) if complete => {
+            DatagramState::Known(memo) => (memo, None),
+            DatagramState::Collecting(memo) if complete => {
                 (memo, Some(Datagram { len: entry.pieces.total(), sum: entry.sum }))
             }
             _ => return,
@@ -398,7 +398,7 @@ impl<M: Copy> Fragments<M> {
         for _ in 0..budget.min(self.entries.len()) {
             self.cursor = if self.cursor + 1 < self.entries.len() { self.cursor + 1 } else { 0 };
             let at = self.cursor as u32;
-            let due = |e: &Entry<M>| !matches!(e.state, State::Free) && now >= e.deadline;
+            let due = |e: &StoredDatagram<M>| !matches!(e.state, DatagramState::Free) && now >= e.deadline;
             if self.entry(at).is_some_and(due) {
                 self.drop_held(at, DropReason::FragmentTimeout);
                 self.close(at);
@@ -429,7 +429,7 @@ impl<M: Copy> Fragments<M> {
         now: Instant,
         fragment: &Fragment,
         lifetime_ms: u32,
-        state: State<M>,
+        state: DatagramState<M>,
     ) -> Result<u32, DropReason> {
         let len = fragment.payload_len()?;
         let at = match self.find(now, &fragment.key) {
@@ -437,7 +437,7 @@ impl<M: Copy> Fragments<M> {
             None => self.open(now, fragment, lifetime_ms, state)?,
         };
         let entry = self.entries.get_mut(at as usize).ok_or(DropReason::FragmentMemory)?;
-        if let State::Refused(reason) = entry.state {
+        if let DatagramState::Refused(reason) = entry.state {
             return Err(reason);
         }
         let refusal = match entry.pieces.insert(fragment.info.offset, len, fragment.info.more) {
@@ -474,7 +474,7 @@ impl<M: Copy> Fragments<M> {
         now: Instant,
         fragment: &Fragment,
         lifetime_ms: u32,
-        state: State<M>,
+        state: DatagramState<M>,
     ) -> Result<u32, DropReason> {
         let key = fragment.key;
         let hash = self.hash(&key);
@@ -493,7 +493,7 @@ impl<M: Copy> Fragments<M> {
         }
         self.free.pop();
         self.unaccepted += u32::from(!state.accepted());
-        *entry = Entry {
+        *entry = StoredDatagram {
             key,
             hash,
             deadline: now.plus_ms(lifetime_ms.into()),
@@ -537,7 +537,7 @@ impl<M: Copy> Fragments<M> {
         self.drop_held(at, reason);
         if let Some(entry) = self.entries.get_mut(at as usize) {
             self.unaccepted += u32::from(entry.state.accepted());
-            entry.state = State::Refused(reason);
+            entry.state = DatagramState::Refused(reason);
         }
     }
 
@@ -564,14 +564,14 @@ impl<M: Copy> Fragments<M> {
     fn close(&mut self, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         self.unaccepted -= u32::from(!entry.state.accepted());
-        entry.state = State::Free;
+        entry.state = DatagramState::Free;
         self.sources.remove(entry.source, 1);
         if self.index.remove(entry.hash, at) {
             self.free.push(at);
         }
     }
 
-    fn entry(&self, at: u32) -> Option<&Entry<M>> {
+    fn entry(&self, at: u32) -> Option<&StoredDatagram<M>> {
         self.entries.get(at as usize)
     }
 

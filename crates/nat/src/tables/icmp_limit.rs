@@ -5,8 +5,8 @@
 //! The table of sources has a fixed size and is hashed with the engine's secret; a source that is not in it has a
 //! full bucket, so the place of whoever is closest to full is given away.
 
-use crate::Instant;
 use crate::base::plan::IcmpPolicy;
+use crate::base::time::Instant;
 use core::net::Ipv6Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
@@ -50,7 +50,7 @@ impl Source {
 /// A bucket of one source. It is as full as can be where `due_ns` has passed, so an empty place is all zero.
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
 #[repr(C)]
-struct Place {
+struct RateSlot {
     /// Of its source, 64 bits of a keyed hash: as good as the source itself.
     hash: u64,
     /// When the bucket will be full.
@@ -62,7 +62,7 @@ pub struct IcmpLimit {
     all: Bucket,
     rate_per_source: u32,
     burst_per_source: u32,
-    places: HugeVec<Place>,
+    places: HugeVec<RateSlot>,
     hasher: Hasher64,
 }
 
@@ -70,7 +70,7 @@ impl IcmpLimit {
     /// As the policy says, with room for all sources.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub fn new(policy: &IcmpPolicy, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         Ok(IcmpLimit {
             all: Bucket::new(policy.rate, policy.burst),
@@ -83,7 +83,7 @@ impl IcmpLimit {
 
     /// Memory that [`IcmpLimit::new`] takes.
     pub fn footprint() -> Footprint {
-        HugeVec::<Place>::footprint(SOURCES)
+        HugeVec::<RateSlot>::footprint(SOURCES)
     }
 
     /// Other rates from now on.
@@ -96,7 +96,7 @@ impl IcmpLimit {
     /// Counts one more error to `source` at `now`; `too_big` is Packet Too Big and Fragmentation Needed.
     ///
     /// # Errors
-    /// Where it may not be sent; it is not counted then.
+    /// If it may not be sent; it is not counted then.
     pub fn allow(&mut self, now: Instant, source: Source, too_big: bool) -> Result<(), Limited> {
         let Some(each_ns) = 1_000_000_000u64.checked_div(self.rate_per_source.into()) else {
             return self.all.take(now, too_big);
@@ -112,7 +112,7 @@ impl IcmpLimit {
         }
         self.all.take(now, too_big)?;
         if let Some(place) = self.place(hash) {
-            *place = Place { hash, due_ns };
+            *place = RateSlot { hash, due_ns };
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl IcmpLimit {
     }
 
     /// The place of a source, or the one that it would get.
-    fn place(&mut self, hash: u64) -> Option<&mut Place> {
+    fn place(&mut self, hash: u64) -> Option<&mut RateSlot> {
         let first = (hash as usize & (SOURCES / WAYS - 1)) * WAYS;
         let set = self.places.get_mut(first..first + WAYS)?;
         set.iter_mut().min_by_key(|place| (place.hash != hash, place.due_ns))

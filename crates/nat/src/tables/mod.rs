@@ -2,13 +2,19 @@
 
 pub(crate) mod bib;
 pub mod eamt;
+pub mod event;
 pub mod fragment;
 pub mod icmp_limit;
 pub(crate) mod ident;
+pub(crate) mod inheritance;
+pub(crate) mod kept;
+pub(crate) mod lives;
+pub(crate) mod not_restored;
 pub(crate) mod path_mtu;
 pub mod pool4;
-pub(crate) mod pool6;
 pub(crate) mod ports;
+pub(crate) mod prefixes;
 pub(crate) mod session;
+pub(crate) mod sizes;
 pub mod subscriber;
 pub mod syn_store;

@@ -13,26 +13,18 @@
 //! The table is a cache: where it is full, a host takes the place of another, which is learnt anew from the next
 //! message about it. Nobody has to be in it for packets to leave: a router on the path may cut those, too.
 
-use crate::base::step::Step;
 use crate::base::time::Instant;
-use crate::engine::Core;
-use crate::path::shared::Shared;
 use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
-use gatun_wire::hdr::tcp;
-use gatun_wire::rfc7915::mtu;
-use gatun_wire::{Ipv4View, L4, Packet, Whole, mss, proto};
 
-/// What is said of a path counts for so long (RFC 1191 6.3).
+/// Time that a known path MTU counts (RFC 1191 6.3).
 const LIFETIME_MS: u64 = 10 * 60 * 1000;
 /// A path that is said to carry less is taken to carry this: forged messages shall not make crumbs. Routers
 /// cut further, if there is such a path.
 const MTU_MIN: u16 = 552;
 /// Places that a host may have.
 const WAYS: usize = 4;
-/// Bytes of IPv4 and TCP header in front of a segment.
-const HEADERS: u16 = 40;
 
 #[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
 #[repr(C)]
@@ -44,7 +36,7 @@ struct Path {
     until_ms: u64,
 }
 
-/// What is known of paths.
+/// Paths of small MTU.
 pub(crate) struct Paths {
     /// Sets of [`WAYS`] places, a power of two of them; none where nothing is to be learnt.
     places: HugeVec<Path>,
@@ -59,7 +51,7 @@ impl Paths {
     /// Room for `max` hosts, and no more than four times as many.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(crate) fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let places = HugeVec::new(Self::places(max))?;
         Ok(Paths { places, hasher, smallest: u32::MAX, until: Instant(0) })
@@ -129,111 +121,6 @@ impl Paths {
         let sets = self.places.len() / WAYS;
         let hash = self.hasher.hash4([u32::from(remote).into(), 0, 0, 0]) as usize;
         Some((hash & sets.checked_sub(1)?) * WAYS)
-    }
-}
-
-/// What a packet says of a path, or will need of what is known: found out before it is translated.
-pub(crate) enum Before {
-    /// Nothing.
-    Nothing,
-    /// An IPv6 packet, where something is known.
-    Six,
-    /// A SYN from this IPv4 host.
-    SynFrom(Ipv4Addr),
-    /// The path to this host carries so many bytes.
-    Told(Ipv4Addr, u16),
-}
-
-impl Before {
-    /// Of a packet as received.
-    #[inline]
-    pub(crate) fn of(packet: &Packet<'_>, paths: &Paths) -> Before {
-        match packet.bytes().first().map(|b| b >> 4) {
-            Some(4) => Self::of4(packet.bytes(), paths).unwrap_or(Before::Nothing),
-            Some(6) if !paths.is_empty() => Before::Six,
-            _ => Before::Nothing,
-        }
-    }
-
-    fn of4(packet: &[u8], paths: &Paths) -> Option<Before> {
-        // Most packets end here, unread.
-        match *packet.get(9)? {
-            proto::ICMP => {}
-            proto::TCP if !paths.is_empty() => {}
-            _ => return None,
-        }
-        let view = Ipv4View::parse(packet).ok()?;
-        match view.l4(packet).ok()? {
-            L4::Tcp { flags, .. } if flags & tcp::SYN != 0 => Some(Before::SynFrom(view.src)),
-            L4::IcmpError { kind: 3, code: 4 } => told(packet.get(view.l4_offset.into()..)?),
-            _ => None,
-        }
-    }
-}
-
-/// What a Fragmentation Needed (RFC 792, RFC 1191 4) says, where that is less than an IPv6 host can heed.
-fn told(message: &[u8]) -> Option<Before> {
-    let quoted = message.get(8..)?;
-    let total_len = u32::from(u16::from_be_bytes(*quoted.get(2..)?.first_chunk()?));
-    let remote = Ipv4Addr::from(*quoted.get(16..)?.first_chunk::<4>()?);
-    let advertised = u16::from_be_bytes(*message.get(6..)?.first_chunk()?);
-    let mtu = mtu::path_mtu(advertised, total_len);
-    // No router refuses a packet that fits.
-    if mtu >= mtu::DF_CLEAR_MAX || total_len <= mtu {
-        return None;
-    }
-    Some(Before::Told(remote, mtu as u16))
-}
-
-impl Core {
-    /// What is left to do for a packet that was translated, because of the path that it takes.
-    #[inline]
-    pub(crate) fn on_its_path(
-        &mut self,
-        now: Instant,
-        packet: &mut Packet<'_>,
-        before: Before,
-        step: Step,
-    ) -> Step {
-        match (step, before) {
-            (Step::Forward { whole: Whole::Yes, hairpinned: false }, Before::Six) => {
-                Step::Forward { whole: self.shared.send_on_path(now, packet), hairpinned: false }
-            }
-            (Step::Forward { .. }, Before::Told(remote, mtu)) if is_ipv6(packet) => {
-                self.shared.learn_path(now, remote, mtu);
-                step
-            }
-            (Step::Forward { .. }, Before::SynFrom(remote)) if is_ipv6(packet) => {
-                if let Some(mtu) = self.shared.paths.of(now, remote) {
-                    mss::lower(packet, mtu - HEADERS);
-                }
-                step
-            }
-            _ => step,
-        }
-    }
-}
-
-/// NAT44's packets stay IPv4's: their hosts can send as little as they are told.
-fn is_ipv6(packet: &Packet<'_>) -> bool {
-    packet.bytes().first().is_some_and(|b| b >> 4 == 6)
-}
-
-impl Shared {
-    #[cold]
-    fn learn_path(&mut self, now: Instant, remote: Ipv4Addr, mtu: u16) {
-        self.counters.path_mtus_learnt += 1;
-        self.counters.path_mtus_evicted += u64::from(self.paths.learn(now, remote, mtu));
-    }
-
-    /// Says how a packet leaves that was IPv6 and is IPv4 now; its segments, or those that it announces, are made
-    /// smaller where need be.
-    #[cold]
-    fn send_on_path(&mut self, now: Instant, packet: &mut Packet<'_>) -> Whole {
-        let Ok(view) = Ipv4View::parse(packet.bytes()) else { return Whole::Yes };
-        let Some(path) = self.paths.of(now, view.dst) else { return Whole::Yes };
-        mss::lower(packet, path - HEADERS);
-        mtu::narrow(packet, &view, path.into())
     }
 }
 

@@ -14,8 +14,7 @@
 //! what was given comes back by [`Pool4State::release`] alone.
 
 pub(crate) mod change;
-pub(crate) mod foresee;
-pub(crate) mod map;
+pub(crate) mod preview;
 #[cfg(test)]
 mod tests;
 
@@ -23,10 +22,11 @@ use crate::base::build_error::NotBound;
 use crate::base::plan::{Allocation, BlockProtocols, Blocks, HoldDown, Pool4, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
-use crate::lifecycle::kept::inheritance::{Inheritance, SpokenFor};
 use crate::tables::ports::Layout;
+use crate::tables::ports::address_map::AddressMap;
 use crate::tables::ports::blocks::{BlockPorts, BlockTerms};
 use crate::tables::ports::deterministic::{Formula, whole_blocks};
+use crate::tables::ports::reserved::{Reservations, ReservedPorts};
 use crate::tables::ports::single::SinglePorts;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -34,33 +34,12 @@ use core::net::Ipv4Addr;
 use core::ops::AddAssign;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory, pages_set_aside, prefetch_read};
 use gatun_wire::DropReason;
-use map::AddressMap;
 
+pub use crate::tables::ports::address_map::PoolError;
 pub use crate::tables::ports::deterministic::DeterministicMap;
-pub use map::PoolError;
+pub use crate::tables::ports::holdings::{BlockUsage, Holdings, PortBlock, PortRequest, Usage};
 
-/// No block.
-pub(crate) const NO_BLOCK: u32 = u32::MAX;
-/// No address.
-const NO_ADDRESS: u32 = u32::MAX;
-
-/// Ports of an address, or of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Given to bindings, static ones too; and those held down, where ports are given one by one.
-    pub used: u64,
-    /// All there are.
-    pub total: u64,
-}
-
-impl AddAssign for Usage {
-    fn add_assign(&mut self, other: Usage) {
-        self.used += other.used;
-        self.total += other.total;
-    }
-}
-
-/// What a pool has done since it was made.
+/// Counters of a pool since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
     /// Ports given to bindings; static ones are not counted.
@@ -86,122 +65,6 @@ impl AddAssign for PoolCounters {
         self.refused += other.refused;
         self.pairing_broken += other.pairing_broken;
     }
-}
-
-/// Port blocks of a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockUsage {
-    /// All there are, subscribers' own by formula too.
-    pub total: u64,
-    /// Given to subscribers.
-    pub owned: u64,
-    /// Of those, without a port in use.
-    pub lingering: u64,
-    /// Given back, and not to be given to another subscriber yet.
-    pub held: u64,
-}
-
-impl AddAssign for BlockUsage {
-    fn add_assign(&mut self, other: BlockUsage) {
-        self.total += other.total;
-        self.owned += other.owned;
-        self.lingering += other.lingering;
-        self.held += other.held;
-    }
-}
-
-/// Some ports in a row that a subscriber was given, or has no longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortBlock {
-    /// The number of the public address.
-    pub address_ix: u32,
-    /// The first port.
-    pub first: u16,
-    /// The last port.
-    pub last: u16,
-    /// For which transports.
-    pub transports: [bool; 3],
-    /// When it was given or given back.
-    pub at: Instant,
-}
-
-/// What a subscriber has of a pool. Kept in its record, changed by the pool.
-#[derive(Clone, Copy, Debug, zerocopy::FromZeros)]
-#[repr(C)]
-pub struct Holdings {
-    /// The address that it is paired with.
-    paired: u32,
-    /// By group: its first block, and how many there are.
-    pub(crate) blocks: [u32; 3],
-    pub(crate) counts: [u16; 3],
-    _spare: u16,
-}
-
-impl Holdings {
-    /// Nothing.
-    pub const NONE: Holdings =
-        Holdings { paired: NO_ADDRESS, blocks: [NO_BLOCK; 3], counts: [0; 3], _spare: 0 };
-
-    /// The number of the outside address that it is paired with (RFC 4787 REQ-2), if it is already.
-    #[inline]
-    pub fn paired(&self) -> Option<u32> {
-        (self.paired != NO_ADDRESS).then_some(self.paired)
-    }
-
-    /// Parts it from the outside address that it is paired with.
-    pub(crate) fn unpair(&mut self) {
-        self.paired = NO_ADDRESS;
-    }
-
-    /// Pairs it with an outside address.
-    pub fn pair(&mut self, address_ix: u32) {
-        self.paired = address_ix;
-    }
-
-    /// Its first block of a group; the others follow in a list.
-    #[inline]
-    pub(crate) fn first_block(&self, group: usize) -> u32 {
-        self.blocks.get(group).copied().unwrap_or(NO_BLOCK)
-    }
-
-    pub(crate) fn set_first_block(&mut self, group: usize, block: u32) {
-        if let Some(first) = self.blocks.get_mut(group) {
-            *first = block;
-        }
-    }
-
-    /// How many blocks of a group it has.
-    pub(crate) fn block_count(&self, group: usize) -> u16 {
-        self.counts.get(group).copied().unwrap_or(u16::MAX)
-    }
-
-    pub(crate) fn set_block_count(&mut self, group: usize, count: u16) {
-        if let Some(n) = self.counts.get_mut(group) {
-            *n = count;
-        }
-    }
-
-    /// Port blocks that it has: by transport, or the first number for all of them together.
-    pub fn blocks(&self) -> [u16; 3] {
-        self.counts
-    }
-}
-
-/// A port that is asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct PortRequest {
-    /// Of which transport.
-    pub transport: Transport,
-    /// What the binding's inside port is.
-    pub inside_port: u16,
-    /// A hash of the subscriber, from which a new one's address comes.
-    pub spread: u64,
-    /// The subscriber's number: the owner of new blocks.
-    pub subscriber: u32,
-    /// The subscriber's prefix, by which a formula knows it.
-    pub prefix: u128,
-    /// Random numbers: which ports are tried first.
-    pub draws: [u32; 2],
 }
 
 /// A port that was given.
@@ -246,7 +109,7 @@ impl Pool4State {
     /// filters by address (RFC 6888 REQ-8 C).
     ///
     /// # Errors
-    /// Where the plan contradicts itself, or memory is short.
+    /// If the plan contradicts itself, or memory is short.
     pub fn new(plan: &Pool4, hold: bool) -> Result<Self, PoolError> {
         let map = AddressMap::new(&plan.ranges)?;
         let room = room(map.addresses(), plan)?;
@@ -328,7 +191,7 @@ impl Pool4State {
         Ok(ports)
     }
 
-    /// What the operator calls it.
+    /// Name in the configuration.
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -409,21 +272,21 @@ impl Pool4State {
     #[inline]
     pub(crate) fn allocate_beside(
         &mut self,
-        inheritance: Option<&Inheritance>,
+        reserved: Option<&dyn Reservations>,
         rng: &mut Rng,
         now: Instant,
         wanted: &PortRequest,
         holdings: &mut Holdings,
     ) -> Result<Grant, DropReason> {
         let paired = holdings.paired();
-        let spoken_for = SpokenFor::new(inheritance, &self.map);
+        let reserved = ReservedPorts::new(reserved, &self.map);
         let granted = match &mut self.ports {
-            Ports::Blocks(blocks) => blocks.allocate(spoken_for, rng, now, wanted, holdings),
+            Ports::Blocks(blocks) => blocks.allocate(reserved, rng, now, wanted, holdings),
             Ports::Single(single) if wanted.transport.of(&single.usage).total == 0 => {
                 Err(DropReason::PoolEmpty)
             }
             Ports::Single(single) => {
-                single.allocate(spoken_for, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
+                single.allocate(reserved, rng, wanted, paired).map(|(ix, port)| (ix, port, None))
             }
         };
         let (address_ix, port, new_block) = granted.inspect_err(|_| self.counters.refused += 1)?;
@@ -670,7 +533,7 @@ impl Pool4State {
         }
     }
 
-    /// What it has done so far.
+    /// Counters since it was made.
     pub fn counters(&self) -> &PoolCounters {
         &self.counters
     }
@@ -693,7 +556,7 @@ fn block_terms(plan: &Pool4, map: &AddressMap, hold: bool) -> Result<Option<Bloc
     Ok(Some(BlockTerms::new(map, &terms, (plan.pairing, plan.port_parity), hold, formula)))
 }
 
-/// How single ports are held.
+/// Hold-down of single ports.
 fn hold_down(plan: &Pool4, hold: bool) -> HoldDown {
     match &plan.allocation {
         Allocation::Random(hold_down) if hold => *hold_down,

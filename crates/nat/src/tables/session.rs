@@ -14,8 +14,8 @@
 
 use crate::base::plan::Transport;
 use crate::base::tcp_fsm::{OnTimeout, TcpState, on_timeout};
-use crate::base::time::Instant;
-use crate::tables::pool6::Owner;
+use crate::base::time::Tick;
+use crate::tables::prefixes::PrefixOwner;
 use crate::tables::subscriber::SubscriberKey;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::hash::Hasher64;
@@ -36,47 +36,6 @@ pub(crate) enum Kind {
     Session = 1,
     /// The place of a static binding.
     Anchor = 2,
-}
-
-/// Engine time in units of 64 ms, rounded up: a lifetime is never shorter than configured. It wraps round
-/// after 8.7 years, so two ticks compare only within half of that; no lifetime is longer than 50 days, and
-/// engine time makes no longer leaps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tick(pub(crate) u32);
-
-impl Tick {
-    const SHIFT: u32 = 6;
-
-    /// The tick that has begun at `now`.
-    #[inline]
-    pub(crate) fn at(now: Instant) -> Tick {
-        Tick((now.0 >> Self::SHIFT) as u32)
-    }
-
-    /// The first tick by which `lifetime_ms` have passed since `now`.
-    #[inline]
-    pub(crate) fn after(now: Instant, lifetime_ms: u32) -> Tick {
-        let end = now.0.saturating_add(u64::from(lifetime_ms) + (1 << Self::SHIFT) - 1);
-        Tick((end >> Self::SHIFT) as u32)
-    }
-
-    /// How long it is from `now` until this tick comes, ms; 0 where it has come.
-    pub(crate) fn left_ms(self, now: Instant) -> u32 {
-        let ticks = self.0.wrapping_sub(Tick::at(now).0) as i32;
-        let since_tick = now.0 as u32 & ((1 << Self::SHIFT) - 1);
-        u32::try_from(ticks).unwrap_or(0).saturating_mul(1 << Self::SHIFT).saturating_sub(since_tick)
-    }
-
-    /// The later one of two.
-    pub(crate) fn later(self, other: Tick) -> Tick {
-        if self.has_come(other) { other } else { self }
-    }
-
-    /// Whether this tick has come at `now`.
-    #[inline]
-    pub(crate) fn has_come(self, now: Tick) -> bool {
-        now.0.wrapping_sub(self.0) as i32 >= 0
-    }
 }
 
 /// One session, or the anchor of a static binding.
@@ -314,14 +273,20 @@ impl Session {
     /// Whether this is the session of an IPv6 packet, by its source as it lies there and what the
     /// look-ahead has read.
     #[inline(always)]
-    pub(crate) fn is_of(&self, packet: &[u8], flow: Flow, transport: Transport, owner: Owner) -> bool {
+    pub(crate) fn is_of(&self, packet: &[u8], flow: Flow, transport: Transport, owner: PrefixOwner) -> bool {
         let source = packet.get(ipv6::ADDRESSES..).and_then(|b| b.first_chunk::<16>());
         source.is_some_and(|source| self.is_from(u128::from_ne_bytes(*source), flow, transport, owner))
     }
 
     /// As [`is_of`](Self::is_of), of an IPv4 packet.
     #[inline(always)]
-    pub(crate) fn is_of44(&self, packet: &[u8], flow: Flow, transport: Transport, owner: Owner) -> bool {
+    pub(crate) fn is_of44(
+        &self,
+        packet: &[u8],
+        flow: Flow,
+        transport: Transport,
+        owner: PrefixOwner,
+    ) -> bool {
         let source = packet.get(ipv4::ADDRESSES..).and_then(|b| b.first_chunk::<4>());
         source.is_some_and(|source| {
             let mapped = 0xffff << 32 | u128::from(u32::from_be_bytes(*source));
@@ -330,7 +295,7 @@ impl Session {
     }
 
     #[inline(always)]
-    fn is_from(&self, source: u128, flow: Flow, transport: Transport, owner: Owner) -> bool {
+    fn is_from(&self, source: u128, flow: Flow, transport: Transport, owner: PrefixOwner) -> bool {
         let what = [self.kind, self.transport, self.instance, self.pool6];
         (source == u128::from_ne_bytes(self.inside_addr))
             & (self.flow == flow.0)
@@ -462,6 +427,7 @@ pub(crate) mod key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::time::Instant;
 
     #[test]
     fn a_lifetime_is_never_shorter_than_configured() {

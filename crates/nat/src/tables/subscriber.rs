@@ -103,7 +103,7 @@ impl Subscriber {
     }
 
     /// Whether a quota that it has hit is to be told of, and not again for some time.
-    pub(crate) fn tell_quota(&mut self, now: Instant) -> bool {
+    pub(crate) fn notify_quota(&mut self, now: Instant) -> bool {
         let at = (now.0 / TOLD_EVERY_MS) as u32 + 1;
         core::mem::replace(&mut self.told, at) != at
     }
@@ -421,7 +421,7 @@ mod tests {
         let mut table = table(1);
         let id = table.find_or_insert(key(0)).unwrap();
         let s = table.get_mut(id).unwrap();
-        let told: Vec<u64> = (0..60).map(|s| s * 500).filter(|&ms| s.tell_quota(Instant(ms))).collect();
+        let told: Vec<u64> = (0..60).map(|s| s * 500).filter(|&ms| s.notify_quota(Instant(ms))).collect();
         assert_eq!(told, [0, 10_000, 20_000]);
     }
 

@@ -7,7 +7,7 @@
 //! All memory is taken at construction. Entries are chained by a keyed hash of the remote address, whose
 //! chain also tells how many one source has: no source may hold more than a sixteenth of the store.
 
-use crate::Instant;
+use crate::base::time::Instant;
 use crate::base::time::Steady;
 use core::net::Ipv4Addr;
 use gatun_mem::hash::Hasher64;
@@ -26,9 +26,9 @@ type Endpoint = (Ipv4Addr, u16);
 /// A SYN whose time is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredSyn<'a> {
-    /// What it was sent to.
+    /// Its destination.
     pub outside: Endpoint,
-    /// Who sent it.
+    /// Its sender.
     pub remote: Endpoint,
     /// The realm that its sender is in.
     pub realm: u8,
@@ -40,7 +40,7 @@ pub struct StoredSyn<'a> {
 
 #[derive(Clone, Copy, zerocopy::FromZeros)]
 #[repr(C, align(64))]
-struct Entry {
+struct HeldSyn {
     deadline_ms: u64,
     original_len: u64,
     outside_addr: u32,
@@ -57,7 +57,7 @@ struct Entry {
     bytes: [u8; KEPT_BYTES],
 }
 
-impl Entry {
+impl HeldSyn {
     fn outside(&self) -> Endpoint {
         (self.outside_addr.into(), self.outside_port)
     }
@@ -69,8 +69,8 @@ impl Entry {
 
 /// The store.
 pub struct SynStore {
-    /// Entry 0 is nobody.
-    entries: HugeVec<Entry>,
+    /// HeldSyn 0 is nobody.
+    entries: HugeVec<HeldSyn>,
     /// First entries of the chains; a power of two of them.
     heads: HugeVec<u32>,
     hasher: Hasher64,
@@ -86,10 +86,10 @@ impl SynStore {
     /// Room for `max` SYNs.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub fn new(max: u32, hasher: Hasher64) -> Result<Self, OutOfMemory> {
         let max = max.min(u32::MAX / 2);
-        let mut entries = HugeVec::<Entry>::new(max as usize + 1)?;
+        let mut entries = HugeVec::<HeldSyn>::new(max as usize + 1)?;
         for (number, entry) in entries.iter_mut().enumerate().skip(1) {
             entry.newer = if number < max as usize { number as u32 + 1 } else { NONE };
         }
@@ -109,7 +109,7 @@ impl SynStore {
     /// Memory that [`SynStore::new`] takes.
     pub fn footprint(max: u32) -> Footprint {
         let max = max.min(u32::MAX / 2) as usize;
-        HugeVec::<Entry>::footprint(max + 1) + HugeVec::<u32>::footprint((max * 2).next_power_of_two())
+        HugeVec::<HeldSyn>::footprint(max + 1) + HugeVec::<u32>::footprint((max * 2).next_power_of_two())
     }
 
     /// SYNs held at this moment.
@@ -164,7 +164,7 @@ impl SynStore {
 
     /// The oldest SYN from `remote` whose outside address and port `pick` accepts: where it was sent to.
     pub fn find(&self, remote: Endpoint, pick: impl FnMut(Endpoint) -> bool) -> Option<Endpoint> {
-        self.entry(self.oldest_from(remote, pick)?).map(Entry::outside)
+        self.entry(self.oldest_from(remote, pick)?).map(HeldSyn::outside)
     }
 
     /// The inside host opens to `remote`: forgets the oldest SYN from there whose outside address and port
@@ -208,11 +208,11 @@ impl SynStore {
         })
     }
 
-    fn entry(&self, number: u32) -> Option<&Entry> {
+    fn entry(&self, number: u32) -> Option<&HeldSyn> {
         self.entries.get(number as usize).filter(|_| number != NONE)
     }
 
-    fn entry_mut(&mut self, number: u32) -> Option<&mut Entry> {
+    fn entry_mut(&mut self, number: u32) -> Option<&mut HeldSyn> {
         self.entries.get_mut(number as usize).filter(|_| number != NONE)
     }
 
@@ -260,7 +260,7 @@ impl SynStore {
 
     /// Frees an entry that is in use.
     fn remove(&mut self, number: u32) {
-        let Some(&Entry { older, newer, chain, remote_addr, .. }) = self.entry(number) else { return };
+        let Some(&HeldSyn { older, newer, chain, remote_addr, .. }) = self.entry(number) else { return };
         match self.entry_mut(older) {
             Some(e) => e.newer = newer,
             None => self.oldest = newer,

@@ -30,7 +30,7 @@ impl Addresses {
     /// Each worker gets as many in a row of every pool as every other, but for one.
     ///
     /// # Errors
-    /// Where a pool has fewer addresses than there are workers.
+    /// If a pool has fewer addresses than there are workers.
     pub(super) fn new(plan: &Plan, workers: usize) -> Result<Self, BuildError> {
         let mut spans = Vec::new();
         for pool in pools_in_use(plan) {
@@ -71,7 +71,7 @@ impl Addresses {
         Self::of(spans)
     }
 
-    /// How they are dealt out.
+    /// Their shares.
     pub(super) fn dealt(&self) -> Vec<Dealt> {
         self.spans.iter().map(|span| (span.first.into(), span.last.into(), span.worker)).collect()
     }
@@ -80,7 +80,7 @@ impl Addresses {
     /// their pool.
     ///
     /// # Errors
-    /// Where a worker would have none of a pool.
+    /// If a worker would have none of a pool.
     pub(super) fn changed_to(&self, plan: &Plan, workers: usize) -> Result<Self, BuildError> {
         let mut spans = Vec::new();
         for pool in pools_in_use(plan) {
@@ -127,7 +127,7 @@ impl Addresses {
         parts
     }
 
-    /// Whose an address is; `None` where it is in no pool.
+    /// The worker that has an address; `None` where it is in no pool.
     #[inline]
     pub(super) fn owner(&self, address: Ipv4Addr) -> Option<usize> {
         let a = u32::from(address);
@@ -151,7 +151,7 @@ impl Addresses {
         self.spans.splice(at..=at, parts.into_iter().flatten());
     }
 
-    /// What a worker has of a range.
+    /// A worker's part of a range.
     pub(super) fn of_worker<'a>(
         &'a self,
         range: &'a PoolRange,

@@ -39,7 +39,7 @@ pub struct Shares {
     /// What each worker's engine is built from: the first one's by [`Nat::new`](crate::Nat::new), the others as its
     /// [`sibling`](crate::Nat::sibling)s, with whom it shares the mappings that their plans leave out.
     pub plans: Vec<Plan>,
-    /// Whose a packet is.
+    /// Steering of packets.
     pub steering: Steering,
     /// By worker, subscribers that it had by the plan before, and that another one has now; in order.
     pub moved: Vec<Vec<SubscriberKey>>,
@@ -51,7 +51,7 @@ impl Shares {
     /// Tables are shared out evenly, with an eighth more for each worker, as hashes do not fall evenly.
     ///
     /// # Errors
-    /// Where a pool has fewer addresses than there are workers, or is deterministic; where one subscriber's static
+    /// If a pool has fewer addresses than there are workers, or is deterministic; where one subscriber's static
     /// bindings cannot all be one worker's.
     pub fn new(plan: &Plan, workers: usize, seed: [u64; 4]) -> Result<Shares, BuildError> {
         if !(1..=WORKERS_MAX).contains(&workers) {
@@ -62,7 +62,7 @@ impl Shares {
         }
         let mut addresses = Addresses::new(plan, workers)?;
         let pins = steering::pins(plan, &mut addresses, None)?;
-        let steering = Steering::new(plan, workers, addresses, pins, seed);
+        let steering = Steering::new(plan, workers, addresses, pins, seed)?;
         Self::of(plan, steering, Vec::new())
     }
 
@@ -82,7 +82,7 @@ impl Shares {
             return Self::new(plan, workers, seed);
         }
         let addresses = Addresses::as_dealt(dealt, workers);
-        let before = Steering::new(plan, workers, addresses, Default::default(), seed);
+        let before = Steering::new(plan, workers, addresses, Default::default(), seed)?;
         match Self::after(&before, plan) {
             Ok(shares) => Ok(Shares { moved: Vec::new(), ..shares }),
             Err(_) => Self::new(plan, workers, seed),
@@ -129,7 +129,7 @@ fn check_pools(plan: &Plan, workers: usize) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// What one worker has of a plan.
+/// A worker's share of a plan.
 fn share(plan: &Plan, worker: usize, workers: usize, addresses: &Addresses) -> Result<Plan, BuildError> {
     let mut own = plan.clone();
     for number in plan.pools_of_instances() {

@@ -1,62 +1,44 @@
-//! Whose a packet is, by its first bytes.
+//! Steering: the worker of a packet, by its first bytes.
 
 use super::Addresses;
 use super::Dealt;
 use crate::base::build_error::BuildError;
-use crate::base::plan::{Net4, Plan};
-use crate::tables::pool6::Owners;
+use crate::base::plan::Plan;
+use crate::path::classify::flow::{self, FlowOwner};
+use crate::path::rules::Rules;
 use crate::tables::subscriber::SubscriberKey;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_mem::hash::Hasher64;
-use gatun_wire::hdr::{ipv4, ipv6};
-use gatun_wire::proto::{TCP, UDP};
-use gatun_wire::{Ipv4View, Ipv6View, L4};
 
 /// Subscribers that are a certain worker's.
 pub(super) type Pins = BTreeMap<SubscriberKey, u16>;
-
-/// The inside of a NAT44 instance.
-struct Inside44 {
-    realm: u8,
-    networks: Vec<Net4>,
-    instance: u8,
-    /// Of the address as it stands in keys.
-    subscriber_len: u8,
-}
 
 /// Finds the worker of a packet. All workers have the same one.
 pub struct Steering {
     workers: u32,
     addresses: Addresses,
-    prefixes: Owners,
-    /// By NAT64 instance.
-    subscriber_len: Vec<u8>,
-    inside: Vec<Inside44>,
+    /// The instances of the whole plan, without mappings: their state is the workers'.
+    rules: Rules,
     pins: Pins,
     hasher: Hasher64,
 }
 
 impl Steering {
-    pub(super) fn new(plan: &Plan, workers: usize, addresses: Addresses, pins: Pins, seed: [u64; 4]) -> Self {
-        let first44 = plan.nat64.len();
-        let inside = plan.nat44.iter().enumerate().map(|(i, nat)| Inside44 {
-            realm: nat.realm,
-            networks: nat.inside.clone(),
-            instance: (first44 + i) as u8,
-            subscriber_len: nat.key_len(),
-        });
-        Steering {
-            workers: workers as u32,
-            addresses,
-            prefixes: Owners::of_plans(&plan.nat64),
-            subscriber_len: plan.nat64.iter().map(|nat| nat.subscriber_len).collect(),
-            inside: inside.collect(),
-            pins,
-            hasher: Hasher64::new(seed),
-        }
+    /// # Errors
+    /// If the plan has more instances or prefixes than numbers.
+    pub(super) fn new(
+        plan: &Plan,
+        workers: usize,
+        addresses: Addresses,
+        pins: Pins,
+        seed: [u64; 4],
+    ) -> Result<Self, BuildError> {
+        let rules = Rules::new(plan, Arc::new([]), &[])?;
+        Ok(Steering { workers: workers as u32, addresses, rules, pins, hasher: Hasher64::new(seed) })
     }
 
     /// How packets find workers by another plan, who stay as many: subscribers are where they were, but for those that
@@ -68,7 +50,7 @@ impl Steering {
         let workers = self.workers as usize;
         let mut addresses = self.addresses.changed_to(plan, workers)?;
         let pins = pins(plan, &mut addresses, Some(&self.addresses))?;
-        Ok(Steering { hasher: self.hasher, ..Steering::new(plan, workers, addresses, pins, [0; 4]) })
+        Ok(Steering { hasher: self.hasher, ..Steering::new(plan, workers, addresses, pins, [0; 4])? })
     }
 
     /// By worker, the subscribers that another one has by another plan.
@@ -101,10 +83,9 @@ impl Steering {
     /// The worker that has to have a packet which was received from a realm; `None` where any may.
     #[inline]
     pub fn owner(&self, packet: &[u8], realm: u8) -> Option<usize> {
-        match packet.first()? >> 4 {
-            6 => self.owner_of_six(packet, realm),
-            4 => self.owner_of_four(packet, realm),
-            _ => None,
+        match flow::owner(&self.rules, packet, realm)? {
+            FlowOwner::Subscriber(subscriber) => Some(self.of_subscriber(subscriber)),
+            FlowOwner::Address(address) => self.addresses.owner(address),
         }
     }
 
@@ -114,59 +95,14 @@ impl Steering {
         if packet.first()? >> 4 != 4 {
             return None;
         }
-        self.addresses.owner(destination4(packet)?)
+        self.addresses.owner(flow::destination4(packet)?)
     }
 
     /// The worker that can have a session of an instance's inside host behind a public address; `None` where that
     /// address is another worker's than the host.
     pub fn owner_of_session(&self, instance: u8, inside: Ipv6Addr, outside: Ipv4Addr) -> Option<usize> {
-        let number = usize::from(instance);
-        let of44 =
-            || self.inside.get(number.checked_sub(self.subscriber_len.len())?).map(|i| i.subscriber_len);
-        let len = self.subscriber_len.get(number).copied().or_else(of44)?;
-        let owner = self.of_subscriber(SubscriberKey::of(instance, inside, len));
+        let owner = self.of_subscriber(self.rules.subscriber(instance, inside)?);
         (self.addresses.owner(outside) == Some(owner)).then_some(owner)
-    }
-
-    fn owner_of_six(&self, packet: &[u8], realm: u8) -> Option<usize> {
-        let header = packet.first_chunk::<{ ipv6::LEN }>()?;
-        let address = |at: usize| header.get(at..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b));
-        let (source, destination) = (address(8)?, address(24)?);
-        let inside = match header.get(6)? {
-            &TCP | &UDP => source,
-            // An error is about a packet to the inside host, which may come from a router on its way.
-            _ => quoted_destination6(packet).unwrap_or(source),
-        };
-        let (_, owner) = self.prefixes.of_packet(inside, destination, realm)?;
-        let len = *self.subscriber_len.get(usize::from(owner.instance))?;
-        Some(self.of_subscriber(SubscriberKey::of(owner.instance, inside, len)))
-    }
-
-    fn owner_of_four(&self, packet: &[u8], realm: u8) -> Option<usize> {
-        let header = packet.first_chunk::<{ ipv4::LEN }>()?;
-        let destination = destination4(header)?;
-        let source = Ipv4Addr::from(*header.get(12..)?.first_chunk::<4>()?);
-        let Some(inside) = self.inside44(source, realm) else { return self.addresses.owner(destination) };
-        let quoted = match header.get(9)? {
-            &TCP | &UDP => None,
-            _ => quoted_destination4(packet),
-        };
-        if let Some(quoted) = quoted {
-            // About a packet to an inside host; or, from a router that has an inside address, about one that
-            // had left with a public one.
-            return match self.inside44(quoted, realm) {
-                Some(inside) => Some(self.of_subscriber(inside.key(quoted))),
-                None => self.addresses.owner(destination),
-            };
-        }
-        Some(self.of_subscriber(inside.key(source)))
-    }
-
-    fn inside44(&self, address: Ipv4Addr, realm: u8) -> Option<&Inside44> {
-        let has = |inside: &&Inside44| {
-            inside.realm == realm && inside.networks.iter().any(|net| net.contains(address))
-        };
-        self.inside.iter().find(has)
     }
 
     /// The worker of a subscriber.
@@ -180,32 +116,6 @@ impl Steering {
         let hash = self.hasher.hash4([prefix as u64, (prefix >> 64) as u64, u64::from(instance), 0]);
         (((hash >> 32) * u64::from(self.workers)) >> 32) as usize
     }
-}
-
-impl Inside44 {
-    fn key(&self, address: Ipv4Addr) -> SubscriberKey {
-        SubscriberKey::of(self.instance, address.to_ipv6_mapped(), self.subscriber_len)
-    }
-}
-
-#[inline]
-fn destination4(packet: &[u8]) -> Option<Ipv4Addr> {
-    packet.get(16..)?.first_chunk::<4>().map(|b| Ipv4Addr::from(*b))
-}
-
-/// Where the packet that an ICMPv6 error quotes was sent to.
-fn quoted_destination6(packet: &[u8]) -> Option<Ipv6Addr> {
-    let view = Ipv6View::parse(packet).ok()?;
-    let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
-    let quoted = packet.get(usize::from(view.l4_offset) + 8..)?;
-    quoted.get(24..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b))
-}
-
-/// Where the packet that an ICMPv4 error quotes was sent to.
-fn quoted_destination4(packet: &[u8]) -> Option<Ipv4Addr> {
-    let view = Ipv4View::parse(packet).ok()?;
-    let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
-    destination4(packet.get(usize::from(view.l4_offset) + 8..)?)
 }
 
 /// Pins the subscribers that have static bindings to the workers of their public addresses; an address that a second

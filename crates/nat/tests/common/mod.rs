@@ -227,6 +227,6 @@ impl Bed {
 /// Sessions that a change is to end, and of how many subscribers; by looks at so many records at a time.
 pub fn forecast(change: &Change, nat: &Nat, budget: usize) -> (u64, u64) {
     let mut forecast = Forecast::new(change);
-    while !forecast.count(change, nat, budget) {}
+    while !nat.forecast(&mut forecast, change, budget) {}
     (forecast.sessions, forecast.subscribers)
 }

@@ -3,22 +3,22 @@
 //!
 //! Each plan is taken apart field by field: one that is added and forgotten here does not compile.
 
+use super::describe::{Describe, Keys, limit};
 use super::pools::{self, PoolDifference};
-use super::words::{Keys, Words, limit};
-use crate::base::event::EventKind;
 use crate::base::plan::{
     Eam, EventPlan, IcmpPolicy, Limits, Nat44, Nat64, Plan, Siit, StaticBinding, Timeouts,
 };
-use crate::tables::bib::filters_by_address;
+use crate::tables::event::EventKind;
+use crate::tables::sizes::filters_by_address;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What tells a new plan from an old one.
+/// Differences between two plans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// What becomes different.
+    /// Changes.
     pub changes: Vec<String>,
     /// Which sessions and bindings end by it.
     pub ends: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// What makes `new` of `old`.
+    /// Differences that make `new` of `old`.
     pub fn between(old: &Plan, new: &Plan) -> Difference {
         let mut d = Difference::default();
         // What the workers' pools are, the pools tell.
@@ -84,10 +84,10 @@ impl Difference {
     }
 
     /// A value of its own; says whether it changes.
-    pub(super) fn note<T: Words>(&mut self, what: &str, old: T, new: T) -> bool {
+    pub(super) fn note<T: Describe>(&mut self, what: &str, old: T, new: T) -> bool {
         let differs = old != new;
         if differs {
-            self.change(format!("{what}: {} -> {}", old.words(), new.words()));
+            self.change(format!("{what}: {} -> {}", old.describe(), new.describe()));
         }
         differs
     }
@@ -101,12 +101,12 @@ impl Difference {
     }
 
     /// A value that tables are made for.
-    fn fixed<T: Words>(&mut self, what: &str, old: T, new: T) {
+    fn fixed<T: Describe>(&mut self, what: &str, old: T, new: T) {
         if old != new {
             self.restart(format!(
                 "{what}: {} -> {}: its tables are made at the start",
-                old.words(),
-                new.words()
+                old.describe(),
+                new.describe()
             ));
         }
     }

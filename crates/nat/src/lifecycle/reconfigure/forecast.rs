@@ -1,10 +1,9 @@
 //! How many sessions a change would end, counted before it is put in place: some records at a time, by the same rules as
-//! `bib/settle.rs` ends them. Nothing changes for it.
+//! `transition.rs` ends them. Nothing changes for it.
 
 use super::{Change, Source, TablesChange};
 use crate::base::plan::Transport;
-use crate::engine::Nat;
-use crate::path::stateful::Instances;
+use crate::path::rules::Rules;
 use crate::tables::bib::Tables;
 use crate::tables::session::{RecordId, Session};
 use alloc::vec::Vec;
@@ -32,15 +31,15 @@ pub struct Forecast {
 impl Forecast {
     /// Of this change, with nothing counted yet. Memory for what is met is taken here.
     pub fn new(change: &Change) -> Forecast {
-        let settling = &change.tables.settling;
+        let transition = &change.transition;
         let subscribers = change.tables.subscribers_made_for as usize;
-        let new = || settling.statics_new.iter();
+        let new = || transition.statics_new.iter();
         let mut forecast = Forecast {
             sessions: 0,
             subscribers: 0,
             next: 1,
             met: alloc::vec![0; subscribers / 64 + 1],
-            gone: settling
+            gone: transition
                 .statics_gone
                 .iter()
                 .map(|(i, b)| ((*i, b.transport, b.inside), b.outside))
@@ -56,19 +55,17 @@ impl Forecast {
 
     /// Looks at no more than `budget` records of the engine that the change was prepared for. Says whether that was all.
     /// An engine that has changed since is not counted any further.
-    pub fn count(&mut self, change: &Change, nat: &Nat, budget: usize) -> bool {
-        let tables = &nat.core.shared.tables;
-        if change.generation != nat.generation || !change.tables.may_end_any() {
+    pub(crate) fn count(&mut self, change: &Change, tables: &Tables, generation: u64, budget: usize) -> bool {
+        if change.generation != generation || !change.transition.may_end_any() {
             return true;
         }
-        let nats = Instances { nat64: &change.nat64, nat44: &change.nat44 };
         for _ in 0..budget {
             if self.next >= tables.high() {
                 return true;
             }
             let session = tables.get(self.next);
             self.next += 1;
-            if session.is_session() && self.ends(change, tables, nats, session) {
+            if session.is_session() && self.ends(change, tables, &change.rules, session) {
                 self.sessions += 1;
                 self.meet(session.subscriber);
             }
@@ -86,14 +83,14 @@ impl Forecast {
         }
     }
 
-    fn ends(&self, change: &Change, tables: &Tables, nats: Instances<'_>, session: &Session) -> bool {
-        let settling = &change.tables.settling;
+    fn ends(&self, change: &Change, tables: &Tables, rules: &Rules, session: &Session) -> bool {
+        let transition = &change.transition;
         let may_stay = match session.is_of_static() {
             true => !self.loses_static(session),
             false => change.tables.may_stay(tables, session),
         };
         !may_stay
-            || tables.is_judged(nats, settling, session).is_some_and(|(all, this)| all || this)
+            || transition.ends_by_rules(tables, rules, session).is_some_and(|(all, this)| all || this)
             || self.is_in_the_way(tables, session)
     }
 
@@ -125,13 +122,6 @@ impl Forecast {
 }
 
 impl TablesChange {
-    /// Whether it could end a session at all.
-    fn may_end_any(&self) -> bool {
-        let s = &self.settling;
-        let lists = [s.leaving.len(), s.statics_gone.len(), s.statics_new.len(), s.moved.len()];
-        s.judges || lists.iter().any(|len| *len > 0)
-    }
-
     /// Whether the address and port of a subscriber's session may stay so.
     fn may_stay(&self, tables: &Tables, session: &Session) -> bool {
         let number = tables.pool_of(session.instance);

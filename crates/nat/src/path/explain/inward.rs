@@ -3,11 +3,14 @@
 use super::{End, Explanation, Fate, Opening, outward};
 use crate::base::plan::{Filtering, Transport};
 use crate::base::special;
-use crate::engine::Core;
-use crate::lifecycle::inspect::BindingInfo;
-use crate::path::stateful::filter::{Knock, Refused};
-use crate::path::stateful::{Instance, Inward, Policy, Query, policy};
-use crate::tables::bib::Place;
+use crate::path::context::Inbound;
+use crate::path::policy::{self, Policy};
+use crate::path::query::Query;
+use crate::path::rewrite::InboundRewrite;
+use crate::path::rules::Instance;
+use crate::path::state::Core;
+use crate::path::stateful::filter::{InboundQuery, NotAdmitted};
+use crate::tables::bib::info::{self, BindingInfo};
 use crate::tables::session::{Endpoint4, RecordId};
 use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::mtu;
@@ -21,76 +24,75 @@ pub(super) fn mtu(instance: Instance<'_>, view: &Ipv4View) -> u32 {
     }
 }
 
-/// A query from outside; `expired` is whether its TTL ends here.
-pub(super) fn query<'n>(
-    core: &'n Core,
-    (outside, place): (Ipv4Addr, Place),
+/// A query from outside.
+pub(super) fn query<'r>(
+    core: &'r Core,
+    from: &Inbound,
     query: &Query,
-    remote: Endpoint4,
-    expired: bool,
     e: &mut Explanation,
-) -> Result<(Instance<'n>, Inward), End> {
-    let knock = Knock { place, query: *query, remote };
-    if let Some(primary) = knock.primary(&core.shared) {
-        e.instance = Some(core.shared.tables.get(primary).instance.into());
+) -> Result<(Instance<'r>, InboundRewrite), End> {
+    let tables = &core.state.tables;
+    let inbound = InboundQuery { at: from.at, query: *query, remote: (from.view.src, query.src_port) };
+    if let Some(primary) = inbound.primary(tables) {
+        e.instance = Some(tables.get(primary).instance.into());
     }
-    if expired {
-        return Err(knock.expired(&core.shared).into());
+    // A packet that ends here changes no state.
+    if from.view.ttl <= 1 {
+        return Err(inbound.expired(tables).into());
     }
-    admit(core, place, query, remote, e).map_err(|refused| match refused {
-        Refused::Drop(reason) => End::Drop(reason),
-        Refused::Hold => would_hold(core, (outside, query.dst_port), place, remote),
+    admit(core, &inbound, e).map_err(|refused| match refused {
+        NotAdmitted::Drop(refusal) => refusal.into(),
+        NotAdmitted::Hold => would_hold(core, from.view.dst, &inbound),
     })
 }
 
-/// What becomes of an unsolicited SYN (RFC 6146 3.5.2.2).
-pub(super) fn would_hold(core: &Core, outside: Endpoint4, place: Place, remote: Endpoint4) -> End {
-    let sh = &core.shared;
-    if !core.instances().of_pool(&sh.tables, place.pool).any(|p| p.external_tcp) {
-        return End::Drop(DropReason::ExternalSynPolicy);
+/// What becomes of an unsolicited SYN to a public address (RFC 6146 3.5.2.2).
+pub(super) fn would_hold(core: &Core, address: Ipv4Addr, inbound: &InboundQuery) -> End {
+    let (state, remote) = (&core.state, inbound.remote);
+    let outside = (address, inbound.query.dst_port);
+    if !core.rules.of_pool(&state.tables, inbound.at.pool).any(|p| p.external_tcp) {
+        return DropReason::ExternalSynPolicy.into();
     }
-    if sh.syns.find(remote, |at| at == outside).is_some() {
-        return End::Drop(DropReason::SynHeldAlready);
+    if state.syns.find(remote, |at| at == outside).is_some() {
+        return DropReason::SynHeldAlready.into();
     }
-    match sh.syns.has_room_for(remote.0) {
+    match state.syns.has_room_for(remote.0) {
         true => End::Fate(Fate::Held),
-        false => End::Drop(DropReason::SynStoreFull),
+        false => DropReason::SynStoreFull.into(),
     }
 }
 
 /// Whether a query may pass, and how it is written then.
-pub(super) fn admit<'n>(
-    core: &'n Core,
-    place: Place,
-    query: &Query,
-    remote: Endpoint4,
+pub(super) fn admit<'r>(
+    core: &'r Core,
+    inbound: &InboundQuery,
     e: &mut Explanation,
-) -> Result<(Instance<'n>, Inward), Refused> {
-    let (sh, tables) = (&core.shared, &core.shared.tables);
-    let knock = Knock { place, query: *query, remote };
-    let Some(primary) = knock.primary(sh) else { return Err(knock.unbound(sh)) };
-    e.binding = Some(tables.binding_info(primary));
+) -> Result<(Instance<'r>, InboundRewrite), NotAdmitted> {
+    let (tables, InboundQuery { at, query, remote }) = (&core.state.tables, inbound);
+    let remote = *remote;
+    let Some(primary) = inbound.primary(tables) else { return Err(inbound.unbound(tables)) };
+    e.binding = Some(info::binding(tables, primary));
     let record = tables.get(primary);
-    let instance = core.instances().get(record.instance).ok_or(DropReason::NoBib)?;
+    let instance = core.rules.get(record.instance).ok_or(DropReason::NoBib)?;
     outward::standing(core, instance.policy(), &record.inside(), e);
     let session = tables.session_of_binding(primary, remote);
     if let Some(id) = session.filter(|&id| instance.policy().would_live(tables, id)) {
         let session = tables.get(id);
-        e.session = Some(tables.session_info(session));
+        e.session = Some(info::session(tables, session));
         if instance.policy().forbids_reopening(session, query) {
             return Err(DropReason::ExternalSynPolicy.into());
         }
-        if session.outside_port != query.dst_port || session.address_ix != place.address_ix {
-            return Ok((instance, instance.inward_by_binding(record, session.pool6, remote)));
+        if session.outside_port != query.dst_port || session.address_ix != at.address_ix {
+            return Ok((instance, instance.inbound_by_binding(record, session.pool6, remote)));
         }
-        return Ok((instance, instance.inward(session, query.transport)));
+        return Ok((instance, instance.inbound(session, query.transport)));
     }
     // A host that sends to itself: the session that it opens is the one that lets the packet in.
     let to_itself = |b: BindingInfo| b.outside == record.outside() && remote == record.outside();
     if let Some(Opening::Binding(binding)) = e.opening
         && (to_itself(binding) || (query.transport == Transport::Icmp && binding.outside == record.outside()))
     {
-        return Ok((instance, instance.inward_by_binding(record, record.pool6, remote)));
+        return Ok((instance, instance.inbound_by_binding(record, record.pool6, remote)));
     }
     without_session(core, instance, primary, query, remote)
 }
@@ -102,8 +104,8 @@ fn without_session<'n>(
     primary: RecordId,
     query: &Query,
     remote: Endpoint4,
-) -> Result<(Instance<'n>, Inward), Refused> {
-    let tables = &core.shared.tables;
+) -> Result<(Instance<'n>, InboundRewrite), NotAdmitted> {
+    let tables = &core.state.tables;
     let (policy, record) = (instance.policy(), tables.get(primary));
     if special::illegal_source4(remote.0) {
         return Err(DropReason::SourceMartian.into());
@@ -112,23 +114,23 @@ fn without_session<'n>(
     let filtered = filtered(core, policy, primary, remote);
     match (query.transport, filtered) {
         (Transport::Tcp, _) if opens && !policy.external_tcp => Err(DropReason::ExternalSynPolicy.into()),
-        (Transport::Tcp, Some(_)) if opens => Err(Refused::Hold),
+        (Transport::Tcp, Some(_)) if opens => Err(NotAdmitted::Hold),
         (Transport::Icmp, _) if opens && !policy.icmp_queries => Err(DropReason::IcmpUnknownType.into()),
         (Transport::Icmp, _) if !opens => Err(DropReason::NoSession.into()),
         (_, Some(reason)) => Err(reason.into()),
         (_, None) => {
             let pool6 = instance.prefix_for(record.pool6, remote.0)?;
             if opens {
-                tables.foresee_from_outside(policy.subscriber(record.inside_addr()))?;
+                tables.preview_from_outside(policy.subscriber(record.inside_addr()))?;
             }
-            Ok((instance, instance.inward_by_binding(record, pool6, remote)))
+            Ok((instance, instance.inbound_by_binding(record, pool6, remote)))
         }
     }
 }
 
 /// Why a remote end without a session may not send to a binding (RFC 4787 5); `None` where it may.
 fn filtered(core: &Core, policy: &Policy, primary: RecordId, remote: Endpoint4) -> Option<DropReason> {
-    let tables = &core.shared.tables;
+    let tables = &core.state.tables;
     if tables.get(primary).is_overloaded() {
         return Some(DropReason::AddressPortDependentFilter);
     }

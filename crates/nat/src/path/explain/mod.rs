@@ -6,35 +6,33 @@
 //! compares the two, over random histories: what is foretold is what happens. Of a session whose time is over, and which
 //! the sweep has yet to find (it takes four seconds at most), only itself counts as ended, not what ends with it.
 //!
-//! - this file: whose the packet is, as `crate::path::dispatch` has it, and its fate.
+//! - this file: the class of the packet, and its fate.
 //! - `outward`: queries from inside, and the quotas, addresses and ports that a new session would meet.
 //! - `inward`: queries to a public address, hairpins' second half too.
 
 mod inward;
 mod outward;
 
+use super::classify::{Class4, Class6, Nat64Class};
+use super::context::{Inbound, Outbound4, Outbound6};
+use super::query::Query;
+use super::rewrite::OutboundRewrite;
+use super::state::Core;
+use super::stateful::filter::{InboundQuery, NotAdmitted};
+use super::stateful::hairpin;
+use super::super_packet::has_to_be_cut;
+use super::{answer, icmp_reply, query};
+use crate::base::attribution::Account;
 use crate::base::counters::Direction;
+use crate::base::outcome::Refusal;
 use crate::base::plan::{Net6, Transport};
 use crate::base::step::Step;
-use crate::engine::{Core, Nat};
-use crate::lifecycle::inspect::{BindingInfo, SessionInfo};
-use crate::path::icmp_reply;
-use crate::path::nat44;
-use crate::path::nat64;
-use crate::path::nat64::From6;
-use crate::path::own::{self, ToOwn};
-use crate::path::siit::SiitState;
-use crate::path::stateful::filter::Refused;
-use crate::path::stateful::inbound::FromOutside;
-use crate::path::stateful::{Outward, Query, hairpin};
-use crate::path::super_packet::has_to_be_cut;
-use crate::tables::bib::Place;
-use crate::tables::pool6::Owner;
+use crate::tables::bib::info::{BindingInfo, SessionInfo};
 use core::net::Ipv4Addr;
 use gatun_wire::rfc7915::mtu;
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, L4, Packet, Prefix64, Whole};
 
-pub use crate::tables::pool4::foresee::{PortOutlook, PortSource};
+pub use crate::tables::pool4::preview::{PortOutlook, PortSource};
 pub use gatun_wire::icmp_error::Message;
 
 /// Why a packet is an instance's, or whose it is else.
@@ -57,7 +55,7 @@ pub enum Rule {
     Stateless,
 }
 
-/// What a subscriber has, beside what it may have.
+/// Usage and limits of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its inside network; IPv4 ones as ::ffff:a.b.c.d.
@@ -82,7 +80,7 @@ pub struct Standing {
     pub blocks_max: u32,
 }
 
-/// What a new session would go through.
+/// Binding or port that a new session would get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// The binding that its inside end has.
@@ -93,7 +91,7 @@ pub enum Opening {
     Port(PortOutlook),
 }
 
-/// What would become of the packet.
+/// Outcome that the packet would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It would be translated and sent on; the buffer holds it so, with zero where a new port would stand.
@@ -114,7 +112,7 @@ pub enum Fate {
     Untold,
 }
 
-/// What would become of a packet, and why.
+/// The outcome that a packet would have, and the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Which way it goes.
@@ -131,7 +129,7 @@ pub struct Explanation {
     pub session: Option<SessionInfo>,
     /// The binding that there is at the public address and port.
     pub binding: Option<BindingInfo>,
-    /// What a new session would go through.
+    /// Binding or port that a new session would get.
     pub opening: Option<Opening>,
     /// Whether it would be turned round, to an inside host.
     pub hairpinned: bool,
@@ -139,259 +137,225 @@ pub struct Explanation {
     pub mtu: Option<u32>,
     /// What a path to its destination carries, where a router has said less than IPv6 hosts send.
     pub path_mtu: Option<u16>,
-    /// What would become of it.
+    /// Its outcome.
     pub fate: Fate,
 }
 
 /// An early end: of a query, by its reason, or in another way.
 pub(super) enum End {
-    Drop(DropReason),
+    Drop(Refusal),
     Fate(Fate),
 }
 
 impl From<DropReason> for End {
     fn from(reason: DropReason) -> Self {
-        End::Drop(reason)
+        End::Drop(reason.into())
+    }
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        End::Drop(refusal)
     }
 }
 
 type Outlook = Result<Whole, End>;
 
-impl Nat {
-    /// What would become of a packet that came now: at the time of the last burst or sweep. The buffer is the
-    /// caller's copy; where the packet would be forwarded, it holds the translated one afterwards.
-    pub fn explain(&self, packet: &mut Packet<'_>) -> Explanation {
-        let core = &self.core;
-        let mut e = Explanation {
-            direction: core.direction(packet),
-            instance: None,
-            rule: Rule::Nobody,
-            pool: None,
-            subscriber: None,
-            session: None,
-            binding: None,
-            opening: None,
-            hairpinned: false,
-            mtu: None,
-            path_mtu: None,
-            fate: Fate::Untold,
-        };
-        let realm = packet.realm;
-        let outlook = match packet.bytes().first().map(|b| b >> 4) {
-            Some(6) => core.explain6(packet, &mut e),
-            Some(4) => core.explain4(packet, &mut e),
-            Some(_) => Err(DropReason::BadVersion.into()),
-            None => Err(DropReason::ShortL3.into()),
-        };
-        e.fate = match outlook {
-            Ok(Whole::Yes) => Fate::Forward { cut_to: None },
-            Ok(Whole::Split(max)) => Fate::Forward { cut_to: Some(max) },
-            Err(End::Fate(fate)) => fate,
-            Err(End::Drop(reason)) if has_to_be_cut(packet, reason) => Fate::Untold,
-            Err(End::Drop(reason)) => {
-                packet.realm = realm;
-                Fate::Drop(reason, core.answer_to(packet, &e, reason))
-            }
-        };
-        e
-    }
+/// What would become of a packet that came now: at the time of the last burst or sweep. The buffer is the
+/// caller's copy; where the packet would be forwarded, it holds the translated one afterwards.
+pub(crate) fn explain(core: &Core, packet: &mut Packet<'_>) -> Explanation {
+    let mut e = Explanation {
+        direction: core.classifier().direction(packet),
+        instance: None,
+        rule: Rule::Nobody,
+        pool: None,
+        subscriber: None,
+        session: None,
+        binding: None,
+        opening: None,
+        hairpinned: false,
+        mtu: None,
+        path_mtu: None,
+        fate: Fate::Untold,
+    };
+    let realm = packet.realm;
+    let outlook = match packet.bytes().first().map(|b| b >> 4) {
+        Some(6) => six(core, packet, &mut e),
+        Some(4) => four(core, packet, &mut e),
+        Some(_) => Err(DropReason::BadVersion.into()),
+        None => Err(DropReason::ShortL3.into()),
+    };
+    e.fate = match outlook {
+        Ok(Whole::Yes) => Fate::Forward { cut_to: None },
+        Ok(Whole::Split(max)) => Fate::Forward { cut_to: Some(max) },
+        Err(End::Fate(fate)) => fate,
+        Err(End::Drop(refusal)) if has_to_be_cut(packet, refusal.reason) => Fate::Untold,
+        Err(End::Drop(refusal)) => {
+            packet.realm = realm;
+            Fate::Drop(refusal.reason, answer_to(core, packet, &e, refusal))
+        }
+    };
+    e
+}
 
-    /// The realm of a stateful instance's inside: what a packet from there has, and what it is told apart by.
-    pub fn realm_of(&self, instance: u8) -> u8 {
-        self.core.instances().get(instance).map_or(0, |instance| instance.policy().realm)
-    }
+/// The error that a drop would be answered with.
+fn answer_to(core: &Core, packet: &Packet<'_>, e: &Explanation, refusal: Refusal) -> Option<Message> {
+    let (rules, bytes) = (&core.rules, packet.bytes());
+    let (own4, own6) = icmp_reply::sources(refusal.reason, bytes, (rules.own4, rules.own6));
+    let own = match e.direction {
+        Direction::SixToFour => own6.is_some(),
+        Direction::FourToSix | Direction::FourToFour => own4.is_some(),
+    };
+    let message = answer::message(core.classifier(), packet, e.direction, refusal)?;
+    (own && answer::may_answer(rules, bytes, e.direction, refusal.reason)).then_some(message)
+}
 
-    /// The prefix behind which an IPv6 host most likely finds IPv4 ones: the first one of a NAT64 instance, of the first
-    /// where none is named.
-    pub fn first_pool6(&self, instance: Option<u8>) -> Option<Prefix64> {
-        let meant = |nat: &&nat64::Nat64| instance.is_none_or(|number| number == nat.policy.instance);
-        self.core.nat64.iter().filter(meant).find_map(|nat| nat.prefixes().next()).map(|(_, prefix)| *prefix)
+/// As [`crate::path::slow_path`] for IPv6.
+fn six(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
+    let view = Ipv6View::parse(packet.bytes())?;
+    let l4 = view.l4(packet.bytes())?;
+    match core.classifier().six(packet.bytes(), &view, l4, packet.realm).0 {
+        Class6::Nat64(class) => {
+            note_nat64(core, &class, e);
+            e.rule = Rule::Pool6(*class.prefix, class.prefix.extract_unchecked(view.dst));
+            let (instance, pool6) = (class.owner.instance, class.owner.pool6);
+            outbound6(core, packet, &class, Outbound6 { view, l4, instance, pool6 }, e)
+        }
+        Class6::Own { answer, behind } => {
+            behind.iter().for_each(|class| note_nat64(core, class, e));
+            e.rule = Rule::Own;
+            step(answer.answer6(packet, &view, l4)?, e)
+        }
+        Class6::Siit(number, siit) => {
+            note_stateless(core, number, e);
+            e.mtu = Some(mtu::packet_too_big(siit.settings()));
+            let whole = step(siit.six_to_four(packet, &view, l4, 0)?, e)?;
+            Ok(on_known_path(core, packet, e, whole))
+        }
+        Class6::Nobody(reason) => Err(reason.into()),
     }
 }
 
-impl Core {
-    /// The error that a drop would be answered with.
-    fn answer_to(&self, packet: &Packet<'_>, e: &Explanation, reason: DropReason) -> Option<Message> {
-        let bytes = packet.bytes();
-        let (own4, own6) = icmp_reply::sources(reason, bytes, (self.shared.own4, self.shared.own6));
-        let own = match e.direction {
-            Direction::SixToFour => own6.is_some(),
-            Direction::FourToSix | Direction::FourToFour => own4.is_some(),
-        };
-        let message = self.message(packet, e.direction, reason)?;
-        (own && self.may_answer(bytes, e.direction, reason)).then_some(message)
+fn outbound6(
+    core: &Core,
+    packet: &mut Packet<'_>,
+    class: &Nat64Class<'_>,
+    from: Outbound6,
+    e: &mut Explanation,
+) -> Outlook {
+    if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
+        return Err(End::Fate(Fate::Untold));
     }
-
-    /// As [`Core::dispatch`] for IPv6.
-    fn explain6(&self, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
-        let view = Ipv6View::parse(packet.bytes())?;
-        let l4 = view.l4(packet.bytes())?;
-        if let Some((prefix, Owner { instance, pool6 })) =
-            self.owners.of_packet(view.src, view.dst, packet.realm)
-        {
-            e.instance = Some(instance.into());
-            e.rule = Rule::Pool6(*prefix, prefix.extract_unchecked(view.dst));
-            return self.explain_nat64(packet, From6 { view, l4, instance, pool6 }, e);
+    match (Query::of(from.l4, true), from.l4) {
+        (Some(query), _) => {
+            let whole = outward::from6(core, class.nat, packet, &from, &query, e)?;
+            Ok(on_known_path(core, packet, e, whole))
         }
-        if self.shared.own6 == Some(view.dst)
-            && let Some(fate) = own::at_own6(&self.shared, &self.siit, ToOwn::six(&view, l4))
-        {
-            e.rule = Rule::Own;
-            return step(fate.answer6(packet, &view, l4)?, e);
-        }
-        let mut stateless = self.siit.iter().enumerate();
-        let (number, siit) =
-            stateless.find(|(_, s)| s.claims6(view.dst)).ok_or(DropReason::DestinationNotPool6)?;
-        self.is_stateless(number, e);
-        e.mtu = Some(mtu::packet_too_big(siit.settings()));
-        step(siit.six_to_four(packet, &view, l4, 0)?, e).map(|whole| self.on_known_path(packet, e, whole))
-    }
-
-    fn explain_nat64(&self, packet: &mut Packet<'_>, from: From6, e: &mut Explanation) -> Outlook {
-        let sh = &self.shared;
-        let nat = self.nat64.get(usize::from(from.instance)).ok_or(DropReason::NoSession)?;
-        e.pool = Some(sh.tables.pool_of(from.instance));
-        e.mtu = Some(mtu::packet_too_big(&nat.settings));
-        let behind = nat.prefix(from.pool6).extract_unchecked(from.view.dst);
-        if (sh.own4 == Some(behind) || sh.own6 == Some(from.view.dst))
-            && let Some(fate) = ToOwn::six(&from.view, from.l4).fate_at(sh, behind, true)
-        {
-            e.rule = Rule::Own;
-            return step(fate.answer6(packet, &from.view, from.l4)?, e);
-        }
-        if from.view.fragment.is_some_and(|f| !f.is_atomic()) {
-            return Err(End::Fate(Fate::Untold));
-        }
-        match (Query::of(from.l4, true), from.l4) {
-            (Some(query), _) => outward::from6(self, nat, packet, &from, &query, e)
-                .map(|whole| self.on_known_path(packet, e, whole)),
-            (None, L4::IcmpError { .. }) => Err(End::Fate(Fate::Untold)),
-            (None, l4) => {
-                nat.check_source(from.view.src)?;
-                Err(nat64::icmp::unusable(l4, from.view.proto).into())
-            }
+        (None, L4::IcmpError { .. }) => Err(End::Fate(Fate::Untold)),
+        (None, l4) => {
+            class.nat.check_source(from.view.src)?;
+            Err(query::unreadable(l4, from.view.proto).into())
         }
     }
+}
 
-    /// As [`Core::dispatch`] for IPv4.
-    fn explain4(&self, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
-        let view = Ipv4View::parse(packet.bytes())?;
-        let l4 = view.l4(packet.bytes())?;
-        if self.shared.own4 == Some(view.dst)
-            && let Some(fate) = self.at_own4(&view, l4, packet.realm)
-        {
+/// As [`crate::path::slow_path`] for IPv4.
+fn four(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation) -> Outlook {
+    let view = Ipv4View::parse(packet.bytes())?;
+    let l4 = view.l4(packet.bytes())?;
+    let (class, attribution) = core.classifier().four(&view, l4, packet.realm);
+    let tally = &core.state.tally;
+    match class {
+        Class4::Own(answer) => {
             e.rule = Rule::Own;
-            return step(fate.answer4(packet, &view, l4)?, e);
+            step(answer.answer4(packet, &view, l4)?, e)
         }
-        let siit = self.siit.iter().enumerate().find(|(_, s)| s.claims4(view.dst));
-        if let Some(nat) = self.inside44(view.src, packet.realm) {
-            e.instance = Some(nat.policy.instance.into());
-            let port = nat44::remote_port(l4, true).filter(|_| view.fragment.is_none());
-            let exempt = nat.is_exempt(view.dst, view.proto, port);
-            return match siit {
-                Some((number, siit)) if exempt => self.explain_siit4(packet, (number, siit), &view, l4, e),
-                None if exempt => {
-                    e.rule = Rule::Exempt;
-                    Err(End::Fate(Fate::Pass))
-                }
-                _ => {
-                    (e.rule, e.mtu) = (Rule::Inside, Some(nat.link.mtu));
-                    e.pool = Some(self.shared.tables.pool_of(nat.policy.instance));
-                    let query = whole_query(&view, l4, true)?;
-                    outward::from4(self, nat, packet, (&view, l4), &query, e)
-                }
-            };
+        Class4::Nat44(nat) => {
+            e.instance = tally.number(attribution.account);
+            (e.rule, e.mtu) = (Rule::Inside, Some(nat.link.mtu));
+            e.pool = Some(core.state.tables.pool_of(nat.policy.instance));
+            let query = whole_query(&view, l4, true)?;
+            outward::from4(core, packet, &Outbound4 { nat, view, l4 }, &query, e)
         }
-        if let Some(place) = self.shared.tables.locate(view.dst) {
-            return self.explain_outside(packet, FromOutside { view, l4, place }, e);
-        }
-        if let Some(siit) = siit {
-            return self.explain_siit4(packet, siit, &view, l4, e);
-        }
-        let Some(nat) = self.first44(view.dst) else { return Err(DropReason::NotInPool.into()) };
-        e.instance = Some(nat.policy.instance.into());
-        if nat.lets_back(packet.realm, view.src, view.proto, nat44::remote_port(l4, false)) {
+        Class4::Exempt { .. } => {
+            e.instance = tally.number(attribution.account);
             e.rule = Rule::Exempt;
-            return Err(End::Fate(Fate::Pass));
+            Err(End::Fate(Fate::Pass))
         }
-        Err(DropReason::NotInPool.into())
-    }
-
-    fn explain_siit4(
-        &self,
-        packet: &mut Packet<'_>,
-        (number, siit): (usize, &SiitState),
-        view: &Ipv4View,
-        l4: L4,
-        e: &mut Explanation,
-    ) -> Outlook {
-        self.is_stateless(number, e);
-        e.mtu = Some(mtu::fragmentation_needed(view, siit.settings()).into());
-        step(siit.four_to_six(packet, view, l4)?, e)
-    }
-
-    /// To a pool address.
-    fn explain_outside(&self, packet: &mut Packet<'_>, from: FromOutside, e: &mut Explanation) -> Outlook {
-        let FromOutside { view, l4, place } = from;
-        (e.rule, e.pool) = (Rule::Pool(place.pool), Some(place.pool));
-        let tally = &self.shared.tally;
-        e.instance = tally.number(tally.of_pool(place.pool));
-        let query = whole_query(&view, l4, false)?;
-        let remote = (view.src, query.src_port);
-        let expired = view.ttl <= 1;
-        let (instance, to) = inward::query(self, (view.dst, place), &query, remote, expired, e)?;
-        e.mtu = Some(inward::mtu(instance, &view));
-        Ok(instance.write_inward(packet, &view, l4, &to)?)
-    }
-
-    fn is_stateless(&self, number: usize, e: &mut Explanation) {
-        let tally = &self.shared.tally;
-        (e.rule, e.instance) = (Rule::Stateless, tally.number(tally.stateless(number)));
-    }
-
-    /// Whether a translated packet, once IPv6, is cut for its path (as [`Core::on_its_path`]).
-    fn on_known_path(&self, packet: &mut Packet<'_>, e: &mut Explanation, whole: Whole) -> Whole {
-        let Ok(view) = Ipv4View::parse(packet.bytes()) else { return whole };
-        e.path_mtu = self.shared.paths.known(self.shared.tables.now, view.dst);
-        match e.path_mtu {
-            Some(path) if whole == Whole::Yes && !e.hairpinned => mtu::narrow(packet, &view, path.into()),
-            _ => whole,
+        Class4::Pool(at) => {
+            (e.rule, e.pool) = (Rule::Pool(at.pool), Some(at.pool));
+            e.instance = tally.number(Account::Pool(at.pool));
+            to_pool(core, packet, &Inbound { view, l4, at }, e)
+        }
+        Class4::Siit(number, siit) => {
+            note_stateless(core, number, e);
+            e.mtu = Some(mtu::fragmentation_needed(&view, siit.settings()).into());
+            step(siit.four_to_six(packet, &view, l4)?, e)
+        }
+        Class4::Nobody(reason) => {
+            e.instance = tally.number(attribution.account);
+            Err(reason.into())
         }
     }
+}
 
-    /// Turns a query round whose outgoing destination is a pool address, as [`crate::path::stateful::hairpin`].
-    fn explain_hairpin(
-        &self,
-        packet: &mut Packet<'_>,
-        (place, query, remote): (Place, &Query, (Ipv4Addr, u16)),
-        out: (u8, &Outward),
-        e: &mut Explanation,
-    ) -> Outlook {
-        e.hairpinned = true;
-        // An echo request arrives with the identifier that chance gives it: at somebody's or nobody's.
-        let by_chance = matches!(e.opening, Some(Opening::Port(PortOutlook { port: None, .. })));
-        if by_chance && query.transport == Transport::Icmp {
-            return Err(End::Fate(Fate::Untold));
-        }
-        if hairpin::hops(packet.bytes()) <= 2 {
-            return Err(DropReason::TtlExceeded.into());
-        }
-        let mut receiver = *e;
-        // Whose it is and what it opens is told of the sender.
-        let (instance, back) = match inward::admit(self, place, query, remote, &mut receiver) {
-            Ok(admitted) => admitted,
-            Err(Refused::Drop(reason)) => return Err(reason.into()),
-            Err(Refused::Hold) => {
-                let outside = (out.1.addresses().1, query.dst_port);
-                return Err(inward::would_hold(self, outside, place, remote));
-            }
-        };
-        if let Some((reason, _)) = hairpin::too_big(packet, instance) {
-            return Err(reason.into());
-        }
-        let step_done = hairpin::turn(self.instances(), packet, out, (instance.policy().instance, &back))?;
-        step(step_done, e)
+/// To a pool address.
+fn to_pool(core: &Core, packet: &mut Packet<'_>, from: &Inbound, e: &mut Explanation) -> Outlook {
+    let query = whole_query(&from.view, from.l4, false)?;
+    let (instance, to) = inward::query(core, from, &query, e)?;
+    e.mtu = Some(inward::mtu(instance, &from.view));
+    Ok(instance.write_inbound(packet, &from.view, from.l4, &to)?)
+}
+
+fn note_nat64(core: &Core, class: &Nat64Class<'_>, e: &mut Explanation) {
+    e.instance = Some(class.owner.instance.into());
+    e.pool = Some(core.state.tables.pool_of(class.owner.instance));
+    e.mtu = Some(mtu::packet_too_big(&class.nat.settings));
+}
+
+fn note_stateless(core: &Core, number: usize, e: &mut Explanation) {
+    (e.rule, e.instance) = (Rule::Stateless, core.state.tally.number(Account::Stateless(number)));
+}
+
+/// Whether a translated packet, once IPv6, is cut for its path (as [`crate::path::path_mtu`]).
+fn on_known_path(core: &Core, packet: &mut Packet<'_>, e: &mut Explanation, whole: Whole) -> Whole {
+    let Ok(view) = Ipv4View::parse(packet.bytes()) else { return whole };
+    e.path_mtu = core.state.paths.known(core.state.tables.now, view.dst);
+    match e.path_mtu {
+        Some(path) if whole == Whole::Yes && !e.hairpinned => mtu::narrow(packet, &view, path.into()),
+        _ => whole,
     }
+}
+
+/// Turns a query round whose outgoing destination is a pool address, as [`crate::path::stateful::hairpin`].
+fn hairpinned(
+    core: &Core,
+    packet: &mut Packet<'_>,
+    inbound: &InboundQuery,
+    out: (u8, &OutboundRewrite),
+    e: &mut Explanation,
+) -> Outlook {
+    e.hairpinned = true;
+    // An echo request arrives with the identifier that chance gives it: at somebody's or nobody's.
+    let by_chance = matches!(e.opening, Some(Opening::Port(PortOutlook { port: None, .. })));
+    if by_chance && inbound.query.transport == Transport::Icmp {
+        return Err(End::Fate(Fate::Untold));
+    }
+    if hairpin::hops(packet.bytes()) <= 2 {
+        return Err(DropReason::TtlExceeded.into());
+    }
+    let mut receiver = *e;
+    // Whose it is and what it opens is told of the sender.
+    let (instance, back) = match inward::admit(core, inbound, &mut receiver) {
+        Ok(admitted) => admitted,
+        Err(NotAdmitted::Drop(refusal)) => return Err(refusal.into()),
+        Err(NotAdmitted::Hold) => return Err(inward::would_hold(core, out.1.addresses().1, inbound)),
+    };
+    if let Some(refusal) = hairpin::too_big(packet, instance) {
+        return Err(refusal.into());
+    }
+    let turned = hairpin::turn(&core.rules, packet, out, (instance.policy().instance, &back))?;
+    step(turned, e)
 }
 
 /// What a step of the packet path says of the packet's fate.
@@ -414,6 +378,6 @@ fn whole_query(view: &Ipv4View, l4: L4, outbound: bool) -> Result<Query, End> {
         _ if view.fragment.is_some() => Err(End::Fate(Fate::Untold)),
         (Some(query), _) => Ok(query),
         (None, L4::IcmpError { .. }) => Err(End::Fate(Fate::Untold)),
-        (None, l4) => Err(nat64::icmp::unusable(l4, view.proto).into()),
+        (None, l4) => Err(query::unreadable(l4, view.proto).into()),
     }
 }

@@ -1,36 +1,41 @@
-//! From inside: what [`crate::path::nat64::six_to_four`], [`crate::path::nat44::outbound`] and [`crate::path::stateful::outbound`] would
-//! decide.
+//! From inside: what [`crate::path::nat64::outbound`], [`crate::path::nat44::outbound`] and
+//! [`crate::path::stateful::outbound`] would decide.
 
 use super::{End, Explanation, Opening, Outlook, Standing};
 use crate::base::plan::{Net6, Transport};
 use crate::base::special;
-use crate::engine::Core;
-use crate::path::nat44::{self, Nat44};
-use crate::path::nat64::{From6, Nat64, six_to_four};
+use crate::path::context::{Outbound4, Outbound6};
+use crate::path::nat64::outbound;
+use crate::path::policy::{self, Policy};
+use crate::path::query::{self, Query};
+use crate::path::rewrite::OutboundRewrite;
+use crate::path::rules::Instance;
+use crate::path::rules::nat44;
+use crate::path::rules::nat64::Nat64;
+use crate::path::state::Core;
+use crate::path::stateful::filter::InboundQuery;
 use crate::path::stateful::outbound::{by_binding, held_syn_from};
-use crate::path::stateful::{Instance, Outward, Policy, Query, policy, query};
-use crate::tables::bib::{Foreseen, Opening as Wanted};
+use crate::tables::bib::{SessionPreview, SessionRequest, info};
 use crate::tables::session::{Endpoint4, Inside};
 use core::net::Ipv6Addr;
 use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::six_to_four as wire;
-use gatun_wire::{DropReason, Ipv4View, L4, Packet, To4};
+use gatun_wire::{DropReason, Packet, To4};
 
 /// A query from an IPv6 host.
 pub(super) fn from6(
     core: &Core,
     nat: &Nat64,
     packet: &mut Packet<'_>,
-    from: &From6,
+    from: &Outbound6,
     query: &Query,
     e: &mut Explanation,
 ) -> Outlook {
-    let (inside, remote) = six_to_four::endpoints(nat, from, query);
+    let (inside, remote) = outbound::endpoints(nat, from, query);
     standing(core, &nat.policy, &inside, e);
     if from.view.hop_limit <= 1 {
         return Err(DropReason::TtlExceeded.into());
     }
-    let sh = &core.shared;
     let outside = match live_session(core, &nat.policy, &inside, remote, e) {
         Some((outside, pool6)) => {
             // A session made through one prefix opens no other to an address that it may not stand for.
@@ -48,10 +53,11 @@ pub(super) fn from6(
     };
     let ports = query::ports(query.transport, outside.1, remote.1, outside.1);
     let to = To4::new((from.view.src, from.view.dst), (outside.0, remote.0), ports);
-    match sh.tables.locate(to.dst) {
-        Some(place) => {
-            let (back, remote) = turned(query, outside);
-            core.explain_hairpin(packet, (place, &back, remote), (from.instance, &Outward::From6(to)), e)
+    match core.state.tables.locate(to.dst) {
+        Some(at) => {
+            let (query, remote) = turned(query, outside);
+            let out = (from.instance, &OutboundRewrite::From6(to));
+            super::hairpinned(core, packet, &InboundQuery { at, query, remote }, out, e)
         }
         None => Ok(wire::translate(packet, &from.view, from.l4, &to, 0, &nat.settings)?),
     }
@@ -60,12 +66,12 @@ pub(super) fn from6(
 /// A query from a private IPv4 host.
 pub(super) fn from4(
     core: &Core,
-    nat: &Nat44,
     packet: &mut Packet<'_>,
-    (view, l4): (&Ipv4View, L4),
+    from: &Outbound4<'_>,
     query: &Query,
     e: &mut Explanation,
 ) -> Outlook {
+    let &Outbound4 { nat, ref view, l4 } = from;
     let inside = nat44::inside_of(nat, view.src, query.src_port, query.transport);
     let remote = (view.dst, query.dst_port);
     standing(core, &nat.policy, &inside, e);
@@ -81,11 +87,11 @@ pub(super) fn from4(
     };
     let ports = query::ports(query.transport, outside.1, remote.1, outside.1);
     let to = Rewrite::new((view.src, view.dst), (outside.0, remote.0), ports);
-    match core.shared.tables.locate(to.dst) {
-        Some(place) => {
-            let (back, remote) = turned(query, outside);
-            let out = (nat.policy.instance, &Outward::From4(to));
-            core.explain_hairpin(packet, (place, &back, remote), out, e)
+    match core.state.tables.locate(to.dst) {
+        Some(at) => {
+            let (query, remote) = turned(query, outside);
+            let out = (nat.policy.instance, &OutboundRewrite::From4(to));
+            super::hairpinned(core, packet, &InboundQuery { at, query, remote }, out, e)
         }
         None => Ok(rfc3022::translate(packet, view, l4, &to, nat.link)?),
     }
@@ -119,14 +125,14 @@ fn live_session(
     remote: Endpoint4,
     e: &mut Explanation,
 ) -> Option<(Endpoint4, u8)> {
-    let tables = &core.shared.tables;
+    let tables = &core.state.tables;
     let id = tables.find_session(tables.session_hash(inside, remote), *inside, remote)?;
     if !policy.would_live(tables, id) {
         return None;
     }
     let record = tables.get(id);
-    e.session = Some(tables.session_info(record));
-    e.binding = tables.binding_of(inside).map(|primary| tables.binding_info(primary));
+    e.session = Some(info::session(tables, record));
+    e.binding = tables.binding_of(inside).map(|primary| info::binding(tables, primary));
     Some((record.outside(), record.pool6))
 }
 
@@ -138,25 +144,25 @@ fn without_session(
     query: &Query,
     e: &mut Explanation,
 ) -> Result<Endpoint4, End> {
-    let sh = &core.shared;
-    e.binding = sh.tables.binding_of(&inside).map(|primary| sh.tables.binding_info(primary));
+    let tables = &core.state.tables;
+    e.binding = tables.binding_of(&inside).map(|primary| info::binding(tables, primary));
     if !policy::may_open(query)? {
-        return Ok(by_binding(sh, &inside)?);
+        return Ok(by_binding(tables, &inside)?);
     }
     let subscriber = instance.policy().subscriber(inside.addr);
-    let session = sh.tables.session_hash(&inside, remote);
-    let wanted = Wanted {
-        wanted: held_syn_from(sh, &inside, remote),
-        ..sh.tables.opening(inside, remote, subscriber, session)
+    let session = tables.session_hash(&inside, remote);
+    let request = SessionRequest {
+        wanted: held_syn_from(tables, &core.state.syns, &inside, remote),
+        ..tables.session_request(inside, remote, subscriber, session)
     };
-    let (opening, outside) = match sh.tables.foresee(&wanted)? {
-        Foreseen::Binding(primary) => {
-            (Opening::Binding(sh.tables.binding_info(primary)), sh.tables.get(primary).outside())
+    let (opening, outside) = match tables.preview(&request)? {
+        SessionPreview::Binding(primary) => {
+            (Opening::Binding(info::binding(tables, primary)), tables.get(primary).outside())
         }
-        Foreseen::Shared(primary) => {
-            (Opening::Shared(sh.tables.binding_info(primary)), sh.tables.get(primary).outside())
+        SessionPreview::Shared(primary) => {
+            (Opening::Shared(info::binding(tables, primary)), tables.get(primary).outside())
         }
-        Foreseen::Port(port) => (Opening::Port(port), (port.address, port.port.unwrap_or(0))),
+        SessionPreview::Port(port) => (Opening::Port(port), (port.address, port.port.unwrap_or(0))),
     };
     e.opening = Some(opening);
     Ok(outside)
@@ -164,7 +170,7 @@ fn without_session(
 
 /// What the inside host's subscriber has, and may have.
 pub(super) fn standing(core: &Core, policy: &Policy, inside: &Inside, e: &mut Explanation) {
-    let tables = &core.shared.tables;
+    let tables = &core.state.tables;
     let key = policy.subscriber(inside.addr);
     let limits = tables.limits();
     let pool = tables.pools.get(tables.pool_of(policy.instance));

@@ -1,10 +1,12 @@
 //! ICMP errors (RFC 5508 4): found by the packet inside them. They change no state and extend no life.
 
-use super::{From4, Nat44, inside_of, inside4};
 use crate::base::step::Step;
-use crate::path::shared::Shared;
+use crate::path::context::{Outbound4, PacketContext};
+use crate::path::query::{self, Query};
+use crate::path::rules::nat44::{Nat44, inside_of, inside4};
+use crate::path::stateful::hairpin;
 use crate::path::stateful::icmp::{receiver, sender_port, turn};
-use crate::path::stateful::{Instances, Query, hairpin, query};
+use crate::tables::bib::Tables;
 use crate::tables::session::RecordId;
 use core::net::Ipv4Addr;
 use gatun_wire::rfc3022::{Rewrite, icmp_error};
@@ -14,11 +16,11 @@ use gatun_wire::{DropReason, Ipv4View, Packet, Ports, Whole};
 /// An error from inside, about a packet from outside (RFC 5508 REQ-5): whoever sent it, it leaves from the
 /// outside address of the host that it is about.
 pub(crate) fn outbound(
-    nats: Instances<'_>,
-    sh: &mut Shared,
+    cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
-    from: &From4<'_>,
+    from: &Outbound4<'_>,
 ) -> Result<Step, DropReason> {
+    let (rules, state) = (cx.rules, &mut *cx.state);
     let (nat, view) = (from.nat, &from.view);
     let no_state = DropReason::IcmpErrorNoState;
     let embedded = icmp_error::embedded(packet.bytes(), view)?;
@@ -26,17 +28,17 @@ pub(crate) fn outbound(
     let about = embedded.view;
     let query = Query::of(embedded.l4, false).ok_or(no_state)?;
     let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
-    let outside = sh.tables.outside_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
+    let outside = state.tables.outside_of(&inside, (about.src, query.src_port)).ok_or(no_state)?;
     // An error goes to whoever sent what it is about.
     if view.dst != about.src {
         return Err(no_state);
     }
     let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = Rewrite::new((about.src, about.dst), (about.src, outside.0), ports);
-    let id = sh.idents.next(sh.tables.pair_hash(outside.0, view.dst, query.transport));
+    let id = state.idents.next(state.tables.pair_hash(outside.0, view.dst, query.transport));
     let outer = Rewrite::new((view.src, view.dst), (outside.0, view.dst), Ports::Keep);
     let outer = Rewrite { id: Some(id), ..outer };
-    let Some(place) = sh.tables.locate(view.dst) else {
+    let Some(at) = state.tables.locate(view.dst) else {
         return icmp_error::translate(packet, view, &embedded, &outer, &inner, nat.link.mtu)
             .map(Step::forward);
     };
@@ -44,8 +46,8 @@ pub(crate) fn outbound(
     if view.ttl <= 2 {
         return Err(DropReason::TtlExceeded);
     }
-    let sender = (place, sender_port(&query, outside));
-    let back = receiver(nats, sh, sender, query.transport, outside)?;
+    let sender = (at, sender_port(&query, outside));
+    let back = receiver(rules, &state.tables, sender, query.transport, outside)?;
     let _ = icmp_error::translate(packet, view, &embedded, &outer, &inner, hairpin::ANY_MTU)?;
     Ok(match turn(packet, &back) {
         Ok(()) => Step::Forward { whole: Whole::Yes, hairpinned: true },
@@ -59,25 +61,25 @@ pub(crate) fn quoted_destination(packet: &[u8], view: &Ipv4View) -> Option<Ipv4A
 }
 
 /// The packet inside an error from outside, and the binding that it is about, if there is one.
-pub(crate) fn quoted(sh: &Shared, packet: &[u8], view: &Ipv4View) -> Option<(Embedded4, RecordId)> {
+pub(crate) fn quoted(tables: &Tables, packet: &[u8], view: &Ipv4View) -> Option<(Embedded4, RecordId)> {
     // An error goes to whoever sent what it is about (RFC 792).
     let embedded = icmp_error::embedded(packet, view).ok().filter(|e| e.view.src == view.dst)?;
     let query = Query::of(embedded.l4, true)?;
-    let place = sh.tables.locate(embedded.view.src)?;
-    let primary = sh.tables.binding_at(place, query.transport, query.src_port)?;
-    Some((embedded, sh.tables.owner_at(primary, (embedded.view.dst, query.dst_port))?))
+    let at = tables.locate(embedded.view.src)?;
+    let primary = tables.binding_at(at, query.transport, query.src_port)?;
+    Some((embedded, tables.owner_at(primary, (embedded.view.dst, query.dst_port))?))
 }
 
 /// An error from outside, about a packet from inside (RFC 5508 REQ-4): type and code stay, and it goes where
 /// that packet came from.
 pub(crate) fn inbound(
     nat: &Nat44,
-    sh: &Shared,
+    tables: &Tables,
     packet: &mut Packet<'_>,
     view: &Ipv4View,
     (embedded, primary): (Embedded4, RecordId),
 ) -> Result<Step, DropReason> {
-    let p = sh.tables.get(primary);
+    let p = tables.get(primary);
     let query = Query::of(embedded.l4, true).ok_or(DropReason::IcmpErrorNoState)?;
     let (about, host) = (embedded.view, inside4(p));
     let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());

@@ -1,29 +1,28 @@
 //! ICMP errors (RFC 6146 3.4, 3.5.3, 3.6; RFC 5508 4): found by the packet inside them. They change no
 //! state and extend no life.
 
-use super::{From6, Nat64};
+use crate::base::attribution::{Account, Attribution};
+use crate::base::outcome::{Outcome, Refusal};
 use crate::base::plan::IcmpErrorSource;
-use crate::base::special;
 use crate::base::step::Step;
-use crate::base::tally::Tally;
-use crate::path::shared::Shared;
+use crate::path::context::{Inbound, Outbound6, PacketContext};
+use crate::path::query::{self, Query};
+use crate::path::rules::nat64::{Nat64, inside_of};
 use crate::path::stateful::hairpin::inner_settings;
-use crate::path::stateful::icmp::{receiver, sender_port, turn};
-use crate::path::stateful::inbound::FromOutside;
-use crate::path::stateful::{Instances, Query, query};
-use crate::tables::session::{Endpoint4, RecordId};
-use core::net::Ipv4Addr;
+use crate::path::stateful::icmp::{prefix_towards, receiver, sender_port, turn};
+use crate::tables::session::RecordId;
+use gatun_wire::rfc7915::icmp_4to6::Embedded4;
 use gatun_wire::rfc7915::{icmp_4to6, icmp_6to4};
-use gatun_wire::{DropReason, L4, Packet, To4, To6, Whole, proto};
+use gatun_wire::{DropReason, Packet, To4, To6, Whole};
 
 /// An error from inside, about a packet from outside.
-pub(crate) fn six_to_four(
-    nats: Instances<'_>,
-    sh: &mut Shared,
+pub(crate) fn outbound(
+    cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
-    from: &From6,
+    from: &Outbound6,
 ) -> Result<Step, DropReason> {
-    let nat = nats.nat64(from.instance).ok_or(DropReason::IcmpErrorNoState)?;
+    let (rules, state) = (cx.rules, &mut *cx.state);
+    let nat = rules.nat64(from.instance).ok_or(DropReason::IcmpErrorNoState)?;
     nat.check_origin(from.view.src)?;
     let embedded = icmp_6to4::embedded(packet.bytes(), &from.view)?;
     // Inside it is a packet that we sent: from a prefix to the inside host.
@@ -31,8 +30,8 @@ pub(crate) fn six_to_four(
     let pool6 = nat.prefix_of(about.src).ok_or(DropReason::IcmpInnerUntranslatable)?;
     let remote = nat.prefix(pool6).extract_unchecked(about.src);
     let query = Query::of(embedded.l4, false).ok_or(DropReason::IcmpErrorNoState)?;
-    let inside = super::inside_of(nat, about.dst, query.dst_port, query.transport);
-    let outside = sh.tables.outside_of(&inside, (remote, query.src_port));
+    let inside = inside_of(nat, about.dst, query.dst_port, query.transport);
+    let outside = state.tables.outside_of(&inside, (remote, query.src_port));
     let outside = outside.ok_or(DropReason::IcmpErrorNoState)?;
     let ports = query::ports(query.transport, query.src_port, outside.1, outside.1);
     let inner = To4::new((about.src, about.dst), (remote, outside.0), ports);
@@ -42,8 +41,8 @@ pub(crate) fn six_to_four(
         return Err(DropReason::IcmpErrorNoState);
     }
     let settings = &nat.settings;
-    let id = sh.idents.next(u64::from(u32::from(dst)) << 32);
-    let Some(place) = sh.tables.locate(dst) else {
+    let id = state.idents.next(u64::from(u32::from(dst)) << 32);
+    let Some(at) = state.tables.locate(dst) else {
         icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, settings)?;
         return Ok(Step::forward(Whole::Yes));
     };
@@ -51,8 +50,8 @@ pub(crate) fn six_to_four(
     if from.view.hop_limit <= 2 {
         return Err(DropReason::TtlExceeded);
     }
-    let sender = (place, sender_port(&query, outside));
-    let back = receiver(nats, sh, sender, query.transport, outside)?;
+    let sender = (at, sender_port(&query, outside));
+    let back = receiver(rules, &state.tables, sender, query.transport, outside)?;
     let settings = inner_settings(settings);
     icmp_6to4::translate(packet, &from.view, &embedded, (outside.0, dst), &inner, id, &settings)?;
     Ok(match turn(packet, &back) {
@@ -62,12 +61,30 @@ pub(crate) fn six_to_four(
 }
 
 /// An error from outside, about a packet from inside.
-pub(crate) fn four_to_six(
-    nats: Instances<'_>,
-    sh: &mut Shared,
-    packet: &mut Packet<'_>,
-    from: &FromOutside,
-) -> Result<Step, DropReason> {
+pub(crate) fn inbound(cx: &mut PacketContext<'_>, packet: &mut Packet<'_>, from: &Inbound) -> Outcome {
+    let found = match receiver_of(cx, packet, from) {
+        Ok(found) => found,
+        Err(reason) => return cx.outcome(Err(reason)),
+    };
+    let attribution = Attribution::inbound(Account::Stateful(found.nat.policy.instance));
+    Outcome::new(attribution, to_inside(cx, packet, from, &found).map_err(Refusal::from))
+}
+
+/// The inside host that an error from outside is for.
+struct Found<'r> {
+    nat: &'r Nat64,
+    embedded: Embedded4,
+    query: Query,
+    /// The binding that it is about.
+    primary: RecordId,
+}
+
+fn receiver_of<'c>(
+    cx: &PacketContext<'c>,
+    packet: &Packet<'_>,
+    from: &Inbound,
+) -> Result<Found<'c>, DropReason> {
+    let (rules, tables) = (cx.rules, &cx.state.tables);
     let embedded = icmp_4to6::embedded(packet.bytes(), &from.view)?;
     // Inside it is a packet that we sent: from a pool address to the remote host.
     let about = embedded.view;
@@ -76,15 +93,23 @@ pub(crate) fn four_to_six(
     if from.view.dst != about.src {
         return Err(DropReason::IcmpErrorNoState);
     }
-    let place = sh.tables.locate(about.src).ok_or(DropReason::IcmpErrorNoState)?;
-    let remote = (about.dst, query.dst_port);
-    let primary = sh.tables.binding_at(place, query.transport, query.src_port);
-    let primary =
-        primary.and_then(|id| sh.tables.owner_at(id, remote)).ok_or(DropReason::IcmpErrorNoState)?;
-    let p = sh.tables.get(primary);
-    let nat = nats.nat64(p.instance).ok_or(DropReason::IcmpErrorNoState)?;
-    sh.tally.is_to(Tally::stateful(p.instance));
-    let pool6 = prefix_towards(nat, sh, primary, remote)?;
+    let at = tables.locate(about.src).ok_or(DropReason::IcmpErrorNoState)?;
+    let primary = tables.binding_at(at, query.transport, query.src_port);
+    let primary = primary.and_then(|id| tables.owner_at(id, (about.dst, query.dst_port)));
+    let primary = primary.ok_or(DropReason::IcmpErrorNoState)?;
+    let nat = rules.nat64(tables.get(primary).instance).ok_or(DropReason::IcmpErrorNoState)?;
+    Ok(Found { nat, embedded, query, primary })
+}
+
+fn to_inside(
+    cx: &PacketContext<'_>,
+    packet: &mut Packet<'_>,
+    from: &Inbound,
+    found: &Found<'_>,
+) -> Result<Step, DropReason> {
+    let Found { nat, embedded, query, primary } = found;
+    let (about, p) = (embedded.view, cx.state.tables.get(*primary));
+    let pool6 = prefix_towards(nat, &cx.state.tables, *primary, (about.dst, query.dst_port))?;
     let prefix = nat.prefix(pool6);
     let remote6 = prefix.embed(about.dst);
     let ports = query::ports(query.transport, p.inside_port(), query.dst_port, p.inside_port());
@@ -94,51 +119,7 @@ pub(crate) fn four_to_six(
         _ => remote6,
     };
     let outer = (src, p.inside_addr());
-    icmp_4to6::translate(packet, &from.view, &embedded, outer, &inner, &nat.settings)?;
+    icmp_4to6::translate(packet, &from.view, embedded, outer, &inner, &nat.settings)?;
     packet.realm = nat.policy.realm;
     Ok(Step::forward(Whole::Yes))
-}
-
-/// The prefix that a binding's inside host uses towards `remote`, or one that may stand for it.
-///
-/// # Errors
-/// `wkp_nonglobal`.
-pub(crate) fn prefix_towards(
-    nat: &Nat64,
-    sh: &Shared,
-    primary: RecordId,
-    remote: Endpoint4,
-) -> Result<u8, DropReason> {
-    match sh.tables.session_of_binding(primary, remote) {
-        Some(id) => Ok(sh.tables.get(id).pool6),
-        None => nat.prefix_for(sh.tables.get(primary).pool6, remote.0),
-    }
-}
-
-impl Nat64 {
-    /// Whether a router's IPv4 address can be shown to the inside. A private one can't under the
-    /// well-known prefix (RFC 6052 3.1); the error is then shown to come from the packet's destination.
-    fn can_stand_for(&self, pool6: u8, router: Ipv4Addr) -> bool {
-        !special::illegal_source4(router) && self.check_embedded(pool6, router).is_ok()
-    }
-}
-
-/// Whether a transport header is one that [`Query::of`] can't read, and why that is dropped. IGMP is for one
-/// link: silence (RFC 7915 4.2), as for a stateless instance.
-pub(crate) fn unusable(l4: L4, proto: u8) -> DropReason {
-    match l4 {
-        L4::Other if proto == proto::IGMP => DropReason::IcmpSingleHop,
-        L4::IcmpOther { kind } if is_single_hop(proto, kind) => DropReason::IcmpSingleHop,
-        L4::IcmpOther { .. } => DropReason::IcmpUnknownType,
-        _ => DropReason::UnsupportedProtocol,
-    }
-}
-
-/// Messages that never leave a link: MLD (130 to 132, 143) and neighbour discovery (133 to 137) of ICMPv6,
-/// router discovery (9, 10) of ICMPv4.
-fn is_single_hop(proto: u8, kind: u8) -> bool {
-    match proto {
-        proto::ICMP => matches!(kind, 9 | 10),
-        _ => matches!(kind, 130..=137 | 143),
-    }
 }

@@ -22,7 +22,7 @@ use crate::base::build_error::BuildError;
 use crate::base::plan::{self, Hairpin, Plan};
 use crate::base::special::{illegal_destination4, illegal_destination6, illegal_source4, illegal_source6};
 use crate::base::step::Step;
-use crate::path::own::ToOwn;
+use crate::path::own_address::OwnPacket;
 use crate::tables::eamt::{Eamt, EamtError};
 use addresses::{Addresses, Mapped, Via};
 use alloc::format;
@@ -70,7 +70,7 @@ impl SiitState {
     /// errors passed on.
     ///
     /// # Errors
-    /// Where the mappings are no table.
+    /// If the mappings are no table.
     pub fn new(plan: &plan::Siit, own4: Option<Ipv4Addr>, own6: Option<Ipv6Addr>) -> Result<Self, EamtError> {
         let addresses = Addresses::new(plan, Eamt::build(&plan.eamt)?);
         let own = OwnAddresses::new(&addresses, own4, own6);
@@ -127,7 +127,7 @@ impl SiitState {
         id: u16,
     ) -> Result<Step, DropReason> {
         if self.addresses.ipv4_of(view.dst).is_some_and(|dst| self.own.contains(dst.address)) {
-            return ToOwn::six(view, l4).fate().answer6(packet, view, l4);
+            return OwnPacket::six(view, l4).answer().answer6(packet, view, l4);
         }
         if matches!(l4, L4::IcmpError { .. }) {
             return self.error_six_to_four(packet, view, id);
@@ -154,7 +154,7 @@ impl SiitState {
     /// The packet is unchanged then.
     pub fn four_to_six(&self, packet: &mut Packet<'_>, view: &Ipv4View, l4: L4) -> Result<Step, DropReason> {
         if self.own.contains(view.dst) {
-            return ToOwn::four(view, l4).fate().answer4(packet, view, l4);
+            return OwnPacket::four(view, l4).answer().answer4(packet, view, l4);
         }
         if matches!(l4, L4::IcmpError { .. }) {
             return self.error_four_to_six(packet, view);

@@ -1,4 +1,4 @@
-//! The translator's own addresses as an instance sees them: as IPv4 addresses (see [`crate::path::own`]).
+//! The translator's own addresses as an instance sees them: as IPv4 addresses (see [`crate::path::own_address`]).
 
 use super::addresses::{Addresses, Via};
 use crate::base::special::{FirstOctets, illegal_destination4};

@@ -3,51 +3,49 @@
 //! port. The hop limit falls by two, as it would at a translator and a router behind it. Either end may be
 //! of either kind.
 
-use super::filter::{self, Knock, Refused};
+use super::filter::{self, InboundQuery, NotAdmitted};
 use super::unsolicited::{self, Unsolicited};
-use super::{Instance, Instances, Inward, Outward, Query};
+use crate::base::outcome::Refusal;
 use crate::base::plan::Transport;
 use crate::base::step::Step;
-use crate::base::time::Instant;
-use crate::path::shared::Shared;
-use crate::tables::bib::Place;
+use crate::path::context::PacketContext;
+use crate::path::query::Query;
+use crate::path::rewrite::{InboundRewrite, OutboundRewrite};
+use crate::path::rules::{Instance, Rules};
+use crate::tables::bib::PoolAddress;
 use gatun_wire::hdr::ipv6;
 use gatun_wire::rfc3022::{self, Link};
 use gatun_wire::rfc7915::{four_to_six, six_to_four};
 use gatun_wire::{DropReason, Ipv4View, Ipv6View, Packet, Ports, Segmentation, Settings, Whole};
 
-/// Turns a query round whose outgoing destination, at `place`, is a pool address; `out` is how it would
+/// Turns a query round whose outgoing destination, at `at`, is a pool address; `out` is how it would
 /// leave.
 #[cold]
 pub(crate) fn query(
-    nats: Instances<'_>,
-    sh: &mut Shared,
-    now: Instant,
+    cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
     query: &Query,
-    out: (u8, &Outward),
-    place: Place,
-) -> Result<Step, DropReason> {
-    match decide(nats, sh, now, packet, query, out.1, place) {
-        Ok((receiver, back)) => turn(nats, packet, out, (receiver, &back)),
-        Err(Refused::Drop(reason)) => Err(reason),
-        Err(Refused::Hold) => {
-            let syn = Unsolicited::hairpinned(nats, out, place);
-            unsolicited::hold(nats, sh, now, packet, &syn)
+    out: (u8, &OutboundRewrite),
+    at: PoolAddress,
+) -> Result<Step, Refusal> {
+    match decide(cx, packet, query, out.1, at) {
+        Ok((receiver, back)) => Ok(turn(cx.rules, packet, out, (receiver, &back))?),
+        Err(NotAdmitted::Drop(refusal)) => Err(refusal),
+        Err(NotAdmitted::Hold) => {
+            let syn = Unsolicited::hairpinned(cx.rules, out, at);
+            Ok(unsolicited::hold(cx, packet, &syn)?)
         }
     }
 }
 
 /// The form of the packet at its receiver, and the receiver's instance.
 pub(crate) fn decide(
-    nats: Instances<'_>,
-    sh: &mut Shared,
-    now: Instant,
+    cx: &mut PacketContext<'_>,
     packet: &Packet<'_>,
     query: &Query,
-    out: &Outward,
-    place: Place,
-) -> Result<(u8, Inward), Refused> {
+    out: &OutboundRewrite,
+    at: PoolAddress,
+) -> Result<(u8, InboundRewrite), NotAdmitted> {
     if hops(packet.bytes()) <= 2 {
         return Err(DropReason::TtlExceeded.into());
     }
@@ -56,19 +54,18 @@ pub(crate) fn decide(
         Ports::EchoId(id) | Ports::EchoPiece { id, .. } => (0, id),
         Ports::Keep => (query.src_port, query.dst_port),
     };
-    let inward = Query { src_port, dst_port, ..*query };
+    let inbound = Query { src_port, dst_port, ..*query };
     let remote = (out.addresses().0, if query.transport == Transport::Icmp { 0 } else { src_port });
-    let (instance, back) = filter::admit(nats, sh, now, &Knock { place, query: inward, remote })?;
-    if let Some((reason, mtu)) = too_big(packet, instance) {
-        sh.turned_mtu = mtu;
-        return Err(reason.into());
+    let (instance, back) = filter::admit(cx, &InboundQuery { at, query: inbound, remote })?;
+    if let Some(refusal) = too_big(packet, instance) {
+        return Err(refusal.into());
     }
     Ok((instance.policy().instance, back))
 }
 
 /// Why a packet that nobody may cut does not fit its receiver's link, and the largest that its sender may send.
 /// A device cuts super-packets for the link that they leave by.
-pub(crate) fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<(DropReason, u32)> {
+pub(crate) fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<Refusal> {
     if packet.offload.segmentation != Segmentation::None {
         return None;
     }
@@ -81,63 +78,63 @@ pub(crate) fn too_big(packet: &Packet<'_>, receiver: Instance<'_>) -> Option<(Dr
             Instance::Nat44(nat) => nat.link.mtu + header - 20,
         };
         let mtu = mtu.max(ipv6::MTU_MIN);
-        return (len > mtu).then_some((DropReason::TooBig6, mtu));
+        return (len > mtu).then(|| Refusal::too_big(DropReason::TooBig6, mtu));
     }
     let view = Ipv4View::parse(bytes).ok().filter(|view| view.dont_fragment)?;
     let mtu = match receiver {
         Instance::Nat64(nat) => nat.settings.mtu6 - if view.fragment.is_some() { 28 } else { 20 },
         Instance::Nat44(nat) => nat.link.mtu,
     };
-    (view.total_len > mtu).then_some((DropReason::TooBig4, mtu.min(u16::MAX.into())))
+    (view.total_len > mtu).then(|| Refusal::too_big(DropReason::TooBig4, mtu.min(u16::MAX.into())))
 }
 
 /// Both translations of one packet. It never is on a link between them, so no MTU counts there; that of the
 /// receiver's link does, to which IPv4 packets without DF are cut.
 pub(crate) fn turn(
-    nats: Instances<'_>,
+    rules: &Rules,
     packet: &mut Packet<'_>,
-    (number, out): (u8, &Outward),
-    (receiver, back): (u8, &Inward),
+    (number, out): (u8, &OutboundRewrite),
+    (receiver, back): (u8, &InboundRewrite),
 ) -> Result<Step, DropReason> {
-    let cut = matches!(out, Outward::From4(_)) && packet.offload.segmentation == Segmentation::None;
+    let cut = matches!(out, OutboundRewrite::From4(_)) && packet.offload.segmentation == Segmentation::None;
     let _ = match out {
-        Outward::From6(to) => {
-            let nat = nats.nat64(number).ok_or(DropReason::NoSession)?;
+        OutboundRewrite::From6(to) => {
+            let nat = rules.nat64(number).ok_or(DropReason::NoSession)?;
             let view = Ipv6View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
             let id = view.fragment.map_or(0, |f| f.id as u16);
             six_to_four::translate(packet, &view, l4, to, id, &inner_settings(&nat.settings))?
         }
-        Outward::From4(to) => {
+        OutboundRewrite::From4(to) => {
             let view = Ipv4View::parse(packet.bytes())?;
             let l4 = view.l4(packet.bytes())?;
-            let nat = nats.nat44(number).ok_or(DropReason::NoSession)?;
+            let nat = rules.nat44(number).ok_or(DropReason::NoSession)?;
             rfc3022::translate(packet, &view, l4, to, Link { mtu: ANY_MTU, ..nat.link })?
         }
     };
     // The bytes have changed: what goes wrong from here on can't be answered.
-    Ok(match turn_back(nats, packet, receiver, back, cut) {
+    Ok(match turn_back(rules, packet, receiver, back, cut) {
         Ok(whole) => Step::Forward { whole, hairpinned: true },
         Err(reason) => Step::Lost(reason),
     })
 }
 
 fn turn_back(
-    nats: Instances<'_>,
+    rules: &Rules,
     packet: &mut Packet<'_>,
     receiver: u8,
-    back: &Inward,
+    back: &InboundRewrite,
     cut: bool,
 ) -> Result<Whole, DropReason> {
     let view = Ipv4View::parse(packet.bytes())?;
     let l4 = view.l4(packet.bytes())?;
-    packet.realm = nats.get(receiver).map_or(0, |instance| instance.policy().realm);
-    match (nats.get(receiver), back) {
-        (Some(Instance::Nat64(nat)), Inward::To6(to)) => {
+    packet.realm = rules.get(receiver).map_or(0, |instance| instance.policy().realm);
+    match (rules.get(receiver), back) {
+        (Some(Instance::Nat64(nat)), InboundRewrite::To6(to)) => {
             let settings = if cut { nat.settings } else { inner_settings(&nat.settings) };
             four_to_six::translate(packet, &view, l4, to, &settings)
         }
-        (Some(Instance::Nat44(nat)), Inward::To4(to)) => rfc3022::translate(
+        (Some(Instance::Nat44(nat)), InboundRewrite::To4(to)) => rfc3022::translate(
             packet,
             &view,
             l4,

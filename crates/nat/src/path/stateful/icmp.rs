@@ -2,13 +2,14 @@
 //! second half, from outside form to the receiver's. The first half is the sender's kind's. Errors change no
 //! state and extend no life (RFC 5508 REQ-6, RFC 7857 7.1).
 
-use super::{Instance, Instances, Query, hairpin, query};
+use super::hairpin;
 use crate::base::plan::Transport;
-use crate::path::nat44;
-use crate::path::nat64;
-use crate::path::shared::Shared;
-use crate::tables::bib::Place;
-use crate::tables::session::Endpoint4;
+use crate::path::query::{self, Query};
+use crate::path::rules::nat44::inside4;
+use crate::path::rules::nat64::Nat64;
+use crate::path::rules::{Instance, Rules};
+use crate::tables::bib::{PoolAddress, Tables};
+use crate::tables::session::{Endpoint4, RecordId};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use gatun_wire::rfc3022::{self, Rewrite};
 use gatun_wire::rfc7915::icmp_4to6;
@@ -31,26 +32,26 @@ pub(crate) enum Receiver {
     },
 }
 
-/// Who has the outside address at `place` and `port` that an error is about; `peer` is the outside end of the
+/// The inside host that has the outside address at `at` and `port` that an error is about; `peer` is the outside end of the
 /// host that sent the error, which the receiver knows behind the prefix that it wrote to.
 ///
 /// # Errors
 /// `icmp_err_no_state`, `wkp_nonglobal`.
 pub(crate) fn receiver(
-    nats: Instances<'_>,
-    sh: &Shared,
-    (place, port): (Place, u16),
+    rules: &Rules,
+    tables: &Tables,
+    (at, port): (PoolAddress, u16),
     transport: Transport,
     peer: Endpoint4,
 ) -> Result<Receiver, DropReason> {
     let no_state = DropReason::IcmpErrorNoState;
     let remote = (peer.0, if transport == Transport::Icmp { 0 } else { peer.1 });
-    let primary = sh.tables.binding_at(place, transport, port);
-    let primary = primary.and_then(|id| sh.tables.owner_at(id, remote)).ok_or(no_state)?;
-    let p = sh.tables.get(primary);
-    match nats.get(p.instance).ok_or(no_state)? {
+    let primary = tables.binding_at(at, transport, port);
+    let primary = primary.and_then(|id| tables.owner_at(id, remote)).ok_or(no_state)?;
+    let p = tables.get(primary);
+    match rules.get(p.instance).ok_or(no_state)? {
         Instance::Nat64(nat) => {
-            let pool6 = nat64::icmp::prefix_towards(nat, sh, primary, remote)?;
+            let pool6 = prefix_towards(nat, tables, primary, remote)?;
             Ok(Receiver::Six {
                 host: p.inside_addr(),
                 peer: nat.prefix(pool6).embed(peer.0),
@@ -61,8 +62,24 @@ pub(crate) fn receiver(
         }
         Instance::Nat44(nat) => {
             let realm = nat.policy.realm;
-            Ok(Receiver::Four { host: nat44::inside4(p), port: p.inside_port(), realm })
+            Ok(Receiver::Four { host: inside4(p), port: p.inside_port(), realm })
         }
+    }
+}
+
+/// The prefix that a binding's inside host uses towards `remote`, or one that may stand for it.
+///
+/// # Errors
+/// `wkp_nonglobal`.
+pub(crate) fn prefix_towards(
+    nat: &Nat64,
+    tables: &Tables,
+    primary: RecordId,
+    remote: Endpoint4,
+) -> Result<u8, DropReason> {
+    match tables.session_of_binding(primary, remote) {
+        Some(id) => Ok(tables.get(id).pool6),
+        None => nat.prefix_for(tables.get(primary).pool6, remote.0),
     }
 }
 

@@ -1,67 +1,44 @@
 //! From outside: IPv4 packets to a pool address, whichever kind of instance their binding belongs to
 //! (RFC 6146 3.5, 3.6.2, 3.7).
 
-use super::filter::{self, Admitted, Knock, Refused};
+use super::filter::{self, Admitted, InboundQuery, NotAdmitted};
 use super::unsolicited::{self, Unsolicited};
-use super::{Instances, Query};
+use crate::base::outcome::Refusal;
 use crate::base::step::Step;
-use crate::base::tally::Tally;
-use crate::base::time::Instant;
-use crate::path::shared::Shared;
-use crate::tables::bib::Place;
-use gatun_wire::{DropReason, Ipv4View, L4, Packet};
+use crate::path::context::{Inbound, PacketContext};
+use crate::path::query::Query;
+use gatun_wire::Packet;
 
-/// A packet from outside.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FromOutside {
-    pub(crate) view: Ipv4View,
-    pub(crate) l4: L4,
-    pub(crate) place: Place,
-}
-
-impl FromOutside {
-    fn knock(&self, query: &Query) -> Knock {
-        Knock { place: self.place, query: *query, remote: (self.view.src, query.src_port) }
-    }
-
-    /// The SYN that it is, of no realm.
-    pub(crate) fn unsolicited(&self, query: &Query) -> Unsolicited {
-        let (outside, remote) = ((self.view.dst, query.dst_port), (self.view.src, query.src_port));
-        Unsolicited { place: self.place, outside, remote, realm: 0 }
-    }
+/// The SYN that a packet from outside is, of no realm.
+pub(crate) fn unsolicited(from: &Inbound, query: &Query) -> Unsolicited {
+    let (outside, remote) = ((from.view.dst, query.dst_port), (from.view.src, query.src_port));
+    Unsolicited { at: from.at, outside, remote, realm: 0 }
 }
 
 /// Translates a query from outside: a whole packet.
 pub(crate) fn query(
-    nats: Instances<'_>,
-    sh: &mut Shared,
-    now: Instant,
+    cx: &mut PacketContext<'_>,
     packet: &mut Packet<'_>,
-    from: &FromOutside,
+    from: &Inbound,
     query: &Query,
-) -> Result<Step, DropReason> {
-    match decide(nats, sh, now, from, query) {
-        Ok((instance, to)) => instance.write_inward(packet, &from.view, from.l4, &to).map(Step::forward),
-        Err(Refused::Drop(reason)) => Err(reason),
-        Err(Refused::Hold) => unsolicited::hold(nats, sh, now, packet, &from.unsolicited(query)),
+) -> Result<Step, Refusal> {
+    match decide(cx, from, query) {
+        Ok((instance, to)) => Ok(Step::forward(instance.write_inbound(packet, &from.view, from.l4, &to)?)),
+        Err(NotAdmitted::Drop(refusal)) => Err(refusal),
+        Err(NotAdmitted::Hold) => Ok(unsolicited::hold(cx, packet, &unsolicited(from, query))?),
     }
 }
 
 /// Filters and updates, and computes the outgoing addresses and ports.
-pub(crate) fn decide<'n>(
-    nats: Instances<'n>,
-    sh: &mut Shared,
-    now: Instant,
-    from: &FromOutside,
+pub(crate) fn decide<'c>(
+    cx: &mut PacketContext<'c>,
+    from: &Inbound,
     query: &Query,
-) -> Result<Admitted<'n>, Refused> {
-    let knock = from.knock(query);
-    if let Some(primary) = knock.primary(sh) {
-        sh.tally.is_to(Tally::stateful(sh.tables.get(primary).instance));
-    }
+) -> Result<Admitted<'c>, NotAdmitted> {
+    let inbound = InboundQuery { at: from.at, query: *query, remote: (from.view.src, query.src_port) };
     // A packet that ends here changes no state.
     if from.view.ttl <= 1 {
-        return Err(knock.expired(sh).into());
+        return Err(inbound.expired(&cx.state.tables).into());
     }
-    filter::admit(nats, sh, now, &knock)
+    filter::admit(cx, &inbound)
 }

@@ -1,11 +1,11 @@
 //! Unsolicited SYNs (RFC 6146 3.5.2.2, RFC 5382 REQ-4): of remote hosts, and of inside hosts behind a hairpin
 //! (RFC 5382 REQ-8). A SYN waits six seconds for its receiver to open the connection itself; only then it is answered.
 
-use super::{Instances, Outward};
 use crate::base::step::Step;
-use crate::base::time::Instant;
-use crate::path::shared::Shared;
-use crate::tables::bib::Place;
+use crate::path::context::PacketContext;
+use crate::path::rewrite::OutboundRewrite;
+use crate::path::rules::Rules;
+use crate::tables::bib::PoolAddress;
 use crate::tables::session::Endpoint4;
 use gatun_wire::{DropReason, Packet, Ports};
 
@@ -13,7 +13,7 @@ use gatun_wire::{DropReason, Packet, Ports};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unsolicited {
     /// Of the public address that it was sent to.
-    pub(crate) place: Place,
+    pub(crate) at: PoolAddress,
     /// Public address and port that it was sent to.
     pub(crate) outside: Endpoint4,
     /// Its sender; of an inside host the public address and port.
@@ -24,15 +24,15 @@ pub(crate) struct Unsolicited {
 
 impl Unsolicited {
     /// The SYN of an inside host that would leave as `out`.
-    pub(crate) fn hairpinned(nats: Instances<'_>, (number, out): (u8, &Outward), place: Place) -> Self {
+    pub(crate) fn hairpinned(rules: &Rules, (number, out): (u8, &OutboundRewrite), at: PoolAddress) -> Self {
         let (src, dst) = out.addresses();
         // A SYN has ports.
         let (src_port, dst_port) = match out.ports() {
             Ports::Set { src, dst } => (src, dst),
             Ports::EchoId(_) | Ports::EchoPiece { .. } | Ports::Keep => (0, 0),
         };
-        let realm = nats.get(number).map_or(0, |instance| instance.policy().realm);
-        Unsolicited { place, outside: (dst, dst_port), remote: (src, src_port), realm }
+        let realm = rules.get(number).map_or(0, |instance| instance.policy().realm);
+        Unsolicited { at, outside: (dst, dst_port), remote: (src, src_port), realm }
     }
 }
 
@@ -42,22 +42,21 @@ impl Unsolicited {
 /// `v4_syn_policy`, `syn_held_already`, `syn_store_full`: none of them is answered.
 #[cold]
 pub(crate) fn hold(
-    nats: Instances<'_>,
-    sh: &mut Shared,
-    now: Instant,
+    cx: &mut PacketContext<'_>,
     packet: &Packet<'_>,
     syn: &Unsolicited,
 ) -> Result<Step, DropReason> {
-    let mut of_pool = nats.of_pool(&sh.tables, syn.place.pool);
+    let (rules, state) = (cx.rules, &mut *cx.state);
+    let mut of_pool = rules.of_pool(&state.tables, syn.at.pool);
     let Some(policy) = of_pool.find(|p| p.external_tcp) else { return Err(DropReason::ExternalSynPolicy) };
-    let until = now.plus_ms(u64::from(policy.timeouts.tcp_incoming_syn_ms));
+    let until = cx.now.plus_ms(u64::from(policy.timeouts.tcp_incoming_syn_ms));
     drop(of_pool);
-    match sh.syns.store(now, until, packet.bytes(), syn.outside, syn.remote, syn.realm) {
+    match state.syns.store(cx.now, until, packet.bytes(), syn.outside, syn.remote, syn.realm) {
         Ok(true) => {
-            sh.counters.held += 1;
+            state.counters.held += 1;
             Ok(Step::Held)
         }
-        // One of this connection is held already; an answer now would break RFC 5382 REQ-4.
+        // One of this connection's is held already; an answer now would break RFC 5382 REQ-4.
         Ok(false) => Err(DropReason::SynHeldAlready),
         Err(_) => Err(DropReason::SynStoreFull),
     }

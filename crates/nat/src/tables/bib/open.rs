@@ -1,10 +1,11 @@
 //! New sessions and bindings: whose quota they count for, and which port they get.
 
-use super::{Hashes, NO_SUBSCRIBER, Opening, Tables};
+use super::{Hashes, NO_SUBSCRIBER, SessionRequest, Tables};
 use crate::base::build_error::NotBound;
-use crate::base::event::EventKind;
 use crate::base::plan::{StaticBinding, Transport};
+use crate::tables::event::EventKind;
 use crate::tables::pool4::PortRequest;
+use crate::tables::ports::reserved::Reservations;
 use crate::tables::session::{Endpoint4, Inside, Kind, RecordId, Session, key};
 use crate::tables::subscriber::SubscriberKey;
 use core::net::Ipv4Addr;
@@ -17,7 +18,7 @@ impl Tables {
     /// # Errors
     /// Which table, quota or pool is at its end; nothing has changed then.
     #[inline]
-    pub(crate) fn open_from_inside(&mut self, o: &Opening) -> Result<RecordId, DropReason> {
+    pub(crate) fn open_from_inside(&mut self, o: &SessionRequest) -> Result<RecordId, DropReason> {
         self.room()?;
         let subscriber = match o.known.filter(|&known| self.subscribers.is(known, o.subscriber)) {
             Some(known) => known,
@@ -32,7 +33,7 @@ impl Tables {
     }
 
     #[inline]
-    fn open_for_subscriber(&mut self, o: &Opening, subscriber: u32) -> Result<RecordId, DropReason> {
+    fn open_for_subscriber(&mut self, o: &SessionRequest, subscriber: u32) -> Result<RecordId, DropReason> {
         self.admit(subscriber)?;
         if let Some(primary) = self.binding_by(o.hashes.binding, &o.inside) {
             let p = self.get(primary);
@@ -68,7 +69,7 @@ impl Tables {
     }
 
     /// An outside address and port for a new binding.
-    fn allocate(&mut self, o: &Opening, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
+    fn allocate(&mut self, o: &SessionRequest, subscriber: u32) -> Result<(u32, Endpoint4), DropReason> {
         let pool = self.pool_of(o.inside.instance);
         let pool = self.pools.get_mut(pool).ok_or(DropReason::PoolEmpty)?;
         let s = self.subscribers.get_mut(subscriber).ok_or(DropReason::SubscriberTableFull)?;
@@ -85,7 +86,7 @@ impl Tables {
             draws: o.draws,
         };
         self.draws.used(&mut self.rng);
-        let inheritance = self.inheritance.as_deref();
+        let inheritance = self.inheritance.as_deref().map(|inherited| inherited as &dyn Reservations);
         // What a held SYN was sent to may be somebody's who is not back yet.
         let wanted = o.wanted.filter(|_| inheritance.is_none());
         let asked_for =
@@ -96,7 +97,7 @@ impl Tables {
         };
         let outside = (pool.address(grant.address_ix), grant.port);
         if let Some(block) = grant.new_block {
-            self.tell_block(EventKind::BlockAssigned, o.inside.instance, o.subscriber, &block);
+            self.notify_block(EventKind::BlockAssigned, o.inside.instance, o.subscriber, &block);
         }
         Ok((grant.address_ix, outside))
     }
@@ -148,7 +149,7 @@ impl Tables {
     /// Makes a binding of the configuration: an anchor that no timer ends.
     ///
     /// # Errors
-    /// Where the port is not free, the address is in no pool of the instance, or a table is full.
+    /// If the port is not free, the address is in no pool of the instance, or a table is full.
     pub(crate) fn add_binding(&mut self, instance: u8, b: &StaticBinding) -> Result<(), NotBound> {
         let (addr, port) = b.inside;
         let inside = &Inside { addr, port, transport: b.transport, instance };

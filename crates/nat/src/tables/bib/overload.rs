@@ -11,7 +11,7 @@
 //! A subscriber's newest such ports are kept where the next flow looks for one: a few, so that the work is
 //! bounded. Ports that were pushed out of there serve until their last flow ends.
 
-use super::{Opening, Tables};
+use super::{SessionRequest, Tables};
 use crate::base::build_error::BuildError;
 use crate::base::index::{Full, Index};
 use crate::base::plan::{Plan, Transport};
@@ -26,7 +26,7 @@ const OPEN_PORTS: usize = 8;
 #[repr(C, align(64))]
 struct OpenPorts([[RecordId; OPEN_PORTS]; 2]);
 
-/// What the tables have besides where any pool shares ports.
+/// Tables of pools that share ports.
 pub(super) struct Overload {
     /// Flows of shared ports, by outside and remote transport addresses.
     flows: Index,
@@ -41,7 +41,7 @@ fn is_wanted(plan: &Plan) -> bool {
 
 impl Overload {
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(super) fn new(plan: &Plan, records_max: u32) -> Result<Option<Self>, BuildError> {
         if !is_wanted(plan) {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Overload {
 impl Tables {
     /// Whether a new flow is to share a port. One whose inside end has a binding goes through that: it costs
     /// no port, and a static one is meant for all that its host sends.
-    pub(super) fn shares_port(&self, o: &Opening) -> bool {
+    pub(super) fn shares_port(&self, o: &SessionRequest) -> bool {
         let pool = self.pools.get(self.pool_of(o.inside.instance));
         self.overload.is_some()
             && o.wanted.is_none()

@@ -1,7 +1,8 @@
 //! Sessions that were another engine's, put back with the public address and port that they had.
 
 use super::{Hashes, Tables};
-use crate::base::event::{EventKind, EventKinds};
+use crate::tables::event::{EventKind, EventKinds};
+use crate::tables::not_restored::NotRestored;
 use crate::tables::pool4::{PortBlock, PortRequest};
 use crate::tables::session::{RecordId, Session, key};
 use crate::tables::subscriber::SubscriberKey;
@@ -22,59 +23,6 @@ struct Restored {
     is_new_binding: bool,
 }
 
-/// Why a session cannot be had again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NotRestored {
-    /// Its time was up meanwhile.
-    Over,
-    /// Its instance is there no more, or serves its inside host or its prefix no longer.
-    NotServed,
-    /// Its public address or port is not its pool's any more, or another subscriber's.
-    NotInPool,
-    /// It is there already.
-    There,
-    /// Its inside end has another public one, or its port is shared by another subscriber's.
-    Taken,
-    /// A table is full.
-    Full,
-}
-
-impl NotRestored {
-    /// All reasons.
-    pub const ALL: [NotRestored; 6] = [
-        NotRestored::Over,
-        NotRestored::NotServed,
-        NotRestored::NotInPool,
-        NotRestored::There,
-        NotRestored::Taken,
-        NotRestored::Full,
-    ];
-
-    /// Its name in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            NotRestored::Over => "over",
-            NotRestored::NotServed => "not_served",
-            NotRestored::NotInPool => "not_in_pool",
-            NotRestored::There => "there",
-            NotRestored::Taken => "taken",
-            NotRestored::Full => "full",
-        }
-    }
-
-    /// In words that go on from a number of sessions.
-    pub fn help(self) -> &'static str {
-        match self {
-            NotRestored::Over => "whose time was up",
-            NotRestored::NotServed => "of instances, hosts or prefixes that are served no longer",
-            NotRestored::NotInPool => "whose public address or port is not their pool's any more",
-            NotRestored::There => "that were there already",
-            NotRestored::Taken => "whose inside port has another public one by now",
-            NotRestored::Full => "for which a table has no room",
-        }
-    }
-}
-
 /// What is not told of: whoever keeps a log has been told before.
 const KNOWN: EventKinds = EventKinds::NONE
     .with(EventKind::SessionCreated)
@@ -84,7 +32,7 @@ const KNOWN: EventKinds = EventKinds::NONE
 impl Tables {
     fn hashes_to_restore(&self, r: &Restoring) -> Hashes {
         let inside = r.record.inside();
-        self.opening_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
+        self.request_hashes(&inside, r.subscriber, self.session_hash(&inside, r.record.remote()))
     }
 
     /// Asks for what [`restore`](Self::restore) of this one will touch.
@@ -108,20 +56,20 @@ impl Tables {
         self.events.want(kinds);
         let restored = restored?;
         if let Some(block) = &restored.block {
-            self.tell_block(EventKind::BlockKept, r.record.instance, r.subscriber, block);
+            self.notify_block(EventKind::BlockKept, r.record.instance, r.subscriber, block);
         }
         if restored.is_new_binding && self.events.wants(EventKind::BindingKept) {
             let record = *self.get(restored.id);
-            self.tell_binding(EventKind::BindingKept, self.pool_of(record.instance), &record);
+            self.notify_binding(EventKind::BindingKept, self.pool_of(record.instance), &record);
         }
         Ok(restored.id)
     }
 
     /// Tells that a session of a process before has ended: when, nobody knows.
-    pub(crate) fn tell_not_back(&mut self, record: &Session) {
+    pub(crate) fn notify_not_back(&mut self, record: &Session) {
         if self.events.wants(EventKind::SessionDeleted) {
             let pool = self.pool_of(record.instance);
-            self.events.tell_session(EventKind::SessionDeleted, self.now, pool, record);
+            self.events.notify_session(EventKind::SessionDeleted, self.now, pool, record);
         }
     }
 

@@ -3,7 +3,7 @@
 /// Fragments of one datagram: 65,535 bytes over a path of 576 bytes are 119.
 pub(super) const PIECES_MAX: usize = 128;
 
-/// How a fragment fits those seen before.
+/// Fit of a fragment among those seen before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     /// It is new, and noted.

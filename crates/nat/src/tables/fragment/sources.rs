@@ -1,4 +1,4 @@
-//! How much each source has in the table.
+//! Entries of each source in the table.
 
 use crate::base::index::Index;
 use alloc::vec;
@@ -71,7 +71,7 @@ impl Sources {
         }
     }
 
-    /// How many sources there are.
+    /// Number of sources.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.index.len()

@@ -572,5 +572,5 @@ proptest! {
 
 #[test]
 fn a_record_is_as_large_as_promised() {
-    assert!(size_of::<Entry<[u64; 8]>>() <= 720, "{}", size_of::<Entry<[u64; 8]>>());
+    assert!(size_of::<StoredDatagram<[u64; 8]>>() <= 720, "{}", size_of::<StoredDatagram<[u64; 8]>>());
 }

@@ -67,7 +67,7 @@ impl PoolChange {
     /// kind.
     ///
     /// # Errors
-    /// Where `new` contradicts itself, there is no room for its addresses, or memory is short.
+    /// If `new` contradicts itself, there is no room for its addresses, or memory is short.
     pub(crate) fn prepare(
         outline: &PoolOutline,
         (old, old_hold): (&Pool4, bool),

@@ -13,7 +13,7 @@
 //! given to nobody), free. Both waits are equally long for all, so that queues in order of arrival are in order
 //! of their ends.
 
-mod foresee;
+mod preview;
 mod rules;
 mod table;
 #[cfg(test)]
@@ -25,17 +25,17 @@ use crate::base::bit_tree::BitTree;
 use crate::base::plan::{Blocks, Pairing, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
-use crate::lifecycle::kept::inheritance::SpokenFor;
-use crate::tables::pool4::map::{AddressMap, PoolError};
-use crate::tables::pool4::{BlockUsage, Holdings, NO_BLOCK, PortBlock, PortRequest, Usage};
-use crate::tables::session::Tick;
+use crate::base::time::Tick;
+use crate::tables::ports::address_map::{AddressMap, PoolError};
+use crate::tables::ports::holdings::{BlockUsage, Holdings, NO_BLOCK, PortBlock, PortRequest, Usage};
+use crate::tables::ports::reserved::ReservedPorts;
 use alloc::vec::Vec;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
+use rules::BlockRules;
 pub(crate) use rules::BlockTerms;
-use rules::Rules;
-use table::{BlockId, Header, Queue, Sizes, State};
+use table::{BlockId, BlockState, Header, Queue, Sizes};
 
 /// Blocks that are drawn where some may be free by rules that hold no longer, or spoken for.
 const TRIES_MAX: usize = 64;
@@ -72,7 +72,7 @@ pub(crate) struct BlockPorts {
     lingering: Queue,
     held: Queue,
     held_max: u32,
-    rules: Rules,
+    rules: BlockRules,
     /// Whether some addresses have yet to come to new rules.
     changing: bool,
     /// Addresses whose blocks give no ports, and how many there are.
@@ -84,7 +84,7 @@ impl BlockPorts {
     /// All free, with room for more addresses. `hold` is off where nobody needs it.
     ///
     /// # Errors
-    /// Where the plan asks for blocks that cannot be, or memory is short.
+    /// If the plan asks for blocks that cannot be, or memory is short.
     pub(crate) fn new(map: &AddressMap, terms: BlockTerms, room: u32) -> Result<Self, PoolError> {
         let BlockTerms { plan, pairing, port_parity, hold, rules } = terms;
         let (used, sizes) = (Sizes::new(map.addresses(), &plan)?, Sizes::new(room, &plan)?);
@@ -138,12 +138,12 @@ impl BlockPorts {
             + pages(n * size_of::<u32>()) * 3)
     }
 
-    /// A random port of the subscriber's blocks, or of a new one that is not `spoken_for`. `wanted.subscriber` is the
+    /// A random port of the subscriber's blocks, or of a new one that is not `reserved`. `wanted.subscriber` is the
     /// owner's number.
     #[inline]
     pub(crate) fn allocate(
         &mut self,
-        spoken_for: SpokenFor<'_>,
+        reserved: ReservedPorts<'_>,
         rng: &mut Rng,
         now: Instant,
         wanted: &PortRequest,
@@ -174,7 +174,7 @@ impl BlockPorts {
             before = block;
             block = self.header(block).next;
         }
-        let block = self.new_block(spoken_for, rng, wanted, group, holdings)?;
+        let block = self.new_block(reserved, rng, wanted, group, holdings)?;
         let (ix, port) = self.take_random(rng, block, wanted).ok_or(DropReason::BlockNone)?;
         Ok((ix, port, Some(self.describe(block, now))))
     }
@@ -192,7 +192,7 @@ impl BlockPorts {
         let block = self.block_of(group, ix, port);
         let header = self.header(block);
         let own = self.own_block(wanted.prefix) == Some(block)
-            || (header.is(State::Owned) && header.owner == wanted.subscriber);
+            || (header.is(BlockState::Owned) && header.owner == wanted.subscriber);
         if own {
             return self.take(wanted.transport, block, self.offset(port)).then_some(None);
         }
@@ -215,10 +215,12 @@ impl BlockPorts {
     pub(crate) fn claim(&mut self, transport: Transport, ix: u32, port: u16) -> bool {
         let group = self.group_number(transport as usize);
         let block = self.block_of(group, ix, port);
-        if ix >= self.room || !(self.header(block).is(State::Idle) || self.header(block).is(State::Barred)) {
+        if ix >= self.room
+            || !(self.header(block).is(BlockState::Idle) || self.header(block).is(BlockState::Barred))
+        {
             return false;
         }
-        if self.header(block).is(State::Idle) && self.is_free(group, ix, port) {
+        if self.header(block).is(BlockState::Idle) && self.is_free(group, ix, port) {
             self.mark_taken(group, ix, port >> self.shift);
             self.blocks.total -= 1;
             let shared = self.open.len() == 1;
@@ -230,7 +232,7 @@ impl BlockPorts {
             }
         }
         if !self.rules.is_own(ix, port >> self.shift) {
-            self.header_mut(block).state = State::Barred as u16;
+            self.header_mut(block).state = BlockState::Barred as u16;
             let chunk = self.chunk_ix(block, self.offset(port));
             // The block of another protocol that has its own may be given out all the same.
             let shared = self.open.len() == 1;
@@ -272,7 +274,7 @@ impl BlockPorts {
         }
         let header = self.header_mut(block);
         header.busy = header.busy.saturating_sub(1);
-        if header.busy > 0 || !header.is(State::Owned) {
+        if header.busy > 0 || !header.is(BlockState::Owned) {
             return Some(None);
         }
         match holdings {
@@ -340,7 +342,7 @@ impl BlockPorts {
     pub(crate) fn owner(&self, transport: Transport, ix: u32, port: u16) -> Option<u32> {
         let block = self.block_of(self.group_number(transport as usize), ix, port);
         let header = self.header(block);
-        (ix < self.room && header.is(State::Owned)).then_some(header.owner)
+        (ix < self.room && header.is(BlockState::Owned)).then_some(header.owner)
     }
 
     /// The line that the next port of a subscriber will most likely come from.
@@ -365,7 +367,7 @@ impl BlockPorts {
 
     fn new_block(
         &mut self,
-        spoken_for: SpokenFor<'_>,
+        reserved: ReservedPorts<'_>,
         rng: &mut Rng,
         wanted: &PortRequest,
         group: usize,
@@ -378,7 +380,7 @@ impl BlockPorts {
             if !self.changing || self.rules.is_ordinary(group, ix, slot) {
                 let first = slot << self.shift;
                 let transports = core::array::from_fn(|t| self.group_number(t) == group);
-                if spoken_for.any(ix, first..=first | ((1u16 << self.shift) - 1), transports) {
+                if reserved.any(ix, first..=first | ((1u16 << self.shift) - 1), transports) {
                     continue;
                 }
                 return Ok(self.give(group, ix, slot, wanted.subscriber, holdings));
@@ -430,7 +432,7 @@ impl BlockPorts {
             newer: NO_BLOCK,
             until: 0,
             busy: 0,
-            state: State::Owned as u16,
+            state: BlockState::Owned as u16,
         };
         holdings.set_first_block(group, block);
         holdings.set_block_count(group, holdings.block_count(group) + 1);
@@ -464,7 +466,7 @@ impl BlockPorts {
         if self.held.len >= self.held_max {
             self.free_oldest_held();
         }
-        self.header_mut(block).state = State::Held as u16;
+        self.header_mut(block).state = BlockState::Held as u16;
         self.push(now, block, |ports| &mut ports.held);
         description
     }
@@ -526,7 +528,7 @@ impl BlockPorts {
     fn chunk_in_use(&mut self, block: BlockId) {
         let header = self.header_mut(block);
         header.busy += 1;
-        if header.busy == 1 && header.is(State::Owned) && self.is_lingering(block) {
+        if header.busy == 1 && header.is(BlockState::Owned) && self.is_lingering(block) {
             self.unqueue(block, |ports| &mut ports.lingering);
         }
     }

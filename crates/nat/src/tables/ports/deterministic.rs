@@ -7,7 +7,7 @@
 
 use super::Layout;
 use crate::base::plan::{Allocation, Deterministic, Net6, Pool4, Transport};
-use crate::tables::pool4::map::{AddressMap, PoolError};
+use crate::tables::ports::address_map::{AddressMap, PoolError};
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
@@ -59,7 +59,7 @@ impl Formula {
     /// The formula of a pool whose addresses are in `map`.
     ///
     /// # Errors
-    /// Where there are more subscribers than blocks, or a network is no multiple of a subscriber.
+    /// If there are more subscribers than blocks, or a network is no multiple of a subscriber.
     pub(crate) fn new(plan: &Deterministic, map: &AddressMap) -> Result<Self, PoolError> {
         let mut inside = Vec::new();
         let mut subscribers = 0u64;

@@ -6,10 +6,13 @@
 //! number of words however full the set is; see [`random`]. Group 0 is the well-known ports, which is all
 //! that port classes (RFC 4787 REQ-3) need.
 
+pub(crate) mod address_map;
 pub(crate) mod blocks;
 pub(crate) mod chunk;
 pub(crate) mod deterministic;
+pub(crate) mod holdings;
 pub(crate) mod random;
+pub(crate) mod reserved;
 pub(crate) mod single;
 
 use alloc::vec;
@@ -153,7 +156,7 @@ impl Layout {
         Layout { words: Vec::new(), in_group: [[0; 2]; GROUPS], in_class: [[0; 2]; 2], in_a_row: None }
     }
 
-    /// How many there are.
+    /// Their number.
     pub(crate) fn total(&self) -> u32 {
         self.in_class.iter().flatten().sum()
     }

@@ -2,14 +2,13 @@
 
 use super::{Layout, PortSet, Wanted};
 use crate::base::bit_tree::BitTree;
-use crate::base::event::only;
 use crate::base::plan::{HoldDown, Pairing, Pool4, Transport};
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
-use crate::lifecycle::kept::inheritance::SpokenFor;
-use crate::tables::pool4::map::AddressMap;
-use crate::tables::pool4::{PortRequest, Usage};
-use crate::tables::session::Tick;
+use crate::base::time::Tick;
+use crate::tables::ports::address_map::AddressMap;
+use crate::tables::ports::holdings::{PortRequest, Usage};
+use crate::tables::ports::reserved::ReservedPorts;
 use gatun_mem::{Footprint, HugeVec, OutOfMemory};
 use gatun_wire::DropReason;
 
@@ -74,7 +73,7 @@ impl SinglePorts {
     /// All free, with room for more addresses.
     ///
     /// # Errors
-    /// Where memory is short.
+    /// If memory is short.
     pub(crate) fn new(
         map: &AddressMap,
         plan: &Pool4,
@@ -234,18 +233,18 @@ impl SinglePorts {
         sets * 3 + Held::footprint(hold)
     }
 
-    /// A free port, not `spoken_for`, for a subscriber whose address is `paired`, if it has one.
+    /// A free port, not `reserved`, for a subscriber whose address is `paired`, if it has one.
     pub(crate) fn allocate(
         &mut self,
-        spoken_for: SpokenFor<'_>,
+        reserved: ReservedPorts<'_>,
         rng: &mut Rng,
         wanted: &PortRequest,
         paired: Option<u32>,
     ) -> Result<(u32, u16), DropReason> {
-        let (t, map) = (wanted.transport, spoken_for.map());
+        let (t, map) = (wanted.transport, reserved.map());
         let wish = paired.unwrap_or_else(|| self.first_address(map, t, wanted.spread));
         if !self.drained.has(wish as usize)
-            && let Some(port) = self.take_random(spoken_for, rng, wish, wanted)
+            && let Some(port) = self.take_random(reserved, rng, wish, wanted)
         {
             return Ok((wish, port));
         }
@@ -256,7 +255,7 @@ impl SinglePorts {
         // One that turns out to be full, counted by its new rule, is not found a second time.
         for _ in 0..=TRIES_MAX.min(self.uncounted_len) {
             let ix = t.of(&self.open).next_cyclic(wish as usize).ok_or(none)? as u32;
-            if let Some(port) = self.take_random(spoken_for, rng, ix, wanted) {
+            if let Some(port) = self.take_random(reserved, rng, ix, wanted) {
                 return Ok((ix, port));
             }
         }
@@ -264,7 +263,7 @@ impl SinglePorts {
     }
 
     /// The address that [`allocate`](Self::allocate) would find a port at, and how many are free there.
-    pub(crate) fn foresee(
+    pub(crate) fn preview(
         &self,
         map: &AddressMap,
         wanted: &PortRequest,
@@ -428,23 +427,23 @@ impl SinglePorts {
     /// Marks a random port of an address.
     fn take_random(
         &mut self,
-        spoken_for: SpokenFor<'_>,
+        reserved: ReservedPorts<'_>,
         rng: &mut Rng,
         ix: u32,
         request: &PortRequest,
     ) -> Option<u16> {
-        let map = spoken_for.map();
+        let map = reserved.map();
         self.count(map, ix);
         let transport = request.transport;
         let layout = map.layout(transport, ix)?;
-        let drawn = if spoken_for.is_nothing() { &request.draws[..] } else { &[] };
+        let drawn = if reserved.is_empty() { &request.draws[..] } else { &[] };
         for &draw in drawn {
             let port = self.choice(transport, request.inside_port, draw);
             if layout.has(port) && self.mark(transport, ix, layout, port) {
                 return Some(port);
             }
         }
-        let port = self.draw(spoken_for, rng, ix, layout, request)?;
+        let port = self.draw(reserved, rng, ix, layout, request)?;
         self.mark(transport, ix, layout, port).then_some(port)
     }
 
@@ -452,7 +451,7 @@ impl SinglePorts {
     #[inline(never)]
     fn draw(
         &self,
-        spoken_for: SpokenFor<'_>,
+        reserved: ReservedPorts<'_>,
         rng: &mut Rng,
         ix: u32,
         layout: &Layout,
@@ -462,7 +461,7 @@ impl SinglePorts {
         let set = transport.of(&self.sets).get(ix as usize)?;
         let wishes = self.wishes(transport, request.inside_port);
         let mut draw = || wishes.into_iter().find_map(|wanted| set.random_free(layout, wanted, rng));
-        let may_be_given = |port: &u16| !spoken_for.any(ix, *port..=*port, only(transport));
+        let may_be_given = |port: &u16| !reserved.any(ix, *port..=*port, transport.alone());
         (0..=DRAWS_MAX).map_while(|_| draw()).find(may_be_given)
     }
 

@@ -6,13 +6,13 @@
 //! ([`BlockPorts::next_eviction`]), and what is ordinary and unused can be given ([`BlockPorts::open_address`]).
 //! Until then no port comes from a block that is not ordinary by the new rules.
 
-use super::table::{BlockId, State};
+use super::table::{BlockId, BlockState};
 use super::{BlockPorts, chunk};
 use crate::base::plan::{BlockProtocols, Blocks, Pairing, Transport};
 use crate::base::time::Instant;
-use crate::tables::pool4::map::AddressMap;
-use crate::tables::pool4::{Holdings, PortBlock};
+use crate::tables::ports::address_map::AddressMap;
 use crate::tables::ports::deterministic::{Formula, whole_blocks};
+use crate::tables::ports::holdings::{Holdings, PortBlock};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -27,15 +27,15 @@ struct Area {
     transports: [bool; 3],
 }
 
-/// What each block is for.
-pub(super) struct Rules {
+/// Use of each block.
+pub(super) struct BlockRules {
     /// In order of the addresses' numbers.
     areas: Vec<Area>,
     addresses: u32,
     pub(super) formula: Option<Formula>,
 }
 
-impl Rules {
+impl BlockRules {
     pub(super) fn new(map: &AddressMap, plan: &Blocks, formula: Option<Formula>) -> Self {
         let shift = u32::from(plan.size).ilog2();
         let mut areas = Vec::new();
@@ -50,7 +50,7 @@ impl Rules {
             areas.push(Area { addresses, ordinary, own, transports });
         }
         areas.sort_by_key(|area| area.addresses.start);
-        Rules { areas, addresses: map.addresses(), formula }
+        BlockRules { areas, addresses: map.addresses(), formula }
     }
 
     fn area(&self, ix: u32) -> Option<&Area> {
@@ -86,13 +86,13 @@ impl Rules {
     }
 }
 
-/// How a pool gives blocks out.
+/// Terms by which a pool gives blocks out.
 pub(crate) struct BlockTerms {
     pub(super) plan: Blocks,
     pub(super) pairing: Pairing,
     pub(super) port_parity: bool,
     pub(super) hold: bool,
-    pub(super) rules: Rules,
+    pub(super) rules: BlockRules,
 }
 
 impl BlockTerms {
@@ -103,7 +103,7 @@ impl BlockTerms {
         hold: bool,
         formula: Option<Formula>,
     ) -> Self {
-        BlockTerms { plan: *plan, pairing, port_parity, hold, rules: Rules::new(map, plan, formula) }
+        BlockTerms { plan: *plan, pairing, port_parity, hold, rules: BlockRules::new(map, plan, formula) }
     }
 }
 
@@ -122,10 +122,10 @@ impl BlockPorts {
             let mut barred = 0;
             for &slot in slots {
                 let header = self.header(self.block_of(group, ix, slot << self.shift));
-                if header.is(State::Idle) && header.busy == 0 {
+                if header.is(BlockState::Idle) && header.busy == 0 {
                     self.mark_free(group, ix, slot);
                 }
-                barred += u32::from(header.is(State::Barred));
+                barred += u32::from(header.is(BlockState::Barred));
             }
             let at = self.place(group, ix);
             if let Some(total) = self.total.get_mut(at) {
@@ -233,7 +233,7 @@ impl BlockPorts {
 
     /// Nobody's any more, to be given where it is ordinary.
     pub(super) fn free_block(&mut self, block: BlockId) {
-        self.header_mut(block).state = State::Idle as u16;
+        self.header_mut(block).state = BlockState::Idle as u16;
         if !self.gives_none(block) {
             self.mark_free(self.group_of(block), self.address_of(block), self.slot_of(block));
         }
@@ -249,10 +249,15 @@ impl BlockPorts {
         self.may_keep_by(&terms.rules, place, prefix)
     }
 
-    fn may_keep_by(&self, rules: &Rules, (transport, ix, port): (usize, u32, u16), prefix: u128) -> bool {
+    fn may_keep_by(
+        &self,
+        rules: &BlockRules,
+        (transport, ix, port): (usize, u32, u16),
+        prefix: u128,
+    ) -> bool {
         let (group, slot) = (self.group_number(transport), port >> self.shift);
         if rules.is_ordinary(group, ix, slot) {
-            return self.header(self.block_of(group, ix, port)).is(State::Owned);
+            return self.header(self.block_of(group, ix, port)).is(BlockState::Owned);
         }
         rules.owner(ix, slot) == Some(prefix)
     }
@@ -284,10 +289,10 @@ impl BlockPorts {
             let block = self.block_of(group, ix, slot << self.shift);
             let header = self.header(block);
             let ordinary = self.rules.is_ordinary(group, ix, slot);
-            if header.is(State::Owned) && !ordinary {
+            if header.is(BlockState::Owned) && !ordinary {
                 return Some(header.owner);
             }
-            if header.is(State::Held) && !ordinary {
+            if header.is(BlockState::Held) && !ordinary {
                 self.unqueue(block, |ports| &mut ports.held);
                 self.free_block(block);
             }
@@ -315,7 +320,7 @@ impl BlockPorts {
     /// The owner of the block that a port lies in, if it has one, or is held: what a static binding has to wait for.
     pub(crate) fn in_the_way(&self, transport: usize, ix: u32, port: u16) -> Option<u32> {
         let header = self.header(self.block_of(self.group_number(transport), ix, port));
-        header.is(State::Owned).then_some(header.owner)
+        header.is(BlockState::Owned).then_some(header.owner)
     }
 
     /// First and last port of the block of a port, and whether it is a transport's too.
@@ -334,12 +339,12 @@ impl BlockPorts {
     ) -> Option<PortBlock> {
         let block = self.block_of(self.group_number(transport), ix, port);
         let ended = match holdings {
-            Some(holdings) if self.header(block).is(State::Owned) => {
+            Some(holdings) if self.header(block).is(BlockState::Owned) => {
                 Some(self.take_back(now, block, holdings))
             }
             _ => None,
         };
-        if self.header(block).is(State::Held) {
+        if self.header(block).is(BlockState::Held) {
             self.unqueue(block, |ports| &mut ports.held);
             self.free_block(block);
         }
@@ -351,7 +356,7 @@ impl BlockPorts {
         let group = self.group_number(transport);
         let block = self.block_of(group, ix, port);
         let header = self.header(block);
-        if !header.is(State::Barred) || header.busy > 0 {
+        if !header.is(BlockState::Barred) || header.busy > 0 {
             return;
         }
         let first = self.chunk_ix(block, 0);
@@ -362,7 +367,7 @@ impl BlockPorts {
             let chunks = chunks.get_mut(first..first + self.chunks_each);
             chunks.into_iter().flatten().for_each(|chunk| chunk.barred = 0);
         }
-        self.header_mut(block).state = State::Idle as u16;
+        self.header_mut(block).state = BlockState::Idle as u16;
         let slot = port >> self.shift;
         if self.rules.is_ordinary(group, ix, slot) {
             self.mark_free(group, ix, slot);

@@ -3,9 +3,9 @@
 use super::BlockPorts;
 use crate::base::plan::{BlockProtocols, Blocks};
 use crate::base::time::Instant;
-use crate::tables::pool4::NO_BLOCK;
+use crate::base::time::Tick;
 use crate::tables::ports::chunk;
-use crate::tables::session::Tick;
+use crate::tables::ports::holdings::NO_BLOCK;
 use gatun_mem::OutOfMemory;
 
 /// The number of a block.
@@ -15,7 +15,7 @@ pub(super) type BlockId = u32;
 /// free ones, and the formula, tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
-pub(super) enum State {
+pub(super) enum BlockState {
     Idle = 0,
     Owned = 1,
     Held = 2,
@@ -47,10 +47,10 @@ impl Header {
         newer: NO_BLOCK,
         until: 0,
         busy: 0,
-        state: State::Barred as u16,
+        state: BlockState::Barred as u16,
     };
 
-    pub(super) fn is(&self, state: State) -> bool {
+    pub(super) fn is(&self, state: BlockState) -> bool {
         self.state == state as u16
     }
 }
@@ -210,7 +210,7 @@ impl BlockPorts {
     }
 }
 
-/// How large the tables are.
+/// Sizes of the tables.
 pub(super) struct Sizes {
     pub(super) groups: usize,
     pub(super) slots: usize,

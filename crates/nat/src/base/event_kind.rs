@@ -1,0 +1,94 @@
+//! Kinds of events, and sets of them: what a plan chooses from.
+
+macro_rules! event_kinds {
+    ($($variant:ident, $name:literal, $help:literal;)*) => {
+        /// Kind of an event. The name is stable: logs and settings use it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum EventKind { $(#[doc = $help] $variant,)* }
+
+        impl EventKind {
+            /// All kinds, in the order of their numbers.
+            pub const ALL: &'static [EventKind] = &[$(EventKind::$variant,)*];
+
+            /// The name used in logs and settings.
+            pub const fn name(self) -> &'static str {
+                match self { $(EventKind::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+event_kinds! {
+    SessionCreated, "session_created", "A session began.";
+    SessionDeleted, "session_deleted", "A session ended.";
+    BindingCreated, "binding_created", "An inside address and port got an outside address and port.";
+    BindingDeleted, "binding_deleted", "An outside address and port went back to the pool.";
+    BlockAssigned, "block_assigned", "A subscriber got a block of ports.";
+    BlockReleased, "block_released", "A subscriber gave a block of ports back.";
+    BlockKept, "block_kept", "A subscriber goes on with a block of ports that it had before a restart.";
+    BindingKept, "binding_kept", "An inside address and port goes on with the outside one that it had before a restart.";
+    QuotaHit, "quota_hit", "A subscriber was refused something because of a limit of its own.";
+    PoolExhausted, "pool_exhausted", "A pool had nothing left that a subscriber may have.";
+    ThresholdHigh, "threshold_high", "A pool or table has become fuller than its threshold.";
+    ThresholdLow, "threshold_low", "A pool or table that was fuller than its threshold is a tenth below it.";
+    EventsLost, "events_lost", "Events were lost because the ring was full.";
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventKinds(u16);
+
+impl EventKinds {
+    /// None.
+    pub const NONE: EventKinds = EventKinds(0);
+    /// What a log of a block allocation needs, and what an operator has to know of.
+    pub const FEW: EventKinds = EventKinds::NONE
+        .with(EventKind::BlockAssigned)
+        .with(EventKind::BlockReleased)
+        .with(EventKind::QuotaHit)
+        .with(EventKind::PoolExhausted)
+        .with(EventKind::ThresholdHigh)
+        .with(EventKind::ThresholdLow);
+
+    /// These and one more.
+    pub const fn with(self, kind: EventKind) -> EventKinds {
+        EventKinds(self.0 | 1 << kind as u8)
+    }
+
+    /// Kinds that say who has a port, and who may not have more: they have a ring of their own.
+    pub const STATE: EventKinds = EventKinds::NONE
+        .with(EventKind::BindingCreated)
+        .with(EventKind::BindingDeleted)
+        .with(EventKind::BindingKept)
+        .with(EventKind::BlockAssigned)
+        .with(EventKind::BlockReleased)
+        .with(EventKind::BlockKept)
+        .with(EventKind::QuotaHit);
+
+    /// Those of these that are not among others.
+    pub const fn without(self, others: EventKinds) -> EventKinds {
+        EventKinds(self.0 & !others.0)
+    }
+
+    /// These and those.
+    pub const fn and(self, others: EventKinds) -> EventKinds {
+        EventKinds(self.0 | others.0)
+    }
+
+    /// Whether a kind is among them.
+    #[inline(always)]
+    pub const fn has(self, kind: EventKind) -> bool {
+        self.0 & (1 << kind as u8) != 0
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// In the order of their numbers.
+    pub fn iter(self) -> impl Iterator<Item = EventKind> {
+        EventKind::ALL.iter().copied().filter(move |&kind| self.has(kind))
+    }
+}

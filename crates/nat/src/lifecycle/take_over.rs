@@ -1,0 +1,29 @@
+//! Sessions of another process, put back little by little between bursts.
+
+use crate::base::time::Instant;
+use crate::path::restore::{self, GROUP};
+use crate::path::state::Core;
+use crate::tables::inheritance::Inheritance;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Cost of a session, in records that are looked at.
+const COST: usize = 8;
+
+/// What is over with an inheritance: it is freed where it is dropped, which takes its time.
+pub struct Spent(#[allow(dead_code)] pub(crate) Box<Inheritance>);
+
+/// Puts some sessions back, about as many as `budget` looks at records allow. Says whether these were the last.
+pub(crate) fn some(core: &mut Core, inheritance: &mut Inheritance, now: Instant, mut budget: usize) -> bool {
+    let mut found = Vec::with_capacity(GROUP);
+    while budget > 0 && core.state.tables.events.has_room_for(2 * GROUP) {
+        let looked_at = budget.min(GROUP * COST);
+        let is_last = inheritance.walk(looked_at, GROUP, &mut found);
+        budget -= looked_at;
+        restore::these(core, inheritance, now, &mut found);
+        if is_last {
+            return true;
+        }
+    }
+    false
+}

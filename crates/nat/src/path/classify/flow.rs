@@ -1,0 +1,82 @@
+//! Owners of flows: the subscriber or the public address whose state a packet needs, by its first bytes.
+
+use crate::path::rules::Rules;
+use crate::tables::subscriber::SubscriberKey;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::hdr::{ipv4, ipv6};
+use gatun_wire::proto::{TCP, UDP};
+use gatun_wire::{Ipv4View, Ipv6View, L4};
+
+/// The party whose state a packet needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlowOwner {
+    /// The subscriber that sends it, or that an error is about.
+    Subscriber(SubscriberKey),
+    /// Whoever has this public address, if it is one.
+    Address(Ipv4Addr),
+}
+
+/// The owner of a packet's flow, which was received from a realm; `None` where it needs no state.
+#[inline]
+pub(crate) fn owner(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
+    match packet.first()? >> 4 {
+        6 => owner6(rules, packet, realm),
+        4 => owner4(rules, packet, realm),
+        _ => None,
+    }
+}
+
+fn owner6(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
+    let header = packet.first_chunk::<{ ipv6::LEN }>()?;
+    let address = |at: usize| header.get(at..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b));
+    let (source, destination) = (address(8)?, address(24)?);
+    let inside = match header.get(6)? {
+        &TCP | &UDP => source,
+        // An error is about a packet to the inside host, which may come from a router on its way.
+        _ => quoted_destination6(packet).unwrap_or(source),
+    };
+    let (_, owner) = rules.prefixes.of_packet(inside, destination, realm)?;
+    rules.subscriber(owner.instance, inside).map(FlowOwner::Subscriber)
+}
+
+fn owner4(rules: &Rules, packet: &[u8], realm: u8) -> Option<FlowOwner> {
+    let header = packet.first_chunk::<{ ipv4::LEN }>()?;
+    let destination = destination4(header)?;
+    let source = Ipv4Addr::from(*header.get(12..)?.first_chunk::<4>()?);
+    let subscriber = |address: Ipv4Addr| {
+        let nat = rules.inside44(address, realm)?;
+        Some(FlowOwner::Subscriber(nat.policy.subscriber(address.to_ipv6_mapped())))
+    };
+    let outside = FlowOwner::Address(destination);
+    let Some(inside) = subscriber(source) else { return Some(outside) };
+    let quoted = match header.get(9)? {
+        &TCP | &UDP => None,
+        _ => quoted_destination4(packet),
+    };
+    match quoted {
+        // About a packet to an inside host; or, from a router that has an inside address, about one that
+        // had left with a public one.
+        Some(quoted) => Some(subscriber(quoted).unwrap_or(outside)),
+        None => Some(inside),
+    }
+}
+
+#[inline]
+pub(crate) fn destination4(packet: &[u8]) -> Option<Ipv4Addr> {
+    packet.get(16..)?.first_chunk::<4>().map(|b| Ipv4Addr::from(*b))
+}
+
+/// Destination of the packet that an ICMPv6 error quotes.
+fn quoted_destination6(packet: &[u8]) -> Option<Ipv6Addr> {
+    let view = Ipv6View::parse(packet).ok()?;
+    let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
+    let quoted = packet.get(usize::from(view.l4_offset) + 8..)?;
+    quoted.get(24..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b))
+}
+
+/// Destination of the packet that an ICMPv4 error quotes.
+fn quoted_destination4(packet: &[u8]) -> Option<Ipv4Addr> {
+    let view = Ipv4View::parse(packet).ok()?;
+    let L4::IcmpError { .. } = view.l4(packet).ok()? else { return None };
+    destination4(packet.get(usize::from(view.l4_offset) + 8..)?)
+}

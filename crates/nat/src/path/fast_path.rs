@@ -1,0 +1,220 @@
+//! The fast path: plain packets of sessions that are alive, and about which the packet changes nothing but
+//! the end of their lives. Nearly all packets are such, and go from their record to the wire through
+//! registers. Any other packet takes the slow path, with nothing done yet; so this is a
+//! matter of speed alone, and a test compares the two.
+//!
+//! [`session_open`] is the fast path of a session's first packet.
+
+mod session_open;
+
+pub(crate) use session_open::{SessionOpen, open4, open6};
+
+use super::look_ahead::{BindingHint, SessionHint, StatelessHint};
+use super::policy::Policy;
+use super::rules::nat44;
+use super::rules::nat64::{inbound_of, outbound_of};
+use super::state::{Core, EngineState};
+use crate::base::plan::Transport;
+use crate::base::tcp_fsm::{Side, TcpState};
+use crate::base::time::{Instant, Tick};
+use crate::tables::session::{Endpoint4, Session};
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::Packet;
+use gatun_wire::hdr::{ipv4, ipv6, tcp};
+use gatun_wire::rfc3022::Rewrite;
+use gatun_wire::rfc7915::plain::Plain;
+
+/// A packet from inside. `false` where it has to take the slow path.
+#[inline(always)]
+pub(crate) fn outbound6(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &SessionHint) -> bool {
+    let Some(plain) = Plain::six(packet) else { return false };
+    let Some(nat) = core.rules.nat64(hint.owner.instance) else { return false };
+    let state = &mut core.state;
+    let remote = hint.flow.remote();
+    // To a pool address it is a hairpin.
+    if !plain.fits4(&nat.settings)
+        || state.tables.locate(remote.0).is_some()
+        || state.paths.is_too_large(now, remote.0, plain.len4())
+    {
+        return false;
+    }
+    let session = state.tables.get_mut(hint.record);
+    if !session.is_of(packet.bytes(), hint.flow, hint.transport, hint.owner)
+        || !goes_on(&nat.policy, session, Side::V6, &plain, hint.transport, now)
+    {
+        return false;
+    }
+    let to = outbound_of(session, hint.transport);
+    let ports = (session.inside_port(), remote.1);
+    let id = state.idents.next(hint.hash);
+    plain.write4(packet, ports, &to, id, &nat.settings);
+    true
+}
+
+/// A packet to a pool address. The number of its instance; `None` where it has to take the slow path.
+#[inline(always)]
+pub(crate) fn inbound(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    hint: &BindingHint,
+) -> Option<u8> {
+    let plain = Plain::four(packet)?;
+    let (remote, outside) = endpoints(packet.bytes())?;
+    let session = core.state.tables.get_mut(hint.record);
+    let instance = session.instance;
+    let Some(nat) = core.rules.nat64(instance) else {
+        let done = inbound4(core, now, packet, &plain, hint, (remote, outside));
+        return done.then_some(instance);
+    };
+    if !session.is_at(outside, remote, hint.transport)
+        || !plain.fits6(packet, &nat.settings)
+        || !goes_on(&nat.policy, session, Side::V4, &plain, hint.transport, now)
+    {
+        return None;
+    }
+    let to = inbound_of(session, hint.transport, nat.prefix(session.pool6));
+    plain.write6(packet, (remote.1, outside.1), &to, &nat.settings);
+    Some(instance)
+}
+
+/// As above, where the binding is a NAT44 instance's.
+#[inline(always)]
+fn inbound4(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    plain: &Plain,
+    hint: &BindingHint,
+    (remote, outside): (Endpoint4, Endpoint4),
+) -> bool {
+    let session = core.state.tables.get_mut(hint.record);
+    let Some(nat) = core.rules.nat44(session.instance) else { return false };
+    if !session.is_at(outside, remote, hint.transport)
+        || !plain.fits44(nat.link.mtu)
+        || !goes_on(&nat.policy, session, Side::V4, plain, hint.transport, now)
+    {
+        return false;
+    }
+    let to = nat44::inbound_of(session, hint.transport);
+    plain.write44(packet, (remote.1, outside.1), &to);
+    true
+}
+
+/// An IPv4 packet from inside. `false` where it has to take the slow path.
+#[inline(always)]
+pub(crate) fn outbound4(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &SessionHint) -> bool {
+    let Some(plain) = Plain::four(packet) else { return false };
+    let Some(nat) = core.rules.nat44(hint.owner.instance) else { return false };
+    let state = &mut core.state;
+    let remote = hint.flow.remote();
+    if !plain.fits44(nat.link.mtu) || state.tables.locate(remote.0).is_some() {
+        return false;
+    }
+    let session = state.tables.get_mut(hint.record);
+    if !session.is_of44(packet.bytes(), hint.flow, hint.transport, hint.owner)
+        || !goes_on(&nat.policy, session, Side::V6, &plain, hint.transport, now)
+    {
+        return false;
+    }
+    let to = nat44::outbound_of(session, hint.transport);
+    let ports = (session.inside_port(), remote.1);
+    write_outbound4(state, packet, &plain, ports, to, hint.transport);
+    true
+}
+
+/// An IPv6 packet to a stateless instance. `false` where it has to take the slow path.
+#[inline(never)]
+pub(crate) fn stateless6(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    hint: &StatelessHint,
+) -> bool {
+    let Some(plain) = Plain::six(packet) else { return false };
+    let Some(siit) = core.rules.siit.get(usize::from(hint.instance)) else { return false };
+    let Some((src, dst)) = addresses6(packet.bytes()) else { return false };
+    // What a SYN announces may have to be lowered.
+    if plain.is_syn() || !plain.fits4(siit.settings()) {
+        return false;
+    }
+    let Some(to) = siit.short6(src, dst, &hint.looks) else { return false };
+    if core.state.paths.is_too_large(now, to.dst, plain.len4()) {
+        return false;
+    }
+    let id = core.state.idents.next_between(src, dst);
+    plain.write4(packet, UNCHANGED, &to, id, siit.settings());
+    true
+}
+
+/// An IPv4 packet to a stateless instance. `false` where it has to take the slow path.
+#[inline(never)]
+pub(crate) fn stateless4(core: &mut Core, packet: &mut Packet<'_>, hint: &StatelessHint) -> bool {
+    let Some(plain) = Plain::four(packet) else { return false };
+    let Some(siit) = core.rules.siit.get(usize::from(hint.instance)) else { return false };
+    let Some((src, dst)) = endpoints(packet.bytes()) else { return false };
+    if plain.is_syn() || !plain.fits6(packet, siit.settings()) {
+        return false;
+    }
+    let Some(to) = siit.short4(src.0, dst.0, &hint.looks) else { return false };
+    plain.write6(packet, UNCHANGED, &to, siit.settings());
+    true
+}
+
+/// Whether a session is alive and stays in its state; if so, notes the packet's sign of life.
+#[inline(always)]
+fn goes_on(
+    policy: &Policy,
+    session: &mut Session,
+    side: Side,
+    plain: &Plain,
+    transport: Transport,
+    now: Instant,
+) -> bool {
+    const CHANGES: u8 = tcp::SYN | tcp::FIN | tcp::RST;
+    let is_tcp = transport == Transport::Tcp;
+    if session.expires().has_come(Tick::at(now))
+        || is_tcp && (session.state != TcpState::Established as u8 || plain.flags & CHANGES != 0)
+    {
+        return false;
+    }
+    if policy.refreshes(side) {
+        session.live_until(Tick::after(now, policy.established_ms(transport)));
+    }
+    true
+}
+
+/// RFC 6864 5.3.1: many hosts' identifications become one's. Those of atomic datagrams say nothing.
+#[inline(always)]
+fn write_outbound4(
+    state: &mut EngineState,
+    packet: &mut Packet<'_>,
+    plain: &Plain,
+    ports: (u16, u16),
+    to: Rewrite,
+    transport: Transport,
+) {
+    let hash = plain.may_be_cut().then(|| state.tables.pair_hash(to.src, to.dst, transport));
+    let id = hash.map(|hash| state.idents.next(hash));
+    plain.write44(packet, ports, &Rewrite { id, ..to });
+}
+
+/// Ports that nobody asks for, because they stay.
+const UNCHANGED: (u16, u16) = (0, 0);
+
+/// Source and destination of an IPv6 packet.
+#[inline(always)]
+fn addresses6(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
+    let h = packet.get(ipv6::ADDRESSES..)?.first_chunk::<32>()?;
+    let address = |at: usize| h.get(at..)?.first_chunk::<16>().map(|b| Ipv6Addr::from(*b));
+    Some((address(0)?, address(16)?))
+}
+
+/// Source and destination of an IPv4 packet without options.
+#[inline(always)]
+fn endpoints(packet: &[u8]) -> Option<(Endpoint4, Endpoint4)> {
+    let h = packet.get(ipv4::ADDRESSES..)?.first_chunk::<12>()?;
+    let address = |at: usize| h.get(at..)?.first_chunk().map(|b| Ipv4Addr::from(*b));
+    let port = |at: usize| h.get(at..)?.first_chunk().map(|b| u16::from_be_bytes(*b));
+    Some(((address(0)?, port(8)?), (address(4)?, port(10)?)))
+}

@@ -1,0 +1,114 @@
+//! Paths of small MTU ([`crate::tables::path_mtu`]): what packets say of them, and packets that are made to fit.
+
+use super::state::EngineState;
+use crate::base::step::Step;
+use crate::base::time::Instant;
+use crate::tables::path_mtu::Paths;
+use core::net::Ipv4Addr;
+use gatun_wire::hdr::tcp;
+use gatun_wire::rfc7915::mtu;
+use gatun_wire::{Ipv4View, L4, Packet, Whole, mss, proto};
+
+/// Bytes of IPv4 and TCP header in front of a segment.
+const HEADERS: u16 = 40;
+
+/// A packet's note for its path, taken before it is translated.
+pub(crate) enum PathNote {
+    /// Nothing.
+    Nothing,
+    /// An IPv6 packet, where something is known.
+    Six,
+    /// A SYN from this IPv4 host.
+    SynFrom(Ipv4Addr),
+    /// The path to this host carries so many bytes.
+    Mtu(Ipv4Addr, u16),
+}
+
+impl PathNote {
+    /// Of a packet as received.
+    #[inline]
+    pub(crate) fn of(packet: &Packet<'_>, paths: &Paths) -> PathNote {
+        match packet.bytes().first().map(|b| b >> 4) {
+            Some(4) => Self::of4(packet.bytes(), paths).unwrap_or(PathNote::Nothing),
+            Some(6) if !paths.is_empty() => PathNote::Six,
+            _ => PathNote::Nothing,
+        }
+    }
+
+    fn of4(packet: &[u8], paths: &Paths) -> Option<PathNote> {
+        // Most packets end here, unread.
+        match *packet.get(9)? {
+            proto::ICMP => {}
+            proto::TCP if !paths.is_empty() => {}
+            _ => return None,
+        }
+        let view = Ipv4View::parse(packet).ok()?;
+        match view.l4(packet).ok()? {
+            L4::Tcp { flags, .. } if flags & tcp::SYN != 0 => Some(PathNote::SynFrom(view.src)),
+            L4::IcmpError { kind: 3, code: 4 } => advertised(packet.get(view.l4_offset.into()..)?),
+            _ => None,
+        }
+    }
+}
+
+/// What a Fragmentation Needed (RFC 792, RFC 1191 4) says, where that is less than an IPv6 host can heed.
+fn advertised(message: &[u8]) -> Option<PathNote> {
+    let quoted = message.get(8..)?;
+    let total_len = u32::from(u16::from_be_bytes(*quoted.get(2..)?.first_chunk()?));
+    let remote = Ipv4Addr::from(*quoted.get(16..)?.first_chunk::<4>()?);
+    let said = u16::from_be_bytes(*message.get(6..)?.first_chunk()?);
+    let mtu = mtu::path_mtu(said, total_len);
+    // No router refuses a packet that fits.
+    if mtu >= mtu::DF_CLEAR_MAX || total_len <= mtu {
+        return None;
+    }
+    Some(PathNote::Mtu(remote, mtu as u16))
+}
+
+/// Does what is left to do for a packet that was translated, because of the path that it takes.
+#[inline]
+pub(crate) fn apply(
+    state: &mut EngineState,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    note: PathNote,
+    step: Step,
+) -> Step {
+    match (step, note) {
+        (Step::Forward { whole: Whole::Yes, hairpinned: false }, PathNote::Six) => {
+            Step::Forward { whole: cut_to_path(state, now, packet), hairpinned: false }
+        }
+        (Step::Forward { .. }, PathNote::Mtu(remote, mtu)) if is_ipv6(packet) => {
+            learn(state, now, remote, mtu);
+            step
+        }
+        (Step::Forward { .. }, PathNote::SynFrom(remote)) if is_ipv6(packet) => {
+            if let Some(mtu) = state.paths.of(now, remote) {
+                mss::lower(packet, mtu - HEADERS);
+            }
+            step
+        }
+        _ => step,
+    }
+}
+
+/// NAT44's packets stay IPv4's: their hosts can send as little as they are told.
+fn is_ipv6(packet: &Packet<'_>) -> bool {
+    packet.bytes().first().is_some_and(|b| b >> 4 == 6)
+}
+
+#[cold]
+fn learn(state: &mut EngineState, now: Instant, remote: Ipv4Addr, mtu: u16) {
+    state.counters.path_mtus_learnt += 1;
+    state.counters.path_mtus_evicted += u64::from(state.paths.learn(now, remote, mtu));
+}
+
+/// Says how a packet leaves that was IPv6 and is IPv4 now; its segments, or those that it announces, are made
+/// smaller where need be.
+#[cold]
+fn cut_to_path(state: &mut EngineState, now: Instant, packet: &mut Packet<'_>) -> Whole {
+    let Ok(view) = Ipv4View::parse(packet.bytes()) else { return Whole::Yes };
+    let Some(path) = state.paths.of(now, view.dst) else { return Whole::Yes };
+    mss::lower(packet, path - HEADERS);
+    mtu::narrow(packet, &view, path.into())
+}

@@ -1,0 +1,179 @@
+//! What an operator chooses for a stateful instance of either kind, and what that makes of lifetimes.
+
+use crate::base::plan::{Filtering, Timeouts, Transport};
+use crate::base::tcp_fsm::{self, Lifetime, Segment, Side, TcpState};
+use crate::base::time::Instant;
+use crate::base::time::Tick;
+use crate::path::query::Query;
+use crate::tables::bib::Tables;
+use crate::tables::session::{RecordId, Session};
+use crate::tables::subscriber::SubscriberKey;
+use core::net::Ipv6Addr;
+use gatun_wire::DropReason;
+
+/// The choices, and the instance's number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    /// Its number among the instances of both kinds: part of every key.
+    pub(crate) instance: u8,
+    /// The realm that its hosts are in.
+    pub(crate) realm: u8,
+    pub(crate) filtering: Filtering,
+    pub(crate) external_tcp: bool,
+    pub(crate) inbound_refresh: bool,
+    pub(crate) rst_during_fin: bool,
+    pub(crate) icmp_queries: bool,
+    /// Of the inside address as it stands in keys: an IPv4 address is 96 bits longer there.
+    pub(crate) subscriber_len: u8,
+    pub(crate) timeouts: Timeouts,
+}
+
+impl Policy {
+    /// The unit that quotas and pairing count by.
+    #[inline]
+    pub(crate) fn subscriber(&self, inside: Ipv6Addr) -> SubscriberKey {
+        SubscriberKey::of(self.instance, inside, self.subscriber_len)
+    }
+
+    /// Lifetime of a session from now on, by its protocol.
+    #[inline]
+    fn lifetime_ms(&self, transport: Transport, lifetime: Lifetime) -> Option<u32> {
+        let timeouts = &self.timeouts;
+        match (transport, lifetime) {
+            (_, Lifetime::Keep) => None,
+            (Transport::Udp | Transport::Icmp, _) | (Transport::Tcp, Lifetime::Established) => {
+                Some(self.established_ms(transport))
+            }
+            (Transport::Tcp, Lifetime::PartialOpen) => Some(timeouts.tcp_partial_open_ms),
+            (Transport::Tcp, Lifetime::Closing) => Some(timeouts.tcp_closing_ms),
+            (Transport::Tcp, Lifetime::Transitory) => Some(timeouts.tcp_transitory_ms),
+            (Transport::Tcp, Lifetime::IncomingSyn) => Some(timeouts.tcp_incoming_syn_ms),
+        }
+    }
+
+    /// How long a session lives that nothing is known of but that it is in use.
+    #[inline]
+    pub(crate) fn established_ms(&self, transport: Transport) -> u32 {
+        match transport {
+            Transport::Tcp => self.timeouts.tcp_established_ms,
+            Transport::Udp => self.timeouts.udp_ms,
+            Transport::Icmp => self.timeouts.icmp_ms,
+        }
+    }
+
+    /// Whether a packet from `side` that changes nothing else extends its session's life: from inside
+    /// (RFC 4787 REQ-6), and from outside where that is wanted (RFC 7857 7).
+    #[inline(always)]
+    pub(crate) fn refreshes(&self, side: Side) -> bool {
+        side == Side::V6 || self.inbound_refresh
+    }
+
+    /// Updates the session of a packet: RFC 6146 3.5.1 for UDP, 3.5.2.2 for TCP, 3.5.3 for ICMP.
+    #[inline(always)]
+    pub(crate) fn update(&self, session: &mut Session, side: Side, query: &Query, now: Instant) {
+        let lifetime = if query.transport == Transport::Tcp {
+            self.update_tcp(session, side, query.flags)
+        } else if self.refreshes(side) {
+            Lifetime::Established
+        } else {
+            Lifetime::Keep
+        };
+        if let Some(ms) = self.lifetime_ms(query.transport, lifetime) {
+            session.live_until(Tick::after(now, ms));
+        }
+    }
+
+    fn update_tcp(&self, session: &mut Session, side: Side, flags: u8) -> Lifetime {
+        let (state, segment) = (session.tcp_state(), tcp_fsm::classify_existing(flags));
+        let (next, lifetime) = tcp_fsm::step(state, side, segment, self.rst_during_fin);
+        if next != state {
+            session.state = next as u8;
+        }
+        // A remote host that closes and opens again and again must not keep a session alive by that, either.
+        if (next == state || tcp_fsm::reopens(state, segment)) && !self.refreshes(side) {
+            return Lifetime::Keep;
+        }
+        lifetime
+    }
+
+    /// Whether this is a SYN from outside that opens a closed connection again where connections may not be opened
+    /// from outside.
+    pub(crate) fn forbids_reopening(&self, session: &Session, query: &Query) -> bool {
+        query.transport == Transport::Tcp
+            && !self.external_tcp
+            && session.tcp_state() == TcpState::V4FinV6FinRcv
+            && tcp_fsm::classify_existing(query.flags) == Segment::Syn
+    }
+
+    /// The first state of a session that a packet from `side` opened.
+    pub(crate) fn begin(&self, session: &mut Session, side: Side, transport: Transport, now: Instant) {
+        let lifetime = if transport == Transport::Tcp {
+            let (state, lifetime) = tcp_fsm::open(side);
+            session.state = state as u8;
+            lifetime
+        } else {
+            Lifetime::Established
+        };
+        if let Some(ms) = self.lifetime_ms(transport, lifetime) {
+            session.live_until(Tick::after(now, ms));
+        }
+    }
+
+    /// Whether a session whose time is up lives on for this packet's sake; ends it where not.
+    ///
+    /// The sweep comes round only now and then, so a packet may find a session first. An established
+    /// connection goes to TRANS then, as if the sweep had come: this packet is the sign of life that
+    /// the probe of RFC 6146 3.5.2.2 asks for.
+    #[cold]
+    fn outlive(&self, tables: &mut Tables, id: RecordId, now: Instant) -> bool {
+        let session = tables.get_mut(id);
+        if session.waits_for_probe() {
+            self.after_probe(session, now);
+            return true;
+        }
+        tables.close(id);
+        false
+    }
+
+    /// RFC 6146 3.5.2.2: an established connection whose time is up goes to TRANS.
+    pub(crate) fn after_probe(&self, session: &mut Session, now: Instant) {
+        let (state, lifetime) = tcp_fsm::after_probe();
+        session.state = state as u8;
+        if let Some(ms) = self.lifetime_ms(Transport::Tcp, lifetime) {
+            session.live_until(Tick::after(now, ms));
+        }
+    }
+
+    /// Whether a session is alive at the time of the tables, or would be by a packet of its own.
+    pub(crate) fn would_live(&self, tables: &Tables, id: RecordId) -> bool {
+        let session = tables.get(id);
+        !session.expires().has_come(Tick::at(tables.now)) || session.waits_for_probe()
+    }
+
+    /// A session that a look-up found, if it is still alive at `now`.
+    #[inline(always)]
+    pub(crate) fn alive(
+        &self,
+        tables: &mut Tables,
+        found: Option<RecordId>,
+        now: Instant,
+    ) -> Option<RecordId> {
+        let id = found?;
+        if !tables.get(id).expires().has_come(Tick::at(now)) || self.outlive(tables, id, now) {
+            return Some(id);
+        }
+        None
+    }
+}
+
+/// Whether a packet without a session may open one.
+///
+/// # Errors
+/// `tcp_invalid_flags`.
+pub(crate) fn may_open(query: &Query) -> Result<bool, DropReason> {
+    match query.transport {
+        Transport::Tcp => Ok(tcp_fsm::classify(query.flags)? == Segment::Syn),
+        Transport::Icmp => Ok(!query.is_reply),
+        Transport::Udp => Ok(true),
+    }
+}

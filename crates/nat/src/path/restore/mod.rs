@@ -1,0 +1,127 @@
+//! Sessions of another process, put back under the engine's rules: those that a packet asks for at once.
+//!
+//! A packet without a live session may belong to one that is not back yet. Before it takes the slow path, all sessions
+//! of every subscriber that it names are put back, whole, so that bindings, quotas, pairing and blocks are as they
+//! were. Nobody else is given their ports meanwhile ([`Reservations`](crate::tables::ports::reserved::Reservations)).
+
+mod endpoints;
+
+use super::rules::{Instance, Rules};
+use super::state::Core;
+use crate::base::time::Instant;
+use crate::tables::bib::restore::Restoring;
+use crate::tables::inheritance::{Finder, Inheritance, InheritedId};
+use crate::tables::kept::Saved;
+use crate::tables::not_restored::NotRestored;
+use crate::tables::subscriber::SubscriberKey;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+use endpoints::Ends;
+
+/// Sessions that are put back together: their cache lines come meanwhile.
+pub(crate) const GROUP: usize = 16;
+
+/// Puts a session back that another engine had, as if it had gone on.
+///
+/// # Errors
+/// Why it cannot be; nothing has changed then.
+pub(crate) fn one(core: &mut Core, now: Instant, saved: &Saved) -> Result<(), NotRestored> {
+    let restoring = restoring(&core.rules, now, saved)?;
+    core.state.tables.now = now;
+    core.state.tables.restore(&restoring).map(drop)
+}
+
+/// A session as one of its instance.
+///
+/// # Errors
+/// If its time is up, or nobody serves it.
+fn restoring(rules: &Rules, now: Instant, saved: &Saved) -> Result<Restoring, NotRestored> {
+    if saved.expires_ms == 0 {
+        return Err(NotRestored::Over);
+    }
+    let instance = rules.get(saved.instance).ok_or(NotRestored::NotServed)?;
+    if !serves(instance, saved) {
+        return Err(NotRestored::NotServed);
+    }
+    let policy = instance.policy();
+    let mut record = saved.record_of(policy.instance, now);
+    instance.mark(&mut record, saved.pool6);
+    Ok(Restoring { record, subscriber: policy.subscriber(saved.inside.0) })
+}
+
+/// Whether an instance is there for a session's inside host and prefix.
+fn serves(instance: Instance<'_>, saved: &Saved) -> bool {
+    let inside = saved.inside.0;
+    match instance {
+        Instance::Nat64(nat) => nat.accepts(inside) && nat.is_served(saved.pool6),
+        Instance::Nat44(nat) => inside.to_ipv4_mapped().is_some_and(|inside| nat.serves(inside)),
+    }
+}
+
+/// Finds an engine's sessions in what other processes left.
+pub(crate) fn finder(core: &Core) -> Finder<'_> {
+    Finder { subscriber_lens: core.rules.subscriber_lens(), hasher: core.state.tables.hasher() }
+}
+
+/// Puts back all sessions of everybody whom a packet names.
+#[cold]
+pub(crate) fn for_packet(core: &mut Core, now: Instant, packet: &[u8]) {
+    let Some(mut inheritance) = core.state.tables.inheritance.take() else { return };
+    let ends = Ends::of(packet);
+    let mut found = Vec::new();
+    let (rules, finder) = (&core.rules, finder(core));
+    for address in ends.addresses() {
+        each_subscriber(rules, address, |subscriber| {
+            inheritance.of_subscriber(subscriber, finder, &mut found);
+        });
+    }
+    let embedded = |address| rules.prefixes.of(address).and_then(|(prefix, _)| prefix.extract(address));
+    let tables = &core.state.tables;
+    for outside in ends.public(embedded).filter(|outside| tables.locate(outside.0).is_some()) {
+        for (instance, inside) in inheritance.owners_at(outside) {
+            if let Some(subscriber) = rules.subscriber(instance, inside) {
+                inheritance.of_subscriber(subscriber, finder, &mut found);
+            }
+        }
+    }
+    these(core, &mut inheritance, now, &mut found);
+    core.state.tables.inheritance = Some(inheritance);
+}
+
+/// The subscribers that an inside address may be, of all instances.
+fn each_subscriber(rules: &Rules, address: IpAddr, mut tell: impl FnMut(SubscriberKey)) {
+    match address {
+        IpAddr::V6(address) => rules.nat64.iter().for_each(|nat| tell(nat.policy.subscriber(address))),
+        IpAddr::V4(address) => {
+            let address = address.to_ipv6_mapped();
+            rules.nat44.iter().for_each(|nat| tell(nat.policy.subscriber(address)));
+        }
+    }
+}
+
+/// Puts some sessions back. What a group of them will touch is asked for together.
+pub(crate) fn these(
+    core: &mut Core,
+    inheritance: &mut Inheritance,
+    now: Instant,
+    found: &mut Vec<InheritedId>,
+) {
+    let Core { rules, state, .. } = core;
+    let mut group = Vec::with_capacity(GROUP);
+    for ids in found.chunks(GROUP) {
+        for &id in ids {
+            let restoring = inheritance.session(id, now).and_then(|saved| restoring(rules, now, &saved));
+            restoring.iter().for_each(|restoring| state.tables.prefetch_restore(restoring));
+            group.push((id, restoring));
+        }
+        for (id, restoring) in group.drain(..) {
+            let became = restoring.and_then(|restoring| state.tables.restore(&restoring));
+            if became.is_err_and(|why| why != NotRestored::There) {
+                // Whoever has been told of its beginning would have it for ever.
+                inheritance.record(id).iter().for_each(|record| state.tables.notify_not_back(record));
+            }
+            inheritance.settle(id, became.map(drop));
+        }
+    }
+    found.clear();
+}

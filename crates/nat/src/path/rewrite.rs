@@ -1,0 +1,98 @@
+//! Rewrites: new addresses and ports of a packet, in either direction.
+
+use crate::base::attribution::{Account, Attribution};
+use crate::base::counters::Direction;
+use core::net::Ipv4Addr;
+use gatun_wire::rfc3022::Rewrite;
+use gatun_wire::{Ports, To4, To6};
+
+/// Rewrite of a packet from inside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum OutboundRewrite {
+    /// From an IPv6 host.
+    From6(To4),
+    /// From an IPv4 host.
+    From4(Rewrite),
+}
+
+/// Rewrite of a packet from outside, IPv4, for its inside host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum InboundRewrite {
+    /// An IPv6 host.
+    To6(To6),
+    /// An IPv4 host.
+    To4(Rewrite),
+}
+
+/// Rewrite of a first fragment, and so of its datagram's others. Instances by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DatagramRewrite {
+    Outbound {
+        instance: u8,
+        to: OutboundRewrite,
+    },
+    Inbound {
+        instance: u8,
+        to: InboundRewrite,
+    },
+    Hairpin {
+        out: (u8, OutboundRewrite),
+        back: (u8, InboundRewrite),
+    },
+    /// Exempt by its port, which only the first fragment has.
+    Pass,
+}
+
+impl OutboundRewrite {
+    /// Source and destination of the packet outside.
+    pub(crate) fn addresses(&self) -> (Ipv4Addr, Ipv4Addr) {
+        match self {
+            OutboundRewrite::From6(to) => (to.src, to.dst),
+            OutboundRewrite::From4(to) => (to.src, to.dst),
+        }
+    }
+
+    pub(crate) fn ports(&self) -> Ports {
+        match self {
+            OutboundRewrite::From6(to) => to.ports,
+            OutboundRewrite::From4(to) => to.ports,
+        }
+    }
+}
+
+impl DatagramRewrite {
+    /// Attribution of its packets; none of those that pass.
+    pub(crate) fn attribution(&self) -> Option<Attribution> {
+        match self {
+            DatagramRewrite::Outbound { instance, .. }
+            | DatagramRewrite::Hairpin { out: (instance, _), .. } => {
+                Some(Attribution::outbound(Account::Stateful(*instance)))
+            }
+            DatagramRewrite::Inbound { instance, .. } => {
+                Some(Attribution::inbound(Account::Stateful(*instance)))
+            }
+            DatagramRewrite::Pass => None,
+        }
+    }
+
+    /// Whether a packet is IPv6 on one of its sides.
+    pub(crate) fn has_ipv6(&self) -> bool {
+        match self {
+            DatagramRewrite::Outbound { to, .. } => matches!(to, OutboundRewrite::From6(_)),
+            DatagramRewrite::Inbound { to, .. } => matches!(to, InboundRewrite::To6(_)),
+            DatagramRewrite::Hairpin { out, back } => {
+                matches!(out.1, OutboundRewrite::From6(_)) || matches!(back.1, InboundRewrite::To6(_))
+            }
+            DatagramRewrite::Pass => false,
+        }
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        match self {
+            DatagramRewrite::Outbound { to: OutboundRewrite::From6(_), .. }
+            | DatagramRewrite::Hairpin { out: (_, OutboundRewrite::From6(_)), .. } => Direction::SixToFour,
+            DatagramRewrite::Inbound { to: InboundRewrite::To6(_), .. } => Direction::FourToSix,
+            _ => Direction::FourToFour,
+        }
+    }
+}

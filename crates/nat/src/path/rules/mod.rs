@@ -1,0 +1,272 @@
+//! Rules that a plan comes to: instances, own addresses, and which ICMP errors are sent.
+//!
+//! NAT64 (RFC 6146) and NAT44 (RFC 4787, 5382, 5508, 6888, 7857) are one engine here. [`nat64`] and [`nat44`] hold what
+//! differs: which packets are an instance's, and how they are written.
+//!
+//! An inside IPv4 address stands in keys and records as ::ffff:a.b.c.d, and the numbers of instances are one
+//! space: NAT64's first, then NAT44's. So pools can be shared by both kinds.
+
+pub(crate) mod nat44;
+pub(crate) mod nat64;
+
+use crate::base::build_error::BuildError;
+use crate::base::counters::Direction;
+use crate::base::plan::{IcmpPolicy, Plan, Transport};
+use crate::path::policy::Policy;
+use crate::path::query;
+use crate::path::rewrite::InboundRewrite;
+use crate::path::siit::SiitState;
+use crate::tables::bib::Tables;
+use crate::tables::prefixes::Prefixes;
+use crate::tables::session::{Endpoint4, Session};
+use crate::tables::subscriber::SubscriberKey;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_wire::rfc3022::{self, Rewrite};
+use gatun_wire::rfc7915::four_to_six;
+use gatun_wire::{DropReason, Ipv4View, L4, Packet, Prefix64, Settings, To6, Whole};
+use nat44::Nat44;
+use nat64::Nat64;
+
+/// Rules that an engine translates by. Packets change nothing of them.
+pub(crate) struct Rules {
+    pub(crate) nat64: Vec<Nat64>,
+    pub(crate) nat44: Vec<Nat44>,
+    pub(crate) siit: Arc<[SiitState]>,
+    /// Prefixes of all NAT64 instances.
+    pub(crate) prefixes: Prefixes,
+    /// Whether realms or sources choose instances ([`Plan::is_ruled`]).
+    pub(crate) ruled: bool,
+    pub(crate) own4: Option<Ipv4Addr>,
+    pub(crate) own6: Option<Ipv6Addr>,
+    /// [`Plan::pooled`].
+    pooled: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// For packets of no instance.
+    pub(crate) settings: Settings,
+    /// By reason: whether its ICMP error is not sent.
+    suppressed: [bool; DropReason::COUNT],
+    /// By direction: codes of the errors that tell of a quota.
+    quota_codes: [u8; Direction::COUNT],
+    /// By instance.
+    subscriber_lens: Vec<u8>,
+}
+
+/// A stateful instance of either kind.
+#[derive(Clone, Copy)]
+pub(crate) enum Instance<'r> {
+    Nat64(&'r Nat64),
+    Nat44(&'r Nat44),
+}
+
+impl Rules {
+    /// The rules of a plan for an engine whose NAT64 instances have had some prefixes, by number: they keep theirs.
+    ///
+    /// # Errors
+    /// If there are more instances or prefixes than numbers.
+    pub(crate) fn new(
+        plan: &Plan,
+        siit: Arc<[SiitState]>,
+        had: &[Vec<Prefix64>],
+    ) -> Result<Self, BuildError> {
+        check_counts(plan)?;
+        let mut nat64 = Vec::with_capacity(plan.nat64.len());
+        for (number, of_plan) in plan.nat64.iter().enumerate() {
+            let had = had.get(number).map_or(&[][..], Vec::as_slice);
+            nat64.push(Nat64::with_prefixes(number as u8, of_plan, &plan.nat64, had)?);
+        }
+        let first44 = nat64.len();
+        let of44 = plan.nat44.iter().enumerate();
+        let nat44: Vec<Nat44> = of44.map(|(i, n)| Nat44::new((first44 + i) as u8, n)).collect();
+        let owned = nat64.iter().flat_map(Nat64::owned_prefixes).collect();
+        let lens64 = nat64.iter().map(|n| n.policy.subscriber_len);
+        Ok(Rules {
+            prefixes: Prefixes::new(owned, &plan.nat64),
+            ruled: plan.is_ruled(),
+            own4: plan.own4,
+            own6: plan.own6,
+            pooled: plan.pooled.clone(),
+            settings: settings(plan),
+            suppressed: suppressed(&plan.icmp),
+            quota_codes: [plan.icmp.quota_code6, plan.icmp.quota_code4, plan.icmp.quota_code4],
+            subscriber_lens: lens64.chain(nat44.iter().map(|n| n.policy.subscriber_len)).collect(),
+            nat64,
+            nat44,
+            siit,
+        })
+    }
+
+    /// The stateful instance of this number.
+    pub(crate) fn get(&self, number: u8) -> Option<Instance<'_>> {
+        self.nat64(number).map(Instance::Nat64).or_else(|| self.nat44(number).map(Instance::Nat44))
+    }
+
+    /// The NAT64 instance of this number.
+    #[inline]
+    pub(crate) fn nat64(&self, number: u8) -> Option<&Nat64> {
+        self.nat64.get(usize::from(number))
+    }
+
+    /// The NAT44 instance of this number: they come after NAT64's.
+    #[inline]
+    pub(crate) fn nat44(&self, number: u8) -> Option<&Nat44> {
+        self.nat44.get(usize::from(number).checked_sub(self.nat64.len())?)
+    }
+
+    /// The NAT44 instance that an address of a realm is inside of.
+    #[inline]
+    pub(crate) fn inside44(&self, address: Ipv4Addr, realm: u8) -> Option<&Nat44> {
+        self.nat44.iter().find(|n| n.is_inside(address, realm))
+    }
+
+    /// As [`inside44`](Self::inside44), where there are no realms, or only one can be meant.
+    #[inline]
+    pub(crate) fn first44(&self, address: Ipv4Addr) -> Option<&Nat44> {
+        self.nat44.iter().find(|n| n.serves(address))
+    }
+
+    /// The choices of the instances that use a pool.
+    pub(crate) fn of_pool<'r>(&'r self, tables: &'r Tables, pool: usize) -> impl Iterator<Item = &'r Policy> {
+        let policies = self.nat64.iter().map(|n| &n.policy).chain(self.nat44.iter().map(|n| &n.policy));
+        policies.filter(move |p| tables.pool_of(p.instance) == pool)
+    }
+
+    /// Whether a pool that several workers share has an address.
+    pub(crate) fn is_pooled(&self, a: Ipv4Addr) -> bool {
+        self.pooled.iter().any(|&(first, last)| first <= a && a <= last)
+    }
+
+    /// Whether the error that a reason causes is switched off.
+    pub(crate) fn is_suppressed(&self, reason: DropReason) -> bool {
+        self.suppressed.get(reason as usize).copied().unwrap_or(false)
+    }
+
+    /// The code of an error that tells of a quota.
+    pub(crate) fn quota_code(&self, direction: Direction) -> Option<u8> {
+        self.quota_codes.get(direction as usize).copied()
+    }
+
+    /// By stateful instance: length of the inside networks that are one subscriber each.
+    pub(crate) fn subscriber_lens(&self) -> &[u8] {
+        &self.subscriber_lens
+    }
+
+    /// The subscriber of an instance's inside address.
+    pub(crate) fn subscriber(&self, instance: u8, inside: Ipv6Addr) -> Option<SubscriberKey> {
+        let len = self.subscriber_lens.get(usize::from(instance))?;
+        Some(SubscriberKey::of(instance, inside, *len))
+    }
+}
+
+impl<'r> Instance<'r> {
+    #[inline]
+    pub(crate) fn policy(self) -> &'r Policy {
+        match self {
+            Instance::Nat64(nat) => &nat.policy,
+            Instance::Nat44(nat) => &nat.policy,
+        }
+    }
+
+    /// The prefix behind which a remote host is shown that the inside has not talked to; none, and so 0,
+    /// for an inside host of the same family.
+    ///
+    /// # Errors
+    /// `wkp_nonglobal`.
+    pub(crate) fn prefix_for(self, of_binding: u8, remote: Ipv4Addr) -> Result<u8, DropReason> {
+        match self {
+            Instance::Nat64(nat) => nat.prefix_for(of_binding, remote),
+            Instance::Nat44(_) => Ok(0),
+        }
+    }
+
+    /// Notes in a new session what the change of addresses does to checksums.
+    pub(crate) fn mark(self, session: &mut Session, pool6: u8) {
+        match self {
+            Instance::Nat64(nat) => nat64::set_prefix(session, pool6, nat.prefix(pool6)),
+            Instance::Nat44(_) => nat44::set_delta(session),
+        }
+    }
+
+    /// Rewrite of a packet to the inside of its session.
+    #[inline]
+    pub(crate) fn inbound(self, session: &Session, transport: Transport) -> InboundRewrite {
+        match self {
+            Instance::Nat64(nat) => {
+                InboundRewrite::To6(nat64::inbound_of(session, transport, nat.prefix(session.pool6)))
+            }
+            Instance::Nat44(_) => InboundRewrite::To4(nat44::inbound_of(session, transport)),
+        }
+    }
+
+    /// Rewrite of a packet that goes through a binding without a session (RFC 6146 3.5.2.2, CLOSED).
+    pub(crate) fn inbound_by_binding(
+        self,
+        primary: &Session,
+        pool6: u8,
+        remote: Endpoint4,
+    ) -> InboundRewrite {
+        let from = (remote.0, primary.outside().0);
+        let ports = query::ports(primary.transport(), remote.1, primary.inside_port(), primary.inside_port());
+        match self {
+            Instance::Nat64(nat) => {
+                let to = (nat.prefix(pool6).embed(remote.0), primary.inside_addr());
+                InboundRewrite::To6(To6::new(from, to, ports))
+            }
+            Instance::Nat44(_) => {
+                InboundRewrite::To4(Rewrite::new(from, (remote.0, nat44::inside4(primary)), ports))
+            }
+        }
+    }
+
+    /// Writes a packet from outside for its inside host.
+    #[inline]
+    pub(crate) fn write_inbound(
+        self,
+        packet: &mut Packet<'_>,
+        view: &Ipv4View,
+        l4: L4,
+        to: &InboundRewrite,
+    ) -> Result<Whole, DropReason> {
+        let whole = match (self, to) {
+            (Instance::Nat64(nat), InboundRewrite::To6(to)) => {
+                four_to_six::translate(packet, view, l4, to, &nat.settings)?
+            }
+            (Instance::Nat44(nat), InboundRewrite::To4(to)) => {
+                rfc3022::translate(packet, view, l4, to, nat.link)?
+            }
+            // A rewrite of an instance that is of the other kind: there is none.
+            _ => return Err(DropReason::NoSession),
+        };
+        packet.realm = self.policy().realm;
+        Ok(whole)
+    }
+}
+
+/// Records name instances and prefixes by one byte.
+fn check_counts(plan: &Plan) -> Result<(), BuildError> {
+    const MAX: usize = 255;
+    if plan.nat64.len() + plan.nat44.len() > MAX || plan.nat64.iter().any(|n| n.pool6.len() > MAX) {
+        return Err(BuildError(format!(
+            "at most {MAX} nat64 and nat44 instances, and {MAX} prefixes for each"
+        )));
+    }
+    Ok(())
+}
+
+/// Settings for packets of no instance.
+fn settings(plan: &Plan) -> Settings {
+    let of64 = plan.nat64.first().map(|n| n.settings);
+    of64.or_else(|| plan.siit.first().map(|s| s.settings)).unwrap_or_default()
+}
+
+/// Reasons whose errors are not sent.
+fn suppressed(icmp: &IcmpPolicy) -> [bool; DropReason::COUNT] {
+    let mut suppressed = [false; DropReason::COUNT];
+    for reason in &icmp.suppressed {
+        if let Some(suppressed) = suppressed.get_mut(*reason as usize) {
+            *suppressed = true;
+        }
+    }
+    suppressed
+}

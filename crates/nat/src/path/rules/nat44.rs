@@ -1,0 +1,111 @@
+//! NAT44 instances, a carrier's (RFC 3022, 4787, 6888): inside networks, exemptions, and how their packets are
+//! written.
+
+use crate::base::plan::{self, Exemption, Net4, Transport};
+use crate::path::policy::Policy;
+use crate::path::query::{self, Query};
+use crate::tables::session::{Inside, Session};
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+use gatun_wire::L4;
+use gatun_wire::rfc3022::{Link, Rewrite, address_delta};
+
+/// One instance, made ready from its plan.
+pub(crate) struct Nat44 {
+    pub(crate) policy: Policy,
+    inside: Vec<Net4>,
+    exempt: Vec<Exemption>,
+    /// Of the links on both sides, bytes.
+    pub(crate) link: Link,
+}
+
+impl Nat44 {
+    /// The instance with this number among those of both kinds.
+    pub(crate) fn new(instance: u8, plan: &plan::Nat44) -> Self {
+        let policy = Policy {
+            instance,
+            realm: plan.realm,
+            filtering: plan.filtering,
+            external_tcp: plan.external_tcp,
+            inbound_refresh: plan.inbound_refresh,
+            // RFC 7857 7.1: a reset does not refresh, also after a FIN.
+            rst_during_fin: true,
+            icmp_queries: plan.icmp_queries,
+            subscriber_len: plan.key_len(),
+            timeouts: plan.timeouts,
+        };
+        let link = Link { mtu: plan.mtu, mss_max: plan.mss_max };
+        Nat44 { policy, inside: plan.inside.clone(), exempt: plan.exempt.clone(), link }
+    }
+
+    /// Whether an address is an inside host's.
+    #[inline]
+    pub(crate) fn serves(&self, address: Ipv4Addr) -> bool {
+        self.inside.iter().any(|net| net.contains(address))
+    }
+
+    /// Whether a packet from an address in a realm is an inside host's.
+    #[inline]
+    pub(crate) fn is_inside(&self, address: Ipv4Addr, realm: u8) -> bool {
+        self.policy.realm == realm && self.serves(address)
+    }
+
+    /// Whether a packet between an inside host and `remote` passes untranslated (RFC 6888 REQ-6): to
+    /// another inside address, or by the operator's list.
+    pub(crate) fn is_exempt(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        self.serves(remote) || self.is_listed(remote, proto, port)
+    }
+
+    /// Whether a packet of no inside host goes to one as it is: what had left untranslated comes back so, from where
+    /// that went, which is no customer's realm.
+    pub(crate) fn lets_back(&self, realm: u8, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        realm == 0 && self.is_listed(remote, proto, port)
+    }
+
+    fn is_listed(&self, remote: Ipv4Addr, proto: u8, port: Option<u16>) -> bool {
+        self.exempt.iter().any(|e| e.covers(remote, proto, port))
+    }
+}
+
+/// The inside transport address that sent a packet.
+#[inline]
+pub(crate) fn inside_of(nat: &Nat44, addr: Ipv4Addr, port: u16, transport: Transport) -> Inside {
+    Inside { addr: addr.to_ipv6_mapped(), port, transport, instance: nat.policy.instance }
+}
+
+/// The inside address of a session.
+#[inline]
+pub(crate) fn inside4(session: &Session) -> Ipv4Addr {
+    let [.., a, b, c, d] = session.inside_addr().octets();
+    Ipv4Addr::new(a, b, c, d)
+}
+
+/// How a packet from inside leaves by its session, whose transport the caller knows.
+#[inline]
+pub(crate) fn outbound_of(session: &Session, transport: Transport) -> Rewrite {
+    let (src, src_port) = session.outside();
+    let (dst, dst_port) = session.remote();
+    let ports = query::ports(transport, src_port, dst_port, src_port);
+    Rewrite { src, dst, ports, id: None, addresses: session.address_delta() }
+}
+
+/// How a packet to this session's inside gets there, as [`outbound_of`].
+#[inline]
+pub(crate) fn inbound_of(session: &Session, transport: Transport) -> Rewrite {
+    let (src, src_port) = session.remote();
+    let ports = query::ports(transport, src_port, session.inside_port(), session.inside_port());
+    Rewrite { src, dst: inside4(session), ports, id: None, addresses: session.address_delta().inverse() }
+}
+
+/// Notes what the change of addresses does to checksums.
+pub(crate) fn set_delta(session: &mut Session) {
+    let remote = session.remote().0;
+    let delta = address_delta((inside4(session), remote), (session.outside().0, remote));
+    session.set_pool6(0, delta);
+}
+
+/// The port at the remote end of a packet: where it goes from inside, where it comes from from outside.
+pub(crate) fn remote_port(l4: L4, outbound: bool) -> Option<u16> {
+    let query = Query::of(l4, outbound).filter(|q| q.transport != Transport::Icmp)?;
+    Some(if outbound { query.dst_port } else { query.src_port })
+}

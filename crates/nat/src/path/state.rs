@@ -1,0 +1,111 @@
+//! State of an engine: tables, limits and counters, and the rules that packets are translated by.
+
+use super::rewrite::DatagramRewrite;
+use super::rules::Rules;
+use crate::base::attribution::Account;
+use crate::base::counters::{Count, Counters, Direction};
+use crate::base::emit::Emit;
+use crate::base::tally::Tally;
+use crate::base::time::Instant;
+use crate::tables::bib::Tables;
+use crate::tables::fragment::Fragments;
+use crate::tables::icmp_limit::{IcmpLimit, Limited, Source};
+use crate::tables::ident::Idents;
+use crate::tables::path_mtu::Paths;
+use crate::tables::session::Endpoint4;
+use crate::tables::syn_store::SynStore;
+use alloc::boxed::Box;
+use alloc::vec;
+use core::net::Ipv4Addr;
+use gatun_wire::{DropReason, HEADROOM};
+
+/// Rules and state of an engine: all of it but what one burst needs.
+pub(crate) struct Core {
+    pub(crate) rules: Rules,
+    pub(crate) state: EngineState,
+    pub(crate) scratch: Scratch,
+}
+
+/// Tables, limits and counters: packets change them.
+pub(crate) struct EngineState {
+    pub(crate) tables: Tables,
+    pub(crate) syns: SynStore,
+    pub(crate) fragments: Fragments<DatagramRewrite>,
+    pub(crate) paths: Paths,
+    pub(crate) idents: Idents,
+    pub(crate) icmp_limit: IcmpLimit,
+    pub(crate) counters: Counters,
+    pub(crate) tally: Tally,
+    pub(crate) emit: Emit,
+}
+
+/// A datagram with its headers, and room for larger ones.
+const ROOM: usize = HEADROOM + 65_535 + HEADROOM;
+
+/// Room for a super-packet's datagram at work, and for the first packet that leaves.
+pub(crate) struct Scratch {
+    pub(crate) datagram: Box<[u8]>,
+    pub(crate) first: Box<[u8]>,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Scratch { datagram: vec![0; ROOM].into(), first: vec![0; ROOM].into() }
+    }
+
+    /// No room: stands in for what is in use.
+    pub(crate) fn none() -> Self {
+        Scratch { datagram: [].into(), first: [].into() }
+    }
+}
+
+impl EngineState {
+    /// Whether the rates allow one more error; counts it where they do not.
+    pub(crate) fn may_send_error(&mut self, now: Instant, to: Source, too_big: bool) -> bool {
+        match self.icmp_limit.allow(now, to, too_big) {
+            Ok(()) => return true,
+            Err(Limited::Source) => self.counters.icmp_errors_limited_per_source += 1,
+            Err(Limited::All) => self.counters.icmp_errors_limited += 1,
+        }
+        false
+    }
+
+    /// Counts a packet that is not forwarded, by its reason. Whether it is answered is counted apart.
+    pub(crate) fn count_drop(
+        &mut self,
+        account: Account,
+        direction: Direction,
+        reason: DropReason,
+        bytes: usize,
+    ) {
+        self.counters.add_dropped(direction, reason, Count::one(bytes));
+        self.tally.dropped(account, reason, Count::one(bytes));
+    }
+
+    /// Counts a held packet that is dropped at last.
+    pub(crate) fn count_held_drop(
+        &mut self,
+        account: Account,
+        direction: Direction,
+        reason: DropReason,
+        bytes: usize,
+    ) {
+        self.counters.held -= 1;
+        self.counters.dropped.add(bytes);
+        self.count_drop(account, direction, reason, bytes);
+    }
+
+    /// The party that a packet to a pool's address counts for where no binding takes it.
+    pub(crate) fn account_at(&self, outside: Ipv4Addr) -> Account {
+        self.tables.locate(outside).map_or(Account::Nobody, |at| Account::Pool(at.pool))
+    }
+
+    /// Forgets a SYN from `remote` that is held at `outside`, if there is one, without an error: it was answered by a
+    /// packet of `account`.
+    #[cold]
+    pub(crate) fn forget_held_syn(&mut self, account: Account, outside: Endpoint4, remote: Endpoint4) {
+        if let Some((_, bytes)) = self.syns.take(remote, |at| at == outside) {
+            self.count_held_drop(account, Direction::FourToSix, DropReason::SynWasAnswered, bytes);
+        }
+    }
+}

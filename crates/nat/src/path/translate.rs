@@ -1,0 +1,227 @@
+//! A burst's packets, one by one, to their counted verdicts.
+
+use super::answer;
+use super::fast_path::{self, SessionOpen};
+use super::look_ahead::{Hint, SessionHint, SessionOpens};
+use super::path_mtu::{self, PathNote};
+use super::slow_path;
+use super::state::Core;
+use super::super_packet::{self, has_to_be_cut};
+use super::{restore, rules::Rules};
+use crate::base::attribution::{Account, Attribution};
+use crate::base::counters::{Count, Direction};
+use crate::base::outcome::{Outcome, Refusal};
+use crate::base::step::Step;
+use crate::base::tally::Slot;
+use crate::base::time::Instant;
+use crate::base::verdict::{Reply, Verdict};
+use crate::tables::bib::SessionRequest;
+use crate::tables::session::NONE;
+use gatun_wire::{DropReason, Packet, Whole};
+
+/// Direction, length as received, and attribution of a packet: counted at its end.
+#[derive(Clone, Copy)]
+struct Received {
+    direction: Direction,
+    bytes: usize,
+    attribution: Attribution,
+}
+
+/// The last pass over a burst: each packet to its counted verdict. Returns how many it got to. `RULED` as in the
+/// look-ahead: the fast path leaves realms alone where there is one.
+#[inline(never)]
+pub(crate) fn translate<const RULED: bool>(
+    core: &mut Core,
+    now: Instant,
+    burst: &mut [Packet<'_>],
+    (hints, opens): (&[Hint], &mut SessionOpens),
+    verdicts: &mut [Verdict],
+) -> usize {
+    let mut rx = Count::default();
+    for ((packet, hint), verdict) in burst.iter_mut().zip(hints).zip(verdicts) {
+        if !core.state.emit.has_room() {
+            break;
+        }
+        let bytes = packet.len();
+        *verdict = match fast(core, now, packet, hint) {
+            Some(slot) => {
+                if RULED {
+                    packet.realm = realm_of(&core.rules, slot);
+                }
+                core.state.tally.add(slot, bytes);
+                Verdict::Forward
+            }
+            None => {
+                let number = rx.packets as usize;
+                core.state.emit.after = number;
+                let request = opens.take(number, &core.state.tables);
+                not_at_once::<RULED>(core, now, packet, (hint, request))
+            }
+        };
+        rx.add(bytes);
+    }
+    core.state.tally.end_burst(&mut core.state.counters);
+    core.state.counters.end_burst(rx);
+    rx.packets as usize
+}
+
+/// A packet of a live session, or of a stateless instance: where it counts; `None` where it has to take the slow path.
+#[inline(always)]
+fn fast(core: &mut Core, now: Instant, packet: &mut Packet<'_>, hint: &Hint) -> Option<Slot> {
+    match hint {
+        // Without a record there is no session that might go on.
+        Hint::Session(SessionHint { record: NONE, .. })
+        | Hint::Session44(SessionHint { record: NONE, .. })
+        | Hint::None => None,
+        Hint::Session(hint) => {
+            fast_path::outbound6(core, now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
+        }
+        Hint::Session44(hint) => {
+            fast_path::outbound4(core, now, packet, hint).then(|| Slot::outbound(hint.owner.instance))
+        }
+        Hint::Binding(hint) => fast_path::inbound(core, now, packet, hint).map(Slot::inbound),
+        Hint::Stateless6(hint) => {
+            fast_path::stateless6(core, now, packet, hint).then(|| Slot::stateless6(hint.instance))
+        }
+        Hint::Stateless4(hint) => {
+            fast_path::stateless4(core, packet, hint).then(|| Slot::stateless4(hint.instance))
+        }
+    }
+}
+
+/// A packet of no live session: it opens one, or takes the slow path.
+#[inline(never)]
+fn not_at_once<const RULED: bool>(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    (hint, request): (&Hint, Option<&SessionRequest>),
+) -> Verdict {
+    let bytes = packet.len();
+    if core.state.tables.inheritance.is_some() {
+        restore::for_packet(core, now, packet.bytes());
+        return slow(core, now, packet);
+    }
+    let (direction, instance, opened) = match (hint, request) {
+        (Hint::Session(hint), Some(request)) => {
+            (Direction::SixToFour, hint.owner.instance, fast_path::open6(core, now, packet, hint, request))
+        }
+        (Hint::Session44(hint), Some(request)) => {
+            (Direction::FourToFour, hint.owner.instance, fast_path::open4(core, now, packet, hint, request))
+        }
+        _ => return slow(core, now, packet),
+    };
+    match opened {
+        SessionOpen::Done => {
+            if RULED {
+                packet.realm = 0;
+            }
+            core.state.tally.add(Slot::outbound(instance), bytes);
+            Verdict::Forward
+        }
+        SessionOpen::Refused(reason) => {
+            let attribution = Attribution::outbound(Account::Stateful(instance));
+            refuse(core, now, packet, Received { direction, bytes, attribution }, reason.into())
+        }
+        SessionOpen::SlowPath => slow(core, now, packet),
+    }
+}
+
+/// Any packet, by the slow path, to its counted verdict.
+#[inline(never)]
+pub(crate) fn slow(core: &mut Core, now: Instant, packet: &mut Packet<'_>) -> Verdict {
+    let bytes = packet.len();
+    let direction = core.classifier().direction(packet);
+    let note = PathNote::of(packet, &core.state.paths);
+    // An instance that writes a packet for a host in a realm says so; what is left as it was goes back where it came from.
+    let realm = core::mem::take(&mut packet.realm);
+    let Outcome { attribution, result } = match slow_path::translate(core, now, packet, realm) {
+        Outcome { result: Err(refusal), .. } if has_to_be_cut(packet, refusal.reason) => {
+            super_packet::one_by_one(core, now, packet, realm)
+        }
+        Outcome { attribution, result: Ok(step) } => {
+            let step = path_mtu::apply(&mut core.state, now, packet, note, step);
+            Outcome { attribution, result: Ok(step) }
+        }
+        refused => refused,
+    };
+    let received = Received { direction, bytes, attribution };
+    match result {
+        Ok(step) => {
+            if step == Step::Echo {
+                packet.realm = realm;
+            }
+            count(core, packet, received, step)
+        }
+        Err(refusal) => {
+            packet.realm = realm;
+            refuse(core, now, packet, received, refusal)
+        }
+    }
+}
+
+/// The realm of a packet that the fast path has translated.
+fn realm_of(rules: &Rules, slot: Slot) -> u8 {
+    let instance = slot.inside_of().and_then(|number| rules.get(number));
+    instance.map_or(0, |instance| instance.policy().realm)
+}
+
+/// Counts what an instance did with a packet.
+fn count(core: &mut Core, packet: &mut Packet<'_>, received: Received, step: Step) -> Verdict {
+    let state = &mut core.state;
+    let Received { direction, bytes, attribution } = received;
+    match step {
+        Step::Forward { whole, hairpinned } => {
+            if let Whole::Split(max) = whole {
+                match state.emit.cut(packet, max) {
+                    Ok(pieces) => state.counters.fragments_made += pieces,
+                    Err(reason) => return drop_packet(core, received, reason),
+                }
+            }
+            state.counters.add_translated(direction, bytes, hairpinned);
+            state.tally.translated(attribution, bytes, hairpinned);
+            Verdict::Forward
+        }
+        Step::Pass => {
+            state.counters.passed.add(bytes);
+            state.tally.passed(attribution.account, bytes);
+            Verdict::Pass
+        }
+        // Whoever holds it has counted it.
+        Step::Held => Verdict::Held,
+        Step::Echo => {
+            state.counters.replied.add(bytes);
+            state.counters.echo_replies += 1;
+            state.tally.echo(attribution.account, bytes);
+            Verdict::Reply(Reply::Echo)
+        }
+        Step::Lost(reason) => drop_packet(core, received, reason),
+    }
+}
+
+/// Counts a packet that is dropped and not answered.
+fn drop_packet(core: &mut Core, received: Received, reason: DropReason) -> Verdict {
+    let Received { direction, bytes, attribution } = received;
+    core.state.counters.dropped.add(bytes);
+    core.state.count_drop(attribution.account, direction, reason, bytes);
+    Verdict::Drop(reason)
+}
+
+/// Drops a packet, and answers it where its reason has an answer.
+#[cold]
+fn refuse(
+    core: &mut Core,
+    now: Instant,
+    packet: &mut Packet<'_>,
+    received: Received,
+    refusal: Refusal,
+) -> Verdict {
+    let Received { direction, bytes, attribution } = received;
+    if !answer::send(core, now, packet, direction, refusal) {
+        return drop_packet(core, received, refusal.reason);
+    }
+    core.state.counters.replied.add(bytes);
+    core.state.counters.icmp_errors_sent += 1;
+    core.state.count_drop(attribution.account, direction, refusal.reason, bytes);
+    Verdict::Reply(Reply::Error(refusal.reason))
+}

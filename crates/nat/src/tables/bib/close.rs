@@ -1,0 +1,117 @@
+//! Ends of sessions and bindings: out of every table, with the port back to its pool.
+
+use super::{PoolAddress, Tables};
+use crate::tables::event::EventKind;
+use crate::tables::session::{NONE, RecordId, Session, key};
+
+impl Tables {
+    /// Ends a session; its binding goes with the last one (RFC 6146 3.5.1), its port with the binding.
+    pub(crate) fn close(&mut self, id: RecordId) {
+        if self.get(id).is_session() {
+            self.unlink(id, true);
+        }
+    }
+
+    /// Takes a record out of every table it is in. `counted`: its port is among its subscriber's.
+    pub(crate) fn unlink(&mut self, id: RecordId, counted: bool) {
+        let record = *self.get(id);
+        let inside = record.inside();
+        if record.is_session() {
+            self.sessions.remove(self.session_hash(&inside, record.remote()), id);
+            match record.is_overloaded() {
+                true => self.forget_flow(id, &record),
+                false => self.forget_peer(id, &record),
+            }
+        }
+        if record.next == id {
+            self.end_binding(id, &record, counted);
+        } else {
+            self.get_mut(record.prev).next = record.next;
+            self.get_mut(record.next).prev = record.prev;
+            if record.is_overloaded() {
+                let place =
+                    PoolAddress { pool: self.pool_of(record.instance), address_ix: record.address_ix };
+                if self.binding_at(place, record.transport(), record.outside_port) == Some(id) {
+                    self.point_outside(&record, record.prev);
+                }
+            } else if self.binding_of(&inside) == Some(id) {
+                self.make_primary(id, record.prev);
+            }
+        }
+        self.notify_deleted(&record, record.next == id);
+        if let Some(s) = self.subscribers.get_mut(record.subscriber) {
+            s.sessions -= 1;
+            self.subscribers.release_if_idle(record.subscriber);
+        }
+        self.free.put(&mut self.records, id);
+    }
+
+    fn end_binding(&mut self, id: RecordId, record: &Session, counted: bool) {
+        if !record.is_overloaded() {
+            let hash = key::binding(&self.hasher, &record.inside());
+            self.bindings.remove(hash, id);
+        }
+        self.point_outside(record, NONE);
+        let pool = self.pool_of(record.instance);
+        let mut subscriber = self.subscribers.get_mut(record.subscriber);
+        let mut ended = None;
+        if let Some(pool) = self.pools.get_mut(pool) {
+            let (transport, ix, port) = (record.transport(), record.address_ix, record.outside_port);
+            let holdings = subscriber.as_deref_mut().map(|s| &mut s.holdings);
+            ended = pool.release(self.now, transport, ix, port, holdings).flatten();
+        }
+        if counted && let Some(s) = subscriber {
+            let ports = record.transport().of_mut(&mut s.ports);
+            *ports = ports.saturating_sub(1);
+        }
+        if let Some(block) = ended
+            && let Some(s) = self.subscribers.get(record.subscriber)
+        {
+            let key = s.key();
+            self.notify_block(EventKind::BlockReleased, record.instance, key, &block);
+        }
+    }
+
+    /// Hands the peer entry of a session that ends to the one before it, if that has the same remote address.
+    fn forget_peer(&mut self, id: RecordId, record: &Session) {
+        let Some(peers) = &self.peers else { return };
+        let inside = record.inside();
+        let remote = record.remote().0;
+        let hash = key::peer(&self.hasher, &inside, remote);
+        if peers.find(hash, |candidate| candidate == id).is_none() {
+            return;
+        }
+        let before = self.get(record.prev);
+        let same = record.prev != id && before.is_session() && before.remote().0 == remote;
+        let heir = same.then_some(record.prev);
+        if let Some(peers) = &mut self.peers {
+            match heir {
+                Some(heir) => peers.replace(hash, id, heir),
+                None => peers.remove(hash, id),
+            };
+        }
+    }
+
+    /// Ends the sessions of a binding, as far as the budget goes; `false` where some are left. An anchor stays.
+    pub(crate) fn end_ring(&mut self, member: RecordId, budget: &mut usize) -> bool {
+        let mut id = member;
+        loop {
+            let record = *self.get(id);
+            // The one before is linked to this one, and so to the rest, when this one is gone.
+            let before = if record.prev == id { NONE } else { record.prev };
+            if record.is_session() {
+                if *budget == 0 {
+                    return false;
+                }
+                *budget -= 1;
+                self.close(id);
+            } else if before == NONE || !record.is_anchor() || !self.get(before).is_session() {
+                return true;
+            }
+            if before == NONE {
+                return true;
+            }
+            id = before;
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Sessions of another process that are not back in the tables yet, and how one of them is found: by its subscriber,
+//! and by the public address and port that it has.
+//!
+//! ```text
+//!   by_subscriber[hash]      the newest record of such a subscriber    \
+//!   at_outside[hash]         the newest record near such a public port  |  a part of what was left has its own;
+//!   links[record]            the next older one of either list         /   in them it counts its records from 1 on
+//! ```
+//! The lists are made in one walk over the records, some ten nanoseconds each: that is all that packets wait for. Parts
+//! are walked over side by side. A record that is back, or cannot be, is cleared where it lies, so that the next process
+//! does not find it again.
+
+use super::kept::{Kept, Numbers, Saved};
+use crate::base::time::Instant;
+use crate::tables::ports::reserved::Reservations;
+use crate::tables::session::{Session, key};
+use crate::tables::subscriber::SubscriberKey;
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use core::ops::RangeInclusive;
+use gatun_mem::hash::Hasher64;
+use gatun_mem::{HugeVec, OutOfMemory, prefetch_read};
+
+use crate::tables::not_restored::NotRestored;
+
+/// A record: the number of its part, and its own there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InheritedId {
+    part: u32,
+    number: u32,
+}
+
+/// No record.
+const NOBODY: u32 = 0;
+/// The end of a list: whoever is in none has [`NOBODY`] behind it.
+const LAST: u32 = u32::MAX;
+/// Records whose lists are asked for together.
+const GROUP: usize = 16;
+/// Records to a list.
+const SHARE: usize = 8;
+/// Ports in a row that are one list: 2 to the power of this.
+const NEAR: u32 = 6;
+
+/// What one process left, or a part of it, and what its numbers are now.
+pub struct Legacy {
+    /// Its records.
+    pub kept: Kept,
+    /// Its numbers of instances and prefixes, in the engine's.
+    pub numbers: Numbers,
+}
+
+/// Which of the sessions are an engine's.
+#[derive(Clone, Copy)]
+pub enum Mine<'a> {
+    /// All.
+    All,
+    /// Those for which this says so, by instance, inside and public address; and where `strangers` is set those of
+    /// instances that are there no more, to be refused and counted.
+    Of {
+        /// Whether a session is the engine's.
+        is_mine: &'a (dyn Fn(u8, Ipv6Addr, Ipv4Addr) -> bool + Sync),
+        /// Whether to count those that are nobody's.
+        strangers: bool,
+    },
+}
+
+/// How far an engine has come with what it inherited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Sessions that wait.
+    pub left: u64,
+    /// Sessions that are back.
+    pub restored: u64,
+    /// Those that can't be had again, in the order of [`NotRestored::ALL`].
+    pub not: [u64; NotRestored::ALL.len()],
+}
+
+impl Progress {
+    /// So many more that can't be had again.
+    fn count(&mut self, why: NotRestored, n: u64) {
+        if let Some(count) = self.not.get_mut(why as usize) {
+            *count += n;
+        }
+    }
+}
+
+impl core::ops::AddAssign for Progress {
+    fn add_assign(&mut self, other: Progress) {
+        self.left += other.left;
+        self.restored += other.restored;
+        self.not.iter_mut().zip(other.not).for_each(|(one, other)| *one += other);
+    }
+}
+
+/// Finds an engine's sessions in what was left: in several parts of it at a time, where threads do so.
+#[derive(Clone, Copy)]
+pub struct Finder<'a> {
+    /// By instance: length of a subscriber's inside network.
+    pub(crate) subscriber_lens: &'a [u8],
+    pub(crate) hasher: &'a Hasher64,
+}
+
+/// A part of what was left, with the engine's sessions in lists.
+pub struct Found {
+    legacy: Legacy,
+    by_subscriber: HugeVec<u32>,
+    at_outside: HugeVec<u32>,
+    links: HugeVec<[u32; 2]>,
+    left: u64,
+    not_served: u64,
+}
+
+/// All that an engine has inherited and not yet put back.
+pub(crate) struct Inheritance {
+    parts: Vec<Found>,
+    /// Up to where all are back.
+    walked: InheritedId,
+    /// The engine's time when the parts were read.
+    read_at: Instant,
+    progress: Progress,
+}
+
+impl Finder<'_> {
+    /// The subscriber of an instance's inside address.
+    fn subscriber(&self, instance: u8, inside: Ipv6Addr) -> Option<SubscriberKey> {
+        let len = self.subscriber_lens.get(usize::from(instance))?;
+        Some(SubscriberKey::of(instance, inside, *len))
+    }
+
+    /// Finds out which sessions of `legacy` are the engine's.
+    ///
+    /// # Errors
+    /// Where there is no memory for the lists, or there are more records than numbers.
+    pub fn find(self, legacy: Legacy, mine: &Mine<'_>) -> Result<Found, OutOfMemory> {
+        let records = legacy.kept.records().len();
+        if records >= LAST as usize {
+            return Err(OutOfMemory { bytes: usize::MAX });
+        }
+        let lists = (records / SHARE).next_power_of_two();
+        let (by_subscriber, at_outside) = (HugeVec::new(lists)?, HugeVec::new(lists)?);
+        let links = HugeVec::new(records + 1)?;
+        let mut found = Found { legacy, by_subscriber, at_outside, links, left: 0, not_served: 0 };
+        for first in (0..records).step_by(GROUP) {
+            found.enter_group(first, self, mine);
+        }
+        Ok(found)
+    }
+}
+
+impl Found {
+    #[inline]
+    fn enter_group(&mut self, first: usize, finder: Finder<'_>, mine: &Mine<'_>) {
+        let (mut lists, mut strangers) = ([None; GROUP], 0);
+        let records = self.legacy.kept.records().get(first..).unwrap_or_default();
+        for (record, lists) in records.iter().zip(&mut lists) {
+            if record.is_session() && record.is_whole() {
+                *lists = self.lists_of(record, finder, mine);
+                strangers +=
+                    u64::from(lists.is_none() && self.legacy.numbers.instance(record.instance).is_none());
+            }
+        }
+        if matches!(mine, Mine::All | Mine::Of { strangers: true, .. }) {
+            self.not_served += strangers;
+        }
+        for (number, lists) in (first + 1..).zip(lists) {
+            lists.into_iter().for_each(|lists| self.enter(number, lists));
+        }
+    }
+
+    /// The lists that a session belongs to, asked for; `None` where it is not the engine's.
+    #[inline]
+    fn lists_of(&self, record: &Session, finder: Finder<'_>, mine: &Mine<'_>) -> Option<[usize; 2]> {
+        let instance = self.legacy.numbers.instance(record.instance)?;
+        let (inside, outside) = (record.inside_addr(), record.outside());
+        if let Mine::Of { is_mine, .. } = mine
+            && !is_mine(instance, inside, outside.0)
+        {
+            return None;
+        }
+        let subscriber = key::subscriber(finder.hasher, finder.subscriber(instance, inside)?);
+        let lists =
+            [list(&self.by_subscriber, subscriber), list(&self.at_outside, near(outside.0, outside.1))];
+        prefetch_read(&self.by_subscriber, lists[0]);
+        prefetch_read(&self.at_outside, lists[1]);
+        Some(lists)
+    }
+
+    #[inline]
+    fn enter(&mut self, number: usize, lists: [usize; 2]) {
+        let n = number as u32;
+        let links =
+            [put_first(&mut self.by_subscriber, lists[0], n), put_first(&mut self.at_outside, lists[1], n)];
+        if let Some(place) = self.links.get_mut(number) {
+            *place = links;
+        }
+        self.left += 1;
+    }
+
+    /// The records of the list that begins with `at` and still wait: others have been cleared.
+    fn along(&self, at: u32, list: usize) -> impl Iterator<Item = (u32, &Session)> {
+        let mut at = at;
+        core::iter::from_fn(move || {
+            while at != NOBODY && at != LAST {
+                let number = at;
+                at = self
+                    .links
+                    .get(number as usize)
+                    .and_then(|links| links.get(list))
+                    .copied()
+                    .unwrap_or(LAST);
+                if let Some(record) = self.waiting(number) {
+                    return Some((number, record));
+                }
+            }
+            None
+        })
+    }
+
+    fn waiting(&self, number: u32) -> Option<&Session> {
+        let record = self.legacy.kept.records().get((number as usize).checked_sub(1)?)?;
+        record.is_session().then_some(record)
+    }
+
+    fn near(&self, outside: (Ipv4Addr, u16)) -> impl Iterator<Item = (u32, &Session)> {
+        self.along(first(&self.at_outside, near(outside.0, outside.1)), 1)
+    }
+}
+
+impl Inheritance {
+    /// What was found, the latest process's first.
+    pub(crate) fn new(parts: Vec<Found>, now: Instant) -> Inheritance {
+        let mut progress = Progress { left: parts.iter().map(|part| part.left).sum(), ..Progress::default() };
+        progress.count(NotRestored::NotServed, parts.iter().map(|part| part.not_served).sum());
+        Inheritance { parts, walked: InheritedId { part: 0, number: 0 }, read_at: now, progress }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Finds the sessions of a subscriber.
+    pub(crate) fn of_subscriber(
+        &self,
+        subscriber: SubscriberKey,
+        finder: Finder<'_>,
+        found: &mut Vec<InheritedId>,
+    ) {
+        let hash = key::subscriber(finder.hasher, subscriber);
+        for (number, part) in (0..).zip(&self.parts) {
+            let whose = |record: &Session| {
+                let instance = part.legacy.numbers.instance(record.instance)?;
+                finder.subscriber(instance, record.inside_addr())
+            };
+            let all = part.along(first(&part.by_subscriber, hash), 0);
+            let its = all.filter(|(_, record)| whose(record) == Some(subscriber));
+            found.extend(its.map(|(at, _)| InheritedId { part: number, number: at }));
+        }
+    }
+
+    /// Whose a public address and port is: the instance and inside address of sessions that have it.
+    pub(crate) fn owners_at(&self, outside: (Ipv4Addr, u16)) -> impl Iterator<Item = (u8, Ipv6Addr)> {
+        self.parts.iter().flat_map(move |part| {
+            let its = part.near(outside).filter(move |(_, record)| record.outside() == outside);
+            its.filter_map(|(_, record)| {
+                Some((part.legacy.numbers.instance(record.instance)?, record.inside_addr()))
+            })
+        })
+    }
+
+    /// Finds the next ones in the order of their numbers, until some are found or `budget` records are looked at.
+    /// Whether these were the last.
+    pub(crate) fn walk(&mut self, budget: usize, some: usize, found: &mut Vec<InheritedId>) -> bool {
+        for _ in 0..budget {
+            let Some(part) = self.parts.get(self.walked.part as usize) else { return true };
+            let at = &mut self.walked;
+            if at.number as usize + 1 >= part.links.len() {
+                *at = InheritedId { part: at.part + 1, number: 0 };
+                continue;
+            }
+            at.number += 1;
+            let is_mine = part.links.get(at.number as usize).is_some_and(|links| links[0] != NOBODY);
+            if is_mine && part.waiting(at.number).is_some() {
+                found.push(*at);
+                if found.len() == some {
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// The session of a record, as it would be now.
+    ///
+    /// # Errors
+    /// Where it waits no more, or its prefix is not there any more.
+    pub(crate) fn session(&self, id: InheritedId, now: Instant) -> Result<Saved, NotRestored> {
+        let part = self.parts.get(id.part as usize).ok_or(NotRestored::There)?;
+        let record = part.waiting(id.number).ok_or(NotRestored::There)?;
+        let since_ms = now.since_ms(self.read_at);
+        let saved = Saved::of(record, part.legacy.kept.now().plus_ms(since_ms));
+        part.legacy.numbers.translate(saved).ok_or(NotRestored::NotServed)
+    }
+
+    /// A record that still waits, with the number that its instance has now.
+    pub(crate) fn record(&self, id: InheritedId) -> Option<Session> {
+        let part = self.parts.get(id.part as usize)?;
+        let mut record = *part.waiting(id.number)?;
+        record.instance = part.legacy.numbers.instance(record.instance)?;
+        Some(record)
+    }
+
+    /// A record is back, or can not be had again: it waits no longer.
+    pub(crate) fn settle(&mut self, id: InheritedId, became: Result<(), NotRestored>) {
+        let (Some(part), Some(at)) =
+            (self.parts.get_mut(id.part as usize), (id.number as usize).checked_sub(1))
+        else {
+            return;
+        };
+        if part.legacy.kept.clear(at) {
+            let progress = &mut self.progress;
+            progress.left = progress.left.saturating_sub(1);
+            match became {
+                Ok(()) => progress.restored += 1,
+                Err(why) => progress.count(why, 1),
+            }
+        }
+    }
+}
+
+impl Reservations for Inheritance {
+    fn has(&self, address: Ipv4Addr, ports: &RangeInclusive<u16>, transports: [bool; 3]) -> bool {
+        let mut lists = ports.start() >> NEAR..=ports.end() >> NEAR;
+        let is_there = |record: &Session| {
+            record.outside().0 == address
+                && ports.contains(&record.outside_port)
+                && *record.transport().of(&transports)
+        };
+        lists.any(|list| {
+            self.parts
+                .iter()
+                .any(|part| part.near((address, list << NEAR)).any(|(_, record)| is_there(record)))
+        })
+    }
+}
+
+/// The number of the list of a hash.
+#[inline]
+fn list(lists: &[u32], hash: u64) -> usize {
+    hash as usize & lists.len().wrapping_sub(1)
+}
+
+fn first(lists: &[u32], hash: u64) -> u32 {
+    lists.get(list(lists, hash)).copied().unwrap_or(NOBODY)
+}
+
+/// Puts a record at the head of a list; what stood there comes behind it.
+#[inline]
+fn put_first(lists: &mut [u32], list: usize, number: u32) -> u32 {
+    let before = lists.get_mut(list).map_or(NOBODY, |head| core::mem::replace(head, number));
+    if before == NOBODY { LAST } else { before }
+}
+
+/// The list of a public port and its neighbours. What is in it was given out by a process of ours: no key is needed.
+fn near(address: Ipv4Addr, port: u16) -> u64 {
+    let place = u64::from(u32::from(address)) << 16 | u64::from(port >> NEAR);
+    place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24
+}

@@ -1,0 +1,287 @@
+//! Sessions that outlive their process: the table of records lies in a file in memory, which the next process reads.
+//!
+//! ```text
+//!   file    header (a page) .. records from 2 MB on, as the engine has them
+//! ```
+//! Only the records are kept. All else that an engine has (indexes, ports in use, blocks, subscribers) is made of them
+//! again by [`Nat::restore`](crate::Nat::restore), so that nothing a killed process left half done is believed: each record says by its
+//! check whether all of it was written. What only a restart forgets is harmless: ports held down, blocks without a
+//! session, what is known of paths, held SYNs and fragments.
+//!
+//! An engine that has been given what another left ([`Nat::inherit`](crate::Nat::inherit)) translates at once: a session is put back when
+//! the first packet asks for it (`path/restore`), and the others between bursts.
+
+use crate::base::plan::{Plan, Transport};
+use crate::base::tcp_fsm::TcpState;
+use crate::base::time::Instant;
+use crate::base::time::Tick;
+use crate::tables::session::{Inside, Kind, NONE, Session};
+use crate::tables::sizes::record_room;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{Ipv4Addr, Ipv6Addr};
+use gatun_mem::{BorrowedFd, HugeVec, OutOfMemory, Written, bytes_written};
+use gatun_wire::checksum::Delta;
+
+/// The form of the header and of a record. Another one can not be read: raise it with any change of a record.
+pub const LAYOUT: u32 = 1;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"gatunses");
+/// Whatever a page is, it is a multiple of as many.
+const RECORDS_A_PAGE: usize = 4096 / size_of::<Session>();
+/// Where records begin in a file, bytes: at a huge page.
+pub const RECORDS_AT: u64 = 2 << 20;
+
+#[derive(Clone, Copy, zerocopy::FromBytes)]
+#[repr(C)]
+struct Header {
+    magic: u64,
+    layout: u32,
+    record_bytes: u32,
+    records: u64,
+    /// The engine's time zero, by a clock that goes on from process to process, ms.
+    zero_ms: u64,
+}
+
+/// A file that an engine is to have its sessions in.
+pub struct Keep {
+    pub(crate) records: HugeVec<Session>,
+}
+
+impl Keep {
+    /// How long the file has to be for this plan's engine, bytes.
+    pub fn bytes(plan: &Plan) -> u64 {
+        RECORDS_AT + record_room(plan) as u64 * size_of::<Session>() as u64
+    }
+
+    /// Sessions of such an engine that a file of so many bytes has room for.
+    pub fn sessions_in(plan: &Plan, bytes: u64) -> u32 {
+        let records = bytes.saturating_sub(RECORDS_AT) / size_of::<Session>() as u64;
+        let beside = (record_room(plan) as u64).saturating_sub(plan.limits.sessions_max.into());
+        // A quarter of the sessions is kept for static bindings at most (`record_room`), which `beside` is no less than.
+        u32::try_from(records.saturating_sub(beside)).unwrap_or(u32::MAX)
+    }
+
+    /// Makes `file`, which is [`Keep::bytes`] long, all zeroes, and this process's alone, the place of an engine's
+    /// sessions. `zero_ms` is the engine's time zero by a clock that goes on when the process has ended.
+    ///
+    /// # Errors
+    /// Where the file is too short, or there is no address space.
+    pub fn new(file: BorrowedFd<'_>, plan: &Plan, zero_ms: u64) -> Result<Keep, OutOfMemory> {
+        let len = record_room(plan);
+        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::ToFile)?;
+        Header::new(len, zero_ms).write(file)?;
+        Ok(Keep { records })
+    }
+}
+
+/// How long a file has to be for so many sessions that no engine has, bytes.
+pub fn bytes_of(sessions: usize) -> u64 {
+    RECORDS_AT + (sessions as u64 + 1) * size_of::<Session>() as u64
+}
+
+/// Writes sessions to `file`, which is [`bytes_of`] them long and all zeroes, as an engine would that was killed at
+/// `clock_ms`.
+///
+/// # Errors
+/// As [`Keep::new`].
+pub fn write(file: BorrowedFd<'_>, sessions: &[Saved], clock_ms: u64) -> Result<(), OutOfMemory> {
+    let len = sessions.len() + 1;
+    let mut records = HugeVec::<Session>::in_file(file, RECORDS_AT, len, Written::ToFile)?;
+    for (record, saved) in records.iter_mut().skip(1).zip(sessions) {
+        *record = saved.record();
+    }
+    Header::new(len, clock_ms).write(file)
+}
+
+impl Header {
+    fn new(records: usize, zero_ms: u64) -> Header {
+        let record_bytes = size_of::<Session>() as u32;
+        Header { magic: MAGIC, layout: LAYOUT, record_bytes, records: records as u64, zero_ms }
+    }
+
+    fn write(self, file: BorrowedFd<'_>) -> Result<(), OutOfMemory> {
+        let mut header = HugeVec::<Header>::in_file(file, 0, 1, Written::ToFile)?;
+        header.iter_mut().for_each(|header| *header = self);
+        Ok(())
+    }
+}
+
+/// Why a file's sessions cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is none of ours, or was killed before it was begun.
+    NotOurs,
+    /// It is of another version's form.
+    Layout {
+        /// The form that it has.
+        has: u32,
+    },
+    /// It is shorter than it says.
+    Short,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unreadable::NotOurs => write!(f, "it holds no sessions"),
+            Unreadable::Layout { has } => {
+                write!(f, "its form is number {has}, and this version reads number {LAYOUT}")
+            }
+            Unreadable::Short => write!(f, "it is shorter than it says"),
+        }
+    }
+}
+
+/// What another process left.
+pub struct Kept {
+    records: HugeVec<Session>,
+    /// How many of them were ever written: records are used from the first on.
+    used: usize,
+    /// The clock's reading now, as the other engine would have had it.
+    now: Instant,
+}
+
+/// The numbers of another engine's instances and prefixes, in this one's.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    /// By number of the instance: its number now, and those of its prefixes, of which NAT44 has none; `None` for what
+    /// is there no more.
+    pub instances: Vec<Option<(u8, Vec<Option<u8>>)>>,
+}
+
+impl Numbers {
+    pub(crate) fn instance(&self, number: u8) -> Option<u8> {
+        self.instances.get(usize::from(number))?.as_ref().map(|(number, _)| *number)
+    }
+
+    /// A session by the numbers of now; `None` where its instance or prefix is there no more.
+    pub fn translate(&self, saved: Saved) -> Option<Saved> {
+        let (instance, prefixes) = self.instances.get(usize::from(saved.instance))?.as_ref()?;
+        let pool6 = match prefixes.is_empty() {
+            true => 0,
+            false => (*prefixes.get(usize::from(saved.pool6))?)?,
+        };
+        Some(Saved { instance: *instance, pool6, ..saved })
+    }
+}
+
+/// A session by itself, with all that an engine needs to have it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Number of the instance.
+    pub instance: u8,
+    /// Number of the prefix that its inside host uses; 0 for NAT44.
+    pub pool6: u8,
+    /// Protocol.
+    pub transport: Transport,
+    /// Inside address and port (ICMP: identifier); IPv4 ones as ::ffff:a.b.c.d.
+    pub inside: (Ipv6Addr, u16),
+    /// Public address and port.
+    pub outside: (Ipv4Addr, u16),
+    /// Remote address and port.
+    pub remote: (Ipv4Addr, u16),
+    /// State of a TCP session.
+    pub tcp: TcpState,
+    /// Until it ends without another packet, ms.
+    pub expires_ms: u32,
+    /// Whether it shares its public port with flows of other inside ends.
+    pub shares_port: bool,
+}
+
+impl Kept {
+    /// Reads a file; `clock_ms` is the reading of the clock that its [`Keep`] was made with. Nothing is written to it.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn read(file: BorrowedFd<'_>, clock_ms: u64) -> Result<Kept, Unreadable> {
+        let header = HugeVec::<Header>::in_file(file, 0, 1, Written::Nowhere);
+        let header = header.ok().and_then(|header| header.first().copied());
+        let header = header.filter(|header| header.magic == MAGIC).ok_or(Unreadable::NotOurs)?;
+        if header.layout != LAYOUT || header.record_bytes as usize != size_of::<Session>() {
+            return Err(Unreadable::Layout { has: header.layout });
+        }
+        let len = usize::try_from(header.records).map_err(|_| Unreadable::Short)?;
+        let records = HugeVec::in_file(file, RECORDS_AT, len, Written::Nowhere);
+        let records = records.map_err(|_| Unreadable::Short)?;
+        let written = bytes_written(file).map_or(u64::MAX, |bytes| bytes.saturating_sub(RECORDS_AT));
+        let used = written.div_ceil(size_of::<Session>() as u64);
+        let used = usize::try_from(used).unwrap_or(usize::MAX).min(len);
+        Ok(Kept { records, used, now: Instant(clock_ms.saturating_sub(header.zero_ms)) })
+    }
+
+    /// As [`read`](Self::read), by the process that goes on with the sessions: those that it has put back are in the
+    /// file no more. In up to `parts` parts.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn take_over(file: BorrowedFd<'_>, clock_ms: u64, parts: usize) -> Result<Vec<Kept>, Unreadable> {
+        let Kept { used, now, .. } = Self::read(file, clock_ms)?;
+        let each = used.div_ceil(parts.max(1)).next_multiple_of(RECORDS_A_PAGE);
+        let firsts = (0..used).step_by(each.max(1));
+        let part = |first: usize| {
+            let at = RECORDS_AT + (first * size_of::<Session>()) as u64;
+            let len = each.min(used - first);
+            let records = HugeVec::in_file(file, at, len, Written::ToFile).map_err(|_| Unreadable::Short)?;
+            Ok(Kept { records, used: len, now })
+        };
+        firsts.map(part).collect()
+    }
+
+    /// Records that there may be sessions in.
+    pub(crate) fn records(&self) -> &[Session] {
+        self.records.get(..self.used).unwrap_or_default()
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Makes a record nobody's; says whether it was a session.
+    pub(crate) fn clear(&mut self, number: usize) -> bool {
+        let record = self.records.get_mut(number).filter(|record| record.is_session());
+        record.map(Session::end).is_some()
+    }
+
+    /// The sessions. Numbers of instances and prefixes are the other engine's.
+    pub fn sessions(&self) -> impl Iterator<Item = Saved> + '_ {
+        let now = self.now;
+        let sessions = self.records().iter().filter(|record| record.is_session() && record.is_whole());
+        sessions.map(move |record| Saved::of(record, now))
+    }
+}
+
+impl Saved {
+    /// As an engine would have it whose time is zero.
+    fn record(&self) -> Session {
+        let mut record = self.record_of(self.instance, Instant(0));
+        record.set_pool6(self.pool6, Delta::default());
+        record.sealed(NONE)
+    }
+
+    /// All but what its prefix makes of it.
+    pub(crate) fn record_of(&self, instance: u8, now: Instant) -> Session {
+        let (addr, port) = self.inside;
+        let inside = Inside { addr, port, transport: self.transport, instance };
+        let mut record = Session::new(Kind::Session, &inside, self.outside, 0, self.remote, 0);
+        record.set_overloaded(self.shares_port);
+        record.state = if self.transport == Transport::Tcp { self.tcp as u8 } else { 0 };
+        record.live_until(Tick::after(now, self.expires_ms));
+        record
+    }
+
+    pub(crate) fn of(record: &Session, now: Instant) -> Saved {
+        let inside = record.inside();
+        Saved {
+            instance: record.instance,
+            pool6: record.pool6,
+            transport: inside.transport,
+            inside: (inside.addr, inside.port),
+            outside: record.outside(),
+            remote: record.remote(),
+            tcp: record.tcp_state(),
+            expires_ms: record.expires().left_ms(now),
+            shares_port: record.is_overloaded(),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Sessions and bindings of an instance that have begun and ended.
+
+use core::ops::AddAssign;
+
+/// Things that have begun, and how many of them have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lived {
+    /// Since the engine was built.
+    pub begun: u64,
+    /// Of these.
+    pub ended: u64,
+}
+
+impl Lived {
+    /// Their number.
+    pub fn now(&self) -> u64 {
+        self.begun - self.ended
+    }
+}
+
+impl AddAssign for Lived {
+    fn add_assign(&mut self, other: Lived) {
+        self.begun += other.begun;
+        self.ended += other.ended;
+    }
+}
+
+/// Sessions and bindings of an instance, by transport in the order of [`Transport`](crate::base::plan::Transport).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lives {
+    /// Sessions.
+    pub sessions: [Lived; 3],
+    /// Bindings, those of the configuration too.
+    pub bindings: [Lived; 3],
+}
+
+impl Lives {
+    /// Adds another worker's.
+    pub(crate) fn add(&mut self, other: &Lives) {
+        self.sessions.iter_mut().zip(other.sessions).for_each(|(a, b)| *a += b);
+        self.bindings.iter_mut().zip(other.bindings).for_each(|(a, b)| *a += b);
+    }
+}

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Allows tests to be skipped where it is `1`.
 const ALLOW: &str = "GATUN_ALLOW_SKIP";
+/// Set inside a sandbox, to its name.
+pub(crate) const INSIDE: &str = "GATUN_LAB";
 /// Path of the file that gets a line `TEST<TAB>REASON` for each test that lacks something.
 const RECORD: &str = "GATUN_LACKING";
 
@@ -46,7 +48,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
 
 /// Name of the test that calls: libtest gives it to the thread, the sandbox to its processes.
 pub(crate) fn current_test() -> String {
-    let inside = env::var(crate::hosts::INSIDE).ok();
+    let inside = env::var(INSIDE).ok();
     inside.or_else(|| std::thread::current().name().map(str::to_owned)).unwrap_or_default()
 }
 
@@ -82,7 +84,7 @@ mod tests {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "requirement::tests::a_test_that_lacks_something", "--nocapture"]);
         command.args(["--test-threads", "2"]).env(LACKS, "1").env(RECORD, &file);
-        command.env_remove(ALLOW).env_remove(crate::hosts::INSIDE);
+        command.env_remove(ALLOW).env_remove(INSIDE);
         command.envs(allow.map(|value| (ALLOW, value)));
         let output = command.output().unwrap();
         let lines = std::fs::read_to_string(&file).unwrap();

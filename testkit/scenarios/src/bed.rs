@@ -1,4 +1,4 @@
-//! Where the translator stands: between two cables, whose other ends are the generator and the reflector.
+//! The network of a scenario: a translator between two cables, with generator and reflector at the other ends.
 //!
 //! ```text
 //!   this process, in the sandbox's own namespace                        namespace "middle"
@@ -7,6 +7,7 @@
 //! ```
 //! The kernel's addresses are there so that next hops can be asked for, and for the kernel's own forwarding.
 
+use crate::ports::{Pair, VETH_PORTS};
 use gatun_testkit::{Error, Namespace, run};
 use std::process::Command;
 
@@ -27,15 +28,6 @@ pub(crate) enum Link {
     Memif(crate::memif::Memif),
 }
 
-/// Of two translators one behind the other: what their configurations say of the whole process, and of the devices of their
-/// ports, towards the hosts first.
-pub(crate) struct Pair {
-    /// CLAT's and PLAT's.
-    pub(crate) general: [String; 2],
-    pub(crate) clat: [String; 2],
-    pub(crate) plat: [String; 2],
-}
-
 /// Two cables.
 pub(crate) struct Bed {
     pub(crate) link: Link,
@@ -45,21 +37,6 @@ pub(crate) struct Bed {
     /// MAC addresses of the translator's ends.
     pub(crate) middle_macs: [[u8; 6]; 2],
 }
-
-const VETH_PORTS: &str = r#"[[port]]
-name = "inside"
-backend = "xdp"
-device = "a0"
-addresses = ["2001:db8:1::64/64", "10.1.0.64/24"]
-routes = ["2001:db8:8000::/33 via 2001:db8:1::2", "100.64.0.0/10 via 10.1.0.2"]
-
-[[port]]
-name = "outside"
-backend = "xdp"
-device = "b0"
-addresses = ["198.51.100.64/24", "2001:db8:2::64/64"]
-routes = ["198.19.0.0/16 via 198.51.100.2"]
-"#;
 
 /// Packets that a cable's device did not hand on, by device.
 pub(crate) type CableDrops = Vec<(String, u64)>;

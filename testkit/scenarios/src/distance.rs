@@ -1,7 +1,7 @@
 //! How far apart the two processors of a run are. The host of a virtual machine moves them about: within one core complex a
 //! line of memory goes over and back in some 50 ns, between two in six times that, and rates and delays follow.
 
-use crate::middle::{last_processor, processors};
+use crate::processors::{last_processor, processors};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 

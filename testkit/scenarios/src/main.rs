@@ -1,5 +1,5 @@
-//! The lab: one command per scenario, all on this machine, in network namespaces that nobody sees and that leave nothing
-//! behind. `testkit/README.md` says how to read what comes out.
+//! `lab/run`: one command runs a scenario, or the demo, in network namespaces of this machine that leave nothing behind.
+//! `testkit/README.md` explains the reports.
 #![forbid(unsafe_code)]
 
 mod bed;
@@ -12,6 +12,8 @@ mod killer;
 #[cfg(feature = "dpdk")]
 mod memif;
 mod middle;
+mod ports;
+mod processors;
 mod report;
 mod run;
 mod scenario;
@@ -26,20 +28,20 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Runs a scenario and reports what became of every packet
+/// Runs a scenario, and reports the fate of every packet; `lab/run demo` runs the demo
 #[derive(Debug, Parser)]
 #[command(name = "lab/run", arg_required_else_help = true)]
 struct Args {
-    /// desk: iperf3 beside other translators; carrier: millions of sessions, every packet accounted for; ladder: what a
-    /// packet costs at each step; rfc8219: throughput without loss, latency, frame loss, connection rate
+    /// desk: iperf3, Gatun beside other translators; carrier: millions of sessions, every packet accounted for; ladder: the cost
+    /// of a packet at each step; rfc8219: throughput without loss, latency, frame loss, connection rate; demo: see `demo --help`
     scenario: String,
-    /// How long the main stage takes; each scenario has its own default
+    /// Length of the main stage; each scenario has its own default
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
-    /// Where the report goes as JSON, too
+    /// Another file for the report in JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where the report (Markdown, HTML, JSON), configurations and logs go
+    /// Folder for the report (Markdown, HTML, JSON), configurations and logs
     #[arg(long, value_name = "DIR", default_value = "target/lab")]
     output: PathBuf,
     /// Subscribers of the generator
@@ -51,30 +53,29 @@ struct Args {
     /// Bytes of a frame, 64 to 9000, or imix
     #[arg(long, value_name = "BYTES", value_parser = sizes)]
     frame: Option<Sizes>,
-    /// Packets a second that the generator sends; as many as come back, without it
+    /// Packets a second that the generator sends [default: a window of packets in flight]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// carrier: random sessions that are ended each second through Gatun's API; 0 for none
+    /// carrier: random sessions ended each second through Gatun's API; 0 for none
     #[arg(long, value_name = "N")]
     kills: Option<f64>,
-    /// Inside hosts speak IPv4: NAT44 in place of NAT64
+    /// IPv4 inside: NAT44 in place of NAT64
     #[arg(long)]
     nat44: bool,
-    /// desk: how many parallel streams iperf3 has, one table column each
+    /// desk: numbers of parallel streams of iperf3, one table column each
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     streams: Option<Vec<u32>>,
-    /// As little as can be, to see that it works: the figures mean nothing
+    /// Run as little as possible, to show that a scenario works; its figures mean nothing
     #[arg(long)]
     brief: bool,
-    /// What the cables are: interfaces of the kernel's, through AF_XDP, or memory that programs of DPDK share. carrier, ladder
-    /// and rfc8219
+    /// carrier, ladder, rfc8219: type of the cables: the kernel's interfaces through AF_XDP, or memory shared by programs of DPDK
     #[arg(long, value_name = "WHAT", default_value = "veth")]
     over: Over,
-    /// Over memif: who sends packets back; testpmd where it can have a processor to itself, own where there are fewer than three
+    /// Over memif: the reflector [default: testpmd with three processors, own with fewer]
     #[cfg(feature = "dpdk")]
     #[arg(long, value_name = "WHO")]
     reflector: Option<memif::Reflector>,
-    /// The Gatun to measure
+    /// Program of the Gatun to measure
     #[arg(long, value_name = "FILE", default_value = "target/release/gatun")]
     gatun: PathBuf,
 }
@@ -91,7 +92,7 @@ fn sizes(text: &str) -> Result<Sizes, String> {
 
 fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    // The plain forwarder is this program, too, and runs inside the sandbox.
+    // The plain forwarder is this program too, inside the sandbox.
     if let [command, a, b] = &words[..]
         && command == "forward"
     {
@@ -103,7 +104,7 @@ fn main() -> anyhow::Result<ExitCode> {
         && command == "forward-dpdk"
     {
         let [a, b, mtu, core] = [a, b, mtu, core].map(|word| word.to_string_lossy());
-        // A word that is no number: the device's own.
+        // A word that is no number keeps the device's own MTU.
         forwarder::run_dpdk([&*a, &*b], mtu.parse().ok(), core.parse()?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -114,12 +115,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let known = scenario::ALL.iter().find(|(name, _)| *name == args.scenario);
     let Some((_, run)) = known else {
         let names: Vec<&str> = scenario::ALL.iter().map(|(name, _)| *name).collect();
-        anyhow::bail!("there is no scenario '{}': {}", args.scenario, names.join(", "));
+        anyhow::bail!("there is no scenario '{}'; there are {}, demo", args.scenario, names.join(", "));
     };
-    if let Some(why) = gatun_testkit::refusal_but_to_root("the lab's traffic goes through AF_XDP, which") {
-        anyhow::bail!("no lab here: {why}");
+    if let Some(why) = gatun_testkit::refusal_but_to_root("AF_XDP") {
+        anyhow::bail!("scenarios cannot run here: {why}");
     }
-    match gatun_testkit::enter("lab", &words).context("no lab here")? {
+    match gatun_testkit::enter("lab", &words).context("scenarios cannot run here")? {
         Some(status) if status.success() => Ok(ExitCode::SUCCESS),
         Some(_) => Ok(ExitCode::FAILURE),
         None => inside(&args, *run),
@@ -131,7 +132,7 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
     let absolute = |path: &Path| std::path::absolute(path).with_context(|| path.display().to_string());
     let (output, gatun) = (absolute(&args.output)?, absolute(&args.gatun)?);
     // Before any thread is kept to one of them.
-    middle::processors_count();
+    processors::processors_count();
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     anyhow::ensure!(
         gatun.is_file(),
@@ -157,7 +158,7 @@ fn inside(args: &Args, run: fn(&Wishes) -> anyhow::Result<report::Report>) -> an
     let mut report = run(&wishes)?;
     for (when, time) in [("begin", before), ("end", distance::line_round_trip())] {
         let time = time.map_or("unknown".into(), |time| format!("{} ns", time.as_nanos()));
-        let name = format!("a line of memory from one processor to the other and back, at the {when}");
+        let name = format!("round trip of a cache line between the processors, at the {when}");
         report.machine.push((name, time));
     }
     report.write(&output, args.json.as_deref())?;

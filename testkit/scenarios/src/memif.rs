@@ -9,9 +9,9 @@
 //! generator, judge and reflector: it has the first to itself, and the middle the last. testpmd as reflector wants one of its
 //! own; where it has to share the generator's, the generator goes before it, and sleeps where it has nothing to do.
 
-use crate::bed::Pair;
-use crate::middle::{
-    Programs, first_processor, last_processor, processors, stay_on_first_processor, third_processor,
+use crate::ports::Pair;
+use crate::processors::{
+    first_processor, last_processor, processors, stay_on_first_processor, third_processor,
 };
 use gatun_ether::Mac;
 use gatun_io::Stats;
@@ -149,15 +149,14 @@ impl Memif {
     }
 
     /// Starts the reflector, where it is a program of its own.
-    pub(crate) fn start_reflector(&self, programs: &Programs) -> Result<Option<Testpmd>, Error> {
+    pub(crate) fn start_reflector(&self, log: &Path) -> Result<Option<Testpmd>, Error> {
         if self.reflector == Reflector::Own {
             return Ok(None);
         }
         let devices = [device(0, "server", 1, END_MACS[1], self.frame_max)];
-        let log = programs.output.join("reflector.log");
         let cores = [third_processor().unwrap_or(first_processor()), first_processor()];
         let setup =
-            Setup { serves: Some(Path::new(SOCKETS[1])), ..self.setup("5tswap", &devices, cores, &log) };
+            Setup { serves: Some(Path::new(SOCKETS[1])), ..self.setup("5tswap", &devices, cores, log) };
         Testpmd::start(Command::new("stdbuf"), &setup).map(Some)
     }
 

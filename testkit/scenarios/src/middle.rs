@@ -1,15 +1,15 @@
-//! What stands between the two cables: Gatun, or in its place what only forwards.
+//! Programs between the two cables: Gatun, or a forwarder in its place.
 
 use crate::bed::{Bed, MIDDLE};
 use crate::counters::Counters;
 use crate::forwarder;
+use crate::processors::{all_processors, last_processor};
 use gatun_testkit::{Error, Namespace, Process};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long a program may take to be ready; tables of millions of sessions are made at start.
@@ -216,11 +216,6 @@ fn on_all_processors(host: &Namespace) -> Command {
     command
 }
 
-/// All processors that this process might use at its begin, as `taskset` takes them.
-pub(crate) fn all_processors() -> String {
-    processors().iter().map(usize::to_string).collect::<Vec<_>>().join(",")
-}
-
 /// Waits until a log has a text so many times.
 fn wait_for(process: &mut Process, log: &Path, text: &str, times: usize) -> Result<(), Error> {
     let deadline = Instant::now() + READY_MAX;
@@ -233,47 +228,5 @@ fn wait_for(process: &mut Process, log: &Path, text: &str, times: usize) -> Resu
             return Err(Error(format!("no '{text}':\n{said}")));
         }
         std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The processors that this process might use at its begin, lowest first.
-pub(crate) fn processors() -> &'static [usize] {
-    static PROCESSORS: OnceLock<Vec<usize>> = OnceLock::new();
-    PROCESSORS.get_or_init(allowed_processors)
-}
-
-fn allowed_processors() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None);
-    set.map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
-        .unwrap_or_default()
-}
-
-#[cfg(feature = "dpdk")]
-pub(crate) fn first_processor() -> usize {
-    processors().first().copied().unwrap_or(0)
-}
-
-/// One that neither the first nor the last is, where there are three.
-#[cfg(feature = "dpdk")]
-pub(crate) fn third_processor() -> Option<usize> {
-    processors().get(1).copied().filter(|_| processors_count() > 2)
-}
-
-pub(crate) fn last_processor() -> usize {
-    processors().last().copied().unwrap_or(0)
-}
-
-/// How many processors this process may use.
-pub(crate) fn processors_count() -> usize {
-    processors().len()
-}
-
-/// Keeps this thread to the first processor.
-pub(crate) fn stay_on_first_processor() {
-    if let Some(first) = processors().first() {
-        let mut set = rustix::thread::CpuSet::new();
-        set.set(*first);
-        // Without it the figures are worse, and still true.
-        let _ = rustix::thread::sched_setaffinity(None, &set);
     }
 }

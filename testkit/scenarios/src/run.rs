@@ -1,10 +1,11 @@
-//! One run: a bed, what stands in its middle, traffic through it, and the accounts at the end.
+//! One run: a bed, a program in its middle, traffic through it, and the accounts at the end.
 
 use crate::bed::{Bed, Link};
 use crate::counters::Counters;
 use crate::ends::{Ends, Load, Spent, StageResult, Until};
 use crate::killer;
-use crate::middle::{Forwarder, Gatun, Place, Programs, Work, stay_on_first_processor};
+use crate::middle::{Forwarder, Gatun, Place, Programs, Work};
+use crate::processors::stay_on_first_processor;
 use gatun_ether::Dropped;
 use gatun_io::{RxError, Stats, TxError};
 use gatun_testkit::Error;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is to stand in the middle.
+/// The program in the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Middle<'a> {
     /// Gatun, with this configuration.
@@ -57,7 +58,7 @@ pub(crate) struct Run<'a> {
     drops_before: BTreeMap<String, u64>,
 }
 
-/// Where every packet of a run went.
+/// The fate of every packet of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Accounts {
     pub(crate) tx: u64,
@@ -101,7 +102,7 @@ impl<'a> Run<'a> {
         let reflector = match &bed.link {
             Link::Veth => None,
             #[cfg(feature = "dpdk")]
-            Link::Memif(memif) => memif.start_reflector(programs)?,
+            Link::Memif(memif) => memif.start_reflector(&programs.output.join("reflector.log"))?,
         };
         let middle = start(bed, programs, middle)?;
         stay_on_first_processor();

@@ -7,6 +7,5 @@ pub mod topology;
 
 pub use namespace::Namespace;
 pub use process::{Process, processes_about, run, run_for, wait_until};
-pub(crate) use sandbox::INSIDE;
 pub use sandbox::{enter, refusal, refusal_but_to_root, run_test};
 pub use topology::Topology;

@@ -2,12 +2,9 @@
 
 use super::process;
 use crate::Error;
-use crate::requirement::{current_test, skip};
+use crate::requirement::{INSIDE, current_test, skip};
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus, Stdio};
-
-/// Set inside, to the name that [`enter`] was given.
-pub(crate) const INSIDE: &str = "GATUN_LAB";
 
 /// Runs this same program with `args` in a sandbox and waits for its end; `None` where the process already
 /// is inside. Programs that are missing, or a kernel that lets nobody in, are an error.

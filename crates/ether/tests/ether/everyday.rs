@@ -122,7 +122,7 @@ fn pings_are_answered_but_those_to_the_engine() {
         assert_eq!((header.time_to_live, header.header_checksum), (64, header.calc_header_checksum()));
         let Some(etherparse::TransportSlice::Icmpv4(icmp)) = sliced.transport else { panic!("ICMP") };
         assert_eq!((icmp.type_u8(), icmp.code_u8(), icmp.payload()), (0, 0, &payload[..]));
-        assert_eq!(icmp.bytes5to8(), [0, 77, 0, 5]);
+        assert_eq!(icmp.bytes5to8(), [0, 77, 0, 1]);
         assert_eq!(icmp.checksum(), icmp.icmp_type().calc_checksum(icmp.payload()));
 
         let request = frame(OUR_MAC, PEER_MAC, &[], 0x86dd, &ping6(PEER6, OUR6, &payload));

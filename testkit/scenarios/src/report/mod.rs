@@ -1,17 +1,16 @@
-//! What a run found: the same as JSON for programs, Markdown for a terminal or a ticket, and a page with plots.
+//! The report of a run: JSON for programs, Markdown for a terminal or a ticket, and a page with charts.
 
 mod html;
 mod markdown;
 
 use crate::ends::{Latency, Sample};
 use crate::run::Accounts;
-use crate::scenario::desk::Throughput;
 use anyhow::Context as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A table of a scenario's own.
+/// A table of one scenario.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -20,27 +19,41 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// Something that has to hold for the run to be good.
+/// One run of iperf3.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Throughput {
+    /// The translator.
+    pub(crate) path: &'static str,
+    pub(crate) protocol: &'static str,
+    pub(crate) streams: u32,
+    pub(crate) direction: &'static str,
+    /// Rate of arrival.
+    pub(crate) gbit_s: f64,
+    /// Of datagrams; none of TCP.
+    pub(crate) lost_percent: Option<f64>,
+}
+
+/// A condition of a good run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) what: String,
     pub(crate) ok: bool,
 }
 
-/// The whole report. What a scenario does not measure is null, never zero.
+/// The whole report. Values that a scenario does not measure are null, never zero.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) scenario: String,
-    /// What it is, in a sentence or two.
+    /// A description in a sentence or two.
     pub(crate) about: String,
     pub(crate) machine: Vec<(String, String)>,
-    /// Packets that the generator sent, and those of them that came back.
+    /// Packets that the generator sent, and those that returned.
     pub(crate) tx: Option<u64>,
     pub(crate) rx: Option<u64>,
     pub(crate) lost: Option<u64>,
     /// The sum of `explained_by`.
     pub(crate) explained: Option<u64>,
-    /// Every counter on the way that says that a packet ended there.
+    /// All counters on the way of packets that ended there.
     pub(crate) explained_by: BTreeMap<String, u64>,
     pub(crate) reordered: Option<u64>,
     pub(crate) duplicates: Option<u64>,
@@ -56,18 +69,18 @@ pub(crate) struct Report {
     pub(crate) core_share: Option<f64>,
     /// That in which more packets waited for the generator than it takes at a time: then it is the limit.
     pub(crate) generator_behind: Option<f64>,
-    /// What a packet costs more that is handed over to another worker, ns.
+    /// Additional time of a packet that is handed to another worker, ns.
     pub(crate) handover_ns: Option<f64>,
     pub(crate) sessions: Option<u64>,
     pub(crate) kills_per_s: Option<f64>,
-    /// There and back, through the translator twice.
+    /// Round trip, twice through the translator.
     pub(crate) latency_us: Option<Latency>,
     pub(crate) reference_latency_us: Option<Latency>,
     /// Of iperf3.
     pub(crate) throughput: Vec<Throughput>,
     pub(crate) tables: Vec<Table>,
     pub(crate) checks: Vec<Check>,
-    /// What could not be measured here, and why.
+    /// Parts that could not run here, with the reason.
     pub(crate) not_run: Vec<String>,
     pub(crate) notes: Vec<String>,
     pub(crate) samples: Vec<Sample>,
@@ -78,7 +91,7 @@ impl Report {
         Report { scenario: scenario.into(), about: about.into(), machine: machine(), ..Report::default() }
     }
 
-    /// Adds a run's packets, and checks that all of them are accounted for and none was harmed.
+    /// Adds the packets of a run, and checks that all are accounted for and none was harmed.
     pub(crate) fn account(&mut self, accounts: &Accounts) {
         let add = |sum: &mut Option<u64>, n: u64| *sum = Some(sum.unwrap_or(0) + n);
         add(&mut self.tx, accounts.tx);
@@ -97,10 +110,7 @@ impl Report {
             let (lost, tx) = (group(accounts.lost()), group(accounts.tx));
             self.notes.push(format!("A run of {tx} packets lost {lost}, and counted: {}.", by.join(", ")));
         }
-        self.check_once(
-            accounts.balance(),
-            "lost packets are the packets that were counted where they ended",
-        );
+        self.check_once(accounts.balance(), "the lost packets equal the packets counted where they ended");
         self.check_once(accounts.tally.damaged() == 0, "nothing was corrupted, repeated or reordered");
     }
 
@@ -116,7 +126,7 @@ impl Report {
         self.checks.push(Check { what, ok });
     }
 
-    /// Whether all that has to hold does.
+    /// Whether all checks passed.
     pub(crate) fn is_good(&self) -> bool {
         self.checks.iter().all(|check| check.ok)
     }
@@ -140,7 +150,7 @@ impl Report {
     }
 }
 
-/// What the figures depend on.
+/// Properties of the machine that the figures depend on.
 fn machine() -> Vec<(String, String)> {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -155,14 +165,14 @@ fn machine() -> Vec<(String, String)> {
     let row = |name: &str, value: &str| (name.to_owned(), value.trim().to_owned());
     vec![
         row("processor", model.unwrap_or("unknown")),
-        row("processors that may be used", &crate::middle::processors_count().to_string()),
+        row("processors that may be used", &crate::processors::processors_count().to_string()),
         row("memory", gib.as_deref().unwrap_or("unknown")),
         row("kernel", &read("/proc/sys/kernel/osrelease")),
-        row("load average at the report's begin", others),
+        row("load average at the beginning", others),
     ]
 }
 
-/// A count as people write it: groups of three digits.
+/// Formats a count in groups of three digits.
 pub(crate) fn group(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -175,13 +185,13 @@ pub(crate) fn group(n: u64) -> String {
     out
 }
 
-/// The figures that every report has, with their names.
+/// The figures of every report, with their names.
 fn figures(report: &Report) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut row = |name, value: Option<String>| rows.extend(value.map(|value| (name, value)));
     let rate = |pps: f64| format!("{} a second", group(pps.round() as u64));
     row("packets sent", report.tx.map(group));
-    row("came back", report.rx.map(group));
+    row("returned", report.rx.map(group));
     row("lost", report.lost.map(group));
     row("of these explained by counters", report.explained.map(group));
     row("reordered within a flow", report.reordered.map(group));
@@ -206,13 +216,13 @@ fn figures(report: &Report) -> Vec<(&'static str, String)> {
         report.generator_behind.map(|share| format!("{:.0} % of the time", 100.0 * share)),
     );
     row(
-        "handed over to another worker, a packet takes more",
+        "additional time of a packet handed to another worker",
         report.handover_ns.map(|ns| format!("{ns:.1} ns")),
     );
     row("sessions", report.sessions.map(group));
     row("sessions ended on request", report.kills_per_s.map(rate));
     let latency = |l: Latency| format!("{:.0} / {:.0} / {:.0} µs", l.p50, l.p99, l.p999);
-    row("there and back, p50 / p99 / p99.9", report.latency_us.map(latency));
+    row("round trip, p50 / p99 / p99.9", report.latency_us.map(latency));
     row("the same through the plain forwarder", report.reference_latency_us.map(latency));
     rows
 }

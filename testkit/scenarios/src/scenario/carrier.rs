@@ -1,5 +1,5 @@
-//! `carrier`: a provider's evening in one box. Every flow is opened once, then all go on in random order; at the end
-//! the packets that were sent and did not return are the packets that somebody counted, to the packet.
+//! `carrier`: the traffic of many subscribers. All flows open once, then go on in random order. At the end the packets
+//! that did not return equal the packets that some counter counted.
 
 use super::{Over, Wishes};
 use crate::bed::Bed;
@@ -10,17 +10,18 @@ use crate::run::{Middle, Run};
 use gatun_testkit::traffic::{Family, Sizes, Traffic};
 use std::time::Duration;
 
-const ABOUT: &str = "Many subscribers with many flows each through Gatun's stateful translation: all sessions are opened, then go on in random order, while others are ended at random through Gatun's API and open again. A reflector sends every packet back, so that each passes \
-Gatun twice. The same traffic goes through a forwarder that only copies frames, in Gatun's place.";
+const ABOUT: &str = "Many subscribers with many flows each use Gatun's stateful translation. All sessions open, then go on in random order, \
+while Gatun's API ends random ones, which open again. A reflector sends every packet back, so each passes Gatun twice. The same traffic \
+then passes a forwarder in Gatun's place that only copies frames.";
 
-/// Packets that ask for the way: fewer than may wait for a next hop.
+/// Packets of a warm-up: fewer than may wait for a next hop.
 const WARM_UP: u64 = 2;
-/// How often they are sent at most, until some come back.
+/// Warm-ups at most, until packets return.
 const WARM_UPS_MAX: u32 = 2;
-/// How often a forwarder is started at most.
+/// Starts of a forwarder at most.
 const STARTS_MAX: u32 = 8;
 
-/// Sessions that are ended on request each second, where nothing else is wanted.
+/// Sessions ended on request each second by default.
 const KILLS_PER_S: f64 = 27_000.0;
 
 /// As large as the flows need: 64,512 ports an address and protocol, half of them free.
@@ -72,7 +73,9 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     drop(ends);
 
     // Each by itself: testpmd tells at its end what its packets cost.
-    let mut plain = |name, load, length| plain_stage(&bed, wishes, &traffic, name, load, length, &mut report);
+    let mut plain = |name, load, length| {
+        plain_stage(&bed, wishes, &traffic, name, (load, Until::Elapsed(length)), &mut report)
+    };
     let plain_calm = plain("plain, the same rate", Load::Rate(calm_rate), length / 4);
     let plain = plain_calm.and_then(|calm| Ok((calm, plain("plain forwarder", load, length / 4)?)));
 
@@ -95,7 +98,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         Ok(((_, calm_balance), (_, balance))) => {
             report.check(*balance && *calm_balance, "the same is true of the plain forwarder".into());
         }
-        // What was measured of Gatun is told all the same.
+        // Gatun's figures are reported all the same.
         Err(error) => report.check(false, format!("the plain forwarder in Gatun's place: {error}")),
     }
     report.check(killed > 0 || kills <= 0.0, format!("{} sessions were ended on request", group(killed)));
@@ -103,7 +106,7 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What packets cost in the middle, and how that was found.
+/// Reports the cost of packets in the middle, and how it was measured.
 fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>, report: &mut Report) {
     match wishes.over {
         Over::Veth => {
@@ -111,18 +114,18 @@ fn tell_costs(wishes: &Wishes, steady: &StageResult, plain: Option<&StageResult>
                 "over memif (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's"
                     .into(),
             );
-            report.notes.push("ns each: processor time of the program in the middle for a packet, the kernel's work on its behalf included.".into());
+            report.notes.push("ns each: processor time of the program in the middle for each packet, including the kernel's work on its behalf.".into());
         }
         Over::Memif => {
-            report.notes.push("ns each: time of the turns, or of testpmd's bursts, in which there were packets, for each of these: looking for packets in vain is not in it.".into());
-            report.notes.push("testpmd in the middle is without huge pages, as its driver cannot share them with two peers: where some are set aside, Gatun has them and testpmd has not.".into());
+            report.notes.push("ns each: time of the turns, or of testpmd's bursts, with packets, for each of these packets. Polls without packets are excluded.".into());
+            report.notes.push("testpmd in the middle uses no huge pages, because its driver cannot share them with two peers. Gatun uses those that are set aside.".into());
             report.core_ns = steady.ns_per_packet();
             report.reference_core_ns = plain.and_then(StageResult::ns_per_packet);
             let share = steady.middle.map_or(0.0, |middle| middle.share);
             wishes.tell_limits(report, share, steady.generator_behind);
         }
     }
-    report.notes.push("Times are there and back: generator, translator, reflector, translator, judge; at 80 % of the steady rate, so that queues are short.".into());
+    report.notes.push("Times are round trips: generator, translator, reflector, translator, judge; at 80 % of the steady rate, where queues are short.".into());
 }
 
 /// A stage with the plain forwarder in Gatun's place.
@@ -131,12 +134,11 @@ fn plain_stage(
     wishes: &Wishes,
     traffic: &Traffic,
     name: &'static str,
-    load: Load,
-    length: Duration,
+    (load, until): (Load, Until),
     report: &mut Report,
 ) -> anyhow::Result<(StageResult, bool)> {
     let mut run = begin(bed, wishes, Middle::Forwarder, traffic)?;
-    let mut stage = run.stage(name, load, Until::Elapsed(length));
+    let mut stage = run.stage(name, load, until);
     let (accounts, ends) = run.finish()?;
     // Behind what was there before: each run has a clock of its own.
     let before_s = report.samples.last().map_or(0.0, |sample| sample.at_s);
@@ -149,8 +151,7 @@ fn plain_stage(
     Ok((stage, accounts.balance()))
 }
 
-/// There and back at the same rate, through Gatun and through what only forwards: what is the translator's, and what is the
-/// way's.
+/// Round trips at the same rate through Gatun and through the plain forwarder.
 fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
     let shares = [0.1, 0.5, 0.9, 0.99, 0.999];
     let us = |stage: &StageResult, share| quantile_us(&stage.latency, share);
@@ -162,7 +163,7 @@ fn delays(gatun: &StageResult, plain: &StageResult) -> Table {
     };
     let header = ["of the packets, at most", "Gatun, µs", "plain forwarder, µs", "more, µs"];
     Table {
-        title: "There and back at 80 % of the steady rate".into(),
+        title: "Round trip at 80 % of the steady rate".into(),
         header: header.map(String::from).into(),
         rows: shares.map(row).into(),
     }
@@ -197,7 +198,7 @@ pub(super) fn begin<'b>(
     Run::new(bed, &wishes.programs, middle, traffic.clone())
 }
 
-/// Whether anything came back.
+/// Tells whether any packet returned.
 fn warm_up(run: &mut Run<'_>) -> bool {
     let mut stage = || run.stage("warm-up", Load::InFlight(WARM_UP), Until::Packets(WARM_UP)).rx > 0;
     (0..WARM_UPS_MAX).any(|_| stage())

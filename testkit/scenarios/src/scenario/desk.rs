@@ -1,18 +1,17 @@
-//! `desk`: what programs at a desk get. iperf3 between two of the kernel's own stacks, through Gatun on a TUN device
-//! and on AF_XDP, beside tayga, the kernel's masquerading, and forwarding without translation.
+//! `desk`: iperf3 between two of the kernel's own stacks, through Gatun on a TUN device and on AF_XDP, tayga, the kernel's
+//! masquerading, and forwarding without translation.
 
 use super::Wishes;
 use crate::middle::{Gatun, Place};
-use crate::report::{Report, Table};
+use crate::report::{Report, Table, Throughput};
 use gatun_testkit::topology::{SERVER, SERVER4};
 use gatun_testkit::{Error, Iperf, Topology, has_program, tayga};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 use std::time::Duration;
 
-const ABOUT: &str = "iperf3 from a client to a server, each a network namespace with the kernel's own stack, through what \
-stands between them; everything shares the processors of this machine. Upload is from the client, which is inside. UDP \
-is sent as fast as the sockets can; what is given is what arrived, and what was lost.";
+const ABOUT: &str = "iperf3 between a client and a server, each a network namespace with the kernel's own stack, through different \
+translators. All share the processors of this machine. Upload is from the client, which is inside. UDP is sent as fast as the sockets can; \
+the figures are what arrived, and what was lost.";
 
 /// Its first line begins the port.
 const TUN: &str = r#"[[port]]
@@ -46,20 +45,6 @@ const MASQUERADE: &str = "add table ip peer; \
 add chain ip peer post { type nat hook postrouting priority 100; }; \
 add rule ip peer post ip saddr 100.64.0.0/10 oifname \"outside\" masquerade";
 
-/// One run of iperf3.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Throughput {
-    /// What stood between.
-    path: &'static str,
-    protocol: &'static str,
-    streams: u32,
-    direction: &'static str,
-    /// What arrived.
-    gbit_s: f64,
-    /// Of datagrams; none of TCP.
-    lost_percent: Option<f64>,
-}
-
 struct Desk {
     net: Topology,
     seconds: u32,
@@ -73,7 +58,7 @@ struct Desk {
 }
 
 pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
-    anyhow::ensure!(has_program("iperf3"), "no desk without iperf3 (Debian: iperf3)");
+    anyhow::ensure!(has_program("iperf3"), "iperf3 is not installed (Debian: iperf3)");
     let mut report = Report::new("desk", ABOUT);
     let net = network()?;
     let style = ProgressStyle::with_template("{msg:44} {wide_bar} {pos}/{len}")?;
@@ -119,7 +104,7 @@ fn network() -> Result<Topology, Error> {
     Ok(net)
 }
 
-/// Each number of streams, each way.
+/// Each number of streams in each direction.
 fn combinations(streams: &[u32]) -> Vec<(&'static str, u32, &'static str)> {
     let ways = ["TCP", "UDP"].into_iter().flat_map(|protocol| streams.iter().map(move |n| (protocol, *n)));
     ways.flat_map(|(protocol, n)| ["upload", "download"].map(|direction| (protocol, n, direction))).collect()
@@ -196,7 +181,7 @@ impl Desk {
         gatun.stop().map(drop)
     }
 
-    /// All combinations by one way.
+    /// Measures all combinations on one path.
     fn measure(&mut self, path: &'static str, target: &str) -> Result<(), Error> {
         for (protocol, streams, direction) in self.combinations.clone() {
             self.bar.set_message(format!("{path}, {protocol}, {streams}, {direction}"));

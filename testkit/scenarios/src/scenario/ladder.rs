@@ -1,23 +1,22 @@
-//! `ladder`: what a packet costs, step by step: nothing but forwarding at the bottom, two million sessions at the top.
+//! `ladder`: the cost of a packet, step by step, from plain forwarding to two million sessions.
 
 mod handover;
 
 use super::{Over, Wishes, carrier};
 use crate::bed::Bed;
-use crate::ends::{Latency, Load, Until};
+use crate::ends::{Latency, Load, StageResult, Until};
 use crate::middle::on_the_bed;
 use crate::report::{Report, Table, group};
-use crate::run::Middle;
+use crate::run::{Accounts, Middle};
 use gatun_testkit::traffic::{Family, Sizes, Traffic};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
-const ABOUT: &str = "The same traffic, as much as goes without loss, through one thing after another between two \
-cables: what only copies frames, what forwards, what translates without state, with state, with much state. Processor \
-time is what the program in the middle had, the kernel's work on its behalf included; over memif, the time in which it had \
-packets.";
+const ABOUT: &str = "The same traffic, as much as passes without loss, through several programs between two cables: forwarders, stateless \
+translation, stateful translation, and two million sessions. Processor time is that of the program in the middle, including the \
+kernel's work on its behalf; over memif, the time in which it had packets.";
 
-/// A step: its name, and what it is to run.
+/// A step of the ladder.
 struct Rung {
     name: String,
     family: Family,
@@ -120,27 +119,11 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
             (report.reference_pps, report.reference_latency_us) =
                 (Some(steady.pps()), Latency::of(&steady.latency));
         }
-        let ns_each = accounts.ns_each.or(steady.ns_per_packet());
-        let share = ns_each.map(|ns| steady.pps() * ns / 1e9);
-        if wishes.over == Over::Memif {
-            match rung.what {
-                What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
-                What::Stateful if report.core_ns.is_none() => {
-                    report.core_ns = ns_each;
-                    wishes.tell_limits(&mut report, share.unwrap_or(0.0), steady.generator_behind);
-                }
-                _ => {}
-            }
-        }
-        let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
-        let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
-        let rate = group(steady.pps().round() as u64);
-        let generator = format!("{:.0} %", 100.0 * steady.generator_behind);
-        rows.push(vec![rung.name, rate, each, share, generator, group(accounts.lost())]);
+        rows.push(row(wishes, &rung, &accounts, &steady, &mut report));
     }
     rows.extend(handover::rows(wishes, &mut report)?);
     report.tables.push(Table {
-        title: "What a packet costs".into(),
+        title: "Cost of a packet".into(),
         header: [
             "step",
             "packets a second",
@@ -155,8 +138,6 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
     });
     if wishes.over == Over::Veth {
         report.notes.push("The plain forwarder is Gatun's backend without an engine.".into());
-    }
-    if wishes.over == Over::Veth {
         let what = "over memif with testpmd as the floor (--over memif): this is AF_XDP on veth, in copy mode, whose cost is the kernel's";
         report.not_run.push(what.into());
     }
@@ -164,4 +145,30 @@ pub(crate) fn run(wishes: &Wishes) -> anyhow::Result<Report> {
         report.not_run.push("IPv4, and two million sessions: this is a brief run".into());
     }
     Ok(report)
+}
+
+/// The table's row of a step. Adds the processor time of the first steps of their kind to the report.
+fn row(
+    wishes: &Wishes,
+    rung: &Rung,
+    accounts: &Accounts,
+    steady: &StageResult,
+    report: &mut Report,
+) -> Vec<String> {
+    let ns_each = accounts.ns_each.or(steady.ns_per_packet());
+    let share = ns_each.map(|ns| steady.pps() * ns / 1e9);
+    match rung.what {
+        _ if wishes.over != Over::Memif => {}
+        What::Forwarder if report.reference_core_ns.is_none() => report.reference_core_ns = ns_each,
+        What::Stateful if report.core_ns.is_none() => {
+            report.core_ns = ns_each;
+            wishes.tell_limits(report, share.unwrap_or(0.0), steady.generator_behind);
+        }
+        _ => {}
+    }
+    let each = ns_each.map_or("-".into(), |ns| format!("{ns:.1}"));
+    let share = share.map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+    let rate = group(steady.pps().round() as u64);
+    let generator = format!("{:.0} %", 100.0 * steady.generator_behind);
+    vec![rung.name.clone(), rate, each, share, generator, group(accounts.lost())]
 }

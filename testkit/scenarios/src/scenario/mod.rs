@@ -11,7 +11,7 @@ use crate::report::Report;
 use gatun_testkit::traffic::{Family, Protocols, Sizes, Spec, Traffic};
 use std::time::Duration;
 
-/// What the cables are.
+/// Type of the cables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Over {
     /// veth, through AF_XDP.
@@ -20,21 +20,21 @@ pub(crate) enum Over {
     Memif,
 }
 
-/// What the command line asks for; each scenario has its own defaults.
+/// Settings of the command line; each scenario has its own defaults.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes {
     pub(crate) programs: Programs,
-    /// How long the main stage takes.
+    /// Length of the main stage.
     pub(crate) seconds: Option<f64>,
     pub(crate) subscribers: Option<u32>,
     pub(crate) flows: Option<u32>,
     pub(crate) sizes: Option<Sizes>,
     pub(crate) family: Family,
-    /// Packets a second; as many as pass without loss where there is none.
+    /// Packets a second; a window of packets in flight where it is not set.
     pub(crate) rate: Option<f64>,
-    /// Sessions that are ended a second.
+    /// Sessions ended a second.
     pub(crate) kills: Option<f64>,
-    /// To see that it works, not what it does.
+    /// Whether to run as little as possible.
     pub(crate) brief: bool,
     /// Parallel streams of iperf3.
     pub(crate) streams: Option<Vec<u32>>,
@@ -44,7 +44,7 @@ pub(crate) struct Wishes {
 }
 
 impl Wishes {
-    /// How long the main stage takes.
+    /// Length of the main stage.
     fn length(&self, default_s: f64) -> Duration {
         let default_s = if self.brief { 1.0 } else { default_s };
         Duration::from_secs_f64(self.seconds.unwrap_or(default_s).max(0.2))
@@ -61,7 +61,7 @@ impl Wishes {
             ),
             #[cfg(not(feature = "dpdk"))]
             Over::Memif => anyhow::bail!(
-                "this lab was built without DPDK: install libdpdk-dev, and build it with `--features dpdk`"
+                "this program was built without DPDK: install libdpdk-dev, and build it with `--features dpdk`"
             ),
         }
     }
@@ -79,10 +79,10 @@ impl Wishes {
     }
 }
 
-/// A scenario: its name, and what runs it.
+/// A scenario: its name and its function.
 pub(crate) type Scenario = (&'static str, fn(&Wishes) -> anyhow::Result<Report>);
 
-/// All of them.
+/// All scenarios.
 pub(crate) const ALL: [Scenario; 4] =
     [("desk", desk::run), ("carrier", carrier::run), ("ladder", ladder::run), ("rfc8219", rfc8219::run)];
 
@@ -100,8 +100,8 @@ impl Wishes {
         let limit = if generator >= BEHIND && translator >= BUSY {
             "Both processors are full here: packets a second are what the translator can do, or little less."
         } else if generator >= BEHIND {
-            "The generator's processor is the limit here: packets a second are what the lab can send. What the translator can do is \
-             said by the time of its processor that a packet takes."
+            "The generator's processor is the limit here: packets a second are what the generator can send. The time that a packet takes of the \
+             translator's processor tells what the translator can do."
         } else if translator >= BUSY {
             "The translator's processor is the limit here: packets a second are what it can do."
         } else {

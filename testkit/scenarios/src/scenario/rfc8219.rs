@@ -11,10 +11,9 @@ use crate::run::{Middle, Run};
 use gatun_testkit::traffic::{Sizes, Traffic};
 use std::time::Duration;
 
-const ABOUT: &str = "Single translation (RFC 8219 4), stateful (RFC 9693), with the traffic reflected, so that both directions \
-are loaded alike and every packet is translated twice. Throughput is the highest rate at which a trial loses nothing, found \
-by binary search (RFC 8219 7.1); latency is taken at that rate, of every packet (7.2); frame loss from that of all that \
-goes down to half of it (7.5). Frame sizes are those of RFC 8219 4.3 for IPv6.";
+const ABOUT: &str = "Single translation (RFC 8219 4), stateful (RFC 9693). A reflector loads both directions alike, so every packet is \
+translated twice. Throughput is the highest rate at which a trial loses nothing, by binary search (RFC 8219 7.1). Latency is that of every \
+packet at this rate (7.2), and frame loss is measured from twice the rate down to half of it (7.5). Frame sizes are those of RFC 8219 4.3 for IPv6.";
 
 /// RFC 8219 4.3: IPv6 frames are 20 bytes longer than the IPv4 ones; the last two as large as both links carry.
 const FRAMES: [usize; 6] = [84, 128, 256, 512, 1024, 1498];
@@ -152,7 +151,7 @@ fn throughput_table(all: &[Found]) -> Table {
         "new connections a second",
     ];
     Table {
-        title: "Throughput, latency there and back, connection rate".into(),
+        title: "Throughput, round trip, connection rate".into(),
         header: header.map(String::from).into(),
         rows: all.iter().map(row).collect(),
     }

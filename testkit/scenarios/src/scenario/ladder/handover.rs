@@ -1,7 +1,7 @@
 //! The step at which every packet comes in at another worker than its own. Two workers want a processor each, and generator and
 //! reflector others: this is `gatun-bench handover`, whose device is memory.
 
-use crate::middle::{all_processors, processors_count};
+use crate::processors::{all_processors, processors_count};
 use crate::report::{Report, group};
 use crate::scenario::Wishes;
 use anyhow::Context as _;

@@ -7,8 +7,9 @@
 //! Cables of the kernel's: both have the last processor between them. Memifs: each has one of its own where there are three.
 
 use super::{Found, TRIALS_BRIEF, TRIALS_MAX, search};
-use crate::bed::{Bed, Pair};
+use crate::bed::Bed;
 use crate::ends::{Load, Until};
+use crate::ports::Pair;
 use crate::report::{Report, Table, group};
 use crate::run::Middle;
 use crate::scenario::{Over, Wishes, carrier};
@@ -92,7 +93,7 @@ mtu6 = {mtu}
     )
 }
 
-/// Throughput without loss, latency and new connections a second, for each size; IPv4 at both ends.
+/// Measures throughput without loss, latency and new connections a second for each size, with IPv4 at both ends.
 pub(super) fn run(
     bed: &mut Bed,
     wishes: &Wishes,
@@ -129,7 +130,7 @@ pub(super) fn run(
     report.tables.push(Table { title: "Dual translation: 464XLAT, both ends IPv4".into(), header, rows });
     let best = all.first().map_or(0, |found| found.throughput.round() as u64);
     report.notes.push(format!(
-        "Dual translation: a packet passes four translators on its way there and back, two and two of the same processes, {}; {} packets a \
+        "Dual translation: a packet passes four translators in a round trip, two and two of the same processes, {}; {} packets a \
          second are {} translations.",
         if shares_processor { "which share a processor" } else { "each on a processor of its own" },
         group(best),
